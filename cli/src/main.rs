@@ -1,0 +1,2 @@
+//! The quorumfs binary.
+fn main() {}

@@ -1,0 +1,175 @@
+//! The newtypes that the protocol speaks in.
+//!
+//! No bare integer crosses a module border: a view is not a sequence, and a time that all replicas
+//! agreed on is not what one of them reads off its own clock.
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use std::fmt;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default,
+            BorshSerialize, BorshDeserialize,
+        )]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+number! {
+    /// A replica's index in its epoch's membership, counted from 0.
+    ReplicaId(u16)
+}
+number! {
+    /// One membership and protocol; epochs follow each other from genesis (0).
+    Epoch(u64)
+}
+number! {
+    /// One ordering instance over the replicas; 0 unless several leaders run side by side.
+    Group(u16)
+}
+number! {
+    /// A leader's term: the leader of view v in group g is replica (v + g) mod n.
+    View(u64)
+}
+number! {
+    /// A batch's place in the order, counted from 1; 0 stands for genesis.
+    Sequence(u64)
+}
+number! {
+    /// A client session, assigned by order and never reused.
+    SessionId(u64)
+}
+number! {
+    /// One closed loop of a session.
+    Lane(u16)
+}
+number! {
+    /// A request's number in its lane, counted from 1.
+    RequestNumber(u64)
+}
+number! {
+    /// Nanoseconds since the Unix epoch, as agreed in a batch or as read off one wall clock.
+    Time(u64)
+}
+number! {
+    /// A length of time in nanoseconds.
+    Nanos(u64)
+}
+number! {
+    /// Nanoseconds on one process's monotonic clock; comparable only within that process.
+    Monotonic(u64)
+}
+number! {
+    /// A transport connection of a client to one replica; means nothing elsewhere.
+    ConnectionId(u64)
+}
+
+impl Nanos {
+    /// `count` milliseconds.
+    #[must_use]
+    pub const fn from_millis(count: u64) -> Self {
+        Self(count.saturating_mul(1_000_000))
+    }
+    /// `count` seconds.
+    #[must_use]
+    pub const fn from_secs(count: u64) -> Self {
+        Self(count.saturating_mul(1_000_000_000))
+    }
+}
+
+impl Time {
+    /// This time moved forward, stopping at the end of what can be represented.
+    #[must_use]
+    pub const fn plus(self, length: Nanos) -> Self {
+        Self(self.0.saturating_add(length.0))
+    }
+    /// How long after `earlier` this is; zero if it is not.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Monotonic {
+    /// This instant moved forward.
+    #[must_use]
+    pub const fn plus(self, length: Nanos) -> Self {
+        Self(self.0.saturating_add(length.0))
+    }
+    /// How long after `earlier` this is; zero if it is not.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Sequence {
+    /// The place after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl View {
+    /// The view after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+macro_rules! bytes {
+    ($(#[$doc:meta])* $name:ident[$length:literal]) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize)]
+        pub struct $name(pub [u8; $length]);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}(", stringify!($name))?;
+                self.0.iter().take(6).try_for_each(|byte| write!(f, "{byte:02x}"))?;
+                f.write_str(")")
+            }
+        }
+    };
+}
+
+bytes! {
+    /// A cluster's random identity, chosen at genesis; a volume's id is its cluster's.
+    ClusterId[16]
+}
+bytes! {
+    /// BLAKE3-256 under a derive-key context that names what was hashed.
+    Digest[32]
+}
+bytes! {
+    /// An Ed25519 verification key.
+    PublicKey[32]
+}
+bytes! {
+    /// An Ed25519 signature, checked by ZIP-215 rules.
+    Signature[64]
+}
+
+/// What a driver tells the core about time with every event.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Now {
+    /// This process's wall clock: may jump, may be wrong, is what proposals are stamped with.
+    pub clock: Time,
+    /// This process's monotonic clock: what waiting is measured with.
+    pub monotonic: Monotonic,
+}

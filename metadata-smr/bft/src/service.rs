@@ -1,0 +1,116 @@
+//! What an application implements to be replicated.
+//!
+//! A service is a deterministic function from (state, operation, context) to (state, reply). It
+//! reads and writes rows through a transaction, never anything else: no clock but
+//! [`Context::time`], no randomness, no iteration over unordered maps. Errors of the application
+//! (no such file, permission denied) are ordinary replies with stable bytes; [`StateError`] means
+//! that this replica's own store failed, and the replica stops.
+//!
+//! Everything written during one operation is kept or dropped together with its reply; an
+//! implementation that wants to undo its own writes before answering with an error uses
+//! [`Txn::savepoint`] and [`Txn::rollback`].
+
+use crate::identity::{PublicKey, Sequence, SessionId, Time};
+use crate::state::{StateError, Txn, View};
+use bytes::Bytes;
+
+/// What all replicas agree on about the batch that is being executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// The batch's place in the order.
+    pub sequence: Sequence,
+    /// The batch's agreed time, strictly increasing from batch to batch.
+    pub time: Time,
+    /// The clock that leases run on: advances by min(Δ time, 1 s) a batch, so that an outage
+    /// expires nothing.
+    pub lease_clock: Time,
+    /// The version of the behaviour that all voters have agreed to run.
+    pub behaviour_version: u32,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The session that the request came in.
+    pub session: SessionId,
+    /// The principal that the session was opened by.
+    pub principal: PublicKey,
+}
+
+/// What a session may have under way; granted when it opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, borsh::BorshSerialize, borsh::BorshDeserialize)]
+pub struct Credit {
+    /// Closed loops that may run side by side.
+    pub lanes: u16,
+    /// Bytes of requests in flight, all lanes together.
+    pub bytes: u32,
+}
+
+/// A replicated application.
+pub trait Service {
+    /// Writes the first rows, from bytes that every replica was initialised with.
+    ///
+    /// # Errors
+    /// Only if the store fails; a genesis that makes no sense must be refused before it gets here.
+    fn genesis(&self, txn: &mut Txn<'_>, genesis: &[u8]) -> Result<(), StateError>;
+
+    /// Decides whether `principal` may open a session and what it may have in flight, and writes
+    /// what the service keeps about sessions. `None` refuses.
+    ///
+    /// # Errors
+    /// Only if the store fails.
+    fn open_session(
+        &self,
+        txn: &mut Txn<'_>,
+        context: &Context,
+        caller: &Caller,
+    ) -> Result<Option<Credit>, StateError>;
+
+    /// A session has ended, by its own wish or because it was idle for too long.
+    ///
+    /// # Errors
+    /// Only if the store fails.
+    fn close_session(
+        &self,
+        txn: &mut Txn<'_>,
+        context: &Context,
+        caller: &Caller,
+    ) -> Result<(), StateError>;
+
+    /// Executes one operation and answers it.
+    ///
+    /// # Errors
+    /// Only if the store fails.
+    fn execute(
+        &self,
+        txn: &mut Txn<'_>,
+        context: &Context,
+        caller: &Caller,
+        operation: &[u8],
+    ) -> Result<Bytes, StateError>;
+
+    /// Answers a query. What it is given cannot write.
+    ///
+    /// # Errors
+    /// Only if the store fails.
+    fn read(
+        &self,
+        view: &View<'_>,
+        context: &Context,
+        caller: &Caller,
+        query: &[u8],
+    ) -> Result<Bytes, StateError>;
+
+    /// The agreed time at which [`Service::tick`] wants to run, if it does.
+    ///
+    /// # Errors
+    /// Only if the store fails.
+    fn next_deadline(&self, view: &View<'_>) -> Result<Option<Time>, StateError>;
+
+    /// Does a bounded piece of work that time or earlier operations left over. Called once in a
+    /// batch whose time has reached [`Service::next_deadline`], before the batch's requests.
+    ///
+    /// # Errors
+    /// Only if the store fails.
+    fn tick(&self, txn: &mut Txn<'_>, context: &Context) -> Result<(), StateError>;
+}
