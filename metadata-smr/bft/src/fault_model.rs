@@ -1,11 +1,12 @@
 //! Every quorum, computed here and nowhere else.
 //!
 //! Two numbers describe what may go wrong: the cluster is *live* while at most `u` replicas fail in
-//! any way, and *right* while at most `r` of them commit lies (a replica that forgot what it said is
-//! one). n ≥ 2u + r + 1 replicas suffice; a spare one during a swap is allowed.
+//! any way, and *right* while at most `r` of them commit lies (a replica that forgot what it said
+//! is one). n ≥ 2u + r + 1 replicas suffice; a spare one during a swap is allowed.
 //!
 //! * small, r + 1: holds at least one correct voucher;
-//! * medium, q = ⌈(n + r + 1) / 2⌉ ≤ n − u: any two share r + 1 members, so at least one correct one;
+//! * medium, q = ⌈(n + r + 1) / 2⌉ ≤ n − u: any two share r + 1 members, one of them
+//!   correct;
 //! * survival, max(u, r) + 1: where a hash stands for bytes that must still exist.
 //!
 //! Source: A. Clement, "UpRight Fault Tolerance" (2010), chapters 2 and 6.
@@ -40,7 +41,8 @@ pub enum FaultModelError {
     },
     /// So many that the medium quorum could not be met with u of them down.
     #[error(
-        "{replicas} replicas are too many for u = {up}, r = {right}: a quorum of {quorum} could not be met with {up} down"
+        "{replicas} replicas are too many for u = {up}, r = {right}: \
+         a quorum of {quorum} could not be met with {up} down"
     )]
     TooManySpares {
         /// How many there are.

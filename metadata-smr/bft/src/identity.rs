@@ -130,7 +130,8 @@ impl View {
 macro_rules! bytes {
     ($(#[$doc:meta])* $name:ident[$length:literal]) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, BorshSerialize, BorshDeserialize)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(BorshSerialize, BorshDeserialize)]
         pub struct $name(pub [u8; $length]);
 
         impl fmt::Display for $name {
