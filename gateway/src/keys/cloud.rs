@@ -1,0 +1,43 @@
+//! One random secret for each cloud: what object names and header MACs are derived from.
+//!
+//! Without it a cloud can neither tell which of its objects belong together nor forge a header; a
+//! writer and the collector hold it, wrapped to their principals when the volume is created.
+
+use super::{KeyError, Secret};
+use quorumfs_bft::identity::ClusterId;
+
+/// The secret of one cloud of one volume.
+#[derive(Clone, Debug)]
+pub struct CloudSecret(Secret);
+
+impl CloudSecret {
+    /// A new one.
+    ///
+    /// # Errors
+    /// If there is no randomness.
+    pub fn random() -> Result<Self, KeyError> {
+        Ok(Self(Secret::random()?))
+    }
+
+    /// The bytes, for whoever derives naming and MAC keys.
+    #[must_use]
+    pub fn expose(&self) -> &[u8; 32] {
+        self.0.expose()
+    }
+
+    pub(crate) fn from_secret(secret: Secret) -> Self {
+        Self(secret)
+    }
+
+    pub(crate) fn secret(&self) -> &Secret {
+        &self.0
+    }
+
+    /// What a writer's wrapping of it is bound to.
+    pub(crate) fn wrapping_info(volume: &ClusterId, cloud: u16) -> Vec<u8> {
+        let mut info = b"quorumfs 2026 cloud secret".to_vec();
+        info.extend_from_slice(&volume.0);
+        info.extend_from_slice(&cloud.to_be_bytes());
+        info
+    }
+}

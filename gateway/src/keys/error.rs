@@ -1,0 +1,104 @@
+//! What can go wrong with keys, and what to do about it.
+
+use std::path::PathBuf;
+
+/// A key that could not be made, read, unwrapped or believed.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The operating system gave no randomness.
+    #[error("the operating system's random source failed ({reason}); no key can be made now")]
+    Random {
+        /// What it said.
+        reason: String,
+    },
+    /// A wrapped key is for somebody else or has been changed.
+    #[error(
+        "a wrapped {what} does not open with this principal's key: the key file belongs to \
+         another volume or member, or the genesis file was changed"
+    )]
+    Unwrap {
+        /// What was wrapped.
+        what: &'static str,
+    },
+    /// A ciphertext is not what this key made for this place.
+    #[error("a sealed {what} is damaged, forged, or was moved here from somewhere else")]
+    Forged {
+        /// What was sealed.
+        what: &'static str,
+    },
+    /// Something is longer than its format allows.
+    #[error("a {what} of {length} bytes is too long; at most {most} are possible")]
+    TooLong {
+        /// What it is.
+        what: &'static str,
+        /// Its length in bytes.
+        length: usize,
+        /// The bound in bytes.
+        most: usize,
+    },
+    /// A key file or recovery kit cannot be understood.
+    #[error("{what}, line {line}: {reason}")]
+    Text {
+        /// Which kind of text.
+        what: &'static str,
+        /// The line, counted from 1; 0 when the text as a whole is at fault.
+        line: usize,
+        /// What is wrong and what to do.
+        reason: String,
+    },
+    /// A newer format than this program knows.
+    #[error("{what} has format {found}; this program knows formats up to {known}: update it")]
+    Newer {
+        /// Which kind of text.
+        what: &'static str,
+        /// The format found.
+        found: u32,
+        /// The newest format known.
+        known: u32,
+    },
+    /// Others could read a secret.
+    #[error(
+        "the key file {path} may be read or written by others (mode {mode:04o}): run \
+         `chmod 600 {path}` and think about who may have copied it"
+    )]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// A file could not be read or written.
+    #[error("cannot {doing} {path}: {reason}")]
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        reason: String,
+    },
+    /// A signature or a pin does not hold.
+    #[error("{what} is not to be trusted: {reason}")]
+    Untrusted {
+        /// What was checked.
+        what: &'static str,
+        /// Why it failed and what to do.
+        reason: String,
+    },
+    /// This principal is no member.
+    #[error("principal {principal} is not a member of realm {realm}: ask an admin of the volume")]
+    NoMember {
+        /// Whom.
+        principal: String,
+        /// Of what.
+        realm: u64,
+    },
+    /// An epoch is locked in a way that this program cannot open.
+    #[error("realm epoch {epoch} has lock kind {kind}, which this program does not know: update it")]
+    UnknownLock {
+        /// The epoch.
+        epoch: u64,
+        /// The kind as found.
+        kind: u8,
+    },
+}

@@ -1,0 +1,45 @@
+//! Keys: who may read what, and why no server and no cloud can.
+//!
+//! ```text
+//! volume root (Ed25519, only in the recovery kit) ──signs──► genesis
+//! principal (one 32-byte seed) ──► Ed25519 signing key + X25519 wrapping key
+//! realm epoch e: M_e, random, wrapped for each member with HPKE        (lock 1)
+//!     └─► REK_e ─┬─► slice data keys        one for each slice
+//!                ├─► names keys             one for each directory and generation
+//!                └─► small values           inline content, symlink targets
+//! cloud i: a random secret, wrapped for each writer ──► object names, header MACs
+//! ```
+//!
+//! What always holds:
+//! * A client takes keys from genesis, whose signature it has checked under the root key that its
+//!   own key file pins, and never from what a server says.
+//! * One derivation function, BLAKE3 in derive-key mode with a context that names the use; inputs
+//!   are of fixed length, so that no two uses can collide.
+//! * Secrets are wiped when they are dropped and never printed by `Debug`.
+//!
+//! What can go wrong is in [`KeyError`]. The formats are in docs/FORMAT.md, "Keys and names".
+
+mod cloud;
+mod epoch;
+mod error;
+mod lines;
+mod names;
+mod principal;
+mod recovery_kit;
+mod secret;
+mod small_value;
+mod volume_root;
+mod wrap;
+
+pub use cloud::CloudSecret;
+pub use epoch::{EpochSecret, LockKind, RealmEpochKey, SliceKey};
+pub use error::KeyError;
+pub use names::{
+    Cookie, NAME_BYTES_MAX, NAME_OVERHEAD_BYTES, NameCiphertext, NameKeys, stand_in, stand_in_cookie,
+};
+pub use principal::{KeyFile, Principal, PrincipalId};
+pub use recovery_kit::RecoveryKit;
+pub use secret::Secret;
+pub use small_value::{Field, SMALL_VALUE_OVERHEAD_BYTES, SmallValueKey, ValueBinding};
+pub use volume_root::{RootKey, VolumeRoot};
+pub use wrap::{WRAPPED_BYTES, Wrapped, WrappingKey, wrap};

@@ -1,0 +1,192 @@
+//! Names as servers see them: a ciphertext and a cookie.
+//!
+//! The ciphertext is AES-SIV (RFC 5297): deterministic, so that one name has one ciphertext in one
+//! directory, which is how the servers compare names; and authenticated, so that a name that was
+//! not made by a member does not decrypt. The cookie is a 60-bit keyed hash of the name followed
+//! by three bits that tell collisions apart; it is the entry's key and its readdir position. A
+//! client checks the hash of what it is shown.
+//!
+//! A name that does not decrypt (a damaged row, a forger inside the volume) is shown under a safe
+//! stand-in made of the cookie, under which it can be removed.
+
+use super::{KeyError, Secret};
+use aes_siv::KeyInit;
+use aes_siv::siv::Aes256Siv;
+use std::fmt;
+use zeroize::Zeroizing;
+
+/// The longest name in bytes, as in every Linux file system.
+pub const NAME_BYTES_MAX: usize = 255;
+/// How much longer a ciphertext is than its name.
+pub const NAME_OVERHEAD_BYTES: usize = 16;
+/// Bits of the cookie that tell apart names with equal hashes.
+const COLLISION_BITS: u32 = 3;
+/// Cookies below this stand for the start of a directory, `.` and `..`.
+const RESERVED_COOKIES: u64 = 1 << COLLISION_BITS;
+/// What a stand-in begins with. The byte after it cannot occur in text that people type.
+const STAND_IN_PREFIX: &str = ".quorumfs-undecryptable-";
+
+/// An entry's place in its directory: 60 bits of keyed hash, 3 bits against collisions.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Cookie(pub u64);
+
+impl Cookie {
+    /// The hash part, with the collision bits cleared.
+    #[must_use]
+    pub fn base(self) -> u64 {
+        (self.0 >> COLLISION_BITS) << COLLISION_BITS
+    }
+}
+
+/// A name's bytes as servers keep them.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct NameCiphertext(pub Vec<u8>);
+
+impl fmt::Debug for NameCiphertext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NameCiphertext({} bytes)", self.0.len())
+    }
+}
+
+/// The keys of the names in one directory, of one generation.
+#[derive(Clone)]
+pub struct NameKeys {
+    cipher: Zeroizing<[u8; 64]>,
+    cookie: Secret,
+}
+
+impl fmt::Debug for NameKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NameKeys(…)")
+    }
+}
+
+impl NameKeys {
+    pub(super) fn derive(epoch_key: &Secret, directory: u64, generation: u32) -> Self {
+        let place: [&[u8]; 2] = [&directory.to_be_bytes(), &generation.to_be_bytes()];
+        Self {
+            cipher: epoch_key.derive_wide("quorumfs 2026 names cipher", &place),
+            cookie: epoch_key.derive("quorumfs 2026 names cookie", &place),
+        }
+    }
+
+    /// The hash of `name`: a cookie whose collision bits are zero and that is never reserved.
+    #[must_use]
+    pub fn cookie(&self, name: &[u8]) -> Cookie {
+        let hash = blake3::keyed_hash(self.cookie.expose(), name);
+        let mut first = [0; 8];
+        first.copy_from_slice(hash.as_bytes().first_chunk::<8>().unwrap_or(&[0; 8]));
+        // 60 bits of hash above 3 of collision: 63 bits, so that an `off_t` stays positive.
+        let cookie = (u64::from_be_bytes(first) >> 4) << COLLISION_BITS;
+        Cookie(if cookie < RESERVED_COOKIES { RESERVED_COOKIES } else { cookie })
+    }
+
+    /// Encrypts `name`; equal names give equal ciphertexts.
+    ///
+    /// # Errors
+    /// If it is too long.
+    pub fn seal(&self, name: &[u8]) -> Result<NameCiphertext, KeyError> {
+        let too_long =
+            || KeyError::TooLong { what: "name", length: name.len(), most: NAME_BYTES_MAX };
+        if name.len() > NAME_BYTES_MAX {
+            return Err(too_long());
+        }
+        let mut cipher = Aes256Siv::new((&*self.cipher).into());
+        let sealed = cipher.encrypt::<_, &[u8]>([], name).map_err(|_| too_long())?;
+        Ok(NameCiphertext(sealed))
+    }
+
+    /// Decrypts a name and checks that it belongs under `cookie`.
+    ///
+    /// # Errors
+    /// If it was not made with these keys, belongs elsewhere, or could not be a name.
+    pub fn open(&self, name: &[u8], cookie: Cookie) -> Result<Vec<u8>, KeyError> {
+        const FORGED: KeyError = KeyError::Forged { what: "name" };
+        let mut cipher = Aes256Siv::new((&*self.cipher).into());
+        let plain = cipher.decrypt::<_, &[u8]>([], name).map_err(|_| FORGED)?;
+        let sane = !plain.is_empty()
+            && plain.len() <= NAME_BYTES_MAX
+            && plain != b"."
+            && plain != b".."
+            && !plain.contains(&b'/')
+            && !plain.contains(&0);
+        if sane && self.cookie(&plain).base() == cookie.base() { Ok(plain) } else { Err(FORGED) }
+    }
+}
+
+/// The name under which an entry is shown whose own does not decrypt.
+#[must_use]
+pub fn stand_in(cookie: Cookie) -> Vec<u8> {
+    format!("{STAND_IN_PREFIX}{:016x}", cookie.0).into_bytes()
+}
+
+/// The entry that a stand-in stands for.
+#[must_use]
+pub fn stand_in_cookie(name: &[u8]) -> Option<Cookie> {
+    let digits = name.strip_prefix(STAND_IN_PREFIX.as_bytes())?;
+    if digits.len() != 16 || digits.iter().any(|digit| digit.is_ascii_uppercase()) {
+        return None;
+    }
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok().map(Cookie)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn keys(directory: u64) -> NameKeys {
+        NameKeys::derive(&Secret::from_bytes([2; 32]), directory, 0)
+    }
+
+    proptest! {
+        #[test]
+        fn a_name_comes_back_and_only_in_its_directory(
+            name in proptest::collection::vec(1u8..=255, 1..=NAME_BYTES_MAX)
+                .prop_filter("no name", |n| !n.contains(&b'/') && n != b"." && n != b".."),
+            flip in any::<proptest::sample::Index>(),
+        ) {
+            let sealed = keys(1).seal(&name).unwrap();
+            let cookie = keys(1).cookie(&name);
+            prop_assert_eq!(&sealed, &keys(1).seal(&name).unwrap());
+            prop_assert_eq!(sealed.0.len(), name.len() + NAME_OVERHEAD_BYTES);
+            prop_assert!(cookie.0 >= RESERVED_COOKIES && cookie.0 <= i64::MAX as u64);
+            for collision in 0..8 {
+                prop_assert_eq!(
+                    keys(1).open(&sealed.0, Cookie(cookie.0 | collision)).unwrap(), name.clone());
+            }
+            prop_assert!(keys(1).open(&sealed.0, Cookie(cookie.0 ^ 8)).is_err());
+            prop_assert!(keys(2).open(&sealed.0, cookie).is_err());
+            let mut changed = sealed.0.clone();
+            let at = flip.index(changed.len());
+            changed[at] ^= 1;
+            prop_assert!(keys(1).open(&changed, cookie).is_err());
+        }
+
+        #[test]
+        fn a_stand_in_finds_its_entry(cookie in any::<u64>()) {
+            prop_assert_eq!(stand_in_cookie(&stand_in(Cookie(cookie))), Some(Cookie(cookie)));
+        }
+    }
+
+    #[test]
+    fn names_that_would_escape_the_directory_are_not_shown() {
+        for name in [&b"."[..], b"..", b"a/b", b"a\0b", b""] {
+            let mut cipher = Aes256Siv::new((&*keys(1).cipher).into());
+            let sealed = cipher.encrypt::<_, &[u8]>([], name).unwrap();
+            assert!(keys(1).open(&sealed, keys(1).cookie(name)).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_beyond_the_bound_is_refused() {
+        assert!(keys(1).seal(&[b'a'; NAME_BYTES_MAX + 1]).is_err());
+    }
+
+    #[test]
+    fn a_sealed_name_is_pinned_to_its_golden_bytes() {
+        crate::keys::lines::assert_golden("name", &keys(1).seal(b"hello.txt").unwrap().0);
+        let cookie = keys(1).cookie(b"hello.txt");
+        crate::keys::lines::assert_golden("name_cookie", &cookie.0.to_be_bytes());
+    }
+}

@@ -1,0 +1,79 @@
+//! The recovery kit: one page to print and keep, from which everything can be had back.
+//!
+//! It holds the volume root's secret, the principal `recovery` (a member of every realm), and the
+//! genesis, which names the replicas and clouds and carries the wrapped keys. Nothing else has to
+//! be kept: whoever has the kit and n − f clouds has the volume.
+
+use super::lines::{Lines, Writer};
+use super::{KeyError, Principal, Secret, VolumeRoot};
+use zeroize::Zeroizing;
+
+const TITLE: &str = "quorumfs recovery kit";
+const FORMAT: u32 = 1;
+
+/// What the kit holds.
+#[derive(Clone, Debug)]
+pub struct RecoveryKit {
+    /// The volume root.
+    pub root: VolumeRoot,
+    /// The principal `recovery`.
+    pub recovery: Principal,
+    /// The signed genesis.
+    pub genesis: Vec<u8>,
+}
+
+impl RecoveryKit {
+    /// As text to print.
+    #[must_use]
+    pub fn to_text(&self) -> Zeroizing<String> {
+        let mut writer = Writer::new(TITLE, FORMAT);
+        writer.remark("Print this page, keep it offline, and delete the file.");
+        writer.remark("Whoever has it can read, change and take over the whole volume; without");
+        writer.remark("it, and without any other member's key, nobody can ever read it again.");
+        writer.remark("Each line ends with a checksum, so that it can be typed in again.");
+        writer.value("volume", &self.root.volume().0);
+        writer.value("root", self.root.seed().expose());
+        writer.value("recovery", self.recovery.seed().expose());
+        writer.value("genesis", &self.genesis);
+        writer.finish()
+    }
+
+    /// From text.
+    ///
+    /// # Errors
+    /// If it is no recovery kit, was copied wrongly, or contradicts itself.
+    pub fn from_text(text: &str) -> Result<Self, KeyError> {
+        let lines = Lines::parse(TITLE, FORMAT, text)?;
+        let root = VolumeRoot::from_seed(Secret::from_bytes(lines.array("root")?));
+        if root.volume().0 != lines.array::<16>("volume")? {
+            return Err(KeyError::Untrusted {
+                what: "the recovery kit",
+                reason: "its volume id does not belong to its root; compare it with the print"
+                    .into(),
+            });
+        }
+        let recovery = Principal::from_seed(Secret::from_bytes(lines.array("recovery")?));
+        Ok(Self { root, recovery, genesis: lines.value("genesis")?.to_vec() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_printed_kit_gives_everything_back() {
+        let kit = RecoveryKit {
+            root: VolumeRoot::random().unwrap(),
+            recovery: Principal::random().unwrap(),
+            genesis: (0..=255).collect(),
+        };
+        let text = kit.to_text();
+        let again = RecoveryKit::from_text(&text.to_uppercase().replace(TITLE, TITLE)).err();
+        assert!(again.is_some(), "the title is not for shouting");
+        let again = RecoveryKit::from_text(&text).unwrap();
+        assert_eq!(again.root.public(), kit.root.public());
+        assert_eq!(again.recovery.id(), kit.recovery.id());
+        assert_eq!(again.genesis, kit.genesis);
+    }
+}

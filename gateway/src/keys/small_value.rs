@@ -1,0 +1,145 @@
+//! Small values that live in metadata rows: inline content and symlink targets.
+//!
+//! AES-256-GCM-SIV (RFC 8452) with a random nonce; a repeated nonce would reveal only equality. A
+//! value is bound to the place where it lies, so that servers that all lie cannot show one file's
+//! content as another's.
+
+use super::{KeyError, Secret};
+use aes_gcm_siv::aead::{Aead, KeyInit, Payload};
+use aes_gcm_siv::{Aes256GcmSiv, Nonce};
+use std::fmt;
+
+/// The nonce in front of the ciphertext.
+const NONCE_BYTES: usize = 12;
+/// How much longer a sealed value is than its plain one.
+pub const SMALL_VALUE_OVERHEAD_BYTES: usize = NONCE_BYTES + 16;
+
+/// What a small value is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Field {
+    /// The content of a tiny file.
+    Content = 1,
+    /// Where a symbolic link points.
+    SymlinkTarget = 2,
+}
+
+/// Where a small value lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ValueBinding {
+    /// What it is.
+    pub field: Field,
+    /// The inode that it belongs to, or what stands for it while it has no number.
+    pub inode: u64,
+    /// Which of the values that this field had over time.
+    pub version: u64,
+}
+
+impl ValueBinding {
+    fn bytes(self) -> [u8; 17] {
+        let mut bytes = [0; 17];
+        let (field, rest) = bytes.split_at_mut(1);
+        let (inode, version) = rest.split_at_mut(8);
+        field.copy_from_slice(&[self.field as u8]);
+        inode.copy_from_slice(&self.inode.to_be_bytes());
+        version.copy_from_slice(&self.version.to_be_bytes());
+        bytes
+    }
+}
+
+/// The key of a realm epoch's small values.
+#[derive(Clone)]
+pub struct SmallValueKey(Secret);
+
+impl fmt::Debug for SmallValueKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SmallValueKey(…)")
+    }
+}
+
+impl SmallValueKey {
+    pub(super) fn derive(epoch_key: &Secret) -> Self {
+        Self(epoch_key.derive("quorumfs 2026 small values", &[]))
+    }
+
+    /// Seals `plain` for one place.
+    ///
+    /// # Errors
+    /// If there is no randomness for the nonce.
+    pub fn seal(&self, binding: ValueBinding, plain: &[u8]) -> Result<Vec<u8>, KeyError> {
+        let mut nonce = [0; NONCE_BYTES];
+        getrandom::fill(&mut nonce)
+            .map_err(|error| KeyError::Random { reason: error.to_string() })?;
+        self.seal_with(nonce, binding, plain)
+    }
+
+    fn seal_with(
+        &self,
+        nonce: [u8; NONCE_BYTES],
+        binding: ValueBinding,
+        plain: &[u8],
+    ) -> Result<Vec<u8>, KeyError> {
+        let payload = Payload { msg: plain, aad: &binding.bytes() };
+        let sealed = self.cipher().encrypt(&Nonce::from(nonce), payload).map_err(|_| {
+            KeyError::TooLong { what: "small value", length: plain.len(), most: u16::MAX.into() }
+        })?;
+        Ok([nonce.as_slice(), &sealed].concat())
+    }
+
+    /// Opens what [`SmallValueKey::seal`] made for the same place.
+    ///
+    /// # Errors
+    /// If it was made for another place or with another key, or was changed.
+    pub fn open(&self, binding: ValueBinding, sealed: &[u8]) -> Result<Vec<u8>, KeyError> {
+        const FORGED: KeyError = KeyError::Forged { what: "small value" };
+        let (nonce, body) = sealed.split_first_chunk::<NONCE_BYTES>().ok_or(FORGED)?;
+        let payload = Payload { msg: body, aad: &binding.bytes() };
+        self.cipher().decrypt(&Nonce::from(*nonce), payload).map_err(|_| FORGED)
+    }
+
+    fn cipher(&self) -> Aes256GcmSiv {
+        Aes256GcmSiv::new(self.0.expose().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: ValueBinding = ValueBinding { field: Field::Content, inode: 7, version: 3 };
+
+    fn key() -> SmallValueKey {
+        SmallValueKey::derive(&Secret::from_bytes([2; 32]))
+    }
+
+    #[test]
+    fn a_value_opens_only_where_it_was_put() {
+        let sealed = key().seal(HERE, b"content").unwrap();
+        assert_eq!(sealed.len(), 7 + SMALL_VALUE_OVERHEAD_BYTES);
+        assert_eq!(key().open(HERE, &sealed).unwrap(), b"content");
+        for elsewhere in [
+            ValueBinding { field: Field::SymlinkTarget, ..HERE },
+            ValueBinding { inode: 8, ..HERE },
+            ValueBinding { version: 4, ..HERE },
+        ] {
+            assert!(key().open(elsewhere, &sealed).is_err(), "{elsewhere:?}");
+        }
+        for at in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[at] ^= 1;
+            assert!(key().open(HERE, &changed).is_err(), "byte {at}");
+        }
+        assert!(key().open(HERE, &sealed[..5]).is_err());
+    }
+
+    #[test]
+    fn equal_values_look_different() {
+        assert_ne!(key().seal(HERE, b"same").unwrap(), key().seal(HERE, b"same").unwrap());
+    }
+
+    #[test]
+    fn a_sealed_value_is_pinned_to_its_golden_bytes() {
+        let sealed = key().seal_with([1; NONCE_BYTES], HERE, b"content").unwrap();
+        crate::keys::lines::assert_golden("small_value", &sealed);
+    }
+}
