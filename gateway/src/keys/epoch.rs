@@ -91,7 +91,12 @@ impl EpochSecret {
     ) -> RealmEpochKey {
         let secret = self.0.derive(
             "quorumfs 2026 realm epoch key",
-            &[&[lock as u8], &volume.0, &realm.to_be_bytes(), &epoch.to_be_bytes()],
+            &[
+                &[lock as u8],
+                &volume.0,
+                &realm.to_be_bytes(),
+                &epoch.to_be_bytes(),
+            ],
         );
         RealmEpochKey { secret, epoch }
     }
@@ -107,7 +112,10 @@ impl RealmEpochKey {
     /// The key of one slice.
     #[must_use]
     pub fn slice_key(&self, slice: u64) -> SliceKey {
-        SliceKey(self.secret.derive("quorumfs 2026 slice data key", &[&slice.to_be_bytes()]))
+        SliceKey(
+            self.secret
+                .derive("quorumfs 2026 slice data key", &[&slice.to_be_bytes()]),
+        )
     }
 
     /// The keys of the names in one directory, of one generation.
@@ -146,7 +154,10 @@ mod tests {
     fn an_unknown_lock_is_refused() {
         assert!(LockKind::parse(1, 0).is_ok());
         let error = LockKind::parse(2, 7).unwrap_err();
-        assert!(error.to_string().contains("epoch 7 has lock kind 2"), "{error}");
+        assert!(
+            error.to_string().contains("epoch 7 has lock kind 2"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -94,7 +94,9 @@ pub enum KeyError {
         realm: u64,
     },
     /// An epoch is locked in a way that this program cannot open.
-    #[error("realm epoch {epoch} has lock kind {kind}, which this program does not know: update it")]
+    #[error(
+        "realm epoch {epoch} has lock kind {kind}, which this program does not know: update it"
+    )]
     UnknownLock {
         /// The epoch.
         epoch: u64,

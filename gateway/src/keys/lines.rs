@@ -24,7 +24,9 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(title: &str, format: u32) -> Self {
-        Self { text: Zeroizing::new(format!("{title}, format {format}\n")) }
+        Self {
+            text: Zeroizing::new(format!("{title}, format {format}\n")),
+        }
     }
 
     /// A line for people, which readers skip.
@@ -62,16 +64,27 @@ pub(super) struct Lines {
 impl Lines {
     /// Reads a text that begins with `title`.
     pub(super) fn parse(what: &'static str, known: u32, text: &str) -> Result<Self, KeyError> {
-        let fail = |line: usize, reason: &str| KeyError::Text { what, line, reason: reason.into() };
+        let fail = |line: usize, reason: &str| KeyError::Text {
+            what,
+            line,
+            reason: reason.into(),
+        };
         let mut lines = text.lines().enumerate();
-        let first = lines.next().map(|(_, line)| line.trim()).unwrap_or_default();
+        let first = lines
+            .next()
+            .map(|(_, line)| line.trim())
+            .unwrap_or_default();
         let format = first
             .strip_prefix(what)
             .and_then(|rest| rest.strip_prefix(", format "))
             .and_then(|number| number.parse::<u32>().ok())
             .ok_or_else(|| fail(1, &format!("it should begin with `{what}, format 1`")))?;
         if format > known {
-            return Err(KeyError::Newer { what, found: format, known });
+            return Err(KeyError::Newer {
+                what,
+                found: format,
+                known,
+            });
         }
         let mut values: Vec<(String, Zeroizing<Vec<u8>>)> = Vec::new();
         for (index, line) in lines {
@@ -86,14 +99,18 @@ impl Lines {
             let (label, rest) = line
                 .split_once(char::is_whitespace)
                 .ok_or_else(|| fail(number, "a label and digits are expected"))?;
-            let (digits, sum) =
-                rest.rsplit_once(':').ok_or_else(|| fail(number, "the checksum is missing"))?;
+            let (digits, sum) = rest
+                .rsplit_once(':')
+                .ok_or_else(|| fail(number, "the checksum is missing"))?;
             let bytes = Zeroizing::new(
                 unhex(digits)
                     .ok_or_else(|| fail(number, "pairs of hexadecimal digits are expected"))?,
             );
             if check(label, &bytes) != sum.trim().to_ascii_lowercase() {
-                return Err(fail(number, "the checksum does not match: look for a typing slip"));
+                return Err(fail(
+                    number,
+                    "the checksum does not match: look for a typing slip",
+                ));
             }
             match values.last_mut() {
                 Some((last, value)) if last == label => value.extend_from_slice(&bytes),
@@ -155,7 +172,11 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
         return None;
     }
     let pairs = digits.chunks_exact(2);
-    Some(pairs.map(|pair| pair.iter().fold(0u8, |byte, digit| (byte << 4) | digit)).collect())
+    Some(
+        pairs
+            .map(|pair| pair.iter().fold(0u8, |byte, digit| (byte << 4) | digit))
+            .collect(),
+    )
 }
 
 /// Compares with `gateway/fixtures/keys.txt`; `QUORUMFS_BLESS=1` prints what should be in there.
@@ -163,7 +184,9 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 pub(crate) fn assert_golden(label: &str, bytes: &[u8]) {
     let golden = include_str!("../../fixtures/keys.txt");
     let found = format!("{label} {}", hex(bytes));
-    let expected = golden.lines().find(|line| line.split(' ').next() == Some(label));
+    let expected = golden
+        .lines()
+        .find(|line| line.split(' ').next() == Some(label));
     if std::env::var_os("QUORUMFS_BLESS").is_some() {
         println!("{found}");
         return;
@@ -196,12 +219,20 @@ mod tests {
     fn a_slip_is_found_in_its_line() {
         let slipped = text().replace("0102 03", "0102 04");
         let error = Lines::parse("a test", 1, &slipped).unwrap_err().to_string();
-        assert!(error.contains("line 3") && error.contains("typing slip"), "{error}");
+        assert!(
+            error.contains("line 3") && error.contains("typing slip"),
+            "{error}"
+        );
     }
 
     #[test]
     fn a_newer_format_is_refused_clearly() {
-        let error = Lines::parse("a test", 1, "a test, format 2\n").unwrap_err().to_string();
-        assert!(error.contains("format 2") && error.contains("update"), "{error}");
+        let error = Lines::parse("a test", 1, "a test, format 2\n")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("format 2") && error.contains("update"),
+            "{error}"
+        );
     }
 }

@@ -35,7 +35,8 @@ pub use cloud::CloudSecret;
 pub use epoch::{EpochSecret, LockKind, RealmEpochKey, SliceKey};
 pub use error::KeyError;
 pub use names::{
-    Cookie, NAME_BYTES_MAX, NAME_OVERHEAD_BYTES, NameCiphertext, NameKeys, stand_in, stand_in_cookie,
+    Cookie, NAME_BYTES_MAX, NAME_OVERHEAD_BYTES, NameCiphertext, NameKeys, stand_in,
+    stand_in_cookie,
 };
 pub use principal::{KeyFile, Principal, PrincipalId};
 pub use recovery_kit::RecoveryKit;

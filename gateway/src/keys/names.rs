@@ -78,7 +78,11 @@ impl NameKeys {
         first.copy_from_slice(hash.as_bytes().first_chunk::<8>().unwrap_or(&[0; 8]));
         // 60 bits of hash above 3 of collision: 63 bits, so that an `off_t` stays positive.
         let cookie = (u64::from_be_bytes(first) >> 4) << COLLISION_BITS;
-        Cookie(if cookie < RESERVED_COOKIES { RESERVED_COOKIES } else { cookie })
+        Cookie(if cookie < RESERVED_COOKIES {
+            RESERVED_COOKIES
+        } else {
+            cookie
+        })
     }
 
     /// Encrypts `name`; equal names give equal ciphertexts.
@@ -86,13 +90,18 @@ impl NameKeys {
     /// # Errors
     /// If it is too long.
     pub fn seal(&self, name: &[u8]) -> Result<NameCiphertext, KeyError> {
-        let too_long =
-            || KeyError::TooLong { what: "name", length: name.len(), most: NAME_BYTES_MAX };
+        let too_long = || KeyError::TooLong {
+            what: "name",
+            length: name.len(),
+            most: NAME_BYTES_MAX,
+        };
         if name.len() > NAME_BYTES_MAX {
             return Err(too_long());
         }
         let mut cipher = Aes256Siv::new((&*self.cipher).into());
-        let sealed = cipher.encrypt::<_, &[u8]>([], name).map_err(|_| too_long())?;
+        let sealed = cipher
+            .encrypt::<_, &[u8]>([], name)
+            .map_err(|_| too_long())?;
         Ok(NameCiphertext(sealed))
     }
 
@@ -110,7 +119,11 @@ impl NameKeys {
             && plain != b".."
             && !plain.contains(&b'/')
             && !plain.contains(&0);
-        if sane && self.cookie(&plain).base() == cookie.base() { Ok(plain) } else { Err(FORGED) }
+        if sane && self.cookie(&plain).base() == cookie.base() {
+            Ok(plain)
+        } else {
+            Err(FORGED)
+        }
     }
 }
 
@@ -127,7 +140,9 @@ pub fn stand_in_cookie(name: &[u8]) -> Option<Cookie> {
     if digits.len() != 16 || digits.iter().any(|digit| digit.is_ascii_uppercase()) {
         return None;
     }
-    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok().map(Cookie)
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16)
+        .ok()
+        .map(Cookie)
 }
 
 #[cfg(test)]
@@ -174,7 +189,10 @@ mod tests {
         for name in [&b"."[..], b"..", b"a/b", b"a\0b", b""] {
             let mut cipher = Aes256Siv::new((&*keys(1).cipher).into());
             let sealed = cipher.encrypt::<_, &[u8]>([], name).unwrap();
-            assert!(keys(1).open(&sealed, keys(1).cookie(name)).is_err(), "{name:?}");
+            assert!(
+                keys(1).open(&sealed, keys(1).cookie(name)).is_err(),
+                "{name:?}"
+            );
         }
     }
 

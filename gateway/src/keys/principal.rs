@@ -57,7 +57,10 @@ impl Principal {
     pub fn from_seed(seed: Secret) -> Self {
         let signing = seed.derive("quorumfs 2026 principal signing", &[]);
         let (_, wrapping) = wrap::key_pair(&seed);
-        let id = PrincipalId { signing: volume_root::public_key(&signing), wrapping };
+        let id = PrincipalId {
+            signing: volume_root::public_key(&signing),
+            wrapping,
+        };
         Self { seed, signing, id }
     }
 
@@ -120,7 +123,8 @@ impl KeyFile {
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
         let mut writer = Writer::new(TITLE, FORMAT);
-        writer.remark("Whoever has the `principal` line can read this volume. Keep it to yourself.");
+        writer
+            .remark("Whoever has the `principal` line can read this volume. Keep it to yourself.");
         writer.remark(&format!("principal {}", self.principal.id.signing));
         writer.value("volume", &self.volume().0);
         writer.value("root-key", &self.root.0.0);
@@ -180,10 +184,15 @@ impl KeyFile {
         let file = std::fs::File::open(path).map_err(fail)?;
         let mode = file.metadata().map_err(fail)?.permissions().mode() & 0o7777;
         if mode & 0o077 != 0 {
-            return Err(KeyError::Exposed { path: path.to_owned(), mode });
+            return Err(KeyError::Exposed {
+                path: path.to_owned(),
+                mode,
+            });
         }
         let mut text = Zeroizing::new(String::new());
-        file.take(FILE_BYTES_MAX).read_to_string(&mut text).map_err(fail)?;
+        file.take(FILE_BYTES_MAX)
+            .read_to_string(&mut text)
+            .map_err(fail)?;
         Self::from_text(&text)
     }
 }
@@ -195,7 +204,10 @@ mod tests {
 
     fn file() -> KeyFile {
         let root = VolumeRoot::from_seed(Secret::from_bytes([5; 32])).public();
-        KeyFile { principal: Principal::from_seed(Secret::from_bytes([1; 32])), root }
+        KeyFile {
+            principal: Principal::from_seed(Secret::from_bytes([1; 32])),
+            root,
+        }
     }
 
     #[test]
@@ -203,8 +215,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
         file().save(&path).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(KeyFile::load(&path).unwrap().principal.id(), file().principal.id());
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        assert_eq!(
+            KeyFile::load(&path).unwrap().principal.id(),
+            file().principal.id()
+        );
         for mode in [0o640, 0o604, 0o660, 0o602] {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             let error = KeyFile::load(&path).unwrap_err().to_string();
@@ -223,14 +241,27 @@ mod tests {
     #[test]
     fn a_key_file_with_another_root_is_refused() {
         let other = VolumeRoot::from_seed(Secret::from_bytes([6; 32])).public();
-        let swapped = KeyFile { root: other, ..file() }.to_text();
+        let swapped = KeyFile {
+            root: other,
+            ..file()
+        }
+        .to_text();
         let (text, other) = (file().to_text(), swapped);
         let mixed: String = text
             .lines()
             .zip(other.lines())
-            .map(|(mine, theirs)| if mine.starts_with("root-key") { theirs } else { mine })
+            .map(|(mine, theirs)| {
+                if mine.starts_with("root-key") {
+                    theirs
+                } else {
+                    mine
+                }
+            })
             .fold(String::new(), |text, line| text + line + "\n");
-        assert!(matches!(KeyFile::from_text(&mixed), Err(KeyError::Untrusted { .. })));
+        assert!(matches!(
+            KeyFile::from_text(&mixed),
+            Err(KeyError::Untrusted { .. })
+        ));
     }
 
     #[test]

@@ -53,7 +53,11 @@ impl RecoveryKit {
             });
         }
         let recovery = Principal::from_seed(Secret::from_bytes(lines.array("recovery")?));
-        Ok(Self { root, recovery, genesis: lines.value("genesis")?.to_vec() })
+        Ok(Self {
+            root,
+            recovery,
+            genesis: lines.value("genesis")?.to_vec(),
+        })
     }
 }
 

@@ -21,8 +21,9 @@ impl Secret {
     /// If it has no randomness to give.
     pub fn random() -> Result<Self, KeyError> {
         let mut bytes = Zeroizing::new([0; 32]);
-        getrandom::fill(bytes.as_mut_slice())
-            .map_err(|error| KeyError::Random { reason: error.to_string() })?;
+        getrandom::fill(bytes.as_mut_slice()).map_err(|error| KeyError::Random {
+            reason: error.to_string(),
+        })?;
         Ok(Self(bytes))
     }
 

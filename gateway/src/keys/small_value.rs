@@ -68,8 +68,9 @@ impl SmallValueKey {
     /// If there is no randomness for the nonce.
     pub fn seal(&self, binding: ValueBinding, plain: &[u8]) -> Result<Vec<u8>, KeyError> {
         let mut nonce = [0; NONCE_BYTES];
-        getrandom::fill(&mut nonce)
-            .map_err(|error| KeyError::Random { reason: error.to_string() })?;
+        getrandom::fill(&mut nonce).map_err(|error| KeyError::Random {
+            reason: error.to_string(),
+        })?;
         self.seal_with(nonce, binding, plain)
     }
 
@@ -79,10 +80,18 @@ impl SmallValueKey {
         binding: ValueBinding,
         plain: &[u8],
     ) -> Result<Vec<u8>, KeyError> {
-        let payload = Payload { msg: plain, aad: &binding.bytes() };
-        let sealed = self.cipher().encrypt(&Nonce::from(nonce), payload).map_err(|_| {
-            KeyError::TooLong { what: "small value", length: plain.len(), most: u16::MAX.into() }
-        })?;
+        let payload = Payload {
+            msg: plain,
+            aad: &binding.bytes(),
+        };
+        let sealed = self
+            .cipher()
+            .encrypt(&Nonce::from(nonce), payload)
+            .map_err(|_| KeyError::TooLong {
+                what: "small value",
+                length: plain.len(),
+                most: u16::MAX.into(),
+            })?;
         Ok([nonce.as_slice(), &sealed].concat())
     }
 
@@ -91,10 +100,17 @@ impl SmallValueKey {
     /// # Errors
     /// If it was made for another place or with another key, or was changed.
     pub fn open(&self, binding: ValueBinding, sealed: &[u8]) -> Result<Vec<u8>, KeyError> {
-        const FORGED: KeyError = KeyError::Forged { what: "small value" };
+        const FORGED: KeyError = KeyError::Forged {
+            what: "small value",
+        };
         let (nonce, body) = sealed.split_first_chunk::<NONCE_BYTES>().ok_or(FORGED)?;
-        let payload = Payload { msg: body, aad: &binding.bytes() };
-        self.cipher().decrypt(&Nonce::from(*nonce), payload).map_err(|_| FORGED)
+        let payload = Payload {
+            msg: body,
+            aad: &binding.bytes(),
+        };
+        self.cipher()
+            .decrypt(&Nonce::from(*nonce), payload)
+            .map_err(|_| FORGED)
     }
 
     fn cipher(&self) -> Aes256GcmSiv {
@@ -106,7 +122,11 @@ impl SmallValueKey {
 mod tests {
     use super::*;
 
-    const HERE: ValueBinding = ValueBinding { field: Field::Content, inode: 7, version: 3 };
+    const HERE: ValueBinding = ValueBinding {
+        field: Field::Content,
+        inode: 7,
+        version: 3,
+    };
 
     fn key() -> SmallValueKey {
         SmallValueKey::derive(&Secret::from_bytes([2; 32]))
@@ -118,7 +138,10 @@ mod tests {
         assert_eq!(sealed.len(), 7 + SMALL_VALUE_OVERHEAD_BYTES);
         assert_eq!(key().open(HERE, &sealed).unwrap(), b"content");
         for elsewhere in [
-            ValueBinding { field: Field::SymlinkTarget, ..HERE },
+            ValueBinding {
+                field: Field::SymlinkTarget,
+                ..HERE
+            },
             ValueBinding { inode: 8, ..HERE },
             ValueBinding { version: 4, ..HERE },
         ] {
@@ -134,7 +157,10 @@ mod tests {
 
     #[test]
     fn equal_values_look_different() {
-        assert_ne!(key().seal(HERE, b"same").unwrap(), key().seal(HERE, b"same").unwrap());
+        assert_ne!(
+            key().seal(HERE, b"same").unwrap(),
+            key().seal(HERE, b"same").unwrap()
+        );
     }
 
     #[test]

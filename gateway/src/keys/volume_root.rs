@@ -28,7 +28,9 @@ impl VolumeRoot {
     /// # Errors
     /// If there is no randomness.
     pub fn random() -> Result<Self, KeyError> {
-        Ok(Self { seed: Secret::random()? })
+        Ok(Self {
+            seed: Secret::random()?,
+        })
     }
 
     /// The root with this seed, as read from a recovery kit.

@@ -160,7 +160,10 @@ mod tests {
         for at in 0..WRAPPED_BYTES {
             let mut changed = wrapped;
             changed.0[at] ^= 1;
-            assert!(unwrap("secret", &changed, &mine, b"place").is_err(), "byte {at}");
+            assert!(
+                unwrap("secret", &changed, &mine, b"place").is_err(),
+                "byte {at}"
+            );
         }
     }
 
