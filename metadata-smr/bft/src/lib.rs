@@ -17,6 +17,7 @@
 //! | [`step`] | events in, effects out: the border to whoever drives the core |
 //! | [`service`] | what an application implements |
 //! | [`wire`] | messages as bytes |
+//! | [`client`] | the client: sessions, lanes, bundles, reply quorums |
 //! | [`state`] | the Merkle key space that the service's rows live in |
 //!
 //! # What it is not
@@ -24,6 +25,7 @@
 //! It knows no file system, opens no socket and keeps no file.
 
 pub mod authentication;
+pub mod client;
 pub mod fault_model;
 pub mod identity;
 pub mod service;

@@ -1,0 +1,52 @@
+//! What a client is told once.
+
+use crate::fault_model::FaultModel;
+use crate::identity::{ClusterId, Epoch, Nanos, PublicKey};
+
+/// A client's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// The cluster that is talked to.
+    pub cluster: ClusterId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Who may fail, and how many replicas there are (numbered from 0).
+    pub fault_model: FaultModel,
+    /// The principal that sessions are opened for.
+    pub principal: PublicKey,
+    /// Lanes to ask for; the service may grant fewer.
+    pub lanes: u16,
+    /// Requests in flight per lane: 1 or 2.
+    pub in_flight: u16,
+    /// Operations that may wait or be under way, all lanes together; beyond that a submission
+    /// fails with [`super::Failure::Full`].
+    pub operations_max: usize,
+    /// Bytes of operations that may wait or be under way; beyond that likewise.
+    pub bytes_max: usize,
+    /// The first retry of an unanswered request happens after about this long.
+    pub retry: Nanos,
+    /// The waiting time between retries doubles up to this.
+    pub retry_max: Nanos,
+    /// Makes the retries of different clients fall apart; any number will do.
+    pub jitter_seed: u64,
+}
+
+impl ClientConfig {
+    /// The usual settings for `principal` on this cluster.
+    #[must_use]
+    pub const fn new(cluster: ClusterId, fault_model: FaultModel, principal: PublicKey) -> Self {
+        Self {
+            cluster,
+            epoch: Epoch(0),
+            fault_model,
+            principal,
+            lanes: 8,
+            in_flight: 1,
+            operations_max: 4096,
+            bytes_max: 64 << 20,
+            retry: Nanos::from_millis(250),
+            retry_max: Nanos::from_secs(4),
+            jitter_seed: 0,
+        }
+    }
+}

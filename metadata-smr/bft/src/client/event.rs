@@ -1,0 +1,171 @@
+//! Inputs and outputs of the client core.
+
+use super::failure::Failure;
+use crate::identity::{Monotonic, Nanos, PublicKey, ReplicaId, Sequence, SessionId};
+use crate::service::Credit;
+use crate::wire::{Unsigned, Verified};
+use bytes::Bytes;
+
+/// The submitter's own name for one operation; the core only hands it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// Whether an operation may change something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// It runs as `Service::execute`.
+    Execute,
+    /// It runs as `Service::read`, in the order like everything else.
+    Query,
+}
+
+/// Which key has to sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SigningKey {
+    /// The principal's.
+    Principal,
+    /// The session's.
+    Session,
+}
+
+/// What happens to a client.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Open a session under a fresh key. Only while there is none; the answer is
+    /// [`Effect::Opened`] or [`Effect::Ended`].
+    Open {
+        /// The public half of a key pair that was made for this session and never used before.
+        session_key: PublicKey,
+        /// A random number that was never used before.
+        nonce: u64,
+    },
+    /// Close the session once all that is under way has been answered. What is submitted from now
+    /// on fails.
+    Close,
+    /// Get this executed. Answered by [`Effect::Deliver`] or [`Effect::Failed`].
+    Submit {
+        /// The submitter's name for it.
+        ticket: Ticket,
+        /// Whether it may change something.
+        kind: Kind,
+        /// The operation in the service's encoding.
+        operation: Bytes,
+        /// After this instant it counts as failed, if it has not been answered.
+        deadline: Monotonic,
+    },
+    /// The driver signed what [`Effect::Sign`] asked for.
+    Signed {
+        /// The same message with its bytes.
+        message: Verified,
+    },
+    /// A frame came from a replica, over a transport that authenticated it as this one.
+    Received {
+        /// Which replica.
+        from: ReplicaId,
+        /// The bytes of the frame.
+        frame: Bytes,
+    },
+    /// There is a connection to this replica; what it was not sent, or may have missed, is sent.
+    Connected {
+        /// Which replica.
+        replica: ReplicaId,
+    },
+    /// There is no connection to this replica any more.
+    Disconnected {
+        /// Which replica.
+        replica: ReplicaId,
+    },
+    /// The timer ran out.
+    Timer,
+}
+
+/// Why there is no session any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum End {
+    /// The owner closed it.
+    #[error("the session was closed by its owner")]
+    Closed,
+    /// The service refused to open one for this principal.
+    #[error("the service refuses a session to this principal: is the key registered?")]
+    Refused,
+    /// The replicas do not know it (any more): it expired or was fenced.
+    #[error("the replicas ended the session: open another one")]
+    Lost,
+}
+
+/// What the core wants done, in this order.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Sign this and feed it back as [`Event::Signed`].
+    Sign {
+        /// Under which key.
+        key: SigningKey,
+        /// What to sign.
+        message: Unsigned,
+    },
+    /// Send a frame; nothing happens if there is no connection.
+    Send {
+        /// To which replica.
+        to: ReplicaId,
+        /// The bytes.
+        frame: Bytes,
+    },
+    /// Set the timer, replacing an earlier setting.
+    SetTimer {
+        /// How long from now.
+        after: Nanos,
+    },
+    /// An operation's result.
+    Deliver {
+        /// The submitter's name for the operation.
+        ticket: Ticket,
+        /// What the service answered.
+        result: Bytes,
+        /// The sequence at which it was executed.
+        version: Sequence,
+    },
+    /// An operation has no result.
+    Failed {
+        /// The submitter's name for the operation.
+        ticket: Ticket,
+        /// Why.
+        reason: Failure,
+    },
+    /// The session is open.
+    Opened {
+        /// Its number.
+        session: SessionId,
+        /// What was granted.
+        credit: Credit,
+    },
+    /// There is no session (any more); every ticket has been answered. [`Event::Open`] starts
+    /// another one.
+    Ended {
+        /// Why.
+        end: End,
+    },
+}
+
+/// The effects of one step, in order.
+#[derive(Debug, Default)]
+pub struct Effects {
+    list: Vec<Effect>,
+}
+
+impl Effects {
+    /// Adds one.
+    pub fn push(&mut self, effect: Effect) {
+        self.list.push(effect);
+    }
+
+    /// Takes all that have been collected, oldest first.
+    pub fn drain(&mut self) -> std::vec::Drain<'_, Effect> {
+        self.list.drain(..)
+    }
+
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
