@@ -1,8 +1,67 @@
-//! The ordered key space that a service's rows live in, with a Merkle digest over it.
+//! The ordered key space that all replicated rows live in, with a Merkle digest over it.
 //!
-//! The shape of the tree follows from the rows alone, so two replicas with equal rows have equal
-//! roots whatever their histories. It reads through [`Store`] and hands its writes to the driver
-//! as one atomic [`WriteBatch`] at a time.
+//! # What it is for
+//!
+//! A service reads and writes rows (key → value, ordered by key) through [`Txn`] and [`View`]; the
+//! library keeps its own rows (sessions, replies, the clock) in the same space under a prefix that
+//! no key of the service can reach ([`Area`]). One digest stands for all of it, so that replicas can
+//! compare their states, and a part can be checked against the digest without having the rest.
+//!
+//! # How it is built
+//!
+//! ```text
+//!   Txn / View ──► pending rows (since the last settling, sorted)
+//!                     │ settle: apply in one pass, hash what changed
+//!                     ▼
+//!                  tree: fresh nodes ─► nodes in flight ─► cache ─► Store
+//!                                   flush            flushed
+//! ```
+//!
+//! * [`txn`] and [`view`]: what a service sees.
+//! * [`key_space`]: owns it all, settles, flushes.
+//! * [`tree`]: the shape, and how changes are applied to it; [`cursor`](self) scans it.
+//! * [`node`]: leaves and branches as bytes, and their digests.
+//! * [`memory`]: a store for tests and the simulator.
+//!
+//! # What always holds
+//!
+//! * **The shape follows from the rows alone.** A set of rows is a *leaf* if it is a single row or
+//!   if its rows together are within `LEAF_BYTES_MAX`; otherwise it is a *branch* at the longest
+//!   common prefix of the keys, which fans out by the next nibble (and a slot for the key that ends
+//!   there). Two replicas with equal rows have equal roots, whatever their histories.
+//! * **Nodes never change.** What is written gets a new node id; a parent names its children by id
+//!   (where to read) and by digest (what must be read). Ids are local to a replica and not hashed.
+//! * **The last two durable roots stay readable**, also after a restart: a flush removes only nodes
+//!   that neither it nor the flush before it needs.
+//! * **Reads are verified**: whatever comes back from the store is checked against the digest that
+//!   its parent names, up to the root record; what differs is [`StateError::Damaged`].
+//! * **Memory is bounded** by the rows that changed since the last flush and by the cache's budget.
+//!   A row is read in O(depth) nodes; applying changes recurses at most once per nibble of a key.
+//!
+//! # What can go wrong
+//!
+//! The store can fail or lie: [`StateError`], and the replica stops. A key or value beyond the
+//! limits is a defect of the service, which must check what clients send it before it gets here.
+//!
+//! Source: design of this project; tries with path compression go back to D. Morrison, "PATRICIA"
+//! (1968), authenticated ones to R. Merkle (1987).
+
+pub mod key_space;
+pub mod memory;
+pub mod txn;
+pub mod view;
+
+mod cache;
+mod cursor;
+mod nibbles;
+mod node;
+mod root_record;
+mod tree;
+
+pub use key_space::{Area, KeySpace};
+pub use memory::MemoryStore;
+pub use txn::{Savepoint, Txn};
+pub use view::{View, prefix_end};
 
 use crate::identity::{Digest, Sequence};
 use bytes::Bytes;
@@ -37,7 +96,7 @@ pub struct DurableRoot {
     pub digest: Digest,
 }
 
-/// This replica's own state cannot be read: it must stop and stay silent.
+/// This replica's own state cannot be read or written: it must stop and stay silent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
     /// The medium failed.
@@ -49,31 +108,44 @@ pub enum StateError {
         reason: String,
     },
     /// Something that was read back is not what was written.
-    #[error("the state store is damaged at {place}: {reason}")]
+    #[error(
+        "the state store is damaged at {place}: {reason}; this replica must be set up anew from its peers"
+    )]
     Damaged {
         /// Which node or row.
         place: String,
         /// What is wrong with it.
         reason: String,
     },
+    /// The store was written by a newer release.
+    #[error(
+        "the state store has format {found}, this release knows formats up to {known}: run the newer release"
+    )]
+    Newer {
+        /// The format of the store.
+        found: u32,
+        /// The newest format that is known here.
+        known: u32,
+    },
+    /// A defect of the caller: a key or value beyond the limits.
+    #[error("a {what} of {length} bytes was given to the key space, which takes {max} at most")]
+    TooLong {
+        /// "key" or "value".
+        what: &'static str,
+        /// Its length.
+        length: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// A defect of the caller: a second flush before the first one was durable, or out of order.
+    #[error("the state was flushed at sequence {sequence} although {why}")]
+    FlushOrder {
+        /// The sequence that was asked for.
+        sequence: Sequence,
+        /// What stands in its way.
+        why: &'static str,
+    },
 }
 
 /// A row: its key and its value.
 pub type Row = (Bytes, Bytes);
-
-/// A batch's view of the state: reads see earlier writes of the same batch.
-///
-/// The service sees its own rows only; the library's (sessions, replies, clock) lie under a
-/// prefix that no key of the service can reach.
-pub struct Txn<'a> {
-    _space: std::marker::PhantomData<&'a mut ()>,
-}
-
-/// A place in a transaction to go back to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Savepoint(usize);
-
-/// What a query sees: the same rows, and no way to write.
-pub struct View<'a> {
-    _space: std::marker::PhantomData<&'a ()>,
-}

@@ -1,0 +1,140 @@
+//! Writing: a transaction that is kept as a whole or leaves nothing behind.
+
+use super::key_space::Area;
+use super::tree::Tree;
+use super::view::{Pending, View};
+use super::{KEY_BYTES_MAX, Row, StateError, Store, VALUE_BYTES_MAX};
+use bytes::Bytes;
+use std::ops::Range;
+
+/// A transaction over the rows of one area: reads see its own earlier writes.
+///
+/// The service sees its own rows only; the library's (sessions, replies, clock) lie under a prefix
+/// that no key of the service can reach. What was written stays only if [`Txn::commit`] is called;
+/// a transaction that is dropped has done nothing. Committed is not durable: that is what
+/// [`KeySpace::flush`](super::KeySpace::flush) is for, and what was committed since the last flush
+/// comes back by replaying the log.
+pub struct Txn<'a> {
+    tree: &'a Tree,
+    pending: &'a mut Pending,
+    store: &'a dyn Store,
+    area: Area,
+    /// What stood under each written key before, oldest first.
+    undo: Vec<(Bytes, Option<Option<Bytes>>)>,
+}
+
+/// A place in a transaction to go back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Savepoint(usize);
+
+impl<'a> Txn<'a> {
+    pub(super) const fn new(
+        tree: &'a Tree,
+        pending: &'a mut Pending,
+        store: &'a dyn Store,
+        area: Area,
+    ) -> Self {
+        Self {
+            tree,
+            pending,
+            store,
+            area,
+            undo: Vec::new(),
+        }
+    }
+
+    /// The same rows, for reading.
+    #[must_use]
+    pub fn view(&self) -> View<'_> {
+        View {
+            tree: self.tree,
+            root: self.tree.root,
+            pending: Some(self.pending),
+            store: self.store,
+            area: self.area,
+        }
+    }
+
+    /// The value under `key`.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StateError> {
+        self.view().get(key)
+    }
+
+    /// The first `limit` rows with `from` ≤ key < `to`, in the order of their keys.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn scan(&self, range: Range<&[u8]>, limit: usize) -> Result<Vec<Row>, StateError> {
+        self.view().scan(range, limit)
+    }
+
+    /// Writes a row.
+    ///
+    /// # Errors
+    /// If the key is longer than [`KEY_BYTES_MAX`] or the value longer than [`VALUE_BYTES_MAX`]:
+    /// a defect of the caller, who must not let clients choose such lengths.
+    pub fn put(&mut self, key: &[u8], value: impl Into<Bytes>) -> Result<(), StateError> {
+        let value = value.into();
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(StateError::TooLong {
+                what: "value",
+                length: value.len(),
+                max: VALUE_BYTES_MAX,
+            });
+        }
+        self.write(key, Some(value))
+    }
+
+    /// Removes a row; nothing happens if there is none.
+    ///
+    /// # Errors
+    /// If the key is longer than [`KEY_BYTES_MAX`].
+    pub fn delete(&mut self, key: &[u8]) -> Result<(), StateError> {
+        self.write(key, None)
+    }
+
+    /// Remembers this place.
+    #[must_use]
+    pub const fn savepoint(&self) -> Savepoint {
+        Savepoint(self.undo.len())
+    }
+
+    /// Undoes everything that was written since `savepoint`.
+    pub fn rollback(&mut self, savepoint: Savepoint) {
+        while self.undo.len() > savepoint.0 {
+            match self.undo.pop() {
+                Some((key, Some(before))) => self.pending.insert(key, before),
+                Some((key, None)) => self.pending.remove(&key),
+                None => break,
+            };
+        }
+    }
+
+    /// Keeps what was written.
+    pub fn commit(mut self) {
+        self.undo.clear();
+    }
+
+    fn write(&mut self, key: &[u8], value: Option<Bytes>) -> Result<(), StateError> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(StateError::TooLong {
+                what: "key",
+                length: key.len(),
+                max: KEY_BYTES_MAX,
+            });
+        }
+        let key = self.area.key(key);
+        let before = self.pending.insert(key.clone(), value);
+        self.undo.push((key, before));
+        Ok(())
+    }
+}
+
+impl Drop for Txn<'_> {
+    fn drop(&mut self) {
+        self.rollback(Savepoint(0));
+    }
+}
