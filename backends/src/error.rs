@@ -1,0 +1,131 @@
+//! What a store admits went wrong: the kind for programs, the rest for people.
+//!
+//! Every error says what was being done, on which cloud and object, what happened, and what to do. The
+//! [`StoreErrorKind`] is what callers decide on. Nothing here is trusted: a lying cloud may return any
+//! kind for any reason, and the caller only ever uses it to choose what to try next.
+
+use crate::name::ObjectName;
+use std::fmt;
+
+/// What was being done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Opening the store.
+    Open,
+    /// Creating the store.
+    Create,
+    /// Creating an object.
+    Put,
+    /// Reading an object, or a range of one.
+    Get,
+    /// Asking for an object's length.
+    Head,
+    /// Listing names.
+    List,
+    /// Deleting an object.
+    Delete,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Open => "open",
+            Self::Create => "create",
+            Self::Put => "put",
+            Self::Get => "get",
+            Self::Head => "head",
+            Self::List => "list",
+            Self::Delete => "delete",
+        })
+    }
+}
+
+/// What a caller decides on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StoreErrorKind {
+    /// There is no such object.
+    NotFound,
+    /// There is an object of this name already; nothing was written.
+    AlreadyExists,
+    /// The store cannot be reached, or is not there.
+    Unavailable,
+    /// The deadline passed; the operation may yet take effect.
+    Timeout,
+    /// No space or quota left.
+    Full,
+    /// The store can be read only.
+    ReadOnly,
+    /// The credentials or permissions do not allow it.
+    Denied,
+    /// The store belongs to another volume, or to nobody: it holds something else.
+    Foreign,
+    /// The store or object was written by a newer version.
+    NewerFormat,
+    /// What the store holds cannot be right.
+    Corrupt,
+    /// Anything else; the text says what.
+    Other,
+}
+
+impl StoreErrorKind {
+    /// What a person can do about it.
+    #[must_use]
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::NotFound => {
+                "if the object should be there, let repair restore it from the others"
+            }
+            Self::AlreadyExists => "names are used once; take another",
+            Self::Unavailable => {
+                "check that the cloud is reachable and, if it is a directory, there"
+            }
+            Self::Timeout => "check the cloud's health and the network to it",
+            Self::Full => "free space or raise the quota on this cloud",
+            Self::ReadOnly => "make the cloud writable: remount it or change its permissions",
+            Self::Denied => "check the permissions or credentials for this cloud",
+            Self::Foreign => {
+                "point this cloud at where its volume was created, or at an empty place"
+            }
+            Self::NewerFormat => "use a newer quorumfs",
+            Self::Corrupt => "restore the cloud's marker or let repair fill an empty cloud",
+            Self::Other => "see the message of the operating system or of the cloud",
+        }
+    }
+
+    /// Whether the same operation may succeed later with nothing changed by a person.
+    #[must_use]
+    pub fn is_transient(self) -> bool {
+        matches!(self, Self::Unavailable | Self::Timeout | Self::Other)
+    }
+
+    /// Whether the fault is the whole cloud's rather than one object's.
+    #[must_use]
+    pub fn concerns_the_cloud(self) -> bool {
+        !matches!(self, Self::NotFound | Self::AlreadyExists | Self::Corrupt)
+    }
+}
+
+/// A store's refusal or failure.
+#[derive(Clone, Debug, thiserror::Error)]
+pub struct StoreError {
+    /// What a caller decides on.
+    pub kind: StoreErrorKind,
+    /// What was being done.
+    pub operation: Operation,
+    /// Which cloud: its index and place.
+    pub cloud: String,
+    /// Which object, if one was concerned.
+    pub object: Option<ObjectName>,
+    /// What happened.
+    pub detail: String,
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.cloud, self.operation)?;
+        if let Some(object) = &self.object {
+            write!(f, " {object}")?;
+        }
+        write!(f, ": {}; {}", self.detail, self.kind.advice())
+    }
+}

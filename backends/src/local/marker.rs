@@ -1,0 +1,202 @@
+//! The marker: the file that says whose cloud a directory is.
+//!
+//! It is written when a volume is created and compared at every opening, so that a mistyped path, a
+//! disk mounted in another's place or a directory of somebody's photographs is refused before anything is
+//! written into it. The magic and the format are checked before anything behind them is interpreted.
+//!
+//! ```text
+//! magic "QFSCLOUD" 8 ‖ format u16 ‖ features u64 ‖ volume id 16 ‖ incarnation u64 ‖ cloud index u16
+//! ‖ BLAKE3-256 of all before it, in derive-key mode        (integers big-endian, 76 bytes in all)
+//! ```
+
+use std::fmt;
+
+/// The name of the marker's file in a local cloud's directory; not a valid object name.
+pub const MARKER_FILE: &str = "quorumfs.cloud";
+/// The length of a marker of the current format, in bytes.
+pub const MARKER_BYTES: usize = 76;
+/// The newest format of a cloud that this version understands.
+pub const FORMAT: u16 = 1;
+/// The feature bits that this version understands.
+pub const FEATURES: u64 = 0;
+
+const MAGIC: &[u8; 8] = b"QFSCLOUD";
+const CONTEXT: &str = "quorumfs 2026 cloud marker";
+
+/// Whose cloud this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Marker {
+    /// The volume that the objects belong to.
+    pub volume: [u8; 16],
+    /// Counts the recoveries of the volume; an older incarnation's processes are fenced by it.
+    pub incarnation: u64,
+    /// The cloud's place in the volume's list of clouds.
+    pub cloud: u16,
+}
+
+/// Why bytes are not the marker that was wanted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MarkerError {
+    /// It does not begin like a marker.
+    #[error("its marker is not one of quorumfs")]
+    Magic,
+    /// The format is newer.
+    #[error("it has format {found}, and this version knows up to {FORMAT}")]
+    NewerFormat {
+        /// What was found.
+        found: u16,
+    },
+    /// A feature that this version does not know.
+    #[error("it needs features {unknown:#x} that this version does not know")]
+    UnknownFeatures {
+        /// The bits that are not understood.
+        unknown: u64,
+    },
+    /// It begins like a marker, but its length or checksum is wrong.
+    #[error("its marker is damaged")]
+    Damaged,
+    /// It is a marker of something else.
+    #[error("it is {found}, but {wanted} was expected")]
+    Mismatch {
+        /// What the marker says.
+        found: Marker,
+        /// What the configuration says.
+        wanted: Marker,
+    },
+}
+
+impl fmt::Display for Marker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cloud {} of volume ", self.cloud)?;
+        self.volume
+            .iter()
+            .try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        write!(f, " (incarnation {})", self.incarnation)
+    }
+}
+
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N], MarkerError> {
+    let (head, rest) = bytes.split_first_chunk::<N>().ok_or(MarkerError::Damaged)?;
+    *bytes = rest;
+    Ok(*head)
+}
+
+impl Marker {
+    /// The marker's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(MARKER_BYTES);
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&FORMAT.to_be_bytes());
+        bytes.extend_from_slice(&FEATURES.to_be_bytes());
+        bytes.extend_from_slice(&self.volume);
+        bytes.extend_from_slice(&self.incarnation.to_be_bytes());
+        bytes.extend_from_slice(&self.cloud.to_be_bytes());
+        let sum = blake3::derive_key(CONTEXT, &bytes);
+        bytes.extend_from_slice(&sum);
+        bytes
+    }
+
+    /// Reads a marker.
+    ///
+    /// # Errors
+    /// What is wrong with it, the coarsest first.
+    pub fn decode(bytes: &[u8]) -> Result<Self, MarkerError> {
+        let mut rest = bytes.strip_prefix(MAGIC).ok_or(MarkerError::Magic)?;
+        let found = u16::from_be_bytes(take(&mut rest)?);
+        if found > FORMAT {
+            return Err(MarkerError::NewerFormat { found });
+        }
+        let unknown = u64::from_be_bytes(take(&mut rest)?) & !FEATURES;
+        let volume = take(&mut rest)?;
+        let incarnation = u64::from_be_bytes(take(&mut rest)?);
+        let cloud = u16::from_be_bytes(take(&mut rest)?);
+        let (body, sum) = bytes
+            .split_at_checked(MARKER_BYTES - 32)
+            .ok_or(MarkerError::Damaged)?;
+        if found == 0 || sum != blake3::derive_key(CONTEXT, body) {
+            return Err(MarkerError::Damaged);
+        }
+        if unknown != 0 {
+            return Err(MarkerError::UnknownFeatures { unknown });
+        }
+        Ok(Self {
+            volume,
+            incarnation,
+            cloud,
+        })
+    }
+
+    /// Reads a marker and compares it with the one that the configuration expects.
+    ///
+    /// # Errors
+    /// As [`decode`](Self::decode), and `Mismatch`.
+    pub fn check(wanted: Self, bytes: &[u8]) -> Result<(), MarkerError> {
+        let found = Self::decode(bytes)?;
+        if found == wanted {
+            Ok(())
+        } else {
+            Err(MarkerError::Mismatch { found, wanted })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARKER: Marker = Marker {
+        volume: [7; 16],
+        incarnation: 3,
+        cloud: 2,
+    };
+
+    #[test]
+    fn a_marker_reads_back_and_its_bytes_never_change() {
+        let bytes = MARKER.encode();
+        assert_eq!(bytes.len(), MARKER_BYTES);
+        assert_eq!(Marker::decode(&bytes), Ok(MARKER));
+        let hex: String = bytes.iter().take(44).map(|b| format!("{b:02x}")).collect();
+        assert_eq!(
+            hex,
+            "514653434c4f55440001000000000000000007070707070707070707070707070707\
+             00000000000000030002"
+                .replace(' ', "")
+        );
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let good = MARKER.encode();
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Marker::decode(&bad).is_err(), "bit {bit}");
+        }
+        for length in 0..good.len() {
+            assert!(Marker::decode(&good[..length]).is_err(), "length {length}");
+        }
+    }
+
+    #[test]
+    fn a_newer_format_is_refused_before_its_checksum_is_looked_at() {
+        let mut bytes = MARKER.encode();
+        bytes[9] = 2;
+        assert_eq!(
+            Marker::decode(&bytes),
+            Err(MarkerError::NewerFormat { found: 2 })
+        );
+    }
+
+    #[test]
+    fn an_unknown_feature_is_refused_by_name() {
+        let mut bytes = MARKER.encode();
+        bytes[17] = 4;
+        let sum = blake3::derive_key(CONTEXT, &bytes[..MARKER_BYTES - 32]);
+        bytes[MARKER_BYTES - 32..].copy_from_slice(&sum);
+        assert_eq!(
+            Marker::decode(&bytes),
+            Err(MarkerError::UnknownFeatures { unknown: 4 })
+        );
+    }
+}

@@ -1,0 +1,215 @@
+//! A directory that acts as a cloud.
+//!
+//! ```text
+//! quorumfs.cloud     the marker: whose cloud this is
+//! incoming/          objects that are still being written; rubbish after a crash, swept at opening
+//! 00/ … ff/          the objects, each a file named by the part of its name behind the slash
+//! ```
+//!
+//! **An object is there whole or not at all, and once acknowledged it stays.** It is written into
+//! `incoming`, its data synced, *then* linked under its name, which fails if the name is taken, and
+//! the directory synced before the put returns. A name that is taken is synced too before the caller
+//! is told: a put that crashed between link and sync may have left it.
+//!
+//! **Nothing is written where it does not belong.** Every operation compares the identity of the marker
+//! file with the one it last checked, and reads the marker again if it changed: a directory that was
+//! moved away is `Unavailable`, one that came back is used again, another volume's is `Foreign`.
+//!
+//! Calls that block run on threads of the runtime's blocking pool, at most [`JOBS_MAX`] at a time for
+//! one store, so a disk that hangs occupies that many threads and no more; callers leave at their
+//! deadline.
+
+mod files;
+mod marker;
+
+pub use marker::{FEATURES, FORMAT, MARKER_BYTES, MARKER_FILE, Marker, MarkerError};
+
+use crate::error::{Operation, StoreError, StoreErrorKind};
+use crate::name::ObjectName;
+use crate::store::{Deadline, ObjectInfo, ObjectStore, Page};
+use bytes::Bytes;
+use files::{Directory, Fault};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+
+/// How many operations of one store may block at a time.
+pub const JOBS_MAX: usize = 16;
+
+/// A cloud in a directory.
+#[derive(Clone, Debug)]
+pub struct LocalStore {
+    directory: Arc<Directory>,
+    jobs: Arc<Semaphore>,
+}
+
+fn error(
+    directory: &Directory,
+    operation: Operation,
+    object: Option<&ObjectName>,
+    fault: Fault,
+) -> StoreError {
+    StoreError {
+        kind: fault.kind,
+        operation,
+        cloud: directory.describe(),
+        object: object.cloned(),
+        detail: fault.detail,
+    }
+}
+
+impl LocalStore {
+    /// Makes `path` a cloud: creates it if necessary, with its marker and directories, all synced.
+    ///
+    /// Done again after a crash, it completes what was begun; a marker that is there must agree.
+    ///
+    /// # Errors
+    /// `Foreign` if the directory holds anything else; what the operating system refuses.
+    pub fn create(path: &Path, marker: Marker) -> Result<(), StoreError> {
+        let directory = Directory::new(path.to_path_buf(), marker);
+        directory
+            .create()
+            .map_err(|fault| error(&directory, Operation::Create, None, fault))
+    }
+
+    /// Opens a cloud that has to be there, whole and writable.
+    ///
+    /// # Errors
+    /// `Unavailable` if the directory is missing, `Foreign` if it is no cloud or another one, `Corrupt`
+    /// if its marker is damaged, `NewerFormat`, `ReadOnly`, `Denied`.
+    pub fn open(path: &Path, marker: Marker) -> Result<Self, StoreError> {
+        let store = Self::attach(path, marker);
+        let directory = &store.directory;
+        directory
+            .check_marker()
+            .and_then(|()| directory.check_writable())
+            .map_err(|fault| error(directory, Operation::Open, None, fault))?;
+        Ok(store)
+    }
+
+    /// A cloud that may be missing now and come back later: each operation looks.
+    #[must_use]
+    pub fn attach(path: &Path, marker: Marker) -> Self {
+        Self {
+            directory: Arc::new(Directory::new(path.to_path_buf(), marker)),
+            jobs: Arc::new(Semaphore::new(JOBS_MAX)),
+        }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.directory.root().to_path_buf()
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        object: Option<&ObjectName>,
+        deadline: Deadline,
+        job: impl FnOnce(&Directory) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let directory = Arc::clone(&self.directory);
+        let jobs = Arc::clone(&self.jobs);
+        let work = async move {
+            let Ok(permit) = jobs.acquire_owned().await else {
+                return Err(Fault::new(StoreErrorKind::Unavailable, "the store is shut"));
+            };
+            let done = tokio::task::spawn_blocking(move || {
+                let result = directory.check_marker().and_then(|()| job(&directory));
+                drop(permit);
+                result
+            });
+            done.await.unwrap_or_else(|failure| {
+                Err(Fault::new(
+                    StoreErrorKind::Other,
+                    format!("the operation broke off: {failure}"),
+                ))
+            })
+        };
+        let result = tokio::time::timeout_at(deadline.instant(), work)
+            .await
+            .unwrap_or_else(|_| Err(Fault::new(StoreErrorKind::Timeout, "no answer in time")));
+        result.map_err(|fault| error(&self.directory, operation, object, fault))
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for LocalStore {
+    fn describe(&self) -> String {
+        self.directory.describe()
+    }
+
+    async fn put_if_absent(
+        &self,
+        name: &ObjectName,
+        body: Bytes,
+        deadline: Deadline,
+    ) -> Result<(), StoreError> {
+        let target = name.clone();
+        self.run(Operation::Put, Some(name), deadline, move |d| {
+            d.put(&target, &body)
+        })
+        .await
+    }
+
+    async fn get(
+        &self,
+        name: &ObjectName,
+        length_max: u64,
+        deadline: Deadline,
+    ) -> Result<Bytes, StoreError> {
+        let target = name.clone();
+        self.run(Operation::Get, Some(name), deadline, move |d| {
+            d.get(&target, length_max)
+        })
+        .await
+    }
+
+    async fn get_range(
+        &self,
+        name: &ObjectName,
+        range: Range<u64>,
+        deadline: Deadline,
+    ) -> Result<Bytes, StoreError> {
+        let target = name.clone();
+        self.run(Operation::Get, Some(name), deadline, move |d| {
+            d.get_range(&target, range)
+        })
+        .await
+    }
+
+    async fn head(&self, name: &ObjectName, deadline: Deadline) -> Result<ObjectInfo, StoreError> {
+        let target = name.clone();
+        self.run(Operation::Head, Some(name), deadline, move |d| {
+            d.head(&target)
+        })
+        .await
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        cursor: Option<&ObjectName>,
+        limit: usize,
+        deadline: Deadline,
+    ) -> Result<Page, StoreError> {
+        let (prefix, cursor) = (prefix.to_owned(), cursor.cloned());
+        self.run(Operation::List, None, deadline, move |d| {
+            d.list(&prefix, cursor.as_ref(), limit)
+        })
+        .await
+    }
+
+    async fn delete(&self, name: &ObjectName, deadline: Deadline) -> Result<(), StoreError> {
+        let target = name.clone();
+        self.run(Operation::Delete, Some(name), deadline, move |d| {
+            d.delete(&target)
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests;
