@@ -1,7 +1,13 @@
 //! Durability is an order of system calls, so the system calls are watched.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
 use std::path::PathBuf;
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 use std::process::Command;
 
 /// Cargo builds examples with the tests and puts them beside them.
