@@ -1,0 +1,77 @@
+//! Every bound and every waiting time of the runtime, with its reason.
+
+use std::time::Duration;
+
+/// The longest wait for a TCP connection: a peer on another continent answers within one.
+pub const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
+
+/// The longest wait for TLS and the greeting: a few round trips and three signatures.
+pub const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// A link that has nothing to send says so this often, so that silence means trouble.
+pub const KEEPALIVE: Duration = Duration::from_secs(1);
+
+/// A link that was silent for this long is dead: five keepalives were lost.
+pub const IDLE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// A peer that takes nothing off its socket for this long is dead or malicious.
+pub const WRITE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The first pause before dialing again; it doubles up to [`REDIAL_MAX`].
+pub const REDIAL_MIN: Duration = Duration::from_millis(20);
+
+/// The longest pause before dialing again: what a restarted peer waits for us at most.
+pub const REDIAL_MAX: Duration = Duration::from_secs(1);
+
+/// Handshakes under way at once; beyond it the oldest is given up, so that half-open connections
+/// cannot keep honest ones out.
+pub const HANDSHAKES_MAX: usize = 256;
+
+/// Client connections of one replica.
+pub const CLIENTS_MAX: usize = 1024;
+
+/// Client connections of one principal at one replica: several mounts and tools of one person.
+pub const CLIENTS_PER_PRINCIPAL_MAX: usize = 64;
+
+/// Frames that wait for a connected peer; beyond it the oldest is dropped and resent on STATUS.
+pub const PEER_OUTBOX_FRAMES_MAX: usize = 4096;
+
+/// Bytes that wait for a peer: two of the largest frames.
+pub const PEER_OUTBOX_BYTES_MAX: usize = 64 << 20;
+
+/// Frames kept for a peer that is not connected: the newest say where we stand.
+pub const AWAY_OUTBOX_FRAMES_MAX: usize = 64;
+
+/// Replies that wait for a client; it asks again for those that were dropped.
+pub const CLIENT_OUTBOX_FRAMES_MAX: usize = 256;
+
+/// Bytes that wait for a client.
+pub const CLIENT_OUTBOX_BYTES_MAX: usize = 8 << 20;
+
+/// Bytes of frames of one peer that were read and wait for the event loop; then its socket waits.
+pub const PEER_INBOX_BYTES_MAX: usize = 32 << 20;
+
+/// The same for one client.
+pub const CLIENT_INBOX_BYTES_MAX: usize = 2 << 20;
+
+/// The same for all clients together.
+pub const CLIENTS_INBOX_BYTES_MAX: usize = 64 << 20;
+
+/// What a frame counts at least in an inbox, so that empty frames are not free.
+pub const FRAME_COST_MIN: usize = 1 << 10;
+
+/// Bytes handed to TLS before it is flushed.
+pub const WRITE_CHUNK_BYTES: usize = 256 << 10;
+
+/// A peer's frames are verified by the event loop itself while fewer than this many wait there:
+/// handing one to another thread costs more than a signature. Beyond, on the threads of the links.
+pub const INLINE_VERIFICATION_MAX: usize = 8;
+
+/// A frame of more bytes may hold many signatures and is verified away from the sockets' threads.
+pub const INLINE_FRAME_BYTES_MAX: usize = 64 << 10;
+
+/// How long whoever signed what no correct node would sign is not listened to.
+pub const PAROLE: Duration = Duration::from_secs(60);
+
+/// Peers that are remembered as blacklisted; beyond it the oldest is forgotten.
+pub const BLACKLIST_MAX: usize = 4096;

@@ -1,0 +1,126 @@
+//! The dialer's half of a link: connect, secure, greet; again after a growing pause.
+//!
+//! Every failure is kept as the reason why the peer is not reachable, until a connection stands.
+
+use super::LinkError;
+use super::connection::{Greeted, write_frame};
+use super::frame::{Frame, Kind, Reader};
+use super::hello::{HELLO_BYTES, Hello, Refusal, Role};
+use crate::limits;
+use crate::tls::Connector;
+use quorumfs_bft::identity::{ClusterId, ReplicaId};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::TcpStream;
+
+/// Dials one replica.
+#[derive(Clone)]
+pub struct Dialer {
+    /// Who is dialed.
+    pub wanted: ReplicaId,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Proves who we are and checks who it is.
+    pub connector: Connector,
+    /// The cluster that both must belong to.
+    pub cluster: ClusterId,
+    /// As what we dial.
+    pub role: Role,
+}
+
+impl Dialer {
+    /// Makes one attempt.
+    ///
+    /// # Errors
+    /// If nobody listens, or who listens is not the replica looked for or turns us away.
+    pub async fn dial(&self) -> Result<Greeted, LinkError> {
+        let connecting = TcpStream::connect(self.address);
+        let stream = within("connecting", limits::CONNECT_DEADLINE, async {
+            connecting.await.map_err(|source| LinkError::Connect {
+                address: self.address,
+                source,
+            })
+        })
+        .await?;
+        stream.set_nodelay(true).map_err(LinkError::Broken)?;
+        within(
+            "securing the connection",
+            limits::HANDSHAKE_DEADLINE,
+            self.greet(stream),
+        )
+        .await
+    }
+
+    async fn greet(&self, stream: TcpStream) -> Result<Greeted, LinkError> {
+        let stream = self.connector.secure(stream).await?;
+        let (reading, mut writer) = tokio::io::split(stream);
+        let mut reader = Reader::new(reading, HELLO_BYTES);
+        let hello = Hello::new(self.cluster, self.role, self.wanted);
+        let frame = Frame {
+            kind: Kind::Hello,
+            payload: hello.encode().to_vec().into(),
+        };
+        write_frame(&mut writer, frame).await?;
+        let answer = reader.next().await?;
+        if answer.kind != Kind::Hello {
+            return Err(LinkError::Malformed("an answer without a greeting"));
+        }
+        let answer = Hello::decode(&answer.payload)?;
+        if answer.cluster != self.cluster {
+            return Err(LinkError::WrongCluster {
+                ours: self.cluster,
+                theirs: answer.cluster,
+            });
+        }
+        if let Some(refusal) = answer.refusal {
+            return Err(LinkError::Refused(refusal));
+        }
+        if !answer.speaks_ours() {
+            return Err(LinkError::Refused(Refusal::Version));
+        }
+        if answer.role != Role::Replica(self.wanted) {
+            return Err(LinkError::Refused(Refusal::NotMe));
+        }
+        Ok(Greeted { reader, writer })
+    }
+}
+
+async fn within<T>(
+    doing: &'static str,
+    deadline: Duration,
+    work: impl Future<Output = Result<T, LinkError>>,
+) -> Result<T, LinkError> {
+    match tokio::time::timeout(deadline, work).await {
+        Ok(done) => done,
+        Err(_) => Err(LinkError::Timeout { doing, deadline }),
+    }
+}
+
+/// The growing pause between attempts.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    next: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            next: limits::REDIAL_MIN,
+        }
+    }
+}
+
+impl Backoff {
+    /// Waits, a random half of the pause longer or shorter so that peers do not dial in step.
+    pub async fn pause(&mut self) {
+        let random = getrandom::u32().unwrap_or(u32::MAX / 2);
+        let share = 0.5 + f64::from(random) / f64::from(u32::MAX);
+        tokio::time::sleep(self.next.mul_f64(share)).await;
+        self.next = (self.next * 2).min(limits::REDIAL_MAX);
+    }
+
+    /// Starts over after a success.
+    pub fn reset(&mut self) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,271 @@
+//! Frames on a secured connection: length, kind, payload.
+//!
+//! ```text
+//!   offset  bytes  what
+//!   0       4      length of the payload, big-endian
+//!   4       1      kind
+//!   5       …      payload
+//! ```
+//!
+//! The length is checked against the connection's limit before a byte of payload is read or
+//! memory for it is taken; memory then grows with what has come, never with what was announced.
+//! A small frame is copied out of the read buffer, so that a vote kept for long does not keep
+//! sixteen kilobytes of its neighbours alive.
+
+use super::LinkError;
+use crate::limits;
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Bytes before the payload.
+pub const HEADER_BYTES: usize = 5;
+/// Frames up to this size are copied out of the read buffer.
+const COPY_BYTES_MAX: usize = 32 << 10;
+const READ_BYTES: usize = 16 << 10;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Nothing to say, but alive.
+    Keepalive,
+    /// A message of the ordering library.
+    Message,
+    /// Tell me your status.
+    StatusRequest,
+    /// The status asked for.
+    Status,
+    /// The greeting, first in each direction.
+    Hello,
+}
+
+impl Kind {
+    /// Its byte.
+    #[must_use]
+    pub const fn byte(self) -> u8 {
+        match self {
+            Self::Keepalive => 0,
+            Self::Message => 1,
+            Self::StatusRequest => 2,
+            Self::Status => 3,
+            Self::Hello => 4,
+        }
+    }
+
+    fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            0 => Self::Keepalive,
+            1 => Self::Message,
+            2 => Self::StatusRequest,
+            3 => Self::Status,
+            4 => Self::Hello,
+            _ => return None,
+        })
+    }
+}
+
+/// A frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// What it is.
+    pub kind: Kind,
+    /// What it carries.
+    pub payload: Bytes,
+}
+
+impl Frame {
+    /// A message of the ordering library.
+    #[must_use]
+    pub fn message(payload: Bytes) -> Self {
+        Self {
+            kind: Kind::Message,
+            payload,
+        }
+    }
+
+    /// A frame without payload.
+    #[must_use]
+    pub fn empty(kind: Kind) -> Self {
+        Self {
+            kind,
+            payload: Bytes::new(),
+        }
+    }
+
+    /// What goes before the payload.
+    ///
+    /// # Errors
+    /// If the payload is longer than a frame can say.
+    pub fn header(&self) -> Result<[u8; HEADER_BYTES], LinkError> {
+        let length = u32::try_from(self.payload.len()).map_err(|_| LinkError::Oversized {
+            bytes: u32::MAX,
+            limit: u32::MAX as usize,
+        })?;
+        let [a, b, c, d] = length.to_be_bytes();
+        Ok([a, b, c, d, self.kind.byte()])
+    }
+}
+
+/// Cuts what comes in into frames.
+#[derive(Debug)]
+pub struct Reader<R> {
+    half: R,
+    buffer: BytesMut,
+    payload_bytes_max: usize,
+}
+
+impl<R: AsyncRead + Unpin> Reader<R> {
+    /// Reads frames of at most `payload_bytes_max` bytes.
+    pub fn new(half: R, payload_bytes_max: usize) -> Self {
+        Self {
+            half,
+            buffer: BytesMut::new(),
+            payload_bytes_max,
+        }
+    }
+
+    /// Allows larger frames from now on, once it is known who is at the other end.
+    pub fn set_limit(&mut self, payload_bytes_max: usize) {
+        self.payload_bytes_max = payload_bytes_max;
+    }
+
+    /// The next frame that is not a keepalive.
+    ///
+    /// # Errors
+    /// If the connection ends, is silent for too long, or carries what is no frame.
+    pub async fn next(&mut self) -> Result<Frame, LinkError> {
+        loop {
+            match self.cut()? {
+                Some(frame) if frame.kind == Kind::Keepalive => {}
+                Some(frame) => return Ok(frame),
+                None => self.fill().await?,
+            }
+        }
+    }
+
+    /// Takes one whole frame off the buffer, if there is one.
+    fn cut(&mut self) -> Result<Option<Frame>, LinkError> {
+        let Some((header, rest)) = self.buffer.split_at_checked(HEADER_BYTES) else {
+            return Ok(None);
+        };
+        let &[a, b, c, d, kind] = header else {
+            return Ok(None);
+        };
+        let bytes = u32::from_be_bytes([a, b, c, d]);
+        let length = bytes as usize;
+        if length > self.payload_bytes_max {
+            return Err(LinkError::Oversized {
+                bytes,
+                limit: self.payload_bytes_max,
+            });
+        }
+        let kind = Kind::from_byte(kind).ok_or(LinkError::Malformed("a frame of unknown kind"))?;
+        if rest.len() < length {
+            return Ok(None);
+        }
+        self.buffer.advance(HEADER_BYTES);
+        let payload = if length <= COPY_BYTES_MAX {
+            let payload = self.buffer.get(..length).map(Bytes::copy_from_slice);
+            self.buffer.advance(length);
+            payload.unwrap_or_default()
+        } else {
+            self.buffer.split_to(length).freeze()
+        };
+        Ok(Some(Frame { kind, payload }))
+    }
+
+    async fn fill(&mut self) -> Result<(), LinkError> {
+        self.buffer.reserve(READ_BYTES);
+        let reading = self.half.read_buf(&mut self.buffer);
+        match tokio::time::timeout(limits::IDLE_DEADLINE, reading).await {
+            Err(_) => Err(LinkError::Silent(limits::IDLE_DEADLINE)),
+            Ok(Err(error)) => Err(LinkError::Broken(error)),
+            Ok(Ok(0)) => Err(LinkError::Closed),
+            Ok(Ok(_)) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes_of(frames: &[Frame]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for frame in frames {
+            bytes.extend_from_slice(&frame.header().expect("short"));
+            bytes.extend_from_slice(&frame.payload);
+        }
+        bytes
+    }
+
+    fn read_all(bytes: &[u8], step: usize, limit: usize) -> (Vec<Frame>, LinkError) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .expect("runtime");
+        runtime.block_on(async {
+            let mut builder = Vec::new();
+            builder.extend_from_slice(bytes);
+            let (mut near, far) = tokio::io::duplex(step.max(1));
+            let writer = tokio::spawn(async move {
+                use tokio::io::AsyncWriteExt;
+                near.write_all(&builder).await.ok();
+            });
+            let mut reader = Reader::new(far, limit);
+            let mut frames = Vec::new();
+            let end = loop {
+                match reader.next().await {
+                    Ok(frame) => frames.push(frame),
+                    Err(error) => break error,
+                }
+            };
+            drop(reader);
+            writer.await.expect("writer");
+            (frames, end)
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn frames_come_out_as_they_went_in_however_they_are_cut(
+            payloads in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..20),
+            step in 1_usize..300,
+        ) {
+            let frames: Vec<_> =
+                payloads.into_iter().map(|bytes| Frame::message(bytes.into())).collect();
+            let (read, end) = read_all(&bytes_of(&frames), step, 200);
+            prop_assert_eq!(read, frames);
+            prop_assert!(matches!(end, LinkError::Closed));
+        }
+
+        #[test]
+        fn any_bytes_give_frames_within_the_limit_or_an_error(
+            bytes in prop::collection::vec(any::<u8>(), 0..400), limit in 0_usize..300,
+        ) {
+            let (read, _) = read_all(&bytes, 64, limit);
+            prop_assert!(read.iter().all(|frame| frame.payload.len() <= limit));
+        }
+    }
+
+    #[test]
+    fn an_oversized_frame_is_refused_by_its_header_alone() {
+        let (read, end) = read_all(&[0xff, 0xff, 0xff, 0xff, 1], 64, 1 << 20);
+        assert!(read.is_empty());
+        match end {
+            LinkError::Oversized { bytes, limit } => {
+                assert_eq!((bytes, limit), (u32::MAX, 1 << 20));
+            }
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn a_large_frame_arrives_whole() {
+        let frame = Frame::message(vec![7_u8; COPY_BYTES_MAX * 3].into());
+        let (read, _) = read_all(&bytes_of(std::slice::from_ref(&frame)), 4096, 1 << 20);
+        assert_eq!(read, [frame]);
+    }
+}

@@ -1,0 +1,254 @@
+//! The greeting: the first frame in each direction, before anything else is read.
+//!
+//! TLS has shown whose keys are at both ends; the greeting says which cluster, which versions and
+//! in which role, and carries the acceptor's verdict, so that a refusal names its reason instead
+//! of being a closed connection.
+//!
+//! ```text
+//!   offset  bytes  what
+//!   0       4      "QFSL"
+//!   4       2      newest link version spoken, big-endian
+//!   6       2      oldest link version spoken
+//!   8       1      role: 1 replica, 2 client
+//!   9       1      verdict: 0 from the dialer, or 0 welcome, else the reason of the refusal
+//!   10      2      the sender's replica index, 65535 for a client
+//!   12      2      the replica index that the dialer wants to reach
+//!   14      2      reserved, 0
+//!   16      16     cluster
+//! ```
+
+use super::LinkError;
+use quorumfs_bft::identity::{ClusterId, ReplicaId};
+
+/// The version of frames and greeting that this program speaks.
+pub const LINK_VERSION: u16 = 1;
+/// The oldest that it still speaks.
+pub const LINK_VERSION_OLDEST: u16 = 1;
+/// The length of a greeting.
+pub const HELLO_BYTES: usize = 32;
+
+const MAGIC: [u8; 4] = *b"QFSL";
+const NO_REPLICA: u16 = u16::MAX;
+
+/// In which role a node speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// As this voter.
+    Replica(ReplicaId),
+    /// As a client.
+    Client,
+}
+
+/// Why an acceptor turned a dialer away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It belongs to another cluster.
+    #[error("it belongs to another cluster")]
+    WrongCluster,
+    /// No common version.
+    #[error("it speaks no version of the protocol in common with this program; upgrade the older")]
+    Version,
+    /// The dialer claims to be a replica that its key does not belong to.
+    #[error("it does not know this key as the replica that it is said to be; compare the keys")]
+    NotThatReplica,
+    /// The dialer looks for another replica than this.
+    #[error("it is another replica than the one looked for; compare the addresses")]
+    NotMe,
+    /// All places for clients are taken.
+    #[error("all its places for clients are taken; try again later")]
+    Full,
+    /// This principal has all the connections that one may have.
+    #[error("this principal has all the connections that one may have; close some")]
+    FullForPrincipal,
+    /// The key is blacklisted for a while.
+    #[error(
+        "it does not listen to this key for a while, because of a message that was signed wrongly"
+    )]
+    Blacklisted,
+}
+
+impl Refusal {
+    const ALL: [Self; 7] = [
+        Self::WrongCluster,
+        Self::Version,
+        Self::NotThatReplica,
+        Self::NotMe,
+        Self::Full,
+        Self::FullForPrincipal,
+        Self::Blacklisted,
+    ];
+
+    const fn byte(self) -> u8 {
+        match self {
+            Self::WrongCluster => 1,
+            Self::Version => 2,
+            Self::NotThatReplica => 3,
+            Self::NotMe => 4,
+            Self::Full => 5,
+            Self::FullForPrincipal => 6,
+            Self::Blacklisted => 7,
+        }
+    }
+}
+
+/// A greeting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The newest version that the sender speaks.
+    pub newest: u16,
+    /// The oldest that it speaks.
+    pub oldest: u16,
+    /// As what it speaks.
+    pub role: Role,
+    /// Whom the dialer wants to reach.
+    pub wanted: ReplicaId,
+    /// The cluster it belongs to.
+    pub cluster: ClusterId,
+    /// The acceptor's verdict.
+    pub refusal: Option<Refusal>,
+}
+
+impl Hello {
+    /// This program's greeting.
+    #[must_use]
+    pub fn new(cluster: ClusterId, role: Role, wanted: ReplicaId) -> Self {
+        Self {
+            newest: LINK_VERSION,
+            oldest: LINK_VERSION_OLDEST,
+            role,
+            wanted,
+            cluster,
+            refusal: None,
+        }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HELLO_BYTES] {
+        let (role, replica) = match self.role {
+            Role::Replica(id) => (1, id.0),
+            Role::Client => (2, NO_REPLICA),
+        };
+        let mut bytes = [0_u8; HELLO_BYTES];
+        let fields = MAGIC
+            .into_iter()
+            .chain(self.newest.to_be_bytes())
+            .chain(self.oldest.to_be_bytes())
+            .chain([role, self.refusal.map_or(0, Refusal::byte)])
+            .chain(replica.to_be_bytes())
+            .chain(self.wanted.0.to_be_bytes())
+            .chain([0, 0])
+            .chain(self.cluster.0);
+        for (to, from) in bytes.iter_mut().zip(fields) {
+            *to = from;
+        }
+        bytes
+    }
+
+    /// Reads a greeting.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn decode(bytes: &[u8]) -> Result<Self, LinkError> {
+        let malformed = LinkError::Malformed("a greeting that is none");
+        let Ok(bytes) = <&[u8; HELLO_BYTES]>::try_from(bytes) else {
+            return Err(malformed);
+        };
+        let &[
+            m0,
+            m1,
+            m2,
+            m3,
+            n0,
+            n1,
+            o0,
+            o1,
+            role,
+            verdict,
+            r0,
+            r1,
+            w0,
+            w1,
+            _,
+            _,
+            cluster @ ..,
+        ] = bytes;
+        if [m0, m1, m2, m3] != MAGIC {
+            return Err(malformed);
+        }
+        let replica = u16::from_be_bytes([r0, r1]);
+        let role = match role {
+            1 => Role::Replica(ReplicaId(replica)),
+            2 => Role::Client,
+            _ => return Err(malformed),
+        };
+        let refusal = match verdict {
+            0 => None,
+            byte => Some(
+                Refusal::ALL
+                    .into_iter()
+                    .find(|refusal| refusal.byte() == byte)
+                    .ok_or(malformed)?,
+            ),
+        };
+        Ok(Self {
+            newest: u16::from_be_bytes([n0, n1]),
+            oldest: u16::from_be_bytes([o0, o1]),
+            role,
+            wanted: ReplicaId(u16::from_be_bytes([w0, w1])),
+            cluster: ClusterId(cluster),
+            refusal,
+        })
+    }
+
+    /// Whether the other side speaks a version that this program speaks.
+    #[must_use]
+    pub fn speaks_ours(&self) -> bool {
+        self.oldest <= LINK_VERSION && LINK_VERSION_OLDEST <= self.newest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_greeting_survives_its_bytes() {
+        for refusal in [None].into_iter().chain(Refusal::ALL.map(Some)) {
+            for role in [Role::Client, Role::Replica(ReplicaId(3))] {
+                let mut hello = Hello::new(ClusterId([9; 16]), role, ReplicaId(2));
+                hello.refusal = refusal;
+                assert_eq!(Hello::decode(&hello.encode()).expect("own bytes"), hello);
+            }
+        }
+    }
+
+    #[test]
+    fn the_greeting_has_the_bytes_that_were_released() {
+        let hello = Hello::new(
+            ClusterId([0xab; 16]),
+            Role::Replica(ReplicaId(1)),
+            ReplicaId(2),
+        );
+        let hex: String = hello
+            .encode()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        assert_eq!(
+            hex,
+            "5146534c0001000101000001000200 00".replace(' ', "") + &"ab".repeat(16)
+        );
+    }
+
+    #[test]
+    fn what_is_no_greeting_is_refused() {
+        let good = Hello::new(ClusterId([9; 16]), Role::Client, ReplicaId(2)).encode();
+        assert!(Hello::decode(&good[..31]).is_err());
+        for (place, value) in [(0, b'X'), (8, 0), (8, 3), (9, 8), (9, 255)] {
+            let mut bad = good;
+            bad[place] = value;
+            assert!(Hello::decode(&bad).is_err(), "{place}");
+        }
+    }
+}
