@@ -58,6 +58,9 @@ mod node;
 mod root_record;
 mod tree;
 
+#[cfg(test)]
+mod tests;
+
 pub use key_space::{Area, KeySpace};
 pub use memory::MemoryStore;
 pub use txn::{Savepoint, Txn};

@@ -15,7 +15,7 @@
 //! ```
 
 use super::node::NodeId;
-use super::root_record::{ROOT_KEY, Retained, RootRecord, rows_digest};
+use super::root_record::{ROOT_KEY, Retained, RootRecord, garbage_digest, rows_digest};
 use super::tree::{Tree, node_key};
 use super::txn::Txn;
 use super::view::{Pending, View};
@@ -94,13 +94,17 @@ impl<D: Store> KeySpace<D> {
         Self::open_shaped(store, cache_bytes, LEAF_BYTES_MAX)
     }
 
-    fn open_shaped(store: D, cache_bytes: usize, leaf_bytes_max: u64) -> Result<Self, StateError> {
+    pub(super) fn open_shaped(
+        store: D,
+        cache_bytes: usize,
+        leaf_bytes_max: u64,
+    ) -> Result<Self, StateError> {
         let record = match store.get(ROOT_KEY)? {
             Some(stored) => Some(RootRecord::decode(&stored)?),
             None => None,
         };
         let garbage = match (&record, store.get(GARBAGE_KEY)?) {
-            (Some(_), Some(stored)) => decode_garbage(&stored)?,
+            (Some(record), Some(stored)) => decode_garbage(&stored, record)?,
             (None, None) => Vec::new(),
             _ => {
                 return Err(StateError::Damaged {
@@ -195,11 +199,6 @@ impl<D: Store> KeySpace<D> {
         };
         let retained = Retained { root, tree };
         self.previous = self.durable;
-        let record = RootRecord {
-            next_id: self.tree.next_id,
-            newest: retained,
-            previous: self.previous,
-        };
         let mut entries =
             Vec::with_capacity(self.tree.fresh.len() + self.garbage.len() + extra.len() + 2);
         for id in std::mem::take(&mut self.garbage) {
@@ -210,10 +209,14 @@ impl<D: Store> KeySpace<D> {
             entries.push((node_key(*id), Some(bytes.clone())));
         }
         self.garbage = std::mem::take(&mut self.tree.released);
-        entries.push((
-            Bytes::from_static(GARBAGE_KEY),
-            Some(encode_garbage(&mut self.garbage)),
-        ));
+        let list = encode_garbage(&mut self.garbage);
+        let record = RootRecord {
+            next_id: self.tree.next_id,
+            garbage: garbage_digest(&list),
+            newest: retained,
+            previous: self.previous,
+        };
+        entries.push((Bytes::from_static(GARBAGE_KEY), Some(list)));
         entries.push((Bytes::from_static(ROOT_KEY), Some(record.encode()?)));
         for (key, value) in &extra {
             entries.push((extra_key(key), value.clone()));
@@ -296,12 +299,12 @@ fn encode_garbage(ids: &mut [NodeId]) -> Bytes {
     bytes.freeze()
 }
 
-fn decode_garbage(stored: &[u8]) -> Result<Vec<NodeId>, StateError> {
+fn decode_garbage(stored: &[u8], record: &RootRecord) -> Result<Vec<NodeId>, StateError> {
     let (ids, rest) = stored.as_chunks::<8>();
-    if !rest.is_empty() {
+    if !rest.is_empty() || garbage_digest(stored) != record.garbage {
         return Err(StateError::Damaged {
             place: "the list of obsolete nodes".to_owned(),
-            reason: "it is cut short".to_owned(),
+            reason: "its digest is not the one in the root record".to_owned(),
         });
     }
     let id = |bytes: &[u8; 8]| NodeId(u64::from_le_bytes(*bytes));

@@ -1,7 +1,8 @@
 //! The one row that says where the durable trees begin.
 //!
 //! ```text
-//! magic "qfsstate" │ format u32 │ features u32 │ next node id u64 │ newest │ previous │ checksum 32
+//! magic "qfsstate" │ format u32 │ features u32 │ next node id u64 │ garbage digest 32 │ newest │
+//!   previous │ checksum 32
 //! newest, previous = 00, or 01 │ sequence u64 │ rows digest 32 │ tree
 //! tree             = 00 (no rows), or 01 │ node id u64 │ node digest 32 │ bytes u64 │ rows u64
 //! ```
@@ -21,6 +22,7 @@ pub(super) const ROOT_KEY: &[u8] = b"r";
 const MAGIC: [u8; 8] = *b"qfsstate";
 const FORMAT: u32 = 1;
 const CHECKSUM_CONTEXT: &str = "quorumfs-bft 2026-11 state root record v1";
+const GARBAGE_CONTEXT: &str = "quorumfs-bft 2026-11 state garbage v1";
 const ROWS_CONTEXT: &str = "quorumfs-bft 2026-11 state root v1";
 
 /// A tree that is durable.
@@ -34,6 +36,8 @@ pub(super) struct Retained {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RootRecord {
     pub(super) next_id: NodeId,
+    /// [`garbage_digest`] of the list that was written with this record.
+    pub(super) garbage: Digest,
     pub(super) newest: Retained,
     pub(super) previous: Option<Retained>,
 }
@@ -47,6 +51,11 @@ pub(super) fn rows_digest(tree: Option<&NodeRef>) -> Digest {
         hashed.extend(root.digest.0);
     }
     Digest(blake3::derive_key(ROWS_CONTEXT, &hashed))
+}
+
+/// The digest of the list of obsolete nodes: a wrong one would remove nodes that are needed.
+pub(super) fn garbage_digest(list: &[u8]) -> Digest {
+    Digest(blake3::derive_key(GARBAGE_CONTEXT, list))
 }
 
 #[derive(BorshSerialize, BorshDeserialize)]
@@ -67,6 +76,7 @@ struct Root {
 #[derive(BorshSerialize, BorshDeserialize)]
 struct Body {
     next_id: u64,
+    garbage: Digest,
     newest: Root,
     previous: Option<Root>,
 }
@@ -114,6 +124,7 @@ impl RootRecord {
     pub(super) fn encode(&self) -> Result<Bytes, StateError> {
         let body = Body {
             next_id: self.next_id.0,
+            garbage: self.garbage,
             newest: self.newest.into(),
             previous: self.previous.map(Root::from),
         };
@@ -154,6 +165,7 @@ impl RootRecord {
         let body = Body::try_from_slice(body).map_err(|error| damaged(&error.to_string()))?;
         let record = Self {
             next_id: NodeId(body.next_id),
+            garbage: body.garbage,
             newest: body.newest.into(),
             previous: body.previous.map(Retained::from),
         };
