@@ -1,0 +1,270 @@
+//! What `stat` shows of an inode, and what a caller is.
+//!
+//! Types, modes, owners, times and sizes are plain: the servers enforce permissions with them.
+
+use crate::identity::{DeviceNumber, Gid, InodeId, InodeVersion, RealmEpoch, RealmId, Uid};
+use borsh::{BorshDeserialize, BorshSerialize};
+use quorumfs_bft::identity::Time;
+
+/// A point in time as `stat` has it; before 1970 and after 2554 too.
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    BorshSerialize,
+    BorshDeserialize,
+)]
+pub struct Timestamp {
+    /// Seconds since the Unix epoch.
+    pub seconds: i64,
+    /// Nanoseconds within the second, below 10⁹.
+    pub nanos: u32,
+}
+
+impl Timestamp {
+    /// Whether the nanoseconds are a fraction of a second.
+    #[must_use]
+    pub const fn is_valid(self) -> bool {
+        self.nanos < 1_000_000_000
+    }
+}
+
+impl From<Time> for Timestamp {
+    fn from(time: Time) -> Self {
+        Self {
+            // Both quotients fit: u64 / 10⁹ < 2³⁵ and the remainder is below 10⁹.
+            seconds: (time.0 / 1_000_000_000) as i64,
+            nanos: (time.0 % 1_000_000_000) as u32,
+        }
+    }
+}
+
+/// The kind of an inode.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, BorshSerialize, BorshDeserialize,
+)]
+pub enum FileType {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device.
+    CharacterDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+/// Permission bits, set-id bits and the sticky bit: the low twelve bits of `st_mode`.
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    BorshSerialize,
+    BorshDeserialize,
+)]
+pub struct Mode(pub u16);
+
+impl Mode {
+    /// All bits that there are.
+    pub const ALL: u16 = 0o7777;
+    /// Run as the owner.
+    pub const SET_UID: u16 = 0o4000;
+    /// Run as the group; on a directory: new entries take its group.
+    pub const SET_GID: u16 = 0o2000;
+    /// On a directory: only owners remove entries.
+    pub const STICKY: u16 = 0o1000;
+
+    /// Whether all of `bits` are set.
+    #[must_use]
+    pub const fn has(self, bits: u16) -> bool {
+        self.0 & bits == bits
+    }
+
+    /// Without `bits`.
+    #[must_use]
+    pub const fn without(self, bits: u16) -> Self {
+        Self(self.0 & !bits)
+    }
+
+    /// With `bits`.
+    #[must_use]
+    pub const fn with(self, bits: u16) -> Self {
+        Self(self.0 | bits)
+    }
+
+    /// Whether any of the three execute bits is set.
+    #[must_use]
+    pub const fn executable_by_anybody(self) -> bool {
+        self.0 & 0o111 != 0
+    }
+}
+
+/// What somebody wants to do to an inode: the mask of `access(2)`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, BorshSerialize, BorshDeserialize)]
+pub struct Access(pub u8);
+
+impl Access {
+    /// Nothing but to see that it is there.
+    pub const NONE: Self = Self(0);
+    /// Execute a file, search a directory.
+    pub const EXECUTE: Self = Self(1);
+    /// Write a file, change a directory's entries.
+    pub const WRITE: Self = Self(2);
+    /// Read a file, list a directory.
+    pub const READ: Self = Self(4);
+    /// Write and search: what changing a directory's entries takes.
+    pub const CHANGE_ENTRIES: Self = Self(3);
+
+    /// Whether all of `other` is wanted.
+    #[must_use]
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// On whose behalf an operation is asked for. The gateway reads them from the calling process; the
+/// servers accept only what its principal may assert.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Credentials {
+    /// The file-system uid.
+    pub uid: Uid,
+    /// The file-system gid.
+    pub gid: Gid,
+    /// Supplementary groups.
+    pub groups: Vec<Gid>,
+}
+
+impl Credentials {
+    /// The superuser.
+    #[must_use]
+    pub const fn root() -> Self {
+        Self {
+            uid: Uid::ROOT,
+            gid: Gid(0),
+            groups: Vec::new(),
+        }
+    }
+
+    /// A user with one group.
+    #[must_use]
+    pub const fn user(uid: Uid, gid: Gid) -> Self {
+        Self {
+            uid,
+            gid,
+            groups: Vec::new(),
+        }
+    }
+
+    /// Whether the caller is in `group`.
+    #[must_use]
+    pub fn in_group(&self, group: Gid) -> bool {
+        self.gid == group || self.groups.contains(&group)
+    }
+}
+
+/// The generations of names that live in a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct NameGenerations {
+    /// What new names are sealed under.
+    pub current: RealmEpoch,
+    /// What names that were not moved yet are sealed under.
+    pub previous: Option<RealmEpoch>,
+}
+
+/// What depends on the kind of inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub enum Detail {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory {
+        /// Where `..` leads; the root is its own parent.
+        parent: InodeId,
+        /// What its names are sealed under.
+        generations: NameGenerations,
+    },
+    /// A symbolic link.
+    Symlink,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device.
+    CharacterDevice(DeviceNumber),
+    /// A block device.
+    BlockDevice(DeviceNumber),
+}
+
+/// What `stat` shows, and what a gateway needs to work with the inode. Every operation returns it
+/// for what it changed, so that no second trip is needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Attributes {
+    /// Its number.
+    pub inode: InodeId,
+    /// The realm whose keys seal its contents.
+    pub realm: RealmId,
+    /// Permission bits.
+    pub mode: Mode,
+    /// Owner.
+    pub uid: Uid,
+    /// Group.
+    pub gid: Gid,
+    /// Entries that lead to it; for a directory 2 and one for each subdirectory.
+    pub links: u32,
+    /// Bytes of a file or of a symlink's target; 0 for the rest.
+    pub size: u64,
+    /// Bytes that its extents cover; `st_blocks` is this over 512, rounded up.
+    pub allocated: u64,
+    /// Last access, as gateways tell it.
+    pub atime: Timestamp,
+    /// Last change of content, as gateways tell it.
+    pub mtime: Timestamp,
+    /// Last change of anything: the agreed time of the batch.
+    pub ctime: Timestamp,
+    /// Creation: the agreed time of the batch.
+    pub created: Timestamp,
+    /// Rises with every change of the inode.
+    pub version: InodeVersion,
+    /// What depends on the kind.
+    pub detail: Detail,
+}
+
+impl Attributes {
+    /// The kind of inode.
+    #[must_use]
+    pub const fn file_type(&self) -> FileType {
+        match self.detail {
+            Detail::File => FileType::File,
+            Detail::Directory { .. } => FileType::Directory,
+            Detail::Symlink => FileType::Symlink,
+            Detail::Fifo => FileType::Fifo,
+            Detail::Socket => FileType::Socket,
+            Detail::CharacterDevice(_) => FileType::CharacterDevice,
+            Detail::BlockDevice(_) => FileType::BlockDevice,
+        }
+    }
+
+    /// `st_blocks`: units of 512 bytes.
+    #[must_use]
+    pub const fn blocks(&self) -> u64 {
+        self.allocated.div_ceil(512)
+    }
+}

@@ -1,0 +1,245 @@
+//! Why something was refused: ordinary results with stable bytes, each with its errno.
+
+use crate::identity::{InodeId, ObjectId, PrincipalId, SliceId};
+use borsh::{BorshDeserialize, BorshSerialize};
+use quorumfs_bft::identity::{SessionId, Time};
+
+/// An operation that changed nothing, and what it failed on.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize, thiserror::Error)]
+#[error("{error} ({at})")]
+pub struct Refusal {
+    /// What failed.
+    pub at: FailedAt,
+    /// Why.
+    pub error: Error,
+}
+
+impl Refusal {
+    /// The errno for it.
+    #[must_use]
+    pub const fn errno(&self) -> Errno {
+        self.error.errno()
+    }
+}
+
+/// The part of an operation that failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub enum FailedAt {
+    /// The operation as such.
+    Operation,
+    /// A compound's precondition, counted from 0.
+    Precondition(u16),
+    /// A compound's step, counted from 0.
+    Step(u16),
+}
+
+impl std::fmt::Display for FailedAt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Operation => f.write_str("the operation"),
+            Self::Precondition(index) => write!(f, "precondition {index}"),
+            Self::Step(index) => write!(f, "step {index}"),
+        }
+    }
+}
+
+/// Why something was refused. Variants are only ever added at the end: their order is their bytes.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize, thiserror::Error)]
+pub enum Error {
+    /// No such entry.
+    #[error("no such entry")]
+    NotFound,
+    /// The entry exists.
+    #[error("the entry exists")]
+    Exists,
+    /// Something that should be a directory is none.
+    #[error("not a directory")]
+    NotDirectory,
+    /// Something that should be no directory is one.
+    #[error("is a directory")]
+    IsDirectory,
+    /// The directory has entries.
+    #[error("the directory is not empty")]
+    NotEmpty,
+    /// The mode does not allow it.
+    #[error("permission denied")]
+    Denied,
+    /// Only an owner or the superuser may.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// The inode does not exist, or no more.
+    #[error("inode {0} does not exist")]
+    Stale(InodeId),
+    /// A realm ends here.
+    #[error("cannot cross realms")]
+    CrossRealm,
+    /// One more link than an inode may have.
+    #[error("too many links")]
+    TooManyLinks,
+    /// A directory cannot become its own descendant.
+    #[error("a directory cannot be moved below itself")]
+    IntoItself,
+    /// The target lies deeper than a rename looks.
+    #[error("the directory lies too deep")]
+    TooDeep,
+    /// The sealed name or target is too long.
+    #[error("the name is too long")]
+    NameTooLong,
+    /// Eight names of the directory share the hash already, or a counter has reached its end.
+    #[error("no room")]
+    NoRoom,
+    /// Beyond the largest file.
+    #[error("the file would be too large")]
+    FileTooLarge,
+    /// Not what this kind of inode can do.
+    #[error("the kind of inode does not allow it")]
+    WrongKind,
+    /// What was expected of an inode or entry does not hold any more.
+    #[error("something changed since it was seen")]
+    Changed,
+    /// The operation would write more rows than one operation may: split it.
+    #[error("too many rows for one operation: split it")]
+    TooManyRows,
+    /// A truncation is still being worked off where this wants to write: try again.
+    #[error("an earlier truncation is still being worked off: try again")]
+    Reaping,
+    /// The session's mount was taken over; nothing that it sends is done any more.
+    #[error("this session was fenced by session {by}")]
+    Fenced {
+        /// The session that took over.
+        by: SessionId,
+    },
+    /// The realm is mounted by another session.
+    #[error("mounted by session {session} of {principal} since {since}")]
+    Mounted {
+        /// Which one.
+        session: SessionId,
+        /// Whose.
+        principal: PrincipalId,
+        /// Since when.
+        since: Time,
+    },
+    /// The session has not mounted the realm.
+    #[error("not mounted by this session")]
+    NotMounted,
+    /// The principal may not speak for these credentials, or may not do this at all.
+    #[error("the principal has no right to this")]
+    NoRight,
+    /// The service does not know the session.
+    #[error("no such session")]
+    NoSession,
+    /// No such realm.
+    #[error("no such realm")]
+    NoRealm,
+    /// No such object.
+    #[error("no such object {0}")]
+    NoObject(ObjectId),
+    /// The id is not of a live allocation of this session.
+    #[error("object {0} is not of a live allocation of this session")]
+    ObjectNotOwned(ObjectId),
+    /// The id was brought in before.
+    #[error("object {0} exists or existed")]
+    ObjectUsed(ObjectId),
+    /// The id is not of a live allocation of this session, or there is no such slice.
+    #[error("slice {0} is not of a live allocation of this session")]
+    SliceNotOwned(SliceId),
+    /// The id was brought in before.
+    #[error("slice {0} exists or existed")]
+    SliceUsed(SliceId),
+    /// An allocation that is not this session's, or no more.
+    #[error("no such allocation of this session")]
+    NoAllocation,
+    /// The session has as many live allocations as it may.
+    #[error("too many live allocations")]
+    TooManyAllocations,
+    /// Fewer clouds have acknowledged than a commit takes, or two shards share a cloud or a failure
+    /// domain, or a cloud is unknown, or the policy is not the realm's.
+    #[error("object {0} is not placed as its policy asks")]
+    BadPlacement(ObjectId),
+    /// Lengths or offsets that do not fit each other.
+    #[error("the content does not fit together")]
+    BadContent,
+    /// A name that is not sealed under a generation of its directory, or whose cookie is none.
+    #[error("the name does not belong to a generation of its directory")]
+    BadName,
+    /// A value that no caller should send.
+    #[error("invalid argument")]
+    Invalid,
+    /// A count beyond its bound.
+    #[error("more than the bound of {limit}")]
+    TooMany {
+        /// The bound.
+        limit: u32,
+    },
+    /// The bytes are no operation or query of this version.
+    #[error("the request does not decode")]
+    Malformed,
+    /// The operation's name is newer than the replicas.
+    #[error("the request is of a newer version")]
+    NewerVersion,
+}
+
+/// A Linux error number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Errno(pub i32);
+
+#[allow(missing_docs)] // the names of errno(3)
+impl Errno {
+    pub const EPERM: Self = Self(1);
+    pub const ENOENT: Self = Self(2);
+    pub const EIO: Self = Self(5);
+    pub const E2BIG: Self = Self(7);
+    pub const EAGAIN: Self = Self(11);
+    pub const EACCES: Self = Self(13);
+    pub const EBUSY: Self = Self(16);
+    pub const EEXIST: Self = Self(17);
+    pub const EXDEV: Self = Self(18);
+    pub const ENOTDIR: Self = Self(20);
+    pub const EISDIR: Self = Self(21);
+    pub const EINVAL: Self = Self(22);
+    pub const EFBIG: Self = Self(27);
+    pub const ENOSPC: Self = Self(28);
+    pub const EMLINK: Self = Self(31);
+    pub const ENAMETOOLONG: Self = Self(36);
+    pub const ENOTEMPTY: Self = Self(39);
+    pub const ELOOP: Self = Self(40);
+    pub const EPROTO: Self = Self(71);
+    pub const ESTALE: Self = Self(116);
+}
+
+impl Error {
+    /// What a system call fails with for it.
+    #[must_use]
+    pub const fn errno(&self) -> Errno {
+        match self {
+            Self::NotFound | Self::NoRealm => Errno::ENOENT,
+            Self::Exists => Errno::EEXIST,
+            Self::NotDirectory => Errno::ENOTDIR,
+            Self::IsDirectory => Errno::EISDIR,
+            Self::NotEmpty => Errno::ENOTEMPTY,
+            Self::Denied => Errno::EACCES,
+            Self::NotPermitted | Self::NoRight => Errno::EPERM,
+            Self::Stale(_) | Self::Fenced { .. } | Self::NoSession => Errno::ESTALE,
+            Self::CrossRealm => Errno::EXDEV,
+            Self::TooManyLinks => Errno::EMLINK,
+            Self::IntoItself | Self::WrongKind | Self::Invalid => Errno::EINVAL,
+            Self::TooDeep => Errno::ELOOP,
+            Self::NameTooLong => Errno::ENAMETOOLONG,
+            Self::NoRoom => Errno::ENOSPC,
+            Self::FileTooLarge => Errno::EFBIG,
+            Self::Changed | Self::Reaping => Errno::EAGAIN,
+            Self::TooManyRows | Self::TooMany { .. } => Errno::E2BIG,
+            Self::Mounted { .. } | Self::NotMounted | Self::TooManyAllocations => Errno::EBUSY,
+            Self::NoObject(_)
+            | Self::ObjectNotOwned(_)
+            | Self::ObjectUsed(_)
+            | Self::SliceNotOwned(_)
+            | Self::SliceUsed(_)
+            | Self::NoAllocation
+            | Self::BadPlacement(_)
+            | Self::BadContent
+            | Self::BadName => Errno::EIO,
+            Self::Malformed | Self::NewerVersion => Errno::EPROTO,
+        }
+    }
+}

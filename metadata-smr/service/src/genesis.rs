@@ -1,0 +1,265 @@
+//! What a volume begins with: the bytes that every replica is initialised from.
+//!
+//! The volume root key, which lies offline in the recovery kit, signs the genesis. Clients verify
+//! that signature and pin the root key; to the servers it is opaque. Every secret in it is wrapped
+//! for the principals that may have it.
+
+use crate::codec::{self, DecodeError};
+use crate::identity::{PrincipalId, RealmEpoch, VolumeId};
+use crate::limits::{
+    CLOUDS_MAX, GENESIS_BYTES_MAX, GENESIS_PRINCIPALS_MAX, LABEL_BYTES_MAX, RIGHTS_LIST_MAX,
+    WRAPPED_KEY_BYTES_MAX,
+};
+use crate::placement::Policy;
+use crate::row::{Assertable, Cloud, Epoch, Member, ReplicaInfo, Rights};
+use borsh::{BorshDeserialize, BorshSerialize};
+use quorumfs_bft::fault_model::{FaultModel, FaultModelError};
+use quorumfs_bft::identity::{PublicKey, Signature, Time};
+use std::collections::BTreeSet;
+
+/// The format that this program writes.
+pub const FORMAT: u32 = 1;
+/// The features that this program understands.
+pub const FEATURES: u64 = 0;
+/// The context that the volume root key signs under, before the genesis' bytes.
+pub const SIGNING_CONTEXT: &[u8] = b"quorumfs 2026 volume genesis v1\0";
+
+/// What a volume begins with.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Genesis {
+    /// The volume, which is the cluster.
+    pub volume: VolumeId,
+    /// The format of everything in it.
+    pub format: u32,
+    /// Bits for what a reader must understand beyond the format.
+    pub features: u64,
+    /// When it was made, by the clock of who made it.
+    pub created: Time,
+    /// u: failures of any kind that the metadata stays live with.
+    pub up: u16,
+    /// r: commission failures that it stays right with.
+    pub right: u16,
+    /// The metadata servers.
+    pub replicas: Vec<ReplicaInfo>,
+    /// The object stores, by index from 0, with their naming keys wrapped.
+    pub clouds: Vec<Cloud>,
+    /// How the root realm spreads its objects.
+    pub policy: Policy,
+    /// Who may open sessions. The first is the volume's owner.
+    pub principals: Vec<GenesisPrincipal>,
+    /// The root realm's epoch 0.
+    pub epoch: Epoch,
+    /// Who can read the root realm.
+    pub members: Vec<(PrincipalId, Member)>,
+}
+
+/// A principal that a volume begins with.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct GenesisPrincipal {
+    /// Its Ed25519 key.
+    pub key: PrincipalId,
+    /// Its X25519 key.
+    pub wrapping_key: [u8; 32],
+    /// What it may do.
+    pub rights: Rights,
+    /// What people call it.
+    pub label: String,
+}
+
+/// A genesis with the signature of the volume root key over it.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct SignedGenesis {
+    /// [`Genesis::to_bytes`], as they were signed.
+    pub genesis: Vec<u8>,
+    /// The volume root key.
+    pub root_key: PublicKey,
+    /// Its signature over [`Genesis::signed_bytes`].
+    pub signature: Signature,
+}
+
+/// A genesis that makes no sense.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum GenesisError {
+    /// The bytes are none.
+    #[error("the genesis does not decode: {0}")]
+    Decode(#[from] DecodeError),
+    /// Written by a newer program.
+    #[error(
+        "the volume has format {format}, features {features:#x}; this program knows format {FORMAT}, features {FEATURES:#x}: upgrade it"
+    )]
+    Newer {
+        /// The volume's format.
+        format: u32,
+        /// The volume's features.
+        features: u64,
+    },
+    /// The servers cannot work together.
+    #[error("the metadata servers cannot work together: {0}")]
+    FaultModel(#[from] FaultModelError),
+    /// Something in it contradicts something else or a bound.
+    #[error("the genesis makes no sense: {0}")]
+    Nonsense(&'static str),
+}
+
+impl Genesis {
+    /// The genesis' bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        codec::encode(self)
+    }
+
+    /// What the volume root key signs: [`SIGNING_CONTEXT`], then the genesis' bytes.
+    #[must_use]
+    pub fn signed_bytes(genesis: &[u8]) -> Vec<u8> {
+        let mut bytes = SIGNING_CONTEXT.to_vec();
+        bytes.extend_from_slice(genesis);
+        bytes
+    }
+
+    /// The fault model of the metadata servers.
+    ///
+    /// # Errors
+    /// If the numbers cannot hold together.
+    pub fn fault_model(&self) -> Result<FaultModel, FaultModelError> {
+        let replicas = u16::try_from(self.replicas.len()).unwrap_or(u16::MAX);
+        FaultModel::new(self.up, self.right, replicas)
+    }
+
+    /// Checks everything that can be checked without the root key.
+    ///
+    /// # Errors
+    /// Says what makes no sense.
+    pub fn validate(&self) -> Result<(), GenesisError> {
+        if self.format != FORMAT || self.features & !FEATURES != 0 {
+            return Err(GenesisError::Newer {
+                format: self.format,
+                features: self.features,
+            });
+        }
+        self.fault_model()?;
+        let nonsense = |holds: bool, what| {
+            if holds {
+                Ok(())
+            } else {
+                Err(GenesisError::Nonsense(what))
+            }
+        };
+        let label_fits = |label: &str| !label.is_empty() && label.len() <= LABEL_BYTES_MAX;
+
+        let keys: BTreeSet<_> = self.replicas.iter().map(|replica| replica.key).collect();
+        nonsense(
+            keys.len() == self.replicas.len(),
+            "two metadata servers share a key",
+        )?;
+        nonsense(
+            self.replicas
+                .iter()
+                .enumerate()
+                .all(|(index, replica)| usize::from(replica.id.0) == index),
+            "metadata servers must be numbered from 0",
+        )?;
+        nonsense(
+            self.replicas
+                .iter()
+                .all(|replica| label_fits(&replica.address)),
+            "a metadata server has no address or one that is too long",
+        )?;
+
+        nonsense(
+            self.clouds.len() <= CLOUDS_MAX
+                && self.clouds.len() >= usize::from(self.policy.clouds()),
+            "there are fewer clouds than the policy spreads over, or too many",
+        )?;
+        nonsense(
+            self.clouds
+                .iter()
+                .enumerate()
+                .all(|(index, cloud)| usize::from(cloud.index.0) == index),
+            "clouds must be numbered from 0",
+        )?;
+        nonsense(
+            self.clouds.iter().all(|cloud| {
+                label_fits(&cloud.kind)
+                    && label_fits(&cloud.failure_domain)
+                    && label_fits(&cloud.name)
+                    && cloud.naming_keys.len() <= GENESIS_PRINCIPALS_MAX
+                    && cloud
+                        .naming_keys
+                        .iter()
+                        .all(|key| key.bytes.len() <= WRAPPED_KEY_BYTES_MAX)
+            }),
+            "a cloud has an empty or too long label, or a wrapped key that is too long",
+        )?;
+        let domains: BTreeSet<_> = self
+            .clouds
+            .iter()
+            .map(|cloud| &cloud.failure_domain)
+            .collect();
+        nonsense(
+            domains.len() >= usize::from(self.policy.clouds()),
+            "there are fewer failure domains than the policy spreads over",
+        )?;
+        self.validate_principals()
+    }
+
+    fn validate_principals(&self) -> Result<(), GenesisError> {
+        let nonsense = |what| Err(GenesisError::Nonsense(what));
+        if self.principals.is_empty() || self.principals.len() > GENESIS_PRINCIPALS_MAX {
+            return nonsense("there must be at least one principal, and not too many");
+        }
+        let keys: BTreeSet<_> = self.principals.iter().map(|row| row.key).collect();
+        if keys.len() != self.principals.len() {
+            return nonsense("two principals share a key");
+        }
+        let fits = |length: Option<usize>| length.is_none_or(|length| length <= RIGHTS_LIST_MAX);
+        for principal in &self.principals {
+            let uids = match &principal.rights.uids {
+                Assertable::Any => None,
+                Assertable::Only(ids) => Some(ids.len()),
+            };
+            let gids = match &principal.rights.gids {
+                Assertable::Any => None,
+                Assertable::Only(ids) => Some(ids.len()),
+            };
+            if !fits(uids) || !fits(gids) || principal.label.len() > LABEL_BYTES_MAX {
+                return nonsense("a principal's label or list of ids is too long");
+            }
+        }
+        let members: BTreeSet<_> = self.members.iter().map(|(key, _)| *key).collect();
+        if members.len() != self.members.len() || !members.is_subset(&keys) {
+            return nonsense("a member is named twice or is no principal");
+        }
+        let epoch_zero = |member: &Member| {
+            member.epoch == RealmEpoch(0) && member.wrapped.len() <= WRAPPED_KEY_BYTES_MAX
+        };
+        if !self.members.iter().all(|(_, member)| epoch_zero(member)) {
+            return nonsense("a member's wrapped key is too long or not of epoch 0");
+        }
+        if self.epoch.share_digests.len() > CLOUDS_MAX
+            || self.epoch.previous.len() > WRAPPED_KEY_BYTES_MAX
+        {
+            return nonsense("epoch 0 is too large");
+        }
+        Ok(())
+    }
+}
+
+impl SignedGenesis {
+    /// The bytes that replicas are initialised with.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        codec::encode(self)
+    }
+
+    /// Reads [`Self::to_bytes`] and checks what can be checked without the root key. Verifying the
+    /// signature is the caller's.
+    ///
+    /// # Errors
+    /// If the bytes do not decode or the genesis makes no sense.
+    pub fn from_bytes(bytes: &[u8]) -> Result<(Self, Genesis), GenesisError> {
+        let signed: Self = codec::decode(bytes, GENESIS_BYTES_MAX)?;
+        let genesis: Genesis = codec::decode(&signed.genesis, GENESIS_BYTES_MAX)?;
+        genesis.validate()?;
+        Ok((signed, genesis))
+    }
+}

@@ -1,0 +1,273 @@
+//! The numbers that metadata is made of, as types.
+//!
+//! Inode numbers carry their *home*, the partition that they were created in, so that rows can be
+//! found without knowing the realm and realms can change without renumbering. Object and slice ids
+//! carry the allocation that they were granted in, so that ownership is a comparison.
+
+use crate::limits::COOKIE_COLLISIONS_MAX;
+use borsh::{BorshDeserialize, BorshSerialize};
+use std::fmt;
+
+/// A principal is known by its Ed25519 key.
+pub type PrincipalId = quorumfs_bft::identity::PublicKey;
+/// A volume's id is its cluster's.
+pub type VolumeId = quorumfs_bft::identity::ClusterId;
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default,
+            BorshSerialize, BorshDeserialize,
+        )]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+number! {
+    /// A partition of the metadata; everything lies in home 0 until there are several leaders.
+    Home(u16)
+}
+number! {
+    /// An inode's number: volume-unique, never reused, home (16 bits) ‖ counter (48 bits).
+    InodeId(u64)
+}
+number! {
+    /// What lives together: key epochs, members, policy.
+    RealmId(u32)
+}
+number! {
+    /// One generation of a realm's keys, counted from 0. A directory's generation of names is the
+    /// realm epoch whose key they are sealed under.
+    RealmEpoch(u32)
+}
+number! {
+    /// A range of object and slice ids that one session may use; never reused.
+    AllocationId(u64)
+}
+number! {
+    /// A user, as the kernel numbers them.
+    Uid(u32)
+}
+number! {
+    /// A group, as the kernel numbers them.
+    Gid(u32)
+}
+number! {
+    /// A device's number, as the kernel encodes it for user space.
+    DeviceNumber(u32)
+}
+number! {
+    /// A cloud's place in the volume's list; never reused.
+    CloudIndex(u8)
+}
+number! {
+    /// A shard's place in its object's code: data shards first, then parity.
+    ShardIndex(u8)
+}
+number! {
+    /// What an object is for; part of its name and its header.
+    ObjectClass(u8)
+}
+number! {
+    /// How a slice was made smaller before it was encrypted; 0 is not at all.
+    Codec(u8)
+}
+number! {
+    /// Counts the changes of one inode.
+    InodeVersion(u64)
+}
+number! {
+    /// Counts the mounts of one realm.
+    MountEpoch(u64)
+}
+
+impl ObjectClass {
+    /// An object that holds one or several slices of files.
+    pub const BLOCK: Self = Self(1);
+}
+
+impl Codec {
+    /// Stored as it is.
+    pub const NONE: Self = Self(0);
+}
+
+impl Uid {
+    /// Who may do everything that Linux lets the superuser do to files.
+    pub const ROOT: Self = Self(0);
+}
+
+impl RealmId {
+    /// The realm that a volume begins with.
+    pub const ROOT: Self = Self(0);
+}
+
+impl InodeId {
+    /// The root directory of the root realm; the same number that FUSE gives to a mount's root.
+    pub const ROOT: Self = Self(1);
+    /// The largest counter within a home.
+    pub const COUNTER_MAX: u64 = (1 << 48) - 1;
+
+    /// The inode `counter` of `home`; `None` if the counter does not fit 48 bits.
+    #[must_use]
+    pub const fn new(home: Home, counter: u64) -> Option<Self> {
+        if counter > Self::COUNTER_MAX {
+            return None;
+        }
+        Some(Self((home.0 as u64) << 48 | counter))
+    }
+
+    /// The partition that the inode was created in.
+    #[must_use]
+    pub const fn home(self) -> Home {
+        Home((self.0 >> 48) as u16)
+    }
+
+    /// The inode's number within its home.
+    #[must_use]
+    pub const fn counter(self) -> u64 {
+        self.0 & Self::COUNTER_MAX
+    }
+}
+
+macro_rules! allocated {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default,
+            BorshSerialize, BorshDeserialize,
+        )]
+        pub struct $name {
+            /// The allocation that the id was granted in.
+            pub allocation: AllocationId,
+            /// Its number there, from 0.
+            pub counter: u32,
+        }
+
+        impl $name {
+            /// Allocation ‖ counter, big-endian: how the id appears in keys and names.
+            #[must_use]
+            pub fn to_be_bytes(self) -> [u8; 12] {
+                let mut bytes = [0; 12];
+                let (allocation, counter) = bytes.split_at_mut(8);
+                allocation.copy_from_slice(&self.allocation.0.to_be_bytes());
+                counter.copy_from_slice(&self.counter.to_be_bytes());
+                bytes
+            }
+
+            /// Reads what [`Self::to_be_bytes`] wrote; `None` if the length is wrong.
+            #[must_use]
+            pub fn from_be_bytes(bytes: &[u8]) -> Option<Self> {
+                let (allocation, counter) = bytes.split_first_chunk::<8>()?;
+                Some(Self {
+                    allocation: AllocationId(u64::from_be_bytes(*allocation)),
+                    counter: u32::from_be_bytes(counter.try_into().ok()?),
+                })
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}.{}", self.allocation, self.counter)
+            }
+        }
+    };
+}
+
+allocated! {
+    /// The unit of storage: what is coded into shards.
+    ObjectId
+}
+allocated! {
+    /// The unit of encryption: a run of a file's bytes under one data key.
+    SliceId
+}
+
+/// A directory entry's place: 60 bits of a keyed hash of its name ‖ 3 bits that tell collisions
+/// apart. Positive as a signed number, stable, and what `readdir` continues from.
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    BorshSerialize,
+    BorshDeserialize,
+)]
+pub struct Cookie(pub u64);
+
+impl Cookie {
+    /// Before the first entry.
+    pub const START: Self = Self(0);
+    /// The entry `.`, which has no row.
+    pub const SELF: Self = Self(1);
+    /// The entry `..`, which has no row.
+    pub const PARENT: Self = Self(2);
+
+    /// The first place for a name whose keyed hash is `prf` (its low 60 bits count). The hash 0
+    /// shares the place of 1, because the numbers below 8 are reserved.
+    #[must_use]
+    pub const fn from_prf(prf: u64) -> Self {
+        let hash = prf & ((1 << 60) - 1);
+        Self(if hash == 0 { 8 } else { hash << 3 })
+    }
+
+    /// The place without the bits that tell collisions apart.
+    #[must_use]
+    pub const fn base(self) -> Self {
+        Self(self.0 & !(COOKIE_COLLISIONS_MAX - 1))
+    }
+
+    /// Whether a name can have this as its first place.
+    #[must_use]
+    pub const fn is_base(self) -> bool {
+        self.0 >= COOKIE_COLLISIONS_MAX && self.0 >> 63 == 0 && self.0 == self.base().0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_inode_is_the_kernels_root() {
+        assert_eq!(InodeId::new(Home(0), 1), Some(InodeId::ROOT));
+        let far = InodeId::new(Home(7), 9).expect("fits");
+        assert_eq!((far.home(), far.counter()), (Home(7), 9));
+        assert_eq!(InodeId::new(Home(0), 1 << 48), None);
+    }
+
+    #[test]
+    fn every_hash_gives_a_place_that_is_no_reserved_one() {
+        for prf in [0, 1, u64::MAX, 1 << 60, (1 << 60) - 1] {
+            let cookie = Cookie::from_prf(prf);
+            assert!(cookie.is_base(), "{cookie:?}");
+            assert!(cookie.0 > Cookie::PARENT.0 && cookie.0 <= i64::MAX as u64);
+        }
+    }
+
+    #[test]
+    fn ids_sort_as_their_bytes_do() {
+        let low = ObjectId {
+            allocation: AllocationId(1),
+            counter: u32::MAX,
+        };
+        let high = ObjectId {
+            allocation: AllocationId(2),
+            counter: 0,
+        };
+        assert!(low < high && low.to_be_bytes() < high.to_be_bytes());
+        assert_eq!(ObjectId::from_be_bytes(&low.to_be_bytes()), Some(low));
+        assert_eq!(ObjectId::from_be_bytes(&[0; 11]), None);
+    }
+}

@@ -1,0 +1,93 @@
+//! Every bound of the metadata service, with its reason.
+//!
+//! One operation touches a bounded number of rows, one message a bounded number of bytes, one
+//! session a bounded number of ids. What is larger is split by the client (a commit) or drained by
+//! ordered ticks (a truncation, a deletion).
+
+/// Rows that one operation may write; beyond it the operation is refused whole and its sender
+/// splits it. Keeps the longest batch short and its write set in memory.
+pub const ROWS_WRITTEN_MAX: usize = 1000;
+/// Rows that one operation may read, scans included. A few reads go with each write.
+pub const ROWS_READ_MAX: usize = 4 * ROWS_WRITTEN_MAX;
+/// Rows that one tick may write while it drains the reap queue.
+pub const TICK_ROWS_MAX: usize = 512;
+/// Bytes of an encoded operation. Fits a commit of several hundred objects.
+pub const OPERATION_BYTES_MAX: usize = 512 << 10;
+/// Bytes of an encoded query: two sealed names and a few numbers.
+pub const QUERY_BYTES_MAX: usize = 8 << 10;
+/// Bytes of an encoded genesis.
+pub const GENESIS_BYTES_MAX: usize = 512 << 10;
+
+/// Preconditions in one compound.
+pub const PRECONDITIONS_MAX: usize = 32;
+/// Steps in one compound.
+pub const STEPS_MAX: usize = 32;
+/// Objects that one commit may bring in.
+pub const COMMIT_OBJECTS_MAX: usize = 200;
+/// Slices that one commit may bring in.
+pub const COMMIT_SLICES_MAX: usize = 200;
+/// Extents that one commit may set.
+pub const COMMIT_EXTENTS_MAX: usize = 200;
+/// Shards that one confirmation may name.
+pub const CONFIRM_SHARDS_MAX: usize = 256;
+
+/// Supplementary groups of one caller; Linux allows 65536, almost nobody has more than these.
+pub const GROUPS_MAX: usize = 1024;
+/// Uids or gids that a principal's rights may list.
+pub const RIGHTS_LIST_MAX: usize = 256;
+
+/// Bytes of a plain name, as everywhere on Linux.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Bytes of a sealed name: the plain name, a synthetic nonce of 16 bytes, room for a header.
+pub const SEALED_NAME_BYTES_MAX: usize = NAME_BYTES_MAX + 33;
+/// Bytes of a plain symlink target (`PATH_MAX` without the terminator).
+pub const SYMLINK_BYTES_MAX: usize = 4095;
+/// Bytes of file content that may lie in the inode.
+pub const INLINE_BYTES_MAX: u32 = 1024;
+/// What sealing may add to a small value: nonce, tag, header.
+pub const SEAL_OVERHEAD_MAX: usize = 64;
+/// Bytes of an opaque wrapped key, its encapsulation included.
+pub const WRAPPED_KEY_BYTES_MAX: usize = 512;
+/// Bytes of a label that an operator gave to something.
+pub const LABEL_BYTES_MAX: usize = 128;
+
+/// Names of one directory that may share the 60 bits of their cookie: the 3 bits below them.
+pub const COOKIE_COLLISIONS_MAX: u64 = 8;
+/// The largest size of a file: offsets stay positive as signed 64-bit numbers.
+pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
+/// Bytes of plaintext in one slice.
+pub const SLICE_BYTES_MAX: u32 = 64 << 20;
+/// Bytes of sealed stream in one object.
+pub const OBJECT_BYTES_MAX: u32 = 128 << 20;
+/// Links of one inode, as in ext4's successors; far below overflow.
+pub const LINKS_MAX: u32 = 1 << 20;
+/// Directories between an inode and the root that a rename looks at for a cycle. Deeper trees
+/// exist only where somebody wants to hurt; they can be read and removed but not moved into.
+pub const DEPTH_MAX: usize = 1024;
+
+/// Ids of each kind in one allocation.
+pub const ALLOCATION_IDS_MAX: u32 = 1024;
+/// Live allocations of one session.
+pub const SESSION_ALLOCATIONS_MAX: usize = 16;
+/// Live sessions of one principal.
+pub const PRINCIPAL_SESSIONS_MAX: u32 = 1024;
+/// Clouds of one volume; a set of them fits 32 bits with room for those that were retired.
+pub const CLOUDS_MAX: usize = 32;
+/// Principals that a genesis may name.
+pub const GENESIS_PRINCIPALS_MAX: usize = 64;
+
+/// Entries in one page of a directory.
+pub const DIRECTORY_PAGE_MAX: u32 = 512;
+/// Extents in one page of a file's content.
+pub const EXTENT_PAGE_MAX: u32 = 256;
+/// Objects in one page of a queue.
+pub const QUEUE_PAGE_MAX: u32 = 256;
+
+/// Extents that an operation removes by itself when a file shrinks or goes; the rest is queued.
+pub const EXTENTS_DROPPED_MAX: usize = 64;
+/// Slices whose references an operation drops by itself; beyond it they are queued.
+pub const SLICES_DROPPED_MAX: usize = 64;
+/// Slices in one row of the reap queue.
+pub const REAP_SLICES_PER_ROW: usize = 128;
+/// Orphans that go at once with their session; the others go by ticks.
+pub const ORPHANS_PER_TICK: usize = 64;

@@ -1,0 +1,139 @@
+//! How an object is spread over clouds.
+//!
+//! n clouds of which f may be faulty, k data shards, t shards kept in the end. A commit needs
+//! w = k + f acknowledgements from different clouds: whichever f of them lie or vanish, k good
+//! shards remain. n ≥ 2f + k keeps w reachable with f clouds silent.
+
+use crate::identity::CloudIndex;
+use crate::limits::CLOUDS_MAX;
+use borsh::{BorshDeserialize, BorshSerialize};
+use quorumfs_bft::identity::Digest;
+use std::io;
+
+/// n, f, k and t of an object or of what a realm writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize)]
+pub struct Policy {
+    clouds: u8,
+    faulty: u8,
+    data: u8,
+    target: u8,
+}
+
+/// Numbers that cannot hold together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "a policy of n = {clouds}, f = {faulty}, k = {data}, t = {target} cannot work: it takes k ≥ 1, \
+     n ≥ 2f + k, k + f ≤ t ≤ n and n ≤ {CLOUDS_MAX}"
+)]
+pub struct PolicyError {
+    /// n: clouds.
+    pub clouds: u8,
+    /// f: faulty clouds.
+    pub faulty: u8,
+    /// k: data shards.
+    pub data: u8,
+    /// t: shards kept.
+    pub target: u8,
+}
+
+impl Policy {
+    /// Spreads over `clouds` of which `faulty` may fail, any `data` shards rebuild, `target` are kept.
+    ///
+    /// # Errors
+    /// If the numbers cannot hold together.
+    pub fn new(clouds: u8, faulty: u8, data: u8, target: u8) -> Result<Self, PolicyError> {
+        let (n, f, k, t) = (
+            u32::from(clouds),
+            u32::from(faulty),
+            u32::from(data),
+            u32::from(target),
+        );
+        let holds =
+            k >= 1 && n >= 2 * f + k && t >= k + f && t <= n && usize::from(clouds) <= CLOUDS_MAX;
+        if !holds {
+            return Err(PolicyError {
+                clouds,
+                faulty,
+                data,
+                target,
+            });
+        }
+        Ok(Self {
+            clouds,
+            faulty,
+            data,
+            target,
+        })
+    }
+
+    /// n: shards that an object is coded into, one for each cloud.
+    #[must_use]
+    pub const fn clouds(&self) -> u8 {
+        self.clouds
+    }
+    /// f: clouds that may fail in any way.
+    #[must_use]
+    pub const fn faulty(&self) -> u8 {
+        self.faulty
+    }
+    /// k: shards that rebuild the object.
+    #[must_use]
+    pub const fn data(&self) -> u8 {
+        self.data
+    }
+    /// t: shards that are kept once completion is done.
+    #[must_use]
+    pub const fn target(&self) -> u8 {
+        self.target
+    }
+    /// w = k + f: acknowledgements before a commit.
+    #[must_use]
+    pub const fn write_quorum(&self) -> u8 {
+        self.data + self.faulty
+    }
+}
+
+impl BorshDeserialize for Policy {
+    fn deserialize_reader<R: io::Read>(reader: &mut R) -> io::Result<Self> {
+        let [clouds, faulty, data, target] = <[u8; 4]>::deserialize_reader(reader)?;
+        Self::new(clouds, faulty, data, target)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+    }
+}
+
+/// One shard of an object. Its index is its place in the object's list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Shard {
+    /// The Merkle root over its header and cells.
+    pub digest: Digest,
+    /// Where it lies or is to lie.
+    pub cloud: CloudIndex,
+    /// Which of the names that the shard may have there: a shard that has to be put again under
+    /// create-only names takes the next.
+    pub attempt: u8,
+    /// Whether the cloud has acknowledged it, as the writer or the reconciler claims.
+    pub acknowledged: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policies_of_the_design_work_and_smaller_ones_do_not() {
+        for (n, f, k) in [(4, 1, 2), (3, 1, 1), (5, 1, 3), (6, 1, 4), (7, 2, 3)] {
+            let policy = Policy::new(n, f, k, n).expect("listed");
+            assert_eq!(policy.write_quorum(), k + f);
+            assert!(Policy::new(n - 1, f, k, n - 1).is_err());
+            assert!(Policy::new(n, f, k, k + f - 1).is_err());
+            assert!(Policy::new(n, f, k, n + 1).is_err());
+        }
+        assert!(Policy::new(255, 127, 0, 255).is_err());
+    }
+
+    #[test]
+    fn a_policy_that_cannot_work_does_not_decode() {
+        assert!(borsh::from_slice::<Policy>(&[4, 1, 2, 4]).is_ok());
+        assert!(borsh::from_slice::<Policy>(&[3, 1, 2, 3]).is_err());
+    }
+}

@@ -1,0 +1,107 @@
+//! What a client asks about. Queries change nothing and see one state.
+//!
+//! Whatever may be long comes in pages: a query names the last place that was seen and a bound.
+
+use crate::attributes::{Access, Credentials};
+use crate::codec::{self, DecodeError};
+use crate::identity::{Cookie, InodeId, ObjectId, RealmId};
+use crate::limits::QUERY_BYTES_MAX;
+use crate::operation::Place;
+use borsh::{BorshDeserialize, BorshSerialize};
+
+/// A question on behalf of somebody. Answered by an [`Answer`](crate::reply::Answer).
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Query {
+    /// On whose behalf.
+    pub credentials: Credentials,
+    /// What.
+    pub question: Question,
+}
+
+/// A question.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub enum Question {
+    /// Where an entry leads; takes search permission on the directory.
+    Lookup(Place),
+    /// What `stat` shows of an inode.
+    Attributes(InodeId),
+    /// Whether the caller may do all of this to an inode.
+    Access {
+        /// The inode.
+        inode: InodeId,
+        /// What.
+        access: Access,
+    },
+    /// Entries behind a cookie, in the order of cookies, with their attributes; takes read
+    /// permission on the directory, or an open handle on it.
+    Directory {
+        /// The directory.
+        inode: InodeId,
+        /// The last cookie that was seen; [`Cookie::START`] for the beginning.
+        after: Cookie,
+        /// At most so many; at most [`DIRECTORY_PAGE_MAX`](crate::limits::DIRECTORY_PAGE_MAX).
+        limit: u32,
+        /// Permission was checked when the directory was opened.
+        by_handle: bool,
+    },
+    /// A symlink's target.
+    Symlink(InodeId),
+    /// Where a file's bytes are, from an offset on; takes what a handle open for reading takes.
+    Content {
+        /// The file.
+        inode: InodeId,
+        /// From here: the extent that covers it comes first.
+        from: u64,
+        /// Up to here, exclusive.
+        to: u64,
+        /// At most so many extents; at most [`EXTENT_PAGE_MAX`](crate::limits::EXTENT_PAGE_MAX).
+        limit: u32,
+    },
+    /// Counts for `statfs`.
+    Usage(RealmId),
+    /// One object.
+    Object(ObjectId),
+    /// Objects whose shards are not all acknowledged, the most endangered first.
+    UnderReplicated {
+        /// The last one that was seen, with its priority.
+        after: Option<(u8, ObjectId)>,
+        /// At most so many; at most [`QUEUE_PAGE_MAX`](crate::limits::QUEUE_PAGE_MAX).
+        limit: u32,
+    },
+    /// Objects that nothing refers to.
+    Unreferenced {
+        /// The last one that was seen.
+        after: Option<ObjectId>,
+        /// At most so many; at most [`QUEUE_PAGE_MAX`](crate::limits::QUEUE_PAGE_MAX).
+        limit: u32,
+    },
+    /// Inodes that this session holds open without an entry.
+    Orphans {
+        /// The last one that was seen.
+        after: Option<InodeId>,
+        /// At most so many; at most [`QUEUE_PAGE_MAX`](crate::limits::QUEUE_PAGE_MAX).
+        limit: u32,
+    },
+    /// The volume's format and clouds.
+    Volume,
+    /// A realm with its epochs, this principal's membership, and who has it mounted.
+    Realm(RealmId),
+    /// This session and its principal.
+    WhoAmI,
+}
+
+impl Query {
+    /// The query's bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        codec::encode(self)
+    }
+
+    /// Reads a query's bytes.
+    ///
+    /// # Errors
+    /// If they are too many, of a newer version, or do not follow the layout.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
+        codec::decode(bytes, QUERY_BYTES_MAX)
+    }
+}

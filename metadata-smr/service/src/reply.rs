@@ -1,0 +1,276 @@
+//! What the servers answer, in stable bytes.
+//!
+//! A client accepts what r + 1 replicas answer byte for byte, so nothing in a reply may depend on
+//! anything but agreed state: errors are values like any other.
+
+use crate::attributes::Attributes;
+use crate::codec::{self, DecodeError};
+use crate::error::{Error, Refusal};
+use crate::identity::{
+    AllocationId, Cookie, InodeId, MountEpoch, ObjectId, PrincipalId, RealmEpoch, SliceId,
+};
+use crate::row::{
+    Cloud, Epoch, Format, Inline, Member, Mount, Object, Principal, Realm, Sealed, Session, Slice,
+};
+use borsh::{BorshDeserialize, BorshSerialize};
+use quorumfs_bft::identity::SessionId;
+use quorumfs_bft::state::VALUE_BYTES_MAX;
+
+/// The answer to an [`Operation`](crate::operation::Operation).
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Response(pub Result<Done, Refusal>);
+
+/// What an operation did.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub enum Done {
+    /// Each step's result, in order.
+    Compound(Vec<StepDone>),
+    /// Ids 0 to `count` of this allocation, for objects and for slices.
+    Allocated {
+        /// The allocation.
+        allocation: AllocationId,
+        /// How many of each.
+        count: u32,
+    },
+    /// The allocation is closed.
+    AllocationClosed,
+    /// The realm is mounted.
+    Mounted {
+        /// The mount's number in the realm.
+        epoch: MountEpoch,
+        /// The realm.
+        realm: Realm,
+        /// The session that was fenced for it.
+        fenced: Option<SessionId>,
+    },
+    /// The realm is free again.
+    Unmounted,
+    /// The shards are recorded; how many objects reached their target by it.
+    Confirmed {
+        /// Objects that are complete now.
+        completed: u32,
+    },
+    /// The shard has its new place.
+    Replaced,
+}
+
+/// What a step did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub enum StepDone {
+    /// An inode and its entry exist.
+    Created {
+        /// The inode.
+        inode: Attributes,
+        /// The entry's place.
+        cookie: Cookie,
+        /// Its directory.
+        parent: Attributes,
+        /// It was there before.
+        existed: bool,
+    },
+    /// The inode has one more entry.
+    Linked {
+        /// The inode.
+        inode: Attributes,
+        /// The entry's place.
+        cookie: Cookie,
+        /// Its directory.
+        parent: Attributes,
+    },
+    /// The entry is gone.
+    Removed {
+        /// What it led to.
+        removed: Removed,
+        /// Its directory.
+        parent: Attributes,
+    },
+    /// The entry has moved.
+    Renamed {
+        /// The inode that moved.
+        moved: Attributes,
+        /// What it replaced.
+        replaced: Option<Removed>,
+        /// With an exchange: the inode that went the other way.
+        exchanged: Option<Attributes>,
+        /// The directory that it left.
+        from_parent: Attributes,
+        /// The directory that it came to; the same one perhaps.
+        to_parent: Attributes,
+        /// The entry's new place.
+        cookie: Cookie,
+    },
+    /// The attributes are set.
+    Set(Attributes),
+    /// The content is committed.
+    Committed(Attributes),
+    /// The orphan is gone.
+    Released,
+}
+
+/// An inode that lost an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Removed {
+    /// The inode as it is, or was, after the loss.
+    pub inode: Attributes,
+    /// That was its last entry; a session holds it open and it lives on as an orphan.
+    pub held: bool,
+}
+
+/// The answer to a [`Query`](crate::query::Query).
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Answer(pub Result<Found, Error>);
+
+/// What a query found.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub enum Found {
+    /// Where an entry leads.
+    Entry {
+        /// The entry's place.
+        cookie: Cookie,
+        /// What it leads to.
+        inode: Attributes,
+        /// The directory.
+        parent: Attributes,
+    },
+    /// What `stat` shows.
+    Attributes(Attributes),
+    /// The caller may.
+    Allowed,
+    /// A page of a directory.
+    Directory(DirectoryPage),
+    /// A symlink's target.
+    Symlink(Sealed),
+    /// Where a file's bytes are.
+    Content(ContentPage),
+    /// Counts for `statfs`.
+    Usage {
+        /// Inodes that exist.
+        inodes: u64,
+        /// Bytes that extents cover.
+        allocated: u64,
+    },
+    /// An object.
+    Object(Object),
+    /// A page of the under-replicated objects.
+    UnderReplicated {
+        /// Priority, id and row of each.
+        objects: Vec<(u8, ObjectId, Object)>,
+        /// There are more.
+        more: bool,
+    },
+    /// A page of the unreferenced objects.
+    Unreferenced {
+        /// Which.
+        objects: Vec<ObjectId>,
+        /// There are more.
+        more: bool,
+    },
+    /// A page of this session's orphans.
+    Orphans {
+        /// Which.
+        inodes: Vec<InodeId>,
+        /// There are more.
+        more: bool,
+    },
+    /// The volume.
+    Volume {
+        /// Its format.
+        format: Format,
+        /// Its clouds, by index.
+        clouds: Vec<Cloud>,
+    },
+    /// A realm.
+    Realm {
+        /// The realm.
+        realm: Realm,
+        /// Its last epochs, oldest first, the current one last.
+        epochs: Vec<(RealmEpoch, Epoch)>,
+        /// This principal's membership.
+        member: Option<Member>,
+        /// Who has it mounted.
+        mount: Option<Mount>,
+    },
+    /// Who asks.
+    WhoAmI {
+        /// The session's number.
+        session: SessionId,
+        /// The session.
+        row: Session,
+        /// Its principal's key.
+        principal: PrincipalId,
+        /// Its principal.
+        rights: Principal,
+    },
+}
+
+/// A page of a directory.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct DirectoryPage {
+    /// The directory itself.
+    pub directory: Attributes,
+    /// Entries in the order of cookies; `.` and `..` are not among them.
+    pub entries: Vec<ListedEntry>,
+    /// There are more behind the last.
+    pub more: bool,
+}
+
+/// An entry in a listing.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct ListedEntry {
+    /// Its place: what the next page continues from.
+    pub cookie: Cookie,
+    /// What its name is sealed under.
+    pub generation: RealmEpoch,
+    /// Its sealed name.
+    pub name: Vec<u8>,
+    /// What it leads to.
+    pub inode: Attributes,
+}
+
+/// Where a file's bytes are.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct ContentPage {
+    /// The file.
+    pub attributes: Attributes,
+    /// All of its bytes, if it is tiny.
+    pub inline: Option<Inline>,
+    /// Extents in the order of offsets; what none covers reads as zeros.
+    pub extents: Vec<ListedExtent>,
+    /// The slices that they name, by id, each once.
+    pub slices: Vec<(SliceId, Slice)>,
+    /// The objects that those lie in, by id, each once.
+    pub objects: Vec<(ObjectId, Object)>,
+    /// There are more extents before `to`; continue behind the last.
+    pub more: bool,
+}
+
+/// An extent in a listing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct ListedExtent {
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// The extent.
+    pub extent: crate::row::Extent,
+}
+
+macro_rules! bytes {
+    ($($type:ty),*) => {$(
+        impl $type {
+            /// The answer's bytes.
+            #[must_use]
+            pub fn to_bytes(&self) -> Vec<u8> {
+                codec::encode(self)
+            }
+
+            /// Reads the answer's bytes.
+            ///
+            /// # Errors
+            /// If they are too many, of a newer version, or do not follow the layout.
+            pub fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
+                codec::decode(bytes, VALUE_BYTES_MAX)
+            }
+        }
+    )*};
+}
+
+bytes!(Response, Answer);

@@ -1,0 +1,82 @@
+//! The rows: what the servers keep, one struct for each kind.
+//!
+//! A row's value is a version byte and the struct in borsh ([`Row::to_bytes`]); its key is laid out
+//! by hand in [`key`]. What is sealed is opaque here. Rows name no path: a tree can be moved by
+//! changing one of them.
+//!
+//! | Module | Rows |
+//! |---|---|
+//! | [`volume`] | format, clouds, homes and counters |
+//! | [`realm`] | realm, epoch, member, mount |
+//! | [`principal`] | principal, session, allocation |
+//! | [`inode`] | inode, directory entry, orphan |
+//! | [`content`] | extent, slice, object, the queues over objects, the reap queue |
+
+pub mod content;
+pub mod inode;
+pub mod key;
+pub mod principal;
+pub mod realm;
+pub mod volume;
+
+pub use content::{
+    Extent, Object, ObjectState, Reap, Slice, SliceKey, UnderReplicated, Unreferenced,
+};
+pub use inode::{Content, Entry, Inline, Inode, Node, Orphan, Sealed, SealedName};
+pub use principal::{Allocation, Assertable, Principal, Rights, Session};
+pub use realm::{Epoch, Lock, Member, Mount, Realm};
+pub use volume::{Cloud, Counters, Format, HomeCounters, ReplicaInfo, WrappedKey};
+
+use crate::codec::{self, DecodeError};
+use borsh::{BorshDeserialize, BorshSerialize};
+use quorumfs_bft::state::VALUE_BYTES_MAX;
+
+/// A value with a version byte before it.
+pub trait Row: BorshSerialize + BorshDeserialize {
+    /// What an operator reads when such a row is damaged.
+    const NAME: &'static str;
+
+    /// The row's bytes.
+    fn to_bytes(&self) -> Vec<u8> {
+        codec::encode(self)
+    }
+
+    /// Reads a row's bytes.
+    ///
+    /// # Errors
+    /// If they are of a newer version or do not follow the layout.
+    fn from_bytes(bytes: &[u8]) -> Result<Self, DecodeError> {
+        codec::decode(bytes, VALUE_BYTES_MAX)
+    }
+}
+
+macro_rules! rows {
+    ($($row:ty => $name:literal),* $(,)?) => {
+        $(impl Row for $row {
+            const NAME: &'static str = $name;
+        })*
+    };
+}
+
+rows! {
+    Format => "format",
+    Counters => "counters",
+    HomeCounters => "home counters",
+    Cloud => "cloud",
+    Realm => "realm",
+    Epoch => "realm epoch",
+    Member => "realm member",
+    Mount => "mount",
+    Principal => "principal",
+    Session => "session",
+    Allocation => "allocation",
+    Inode => "inode",
+    Entry => "directory entry",
+    Orphan => "orphan",
+    Extent => "extent",
+    Slice => "slice",
+    Object => "object",
+    UnderReplicated => "under-replicated object",
+    Unreferenced => "unreferenced object",
+    Reap => "reap queue",
+}

@@ -1,0 +1,209 @@
+//! Inodes and the entries that lead to them.
+
+use crate::attributes::{Attributes, Detail, FileType, Mode, NameGenerations, Timestamp};
+use crate::identity::{Cookie, DeviceNumber, Gid, InodeId, InodeVersion, RealmEpoch, RealmId, Uid};
+use crate::row::content::Extent;
+use borsh::{BorshDeserialize, BorshSerialize};
+
+/// Ciphertext, and which key opens it.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Sealed {
+    /// The realm epoch whose key it is sealed under.
+    pub epoch: RealmEpoch,
+    /// Nonce, ciphertext and tag: opaque to the servers.
+    pub bytes: Vec<u8>,
+}
+
+/// An inode's row.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Inode {
+    /// The realm whose keys seal its contents.
+    pub realm: RealmId,
+    /// Permission bits.
+    pub mode: Mode,
+    /// Owner.
+    pub uid: Uid,
+    /// Group.
+    pub gid: Gid,
+    /// Entries that lead to it; for a directory 2 and one for each subdirectory.
+    pub links: u32,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of content.
+    pub mtime: Timestamp,
+    /// Last change of anything.
+    pub ctime: Timestamp,
+    /// Creation.
+    pub created: Timestamp,
+    /// Rises with every change.
+    pub version: InodeVersion,
+    /// What depends on the kind.
+    pub node: Node,
+}
+
+/// What depends on the kind of inode.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub enum Node {
+    /// A regular file.
+    File {
+        /// Its length.
+        size: u64,
+        /// Bytes that its extents cover.
+        allocated: u64,
+        /// Where the bytes are.
+        content: Content,
+        /// Extents at this offset and beyond are dead: a truncation left them for the reap queue.
+        /// Nothing is written there before they are gone.
+        dead_from: Option<u64>,
+    },
+    /// A directory.
+    Directory {
+        /// Where `..` leads; the root is its own parent.
+        parent: InodeId,
+        /// What its names are sealed under.
+        generations: NameGenerations,
+        /// Entries in it.
+        entries: u64,
+    },
+    /// A symbolic link.
+    Symlink {
+        /// Bytes of the plain target.
+        length: u16,
+        /// The target.
+        target: Sealed,
+    },
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A character device.
+    CharacterDevice(DeviceNumber),
+    /// A block device.
+    BlockDevice(DeviceNumber),
+}
+
+/// Where a file's bytes are. Whatever no extent covers reads as zeros.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub enum Content {
+    /// Nowhere: it has none.
+    Empty,
+    /// Here, because it is tiny.
+    Inline(Inline),
+    /// In one extent, kept here.
+    One {
+        /// Where in the file it begins.
+        offset: u64,
+        /// The extent.
+        extent: Extent,
+    },
+    /// In rows of their own.
+    Extents,
+}
+
+/// A tiny file's bytes.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Inline {
+    /// How many of the plain bytes count. A truncation lowers it, for the servers cannot cut
+    /// ciphertext; what the file regains later reads as zeros.
+    pub length: u16,
+    /// The bytes.
+    pub sealed: Sealed,
+}
+
+impl Inode {
+    /// The kind of inode.
+    #[must_use]
+    pub const fn file_type(&self) -> FileType {
+        match self.node {
+            Node::File { .. } => FileType::File,
+            Node::Directory { .. } => FileType::Directory,
+            Node::Symlink { .. } => FileType::Symlink,
+            Node::Fifo => FileType::Fifo,
+            Node::Socket => FileType::Socket,
+            Node::CharacterDevice(_) => FileType::CharacterDevice,
+            Node::BlockDevice(_) => FileType::BlockDevice,
+        }
+    }
+
+    /// Whether it is a directory.
+    #[must_use]
+    pub const fn is_directory(&self) -> bool {
+        matches!(self.node, Node::Directory { .. })
+    }
+
+    /// What `stat` shows of it.
+    #[must_use]
+    pub fn attributes(&self, inode: InodeId) -> Attributes {
+        let (size, allocated, detail) = match &self.node {
+            Node::File {
+                size, allocated, ..
+            } => (*size, *allocated, Detail::File),
+            Node::Directory {
+                parent,
+                generations,
+                ..
+            } => (
+                0,
+                0,
+                Detail::Directory {
+                    parent: *parent,
+                    generations: *generations,
+                },
+            ),
+            Node::Symlink { length, .. } => (u64::from(*length), 0, Detail::Symlink),
+            Node::Fifo => (0, 0, Detail::Fifo),
+            Node::Socket => (0, 0, Detail::Socket),
+            Node::CharacterDevice(number) => (0, 0, Detail::CharacterDevice(*number)),
+            Node::BlockDevice(number) => (0, 0, Detail::BlockDevice(*number)),
+        };
+        Attributes {
+            inode,
+            realm: self.realm,
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            links: self.links,
+            size,
+            allocated,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            created: self.created,
+            version: self.version,
+            detail,
+        }
+    }
+}
+
+/// A directory entry. Its cookie is in the key.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Entry {
+    /// Where it leads.
+    pub inode: InodeId,
+    /// The kind of inode there, for listings.
+    pub file_type: FileType,
+    /// What the name is sealed under.
+    pub generation: RealmEpoch,
+    /// The sealed name; equal ciphertext is the same name.
+    pub name: Vec<u8>,
+    /// A keyed hash of the case-folded name; reserved for case-insensitive directories.
+    pub folded: Option<u64>,
+}
+
+/// An inode without entries that a session holds open. The key names both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Orphan {
+    /// The realm it lay in.
+    pub realm: RealmId,
+}
+
+/// A sealed name and where in its directory it belongs.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct SealedName {
+    /// The first place for it: [`Cookie::from_prf`] of its keyed hash.
+    pub cookie: Cookie,
+    /// What it is sealed under.
+    pub generation: RealmEpoch,
+    /// The ciphertext.
+    pub bytes: Vec<u8>,
+}

@@ -1,0 +1,292 @@
+//! Where each row lies: a tag, a slash, and big-endian numbers.
+//!
+//! Rows of inodes are keyed by home and number, and an inode number begins with its home, so one
+//! prefix `X/home` is one partition's share: the unit of transfer and deletion. The slash keeps a
+//! tag from being the beginning of another.
+
+use crate::identity::{
+    AllocationId, CloudIndex, Cookie, Home, InodeId, ObjectId, PrincipalId, RealmEpoch, RealmId,
+    SliceId,
+};
+use quorumfs_bft::identity::SessionId;
+
+macro_rules! key {
+    ($tag:expr $(, $part:expr)* $(,)?) => {{
+        let mut key: Vec<u8> = Vec::with_capacity(40);
+        key.extend_from_slice($tag);
+        $(key.extend_from_slice(&$part);)*
+        key
+    }};
+}
+
+const FORMAT: &[u8] = b"G/format";
+const COUNTERS: &[u8] = b"G/counters";
+const HOME: &[u8] = b"G/home/";
+const CLOUD: &[u8] = b"G/cloud/";
+const PRINCIPAL: &[u8] = b"P/";
+const SESSION: &[u8] = b"N/";
+const ALLOCATION: &[u8] = b"NA/";
+const ORPHAN: &[u8] = b"NO/";
+const REALM: &[u8] = b"R/";
+const EPOCH: &[u8] = b"RE/";
+const MEMBER: &[u8] = b"RM/";
+const MOUNT: &[u8] = b"RX/";
+const INODE: &[u8] = b"I/";
+const ENTRY: &[u8] = b"D/";
+const EXTENT: &[u8] = b"E/";
+const SLICE: &[u8] = b"S/";
+const OBJECT: &[u8] = b"O/";
+const UNREFERENCED: &[u8] = b"OG/";
+const UNDER_REPLICATED: &[u8] = b"U/";
+const REAP: &[u8] = b"T/";
+
+/// The volume's format.
+#[must_use]
+pub fn format() -> Vec<u8> {
+    FORMAT.to_vec()
+}
+
+/// The volume's counters.
+#[must_use]
+pub fn counters() -> Vec<u8> {
+    COUNTERS.to_vec()
+}
+
+/// A home's counters.
+#[must_use]
+pub fn home(home: Home) -> Vec<u8> {
+    key!(HOME, home.0.to_be_bytes())
+}
+
+/// All clouds.
+#[must_use]
+pub fn clouds() -> Vec<u8> {
+    CLOUD.to_vec()
+}
+
+/// A cloud.
+#[must_use]
+pub fn cloud(cloud: CloudIndex) -> Vec<u8> {
+    key!(CLOUD, [cloud.0])
+}
+
+/// A principal.
+#[must_use]
+pub fn principal(principal: &PrincipalId) -> Vec<u8> {
+    key!(PRINCIPAL, principal.0)
+}
+
+/// A session.
+#[must_use]
+pub fn session(session: SessionId) -> Vec<u8> {
+    key!(SESSION, session.0.to_be_bytes())
+}
+
+/// An allocation.
+#[must_use]
+pub fn allocation(allocation: AllocationId) -> Vec<u8> {
+    key!(ALLOCATION, allocation.0.to_be_bytes())
+}
+
+/// All orphans of a session.
+#[must_use]
+pub fn orphans(session: SessionId) -> Vec<u8> {
+    key!(ORPHAN, session.0.to_be_bytes())
+}
+
+/// An orphan of a session.
+#[must_use]
+pub fn orphan(session: SessionId, inode: InodeId) -> Vec<u8> {
+    key!(ORPHAN, session.0.to_be_bytes(), inode.0.to_be_bytes())
+}
+
+/// A realm.
+#[must_use]
+pub fn realm(realm: RealmId) -> Vec<u8> {
+    key!(REALM, realm.0.to_be_bytes())
+}
+
+/// A realm's epoch.
+#[must_use]
+pub fn epoch(realm: RealmId, epoch: RealmEpoch) -> Vec<u8> {
+    key!(EPOCH, realm.0.to_be_bytes(), epoch.0.to_be_bytes())
+}
+
+/// All epochs of a realm.
+#[must_use]
+pub fn epochs(realm: RealmId) -> Vec<u8> {
+    key!(EPOCH, realm.0.to_be_bytes())
+}
+
+/// A realm's member.
+#[must_use]
+pub fn member(realm: RealmId, principal: &PrincipalId) -> Vec<u8> {
+    key!(MEMBER, realm.0.to_be_bytes(), principal.0)
+}
+
+/// All members of a realm.
+#[must_use]
+pub fn members(realm: RealmId) -> Vec<u8> {
+    key!(MEMBER, realm.0.to_be_bytes())
+}
+
+/// A realm's mount.
+#[must_use]
+pub fn mount(realm: RealmId) -> Vec<u8> {
+    key!(MOUNT, realm.0.to_be_bytes())
+}
+
+/// An inode.
+#[must_use]
+pub fn inode(inode: InodeId) -> Vec<u8> {
+    key!(INODE, inode.0.to_be_bytes())
+}
+
+/// All entries of a directory.
+#[must_use]
+pub fn entries(directory: InodeId) -> Vec<u8> {
+    key!(ENTRY, directory.0.to_be_bytes())
+}
+
+/// An entry of a directory.
+#[must_use]
+pub fn entry(directory: InodeId, cookie: Cookie) -> Vec<u8> {
+    key!(ENTRY, directory.0.to_be_bytes(), cookie.0.to_be_bytes())
+}
+
+/// All extents of a file.
+#[must_use]
+pub fn extents(inode: InodeId) -> Vec<u8> {
+    key!(EXTENT, inode.0.to_be_bytes())
+}
+
+/// An extent of a file.
+#[must_use]
+pub fn extent(inode: InodeId, offset: u64) -> Vec<u8> {
+    key!(EXTENT, inode.0.to_be_bytes(), offset.to_be_bytes())
+}
+
+/// A slice.
+#[must_use]
+pub fn slice(home: Home, slice: SliceId) -> Vec<u8> {
+    key!(SLICE, home.0.to_be_bytes(), slice.to_be_bytes())
+}
+
+/// An object.
+#[must_use]
+pub fn object(object: ObjectId) -> Vec<u8> {
+    key!(OBJECT, object.to_be_bytes())
+}
+
+/// All objects that nothing refers to.
+#[must_use]
+pub fn all_unreferenced() -> Vec<u8> {
+    UNREFERENCED.to_vec()
+}
+
+/// An object that nothing refers to.
+#[must_use]
+pub fn unreferenced(object: ObjectId) -> Vec<u8> {
+    key!(UNREFERENCED, object.to_be_bytes())
+}
+
+/// All under-replicated objects, the most endangered first.
+#[must_use]
+pub fn all_under_replicated() -> Vec<u8> {
+    UNDER_REPLICATED.to_vec()
+}
+
+/// An under-replicated object.
+#[must_use]
+pub fn under_replicated(priority: u8, object: ObjectId) -> Vec<u8> {
+    key!(UNDER_REPLICATED, [priority], object.to_be_bytes())
+}
+
+/// The reap queue.
+#[must_use]
+pub fn reaps() -> Vec<u8> {
+    REAP.to_vec()
+}
+
+/// A row of the reap queue.
+#[must_use]
+pub fn reap(number: u64) -> Vec<u8> {
+    key!(REAP, number.to_be_bytes())
+}
+
+/// The last 8 bytes of a key as a number: an inode, a cookie, an offset.
+#[must_use]
+pub fn trailing_number(key: &[u8]) -> Option<u64> {
+    key.last_chunk::<8>()
+        .map(|bytes| u64::from_be_bytes(*bytes))
+}
+
+/// The last 12 bytes of a key as an object's id.
+#[must_use]
+pub fn trailing_object(key: &[u8]) -> Option<ObjectId> {
+    key.last_chunk::<12>()
+        .and_then(|bytes| ObjectId::from_be_bytes(bytes))
+}
+
+/// The first key behind all keys that begin with `prefix`, if there is one.
+#[must_use]
+pub fn end_of(prefix: &[u8]) -> Option<Vec<u8>> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return Some(end);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_sort_as_their_numbers_do() {
+        assert!(inode(InodeId(255)) < inode(InodeId(256)));
+        assert!(extent(InodeId(1), u64::MAX) < extent(InodeId(2), 0));
+        assert_eq!(trailing_number(&extent(InodeId(1), 77)), Some(77));
+    }
+
+    #[test]
+    fn no_tag_is_the_beginning_of_another() {
+        let tags = [
+            FORMAT,
+            COUNTERS,
+            HOME,
+            CLOUD,
+            PRINCIPAL,
+            SESSION,
+            ALLOCATION,
+            ORPHAN,
+            REALM,
+            EPOCH,
+            MEMBER,
+            MOUNT,
+            INODE,
+            ENTRY,
+            EXTENT,
+            SLICE,
+            OBJECT,
+            UNREFERENCED,
+            UNDER_REPLICATED,
+            REAP,
+        ];
+        for (i, a) in tags.iter().enumerate() {
+            for (j, b) in tags.iter().enumerate() {
+                assert!(i == j || !a.starts_with(b), "{a:?} {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_prefix_is_behind_all_of_it() {
+        assert_eq!(end_of(b"a/"), Some(b"a0".to_vec()));
+        assert_eq!(end_of(&[1, 255, 255]), Some(vec![2]));
+        assert_eq!(end_of(&[255]), None);
+    }
+}

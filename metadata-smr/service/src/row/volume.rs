@@ -1,0 +1,81 @@
+//! What is true of the whole volume.
+
+use crate::identity::{CloudIndex, PrincipalId, VolumeId};
+use borsh::{BorshDeserialize, BorshSerialize};
+use quorumfs_bft::identity::{PublicKey, ReplicaId};
+
+/// The volume's identity and the layout of everything in it.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Format {
+    /// The volume, which is the cluster.
+    pub volume: VolumeId,
+    /// The format of rows, objects and messages.
+    pub format: u32,
+    /// Bits for what a reader must understand beyond the format.
+    pub features: u64,
+    /// Rises when a volume is recovered from its clouds; fences the collectors of the old cluster.
+    pub incarnation: u32,
+    /// u: failures of any kind that the metadata stays live with.
+    pub up: u16,
+    /// r: commission failures that it stays right with.
+    pub right: u16,
+    /// The servers of epoch 0.
+    pub replicas: Vec<ReplicaInfo>,
+    /// The volume root key, which signed the genesis and lies offline.
+    pub root_key: PublicKey,
+}
+
+/// One metadata server.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct ReplicaInfo {
+    /// Its index.
+    pub id: ReplicaId,
+    /// Its key: for votes and, as a pinned identity, for TLS.
+    pub key: PublicKey,
+    /// Where it listens: host and port.
+    pub address: String,
+}
+
+/// One object store.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Cloud {
+    /// Its place in the volume's list.
+    pub index: CloudIndex,
+    /// Which backend speaks to it; `local` is a directory.
+    pub kind: String,
+    /// Who could lose all of it at once: owner and control plane. f counts these.
+    pub failure_domain: String,
+    /// What people call it.
+    pub name: String,
+    /// The key for names and headers of its objects, wrapped for each who reads or writes there.
+    pub naming_keys: Vec<WrappedKey>,
+}
+
+/// A key that only one principal can unwrap; opaque to the servers.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct WrappedKey {
+    /// Who can.
+    pub recipient: PrincipalId,
+    /// The wrapping: encapsulated key and ciphertext.
+    pub bytes: Vec<u8>,
+}
+
+/// Numbers of the volume that only rise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, BorshSerialize, BorshDeserialize)]
+pub struct Counters {
+    /// The next allocation.
+    pub next_allocation: u64,
+    /// The next row of the reap queue.
+    pub next_reap: u64,
+}
+
+/// Numbers of one home.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, BorshSerialize, BorshDeserialize)]
+pub struct HomeCounters {
+    /// The next inode's counter.
+    pub next_inode: u64,
+    /// Inodes that exist, orphans included.
+    pub inodes: u64,
+    /// Bytes that their extents cover.
+    pub allocated: u64,
+}
