@@ -1,0 +1,244 @@
+//! A replica's disk: the journal with its group commit, the state, and what was promised before.
+//!
+//! # What lies in the directory
+//!
+//! ```text
+//! format              what this directory is; written by `create`, so that a replica whose data
+//!                     have vanished is not mistaken for a new one
+//! lock                held by the one process that uses it
+//! run                 how the last process wrote, on which boot of the machine, and how it ended
+//! lost                if there: the journal was lost, and why; stays
+//! journal/N.journal   records N, N+1, … ; see [`segment`]
+//! state/              the database
+//! ```
+//!
+//! # What always holds
+//!
+//! * A record is reported persisted after it and every record before it are durable as the
+//!   [`Durability`] says; one `fdatasync` serves all records that waited (group commit). A flush of the state is
+//!   reported after the database has made it durable as a whole.
+//! * The first error ends it: nothing is reported persisted any more, everything that is asked for
+//!   is refused, and the replica must stop. An `fdatasync` that failed is never tried again: the
+//!   kernel may have dropped the pages and would report success.
+//! * A segment exists durably (its directory is synced) before a record in it is reported.
+//! * Segments are removed only as a whole, oldest first, when every record in them is below the
+//!   token that the core gave up.
+//!
+//! # When the journal is lost
+//!
+//! A replica that forgot what it said can be made to contradict itself. [`Opened::journal`] says
+//! [`Journal::Lost`] if a segment is missing or damaged, if the mode before was `os` and the machine
+//! was booted since without a clean stop, or if it was `none`. The verdict is written down before
+//! anything else is and stays; the segments move aside into `journal.lost` for whoever wants to look.
+//! A record cut short by the end of the last segment was never reported, hence never acted on: it
+//! is dropped.
+//!
+//! Source: group commit as in J. Gray and A. Reuter, "Transaction Processing" (1993), 9.4; on
+//! `fsync` errors, A. Rebello et al., "Can Applications Recover from fsync Failures?" (2020).
+
+mod error;
+mod files;
+mod queue;
+mod run_mark;
+mod segment;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::DiskError;
+pub use run_mark::Durability;
+
+use crate::store::FjallStore;
+use bytes::Bytes;
+use files::Layout;
+use queue::Queue;
+use quorumfs_bft::identity::Sequence;
+use quorumfs_bft::state::{DurableRoot, WriteBatch};
+use quorumfs_bft::step::Token;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// Bytes of records that wait for the disk; beyond it, the one who appends waits.
+const JOURNAL_QUEUE_BYTES_MAX: usize = 64 << 20;
+/// The same for the state. One flush is under way at a time; this is for its successor.
+const STATE_QUEUE_BYTES_MAX: usize = 256 << 20;
+
+/// The database that holds the state.
+pub type DiskStore = FjallStore;
+
+/// Something has become durable, or never will.
+#[derive(Debug)]
+pub enum Completion {
+    /// This record is durable, and so is every one before it.
+    Persisted {
+        /// The last record of the group.
+        token: Token,
+    },
+    /// A flush of the state is durable.
+    Flushed {
+        /// The sequence of its root.
+        sequence: Sequence,
+    },
+    /// The disk failed: the replica must stop. Nothing is reported after this by the part that failed.
+    Failed {
+        /// How.
+        error: DiskError,
+    },
+}
+
+/// What the journal held when it was opened.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Journal {
+    /// Everything that was reported persisted and not given up since, oldest first.
+    Kept {
+        /// The records with their tokens, which rise by one.
+        records: Vec<(Token, Bytes)>,
+        /// The token of the next record.
+        next: Token,
+    },
+    /// Something may be missing: this replica must not vote as if it had never said anything.
+    Lost {
+        /// Why, for the operator.
+        reason: String,
+        /// The token of the next record.
+        next: Token,
+    },
+}
+
+/// A disk that was opened, with what was on it.
+pub struct Opened {
+    /// For writing.
+    pub disk: Disk,
+    /// What was written before.
+    pub journal: Journal,
+    /// For reading the state.
+    pub store: DiskStore,
+}
+
+/// Writes records and states; one thread for each.
+pub struct Disk {
+    layout: Layout,
+    durability: Durability,
+    journal: Arc<Queue<writer::JournalWrite>>,
+    state: Arc<Queue<writer::StateWrite>>,
+    threads: Vec<JoinHandle<()>>,
+    _lock: files::Lock,
+}
+
+impl Disk {
+    /// Makes `directory` the empty disk of a new replica.
+    ///
+    /// # Errors
+    /// If it is one already, or cannot be written.
+    pub fn create(directory: &Path) -> Result<(), DiskError> {
+        let layout = Layout::new(directory);
+        layout.create()?;
+        segment::Writer::create(&layout.journal(), Token(1))?;
+        layout.seal()
+    }
+
+    /// Opens the disk of a replica. `report` is called from the writing threads and should not wait
+    /// for long: what is written next waits for it.
+    ///
+    /// # Errors
+    /// If there is no disk of a replica, another process uses it, it was written by a newer
+    /// release, or it cannot be read or written.
+    pub fn open(
+        directory: &Path,
+        durability: Durability,
+        report: impl Fn(Completion) + Send + Sync + 'static,
+    ) -> Result<Opened, DiskError> {
+        let layout = Layout::new(directory);
+        let lock = layout.lock()?;
+        layout.check_format()?;
+        let journal = layout.recover()?;
+        run_mark::begin(&layout, durability)?;
+        let (Journal::Kept { next, .. } | Journal::Lost { next, .. }) = &journal;
+        let segments = segment::Writer::create(&layout.journal(), *next)?;
+        let store = DiskStore::open(&layout.state()).map_err(DiskError::State)?;
+        let report = Arc::new(report);
+        let journal_queue = Arc::new(Queue::new(JOURNAL_QUEUE_BYTES_MAX));
+        let state_queue = Arc::new(Queue::new(STATE_QUEUE_BYTES_MAX));
+        let threads = vec![
+            writer::journal(
+                Arc::clone(&journal_queue),
+                segments,
+                durability,
+                Arc::clone(&report),
+            )?,
+            writer::state(Arc::clone(&state_queue), store.clone(), report)?,
+        ];
+        Ok(Opened {
+            disk: Self {
+                layout,
+                durability,
+                journal: journal_queue,
+                state: state_queue,
+                threads,
+                _lock: lock,
+            },
+            journal,
+            store,
+        })
+    }
+
+    /// Appends a record to the journal, to be reported as [`Completion::Persisted`]. Waits while too
+    /// much is under way.
+    ///
+    /// # Errors
+    /// If the disk has failed before.
+    pub fn append(&self, token: Token, record: Bytes) -> Result<(), DiskError> {
+        let bytes = record.len();
+        let write = writer::JournalWrite::Append { token, record };
+        self.journal.push(write, bytes)
+    }
+
+    /// Makes a state durable, to be reported as [`Completion::Flushed`].
+    ///
+    /// # Errors
+    /// If the disk has failed before.
+    pub fn flush(&self, batch: WriteBatch, root: DurableRoot) -> Result<(), DiskError> {
+        let size = |(key, value): &(Bytes, Option<Bytes>)| {
+            key.len() + value.as_ref().map_or(0, Bytes::len)
+        };
+        let bytes = batch.entries.iter().map(size).sum();
+        self.state.push(writer::StateWrite { batch, root }, bytes)
+    }
+
+    /// Gives up the records before this token; their room is reused as segments become free.
+    ///
+    /// # Errors
+    /// If the disk has failed before.
+    pub fn trim(&self, before: Token) -> Result<(), DiskError> {
+        self.journal.push(writer::JournalWrite::Trim { before }, 0)
+    }
+
+    /// Writes what was asked for and marks the stop as clean.
+    ///
+    /// # Errors
+    /// If the disk has failed before or fails now; the stop is not clean then.
+    pub fn close(mut self) -> Result<(), DiskError> {
+        let clean = self.stop();
+        if !clean {
+            return Err(DiskError::Stopped);
+        }
+        run_mark::end(&self.layout, self.durability)
+    }
+
+    /// Ends the threads after what they have; whether all of it was written.
+    fn stop(&mut self) -> bool {
+        self.journal.close();
+        self.state.close();
+        let ended = self.threads.drain(..).map(|thread| thread.join().is_ok());
+        let ended = ended.fold(true, |all, one| all && one);
+        ended && !self.journal.has_failed() && !self.state.has_failed()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

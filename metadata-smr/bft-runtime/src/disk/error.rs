@@ -1,0 +1,89 @@
+//! What can be wrong with a disk.
+
+use quorumfs_bft::state::StateError;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A disk that cannot be used, or not any more.
+#[derive(Debug, thiserror::Error)]
+pub enum DiskError {
+    /// There is nothing to open.
+    #[error(
+        "{path} is not the data directory of a replica: initialise it first, or correct the path; if a replica has run here, its data are gone and it must not be initialised again under the same identity"
+    )]
+    NotInitialised {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// There is something already.
+    #[error("{path} is the data directory of a replica already: choose another one")]
+    AlreadyInitialised {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Two processes.
+    #[error("{path} is in use by another process: stop that replica first")]
+    Locked {
+        /// The lock.
+        path: PathBuf,
+    },
+    /// Written by a newer release, or not by us.
+    #[error("{path} has format {found}, this release knows {known}: run the release that wrote it")]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        found: String,
+        /// What is known here.
+        known: u32,
+    },
+    /// The file system is full.
+    #[error("no space is left while {doing} {path}: free some and start the replica again")]
+    Full {
+        /// What was being done.
+        doing: &'static str,
+        /// To which file.
+        path: PathBuf,
+    },
+    /// The medium failed.
+    #[error("{doing} {path} failed: {source}; check the disk, then start the replica again")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The database failed.
+    #[error(transparent)]
+    State(StateError),
+    /// A record came out of turn: a defect.
+    #[error("record {found} was appended where {expected} was due")]
+    OutOfTurn {
+        /// Its token.
+        found: u64,
+        /// The token that was due.
+        expected: u64,
+    },
+    /// An earlier failure, already reported, has stopped the disk.
+    #[error("the disk has stopped after an earlier failure")]
+    Stopped,
+}
+
+/// Names the file and the deed.
+pub(super) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DiskError {
+    move |source| {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                DiskError::Full { doing, path }
+            }
+            _ => DiskError::Io {
+                doing,
+                path,
+                source,
+            },
+        }
+    }
+}

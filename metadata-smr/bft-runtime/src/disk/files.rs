@@ -1,0 +1,190 @@
+//! The files of a data directory: creating them durably, locking, and the verdict on the journal.
+
+use super::error::failed;
+use super::segment::{self, End};
+use super::{DiskError, Journal, run_mark};
+use quorumfs_bft::step::Token;
+use rustix::fs::FlockOperation;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// The format of the directory.
+const FORMAT: u32 = 1;
+const FORMAT_PREFIX: &str = "quorumfs replica data, format ";
+
+/// Held while a process uses the directory; the kernel lets go of it when the process ends.
+pub(super) struct Lock {
+    _file: File,
+}
+
+/// Where everything is.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    directory: PathBuf,
+}
+
+impl Layout {
+    pub(super) fn new(directory: &Path) -> Self {
+        Self {
+            directory: directory.to_owned(),
+        }
+    }
+
+    pub(super) fn journal(&self) -> PathBuf {
+        self.directory.join("journal")
+    }
+
+    pub(super) fn state(&self) -> PathBuf {
+        self.directory.join("state")
+    }
+
+    pub(super) fn run(&self) -> PathBuf {
+        self.directory.join("run")
+    }
+
+    fn format(&self) -> PathBuf {
+        self.directory.join("format")
+    }
+
+    fn lost(&self) -> PathBuf {
+        self.directory.join("lost")
+    }
+
+    /// The directories of a new replica.
+    pub(super) fn create(&self) -> Result<(), DiskError> {
+        // Only a journal without anything else is what a creation that was interrupted leaves.
+        if self.format().exists() || self.run().exists() || self.state().exists() {
+            return Err(DiskError::AlreadyInitialised {
+                path: self.directory.clone(),
+            });
+        }
+        let path = self.journal();
+        fs::create_dir_all(&path).map_err(failed("creating", &path))
+    }
+
+    /// The last step of creation: from here on the directory is one of a replica.
+    pub(super) fn seal(&self) -> Result<(), DiskError> {
+        write_durably(&self.format(), &format!("{FORMAT_PREFIX}{FORMAT}\n"))?;
+        if let Some(parent) = self.directory.parent().filter(|path| path.is_dir()) {
+            sync_directory(parent)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn lock(&self) -> Result<Lock, DiskError> {
+        if !self.directory.is_dir() {
+            return Err(DiskError::NotInitialised {
+                path: self.directory.clone(),
+            });
+        }
+        let path = self.directory.join("lock");
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .map_err(failed("opening", &path))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Lock { _file: file }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(DiskError::Locked { path }),
+            Err(error) => Err(failed("locking", &path)(error.into())),
+        }
+    }
+
+    pub(super) fn check_format(&self) -> Result<(), DiskError> {
+        let path = self.format();
+        let Some(text) = read(&path)? else {
+            return Err(DiskError::NotInitialised {
+                path: self.directory.clone(),
+            });
+        };
+        match text.trim().strip_prefix(FORMAT_PREFIX) {
+            Some(format) if format == FORMAT.to_string() => Ok(()),
+            other => Err(DiskError::Format {
+                path,
+                found: other.unwrap_or("unknown").to_owned(),
+                known: FORMAT,
+            }),
+        }
+    }
+
+    /// Reads the journal back and decides whether it can be relied on.
+    pub(super) fn recover(&self) -> Result<Journal, DiskError> {
+        let read_back = segment::read_all(&self.journal())?;
+        let before = read(&self.lost())?.map(|reason| reason.trim().to_owned());
+        let reason = match (before, run_mark::doubt(self)?, &read_back.end) {
+            (Some(reason), _, End::Damaged(_)) => Some((reason, true)),
+            (Some(reason), _, _) => Some((reason, false)),
+            (None, _, End::Damaged(reason)) => Some((reason.clone(), true)),
+            (None, Some(doubt), _) => Some((doubt, true)),
+            (None, None, _) => None,
+        };
+        let Some((reason, set_aside)) = reason else {
+            read_back.drop_torn_tail()?;
+            return Ok(Journal::Kept {
+                next: read_back.next,
+                records: read_back.records,
+            });
+        };
+        // The verdict first: whatever happens after this, it is not forgotten.
+        write_durably(&self.lost(), &format!("{reason}\n"))?;
+        let mut next = read_back.next;
+        if set_aside {
+            self.set_journal_aside()?;
+            next = Token(1);
+        } else {
+            read_back.drop_torn_tail()?;
+        }
+        Ok(Journal::Lost { reason, next })
+    }
+
+    fn set_journal_aside(&self) -> Result<(), DiskError> {
+        let (journal, aside) = (self.journal(), self.directory.join("journal.lost"));
+        match fs::remove_dir_all(&aside) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(failed("removing", &aside)(error));
+            }
+            _ => {}
+        }
+        if journal.exists() {
+            fs::rename(&journal, &aside).map_err(failed("moving aside", &journal))?;
+        }
+        fs::create_dir_all(&journal).map_err(failed("creating", &journal))?;
+        sync_directory(&self.directory)
+    }
+}
+
+/// The text of a file, if there is one.
+pub(super) fn read(path: &Path) -> Result<Option<String>, DiskError> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed("reading", path)(error)),
+    }
+}
+
+/// Replaces a small file: after a crash it is the old one or the new one.
+pub(super) fn write_durably(path: &Path, text: &str) -> Result<(), DiskError> {
+    let draft = path.with_extension("new");
+    let mut file = File::create(&draft).map_err(failed("creating", &draft))?;
+    file.write_all(text.as_bytes())
+        .map_err(failed("writing", &draft))?;
+    sync(&file, &draft)?;
+    fs::rename(&draft, path).map_err(failed("renaming", &draft))?;
+    match path.parent() {
+        Some(parent) => sync_directory(parent),
+        None => Ok(()),
+    }
+}
+
+/// `fdatasync`: the file's bytes and its length.
+pub(super) fn sync(file: &File, path: &Path) -> Result<(), DiskError> {
+    rustix::fs::fdatasync(file).map_err(|error| failed("syncing", path)(error.into()))
+}
+
+/// `fsync` of a directory: which files are in it.
+pub(super) fn sync_directory(path: &Path) -> Result<(), DiskError> {
+    let directory = File::open(path).map_err(failed("opening", path))?;
+    rustix::fs::fsync(&directory).map_err(|error| failed("syncing", path)(error.into()))
+}

@@ -1,0 +1,94 @@
+//! What waits for a writing thread: bounded by bytes, taken all at once.
+
+use super::DiskError;
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+struct Waiting<T> {
+    items: VecDeque<(T, usize)>,
+    bytes: usize,
+    closed: bool,
+    failed: bool,
+}
+
+/// A queue between one producer that may have to wait and one writer.
+pub(super) struct Queue<T> {
+    waiting: Mutex<Waiting<T>>,
+    changed: Condvar,
+    bytes_max: usize,
+}
+
+impl<T> Queue<T> {
+    pub(super) const fn new(bytes_max: usize) -> Self {
+        Self {
+            waiting: Mutex::new(Waiting {
+                items: VecDeque::new(),
+                bytes: 0,
+                closed: false,
+                failed: false,
+            }),
+            changed: Condvar::new(),
+            bytes_max,
+        }
+    }
+
+    /// Nothing in here can panic while it holds the lock, so what it guards is whole.
+    fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an item; waits while there are too many bytes, unless it would be the only item.
+    pub(super) fn push(&self, item: T, bytes: usize) -> Result<(), DiskError> {
+        let full = |waiting: &mut Waiting<T>| {
+            let stopped = waiting.failed || waiting.closed;
+            !stopped && waiting.bytes > 0 && waiting.bytes + bytes > self.bytes_max
+        };
+        let waited = self.changed.wait_while(self.lock(), full);
+        let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
+        if waiting.failed || waiting.closed {
+            return Err(DiskError::Stopped);
+        }
+        waiting.bytes += bytes;
+        waiting.items.push_back((item, bytes));
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits for items and takes all that are there, up to about `bytes_max`; `None` once the queue
+    /// is closed and empty.
+    pub(super) fn take(&self, bytes_max: usize) -> Option<Vec<T>> {
+        let idle = |waiting: &mut Waiting<T>| waiting.items.is_empty() && !waiting.closed;
+        let waited = self.changed.wait_while(self.lock(), idle);
+        let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut taken = Vec::new();
+        let mut total = 0;
+        while total < bytes_max
+            && let Some((item, bytes)) = waiting.items.pop_front()
+        {
+            waiting.bytes -= bytes;
+            total += bytes;
+            taken.push(item);
+        }
+        self.changed.notify_all();
+        (!taken.is_empty()).then_some(taken)
+    }
+
+    /// No more items: the writer ends after what is there.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// The writer has failed: whoever waits is told, and everybody after.
+    pub(super) fn fail(&self) {
+        let mut waiting = self.lock();
+        waiting.failed = true;
+        waiting.items.clear();
+        waiting.bytes = 0;
+        self.changed.notify_all();
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.lock().failed
+    }
+}

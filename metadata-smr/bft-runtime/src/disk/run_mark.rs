@@ -1,0 +1,89 @@
+//! How the last process wrote, on which boot of the machine, and how it ended.
+//!
+//! One small file, replaced as a whole, that a process writes before it appends anything and again
+//! at a clean stop. From it follows whether what was reported persisted is sure to be there.
+
+use super::DiskError;
+use super::error::failed;
+use super::files::{Layout, read, write_durably};
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+/// What it takes for a record to count as persisted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// `fdatasync`: survives the loss of power.
+    #[default]
+    Strict,
+    /// The kernel has it: survives the process, not the machine.
+    Os,
+    /// Nobody relies on it: every restart has lost the journal. For benchmarks.
+    None,
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Strict => "strict",
+            Self::Os => "os",
+            Self::None => "none",
+        })
+    }
+}
+
+impl FromStr for Durability {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "strict" => Ok(Self::Strict),
+            "os" => Ok(Self::Os),
+            "none" => Ok(Self::None),
+            other => Err(format!("{other} is not one of strict, os, none")),
+        }
+    }
+}
+
+/// Why what the last process reported persisted may be missing, if it may be.
+pub(super) fn doubt(layout: &Layout) -> Result<Option<String>, DiskError> {
+    let Some(text) = read(&layout.run())? else {
+        return Ok(None);
+    };
+    let mut words = text.split_whitespace();
+    let (mode, boot, end) = (words.next(), words.next(), words.next());
+    let reason = match (mode.map(Durability::from_str), boot, end) {
+        (Some(Ok(Durability::Strict)), Some(_), Some(_)) => None,
+        (Some(Ok(Durability::Os)), Some(_), Some("stopped")) => None,
+        (Some(Ok(Durability::Os)), Some(boot), Some(_)) if boot == boot_id()? => None,
+        (Some(Ok(Durability::Os)), Some(_), Some(_)) => Some(
+            "durability was os, and the machine was booted since without a clean stop".to_owned(),
+        ),
+        (Some(Ok(Durability::None)), ..) => {
+            Some("durability was none: every restart loses the journal".to_owned())
+        }
+        _ => Some("the file `run` is damaged".to_owned()),
+    };
+    Ok(reason)
+}
+
+/// A process begins to write.
+pub(super) fn begin(layout: &Layout, durability: Durability) -> Result<(), DiskError> {
+    write(layout, durability, "running")
+}
+
+/// It has ended, and everything is durable.
+pub(super) fn end(layout: &Layout, durability: Durability) -> Result<(), DiskError> {
+    write(layout, durability, "stopped")
+}
+
+fn write(layout: &Layout, durability: Durability, end: &str) -> Result<(), DiskError> {
+    let text = format!("{durability} {} {end}\n", boot_id()?);
+    write_durably(&layout.run(), &text)
+}
+
+fn boot_id() -> Result<String, DiskError> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let text = std::fs::read_to_string(path).map_err(failed("reading", path))?;
+    Ok(text.trim().to_owned())
+}

@@ -1,0 +1,338 @@
+//! The disk through stops, crashes and damage.
+
+use super::queue::Queue;
+use super::{Completion, Disk, DiskError, Durability, Journal, Opened, segment, writer};
+use bytes::Bytes;
+use proptest::prelude::*;
+use quorumfs_bft::identity::{Digest, Sequence};
+use quorumfs_bft::state::{DurableRoot, Store, WriteBatch};
+use quorumfs_bft::step::Token;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+use tempfile::TempDir;
+
+fn created() -> TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    Disk::create(directory.path()).expect("it is empty");
+    directory
+}
+
+fn open(path: &Path, durability: Durability) -> (Opened, Receiver<Completion>) {
+    let (report, reports) = channel();
+    let opened = Disk::open(path, durability, move |completion| {
+        let _ = report.send(completion);
+    });
+    (opened.expect("a sound disk"), reports)
+}
+
+fn await_token(reports: &Receiver<Completion>, last: Token) {
+    loop {
+        match reports.recv_timeout(Duration::from_secs(20)) {
+            Ok(Completion::Persisted { token }) if token >= last => return,
+            Ok(Completion::Persisted { .. } | Completion::Flushed { .. }) => {}
+            other => panic!("waiting for {last:?}: {other:?}"),
+        }
+    }
+}
+
+fn close(opened: Opened) {
+    let Opened { disk, store, .. } = opened;
+    drop(store);
+    disk.close().expect("a clean stop");
+}
+
+fn body(token: u64) -> Bytes {
+    let length = usize::try_from(token * 37 % 101).expect("small");
+    vec![u8::try_from(token % 251).expect("small"); length].into()
+}
+
+/// Appends records and waits for them; then the process dies (no clean stop).
+fn write_and_die(path: &Path, durability: Durability, tokens: std::ops::RangeInclusive<u64>) {
+    let (opened, reports) = open(path, durability);
+    for token in tokens.clone() {
+        opened
+            .disk
+            .append(Token(token), body(token))
+            .expect("append");
+    }
+    await_token(&reports, Token(*tokens.end()));
+}
+
+fn kept(path: &Path) -> Vec<(Token, Bytes)> {
+    match open(path, Durability::Strict).0.journal {
+        Journal::Kept { records, next } => {
+            let last = records.last().map_or(next.0 - 1, |(token, _)| token.0);
+            assert_eq!(next, Token(last + 1));
+            records
+        }
+        Journal::Lost { reason, .. } => panic!("lost: {reason}"),
+    }
+}
+
+fn is_lost(path: &Path) -> Option<String> {
+    match open(path, Durability::Strict).0.journal {
+        Journal::Kept { .. } => None,
+        Journal::Lost { reason, .. } => Some(reason),
+    }
+}
+
+fn due(tokens: std::ops::RangeInclusive<u64>) -> Vec<(Token, Bytes)> {
+    tokens.map(|token| (Token(token), body(token))).collect()
+}
+
+fn segments(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path.join("journal")).expect("a journal");
+    let mut paths: Vec<_> = entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn what_was_reported_is_there_after_every_restart_and_continues() {
+    let directory = created();
+    assert_eq!(kept(directory.path()), due(1..=0));
+    write_and_die(directory.path(), Durability::Strict, 1..=50);
+    assert_eq!(kept(directory.path()), due(1..=50));
+    write_and_die(directory.path(), Durability::Strict, 51..=60);
+    let (opened, reports) = open(directory.path(), Durability::Strict);
+    opened.disk.append(Token(61), body(61)).expect("append");
+    close(opened);
+    await_token(&reports, Token(61));
+    assert_eq!(kept(directory.path()), due(1..=61));
+}
+
+#[test]
+fn trimming_removes_whole_segments_and_never_a_record_that_is_needed() {
+    let directory = created();
+    for first in [1, 11, 21_u64] {
+        write_and_die(directory.path(), Durability::Strict, first..=first + 9);
+    }
+    let (opened, reports) = open(directory.path(), Durability::Strict);
+    opened.disk.trim(Token(15)).expect("trim");
+    opened.disk.append(Token(31), body(31)).expect("append");
+    await_token(&reports, Token(31));
+    close(opened);
+    assert_eq!(kept(directory.path()), due(11..=31));
+}
+
+#[test]
+fn a_long_segment_is_followed_by_another() {
+    let directory = created();
+    let journal = directory.path().join("journal");
+    let mut writer = segment::Writer::create(&journal, Token(1)).expect("created");
+    let mut frames = Vec::new();
+    for token in 1..=9_u64 {
+        frames.clear();
+        writer
+            .frame(Token(token), &body(token), &mut frames)
+            .expect("in turn");
+        writer.write(&frames).expect("written");
+        if token.is_multiple_of(3) {
+            writer.grow_old();
+        }
+        writer.roll().expect("rolled");
+    }
+    assert_eq!(segments(directory.path()).len(), 4);
+    assert_eq!(kept(directory.path()), due(1..=9));
+    assert!(matches!(
+        writer.frame(Token(12), b"", &mut frames),
+        Err(DiskError::OutOfTurn {
+            found: 12,
+            expected: 10
+        })
+    ));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_cut_drops_the_cut_record_and_a_flipped_bit_loses_the_journal_for_good(
+        place in any::<prop::sample::Index>(),
+        flips in any::<bool>(),
+    ) {
+        let directory = created();
+        write_and_die(directory.path(), Durability::Os, 1..=6);
+        let path = segments(directory.path()).pop().expect("a segment");
+        let mut bytes = fs::read(&path).expect("readable");
+        let at = place.index(bytes.len());
+        if flips {
+            bytes[at] ^= 1;
+            fs::write(&path, &bytes).expect("writable");
+            prop_assert!(is_lost(directory.path()).is_some());
+            let again = is_lost(directory.path());
+            prop_assert!(again.is_some(), "the verdict stays");
+            prop_assert!(directory.path().join("journal.lost").is_dir());
+        } else {
+            fs::write(&path, &bytes[..at]).expect("writable");
+            let records = kept(directory.path());
+            prop_assert!(records.len() < 6);
+            prop_assert_eq!(&records, &due(1..=records.len() as u64));
+            // It goes on behind the cut, and both parts are read.
+            let next = records.len() as u64 + 1;
+            write_and_die(directory.path(), Durability::Os, next..=next + 3);
+            prop_assert_eq!(kept(directory.path()), due(1..=next + 3));
+        }
+    }
+}
+
+#[test]
+fn a_missing_segment_or_journal_is_a_lost_one() {
+    for victim in [0, 1, 2, 3] {
+        let directory = created();
+        write_and_die(directory.path(), Durability::Strict, 1..=5);
+        write_and_die(directory.path(), Durability::Strict, 6..=9);
+        write_and_die(directory.path(), Durability::Strict, 10..=12);
+        match victim {
+            3 => fs::remove_dir_all(directory.path().join("journal")),
+            _ => fs::remove_file(&segments(directory.path())[victim]),
+        }
+        .expect("removed");
+        // The first may have been trimmed, the last never been written: the core's peers tell.
+        assert_eq!(
+            is_lost(directory.path()).is_some(),
+            victim == 1 || victim == 3
+        );
+    }
+}
+
+#[test]
+fn what_an_unsafe_durability_promised_is_doubted_when_it_must_be() {
+    let directory = created();
+    write_and_die(directory.path(), Durability::Os, 1..=5);
+    assert_eq!(
+        kept(directory.path()),
+        due(1..=5),
+        "the machine has not been booted"
+    );
+    write_and_die(directory.path(), Durability::Os, 6..=7);
+    let run = directory.path().join("run");
+    let text = fs::read_to_string(&run).expect("a mark");
+    let boot = text.split(' ').nth(1).expect("a boot id");
+    fs::write(&run, text.replace(boot, "another-boot")).expect("writable");
+    assert!(is_lost(directory.path()).expect("lost").contains("booted"));
+
+    let directory = created();
+    let (opened, _) = open(directory.path(), Durability::Os);
+    opened.disk.append(Token(1), body(1)).expect("append");
+    close(opened);
+    let run = directory.path().join("run");
+    let text = fs::read_to_string(&run).expect("a mark");
+    let boot = text.split(' ').nth(1).expect("a boot id");
+    fs::write(&run, text.replace(boot, "another-boot")).expect("writable");
+    assert_eq!(kept(directory.path()), due(1..=1), "stopped cleanly");
+
+    let directory = created();
+    let (opened, _) = open(directory.path(), Durability::None);
+    assert!(
+        matches!(opened.journal, Journal::Kept { .. }),
+        "never started before"
+    );
+    close(opened);
+    assert!(is_lost(directory.path()).is_some());
+}
+
+#[test]
+fn a_flush_of_the_state_is_whole_and_durable_when_it_is_reported() {
+    let directory = created();
+    let (opened, reports) = open(directory.path(), Durability::Strict);
+    let row = |value: &'static str| (Bytes::from_static(b"row"), Some(Bytes::from(value)));
+    let root = |sequence| DurableRoot {
+        sequence: Sequence(sequence),
+        digest: Digest([0; 32]),
+    };
+    for sequence in 1..=3 {
+        let entries = vec![row("old"), row("new")];
+        opened
+            .disk
+            .flush(WriteBatch { entries }, root(sequence))
+            .expect("flush");
+    }
+    for due in 1..=3 {
+        match reports.recv_timeout(Duration::from_secs(20)) {
+            Ok(Completion::Flushed { sequence }) => assert_eq!(sequence, Sequence(due)),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(opened.store.get(b"row"), Ok(Some(Bytes::from("new"))));
+    drop(opened);
+    let (opened, _) = open(directory.path(), Durability::Strict);
+    assert_eq!(opened.store.get(b"row"), Ok(Some(Bytes::from("new"))));
+    assert_eq!(opened.store.get(b"none"), Ok(None));
+}
+
+#[test]
+fn a_full_disk_stops_everything_and_reports_nothing_as_persisted() {
+    let directory = created();
+    let mut full = segment::Writer::create(&directory.path().join("journal"), Token(1));
+    full.as_mut().expect("created").fill_up();
+    let queue = Arc::new(Queue::new(1 << 20));
+    let (report, reports) = channel();
+    let report = Arc::new(move |completion| {
+        let _ = report.send(completion);
+    });
+    let full = full.expect("created");
+    let thread = writer::journal(Arc::clone(&queue), full, Durability::Strict, report);
+    let write = |token| writer::JournalWrite::Append {
+        token: Token(token),
+        record: body(token),
+    };
+    queue.push(write(1), 10).expect("not failed yet");
+    match reports.recv_timeout(Duration::from_secs(20)) {
+        Ok(Completion::Failed {
+            error: error @ DiskError::Full { .. },
+        }) => {
+            assert!(error.to_string().contains("no space is left"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(queue.push(write(2), 10), Err(DiskError::Stopped)));
+    thread.expect("started").join().expect("ended");
+    assert!(
+        reports.recv().is_err(),
+        "nothing was reported after the failure"
+    );
+}
+
+#[test]
+fn a_directory_that_is_not_this_replicas_is_refused_with_what_to_do() {
+    let empty = tempfile::tempdir().expect("a directory");
+    let refused = |path: &Path| match Disk::open(path, Durability::Strict, |_| {}) {
+        Err(error) => error,
+        Ok(_) => panic!("{} was opened", path.display()),
+    };
+    assert!(matches!(
+        refused(empty.path()),
+        DiskError::NotInitialised { .. }
+    ));
+    assert!(matches!(
+        refused(&empty.path().join("missing")),
+        DiskError::NotInitialised { .. }
+    ));
+
+    let directory = created();
+    assert!(matches!(
+        Disk::create(directory.path()),
+        Err(DiskError::AlreadyInitialised { .. })
+    ));
+    let first = open(directory.path(), Durability::Strict);
+    assert!(matches!(
+        refused(directory.path()),
+        DiskError::Locked { .. }
+    ));
+    drop(first);
+    fs::write(
+        directory.path().join("format"),
+        "quorumfs replica data, format 2\n",
+    )
+    .expect("write");
+    assert!(matches!(
+        refused(directory.path()),
+        DiskError::Format { .. }
+    ));
+}
