@@ -134,6 +134,11 @@ macro_rules! bytes {
         #[derive(BorshSerialize, BorshDeserialize)]
         pub struct $name(pub [u8; $length]);
 
+        impl Default for $name {
+            fn default() -> Self {
+                Self([0; $length])
+            }
+        }
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))

@@ -16,7 +16,13 @@
 //! | [`authentication`] | signing and verifying as traits, so that the simulator can fake them |
 //! | [`step`] | events in, effects out: the border to whoever drives the core |
 //! | [`service`] | what an application implements |
-//! | [`wire`] | messages as bytes |
+//! | [`wire`] | messages as bytes, and every constant |
+//! | [`certificate`] | what a quorum of signatures proves |
+//! | [`journal`] | what must not be forgotten, as bytes |
+//! | [`admission`] | requests that wait, and who is not listened to |
+//! | [`execution`] | from a committed batch to new state and replies |
+//! | [`replica`] | the composition: one replica |
+//! | [`metrics`] | what it counts and says about itself |
 //! | [`client`] | the client: sessions, lanes, bundles, reply quorums |
 //! | [`state`] | the Merkle key space that the service's rows live in |
 //!
@@ -24,10 +30,16 @@
 //!
 //! It knows no file system, opens no socket and keeps no file.
 
+pub mod admission;
 pub mod authentication;
+pub mod certificate;
 pub mod client;
+pub mod execution;
 pub mod fault_model;
 pub mod identity;
+pub mod journal;
+pub mod metrics;
+pub mod replica;
 pub mod service;
 pub mod state;
 pub mod step;

@@ -55,6 +55,8 @@ pub enum Timer {
     Flush,
     /// Something that was asked of a peer (a body, a batch) has not come.
     Fetch,
+    /// A proposal is ahead of our clock, which should have caught up by now.
+    Clock,
 }
 
 /// What happens to a replica.
@@ -86,6 +88,11 @@ pub enum Event {
     Timer {
         /// Which.
         timer: Timer,
+    },
+    /// There is a new connection to this replica: what was sent before may not have arrived.
+    Connected {
+        /// Which replica.
+        replica: ReplicaId,
     },
     /// A client's connection is gone.
     Disconnected {

@@ -1,14 +1,32 @@
 //! Messages as bytes.
+//!
+//! ```text
+//!  Message ─► Unsigned ─sign─► Verified.frame ──network──► bytes ─admit─► Verified ─► Replica::step
+//!  Message ─► encode ─────────► frame (unsigned kinds) ──► bytes ─admit─► Verified
+//! ```
+//!
+//! * [`message`]: what is said.  * [`frame`]: the header and the frame as a whole.
+//! * [`signed_bytes`]: what signatures and digests are over.  * [`mod@admit`]: checking what comes in.
+//! * [`limits`]: every constant of the protocol.
+//!
+//! What always holds: a length is compared with its limit before anything is allocated; a frame is
+//! its signed bytes and the signature, and those bytes are what is verified and kept; there is one
+//! encoding of every message. `docs/FORMAT.md` has the layout, the fixtures of this crate pin it.
 
-use bytes::Bytes;
+pub mod admit;
+mod body;
+pub mod frame;
+pub mod limits;
+pub mod message;
+mod reader;
+pub mod signed_bytes;
 
-/// A message that still needs its author's signature.
-#[derive(Clone, Debug)]
-pub struct Unsigned {}
+pub use admit::{Context, Rejection, Verified, admit};
+pub use frame::{Envelope, Header, Malformed, Unsigned, encode};
+pub use message::{Kind, Message};
 
-/// A message whose every signature has been checked, with the bytes that it came in.
-#[derive(Clone, Debug)]
-pub struct Verified {
-    /// The frame as received.
-    pub frame: Bytes,
-}
+pub(crate) use body::{
+    decode_certificate, decode_committed, decode_nested, decode_outcome, decode_prepared,
+    encode_certificate, encode_committed, encode_nested, encode_outcome, encode_prepared, nested,
+};
+pub(crate) use reader::{Field, Reader, write_bytes, write_list, write_option};

@@ -1,0 +1,478 @@
+//! Carrying out one committed batch.
+//!
+//! The order within a batch is fixed: the clock, sessions that have been idle for too long, the
+//! service's tick if it is due, then the requests as the batch lists them.
+
+use super::reply_cache::{self, LaneReplies, Place};
+use super::rows::{ClockRow, SessionRow};
+use super::{clock, session};
+use crate::identity::{Digest, Lane, PublicKey, RequestNumber, Sequence, SessionId, Time};
+use crate::service::{Context, Credit, Service};
+use crate::state::{Area, KeySpace, StateError, Store};
+use crate::wire::Envelope;
+use crate::wire::limits::{LANES_MAX, RESULTS_BYTES_MAX, SESSIONS_CLOSED_PER_BATCH, SESSIONS_MAX};
+use crate::wire::message::{
+    Batch, CloseSession, Message, OpenSession, Operation, OperationResult, Outcome, Reply, Request,
+};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// A session that a batch opened, or that was open when the replica started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The session.
+    pub id: SessionId,
+    /// What its requests are signed with.
+    pub key: PublicKey,
+    /// What it may have under way.
+    pub credit: Credit,
+}
+
+/// What a batch came to, besides the new state.
+#[derive(Clone, Debug, Default)]
+pub struct Executed {
+    /// An answer for each request that has one, in the order of the batch. What skipped a number
+    /// has none.
+    pub replies: Vec<Reply>,
+    /// Sessions that are open from now on.
+    pub opened: Vec<Opened>,
+    /// Sessions that are no more.
+    pub closed: Vec<SessionId>,
+    /// Sessions among those that were closed because they had been idle for too long.
+    pub expired: usize,
+    /// Requests that had been executed before and were answered from the cache.
+    pub duplicates: usize,
+    /// Whether the service's tick ran.
+    pub ticked: bool,
+}
+
+/// Where a request stands before it is ordered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It should be ordered.
+    New,
+    /// It need not be: this is the answer.
+    Settled(Reply),
+}
+
+/// Drives the service.
+#[derive(Debug)]
+pub struct Executor<S> {
+    service: S,
+    /// The simulator's sabotage: a retry is executed a second time.
+    retries_run: bool,
+}
+
+impl<S: Service> Executor<S> {
+    /// An executor for `service`.
+    pub const fn new(service: S) -> Self {
+        Self {
+            service,
+            retries_run: false,
+        }
+    }
+
+    /// One that runs what it has run before. Only the simulator asks for it.
+    #[doc(hidden)]
+    pub const fn sabotaged(service: S) -> Self {
+        Self {
+            service,
+            retries_run: true,
+        }
+    }
+
+    /// The service.
+    pub const fn service(&self) -> &S {
+        &self.service
+    }
+
+    /// Writes the first rows.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn genesis<D: Store>(
+        &self,
+        space: &mut KeySpace<D>,
+        genesis: &[u8],
+    ) -> Result<(), StateError> {
+        let mut txn = space.begin(Area::Service);
+        self.service.genesis(&mut txn, genesis)?;
+        txn.commit();
+        let mut txn = space.begin(Area::Library);
+        clock::write(&mut txn, &ClockRow::default())?;
+        txn.commit();
+        Ok(())
+    }
+
+    /// Where execution stands.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn applied<D: Store>(&self, space: &KeySpace<D>) -> Result<ClockRow, StateError> {
+        clock::read(&space.view(Area::Library))
+    }
+
+    /// All open sessions, for a replica that starts.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn sessions<D: Store>(&self, space: &KeySpace<D>) -> Result<Vec<Opened>, StateError> {
+        let all = session::all(&space.view(Area::Library))?;
+        let opened = |(id, row): (SessionId, SessionRow)| Opened {
+            id,
+            key: row.key,
+            credit: row.credit,
+        };
+        Ok(all.into_iter().map(opened).collect())
+    }
+
+    /// The agreed time at which a batch is due even if nobody asks for anything.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn next_deadline<D: Store>(&self, space: &KeySpace<D>) -> Result<Option<Time>, StateError> {
+        self.service.next_deadline(&space.view(Area::Service))
+    }
+
+    /// Executes `batch`, whose requests are `bodies`, in the same order.
+    ///
+    /// # Errors
+    /// If the store fails; the key space is of no use then.
+    pub fn execute<D: Store>(
+        &self,
+        space: &mut KeySpace<D>,
+        batch: &Batch,
+        bodies: &[Arc<Envelope>],
+    ) -> Result<Executed, StateError> {
+        let before = self.applied(space)?;
+        let (after, context) =
+            clock::advance(&before, batch.sequence, batch.time, batch.behaviour_version);
+        let mut run = Run {
+            service: &self.service,
+            space,
+            clock: after,
+            context,
+            done: Executed::default(),
+        };
+        run.close_idle()?;
+        run.tick()?;
+        for body in bodies {
+            let digest = body.digest();
+            match body.message() {
+                Message::Request(request) => run.request(request, digest, self.retries_run)?,
+                Message::OpenSession(open) => run.open(open, digest)?,
+                Message::CloseSession(close) => run.close(*close, digest)?,
+                _ => {}
+            }
+        }
+        let Run {
+            space, clock, done, ..
+        } = run;
+        let mut txn = space.begin(Area::Library);
+        clock::write(&mut txn, &clock)?;
+        txn.commit();
+        Ok(done)
+    }
+
+    /// Where a client's request stands, by what has been executed so far.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn standing<D: Store>(
+        &self,
+        space: &KeySpace<D>,
+        body: &Envelope,
+    ) -> Result<Standing, StateError> {
+        let view = space.view(Area::Library);
+        let digest = body.digest();
+        let settled = |reply| Ok(Standing::Settled(reply));
+        match body.message() {
+            Message::Request(request) => match session::find(&view, request.session)? {
+                None => settled(answer(request, digest, Sequence(0), Outcome::NoSession)),
+                Some(row) if request.lane.0 >= row.credit.lanes => {
+                    settled(answer(request, digest, Sequence(0), Outcome::Conflict))
+                }
+                Some(_) => {
+                    let lane = LaneReplies::read(&view, request.session, request.lane)?;
+                    let (version, outcome) = match lane.place(request.number, &digest) {
+                        Place::Next | Place::Ahead => return Ok(Standing::New),
+                        Place::Answered(version, outcome) => (version, outcome),
+                        Place::Conflict => (Sequence(0), Outcome::Conflict),
+                        Place::Superseded => (Sequence(0), Outcome::Superseded),
+                    };
+                    settled(answer(request, digest, version, outcome))
+                }
+            },
+            Message::OpenSession(open) => match session::find_by_key(&view, &open.session_key)? {
+                None => Ok(Standing::New),
+                Some((id, row)) => settled(answer_open(digest, open, id, &row)),
+            },
+            Message::CloseSession(close) => match session::find(&view, close.session)? {
+                None => settled(session_answer(
+                    close.session,
+                    digest,
+                    Sequence(0),
+                    Outcome::NoSession,
+                )),
+                Some(_) => Ok(Standing::New),
+            },
+            _ => Ok(Standing::New),
+        }
+    }
+}
+
+fn answer(request: &Request, digest: Digest, version: Sequence, outcome: Outcome) -> Reply {
+    Reply {
+        session: request.session,
+        lane: request.lane,
+        number: request.number,
+        request: digest,
+        version,
+        outcome,
+    }
+}
+
+fn session_answer(
+    session: SessionId,
+    digest: Digest,
+    version: Sequence,
+    outcome: Outcome,
+) -> Reply {
+    Reply {
+        session,
+        lane: Lane(0),
+        number: RequestNumber(0),
+        request: digest,
+        version,
+        outcome,
+    }
+}
+
+/// The answer to an opening of a session that is open. Its key stands for it, so somebody else who
+/// names the same key is refused.
+fn answer_open(digest: Digest, open: &OpenSession, id: SessionId, row: &SessionRow) -> Reply {
+    let (version, outcome) = if open.principal == row.principal {
+        (
+            row.opened,
+            Outcome::SessionOpened {
+                session: id,
+                credit: row.credit,
+            },
+        )
+    } else {
+        (Sequence(0), Outcome::SessionRefused)
+    };
+    session_answer(SessionId(0), digest, version, outcome)
+}
+
+/// One batch being executed.
+struct Run<'a, S, D> {
+    service: &'a S,
+    space: &'a mut KeySpace<D>,
+    clock: ClockRow,
+    context: Context,
+    done: Executed,
+}
+
+impl<S: Service, D: Store> Run<'_, S, D> {
+    fn close_idle(&mut self) -> Result<(), StateError> {
+        let view = self.space.view(Area::Library);
+        let idle = session::idle(&view, self.context.lease_clock, SESSIONS_CLOSED_PER_BATCH)?;
+        for (id, row) in idle {
+            self.end_session(id, &row)?;
+            self.done.expired += 1;
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), StateError> {
+        let deadline = self
+            .service
+            .next_deadline(&self.space.view(Area::Service))?;
+        if deadline.is_some_and(|deadline| deadline <= self.context.time) {
+            let mut txn = self.space.begin(Area::Service);
+            self.service.tick(&mut txn, &self.context)?;
+            txn.commit();
+            self.done.ticked = true;
+        }
+        Ok(())
+    }
+
+    fn end_session(&mut self, id: SessionId, row: &SessionRow) -> Result<(), StateError> {
+        let mut txn = self.space.begin(Area::Service);
+        self.service
+            .close_session(&mut txn, &self.context, &session::caller(id, row))?;
+        txn.commit();
+        let mut txn = self.space.begin(Area::Library);
+        session::remove(&mut txn, &mut self.clock, id, row)?;
+        txn.commit();
+        self.done.closed.push(id);
+        Ok(())
+    }
+
+    fn open(&mut self, open: &OpenSession, digest: Digest) -> Result<(), StateError> {
+        let known = session::find_by_key(&self.space.view(Area::Library), &open.session_key)?;
+        if let Some((id, row)) = known {
+            self.done.duplicates += 1;
+            self.done.replies.push(answer_open(digest, open, id, &row));
+            return Ok(());
+        }
+        let id = SessionId(self.clock.last_session.0.saturating_add(1));
+        let credit = match self.authorize(open, id)? {
+            Some(credit) => credit,
+            None => {
+                let version = self.context.sequence;
+                let refused =
+                    session_answer(SessionId(0), digest, version, Outcome::SessionRefused);
+                self.done.replies.push(refused);
+                return Ok(());
+            }
+        };
+        let row = SessionRow {
+            principal: open.principal,
+            key: open.session_key,
+            credit,
+            opened: self.context.sequence,
+            active: self.context.lease_clock,
+        };
+        let mut txn = self.space.begin(Area::Library);
+        session::insert(&mut txn, &mut self.clock, id, &row)?;
+        txn.commit();
+        self.clock.last_session = id;
+        self.done.opened.push(Opened {
+            id,
+            key: open.session_key,
+            credit,
+        });
+        self.done.replies.push(answer_open(digest, open, id, &row));
+        Ok(())
+    }
+
+    fn authorize(
+        &mut self,
+        open: &OpenSession,
+        id: SessionId,
+    ) -> Result<Option<Credit>, StateError> {
+        if self.clock.sessions_open as usize >= SESSIONS_MAX {
+            return Ok(None);
+        }
+        let caller = crate::service::Caller {
+            session: id,
+            principal: open.principal,
+        };
+        let mut txn = self.space.begin(Area::Service);
+        let granted = self
+            .service
+            .open_session(&mut txn, &self.context, &caller)?;
+        let Some(credit) = granted else {
+            return Ok(None);
+        };
+        txn.commit();
+        let lanes = credit.lanes.min(open.lanes).clamp(1, LANES_MAX);
+        Ok(Some(Credit {
+            lanes,
+            bytes: credit.bytes,
+        }))
+    }
+
+    fn close(&mut self, close: CloseSession, digest: Digest) -> Result<(), StateError> {
+        let row = session::find(&self.space.view(Area::Library), close.session)?;
+        let (version, outcome) = match row {
+            None => (Sequence(0), Outcome::NoSession),
+            Some(row) => {
+                self.end_session(close.session, &row)?;
+                (self.context.sequence, Outcome::SessionClosed)
+            }
+        };
+        self.done
+            .replies
+            .push(session_answer(close.session, digest, version, outcome));
+        Ok(())
+    }
+
+    fn request(
+        &mut self,
+        request: &Request,
+        digest: Digest,
+        retries_run: bool,
+    ) -> Result<(), StateError> {
+        let view = self.space.view(Area::Library);
+        let Some(row) = session::find(&view, request.session)? else {
+            self.done
+                .replies
+                .push(answer(request, digest, Sequence(0), Outcome::NoSession));
+            return Ok(());
+        };
+        if request.lane.0 >= row.credit.lanes {
+            self.done
+                .replies
+                .push(answer(request, digest, Sequence(0), Outcome::Conflict));
+            return Ok(());
+        }
+        let lane = LaneReplies::read(&view, request.session, request.lane)?;
+        let (version, outcome) = match lane.place(request.number, &digest) {
+            Place::Ahead => return Ok(()),
+            Place::Answered(version, outcome) if !retries_run => {
+                self.done.duplicates += 1;
+                (version, outcome)
+            }
+            Place::Conflict => (Sequence(0), Outcome::Conflict),
+            Place::Superseded => (Sequence(0), Outcome::Superseded),
+            Place::Next | Place::Answered(..) => {
+                let results = self.run_operations(request, &row)?;
+                let version = self.context.sequence;
+                let mut txn = self.space.begin(Area::Library);
+                let place = (request.session, request.lane, request.number);
+                reply_cache::store(&mut txn, place, digest, version, &results)?;
+                session::touch(&mut txn, self.context.lease_clock, request.session, &row)?;
+                txn.commit();
+                (version, Outcome::Results(results))
+            }
+        };
+        self.done
+            .replies
+            .push(answer(request, digest, version, outcome));
+        Ok(())
+    }
+
+    fn run_operations(
+        &mut self,
+        request: &Request,
+        row: &SessionRow,
+    ) -> Result<Vec<OperationResult>, StateError> {
+        let caller = session::caller(request.session, row);
+        let mut room = RESULTS_BYTES_MAX;
+        let mut results = Vec::with_capacity(request.operations.len());
+        for operation in &request.operations {
+            let result = match operation {
+                Operation::Execute(bytes) => self.execute_one(&caller, bytes, room)?,
+                Operation::Query(bytes) => {
+                    let view = self.space.view(Area::Service);
+                    let answer = self.service.read(&view, &self.context, &caller, bytes)?;
+                    (answer.len() <= room).then_some(answer)
+                }
+            };
+            room -= result.as_ref().map_or(0, |bytes| bytes.len());
+            results.push(result);
+        }
+        Ok(results)
+    }
+
+    /// `None`, and nothing written, if the answer does not fit into `room`.
+    fn execute_one(
+        &mut self,
+        caller: &crate::service::Caller,
+        operation: &Bytes,
+        room: usize,
+    ) -> Result<Option<Bytes>, StateError> {
+        let mut txn = self.space.begin(Area::Service);
+        let answer = self
+            .service
+            .execute(&mut txn, &self.context, caller, operation)?;
+        if answer.len() > room {
+            return Ok(None);
+        }
+        txn.commit();
+        Ok(Some(answer))
+    }
+}

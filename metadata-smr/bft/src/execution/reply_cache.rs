@@ -1,0 +1,108 @@
+//! The last two replies of each lane.
+//!
+//! A lane may have two requests in flight, so a client that lost its connection can ask again for
+//! two at the most. They lie in two slots, a request's by the parity of its number, so that storing
+//! one never rewrites the other.
+
+use super::rows::{ReplyRow, decode, encode, reply_key};
+use crate::identity::{Digest, Lane, RequestNumber, Sequence, SessionId};
+use crate::state::{StateError, Txn, View};
+use crate::wire::message::{OperationResult, Outcome};
+
+/// What a lane remembers.
+#[derive(Clone, Debug, Default)]
+pub struct LaneReplies {
+    newest: Option<ReplyRow>,
+    older: Option<ReplyRow>,
+}
+
+/// What is to be done about a request with a given number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It is the next one: run it.
+    Next,
+    /// It skips a number: pass over it, its client will send it again.
+    Ahead,
+    /// It was executed at this sequence, with this outcome.
+    Answered(Sequence, Outcome),
+    /// Another request with this number was executed.
+    Conflict,
+    /// It was executed too long ago to be answered.
+    Superseded,
+}
+
+impl LaneReplies {
+    /// Reads both slots.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn read(view: &View<'_>, id: SessionId, lane: Lane) -> Result<Self, StateError> {
+        let slot = |slot: u8| -> Result<Option<ReplyRow>, StateError> {
+            let key = reply_key(id, lane, slot);
+            view.get(&key)?
+                .map(|bytes| decode(&key, &bytes))
+                .transpose()
+        };
+        let (even, odd) = (slot(0)?, slot(1)?);
+        let number = |row: &Option<ReplyRow>| row.as_ref().map(|row| row.number);
+        Ok(if number(&even) > number(&odd) {
+            Self {
+                newest: even,
+                older: odd,
+            }
+        } else {
+            Self {
+                newest: odd,
+                older: even,
+            }
+        })
+    }
+
+    /// The number of the last request that was executed; 0 before the first.
+    #[must_use]
+    pub fn last(&self) -> RequestNumber {
+        self.newest
+            .as_ref()
+            .map_or(RequestNumber(0), |row| row.number)
+    }
+
+    /// Where the request `number` with this digest stands.
+    #[must_use]
+    pub fn place(&self, number: RequestNumber, request: &Digest) -> Place {
+        let last = self.last().0;
+        if number.0 > last {
+            return if number.0 - last == 1 {
+                Place::Next
+            } else {
+                Place::Ahead
+            };
+        }
+        let mut kept = [&self.newest, &self.older].into_iter().flatten();
+        match kept.find(|row| row.number == number) {
+            Some(row) if row.request == *request => Place::Answered(row.version, row.outcome()),
+            Some(_) => Place::Conflict,
+            None => Place::Superseded,
+        }
+    }
+}
+
+pub(super) fn store(
+    txn: &mut Txn<'_>,
+    (id, lane, number): (SessionId, Lane, RequestNumber),
+    request: Digest,
+    version: Sequence,
+    results: &[OperationResult],
+) -> Result<(), StateError> {
+    let results = results
+        .iter()
+        .map(|one| one.as_ref().map(|bytes| bytes.to_vec()))
+        .collect();
+    let row = ReplyRow {
+        number,
+        request,
+        version,
+        results,
+    };
+    let slot = u8::from(number.0 % 2 == 1);
+    txn.put(&reply_key(id, lane, slot), encode(&row)?)
+}

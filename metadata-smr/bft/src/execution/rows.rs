@@ -1,0 +1,153 @@
+//! The library's own rows, byte by byte.
+//!
+//! ```text
+//!  key                                   value
+//!  "c"                                   sequence, time, lease clock, last session id, sessions open
+//!  "s" ‖ session (8)                     principal, session key, credit, opened at, last active
+//!  "k" ‖ session key (32)                session
+//!  "i" ‖ last active (8) ‖ session (8)   –            (who has been idle for longest comes first)
+//!  "r" ‖ session (8) ‖ lane (2) ‖ slot (1)   number, request digest, sequence, outcome
+//! ```
+//!
+//! Numbers in keys are big-endian, so that rows sort by them; values are borsh behind a version
+//! byte.
+
+use crate::identity::{Digest, Lane, PublicKey, RequestNumber, Sequence, SessionId, Time};
+use crate::service::Credit;
+use crate::state::StateError;
+use crate::wire::message::Outcome;
+use borsh::{BorshDeserialize, BorshSerialize};
+use bytes::Bytes;
+
+/// The version of these rows.
+const ROW_VERSION: u8 = 1;
+
+/// The key of the one clock row.
+pub(super) const CLOCK_KEY: &[u8] = b"c";
+/// Begins the keys of the rows that list sessions by when they were last active.
+pub(super) const IDLE_PREFIX: &[u8] = b"i";
+/// Begins the keys of the session rows.
+pub(super) const SESSION_PREFIX: &[u8] = b"s";
+
+/// Where execution stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, BorshSerialize, BorshDeserialize)]
+pub struct ClockRow {
+    /// The last batch that was executed.
+    pub sequence: Sequence,
+    /// Its time.
+    pub time: Time,
+    /// The lease clock after it.
+    pub lease_clock: Time,
+    /// The last session id that was given out.
+    pub last_session: SessionId,
+    /// How many sessions are open.
+    pub sessions_open: u32,
+}
+
+/// An open session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct SessionRow {
+    /// Who opened it.
+    pub principal: PublicKey,
+    /// What its requests are signed with.
+    pub key: PublicKey,
+    /// What it may have under way.
+    pub credit: Credit,
+    /// The batch that it was opened in.
+    pub opened: Sequence,
+    /// The lease clock when it was last seen active, to within a minute.
+    pub active: Time,
+}
+
+/// The reply to one executed request.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(super) struct ReplyRow {
+    pub(super) number: RequestNumber,
+    pub(super) request: Digest,
+    pub(super) version: Sequence,
+    pub(super) results: Vec<Option<Vec<u8>>>,
+}
+
+impl ReplyRow {
+    pub(super) fn outcome(&self) -> Outcome {
+        let results = self.results.iter();
+        Outcome::Results(
+            results
+                .map(|one| one.as_ref().map(|b| Bytes::copy_from_slice(b)))
+                .collect(),
+        )
+    }
+}
+
+pub(super) fn session_key(id: SessionId) -> [u8; 9] {
+    let mut key = [b's'; 9];
+    if let Some(rest) = key.get_mut(1..) {
+        rest.copy_from_slice(&id.0.to_be_bytes());
+    }
+    key
+}
+
+/// The session that a key of [`SESSION_PREFIX`] names.
+pub(super) fn session_of_key(key: &[u8]) -> Option<SessionId> {
+    let id: [u8; 8] = key.strip_prefix(SESSION_PREFIX)?.try_into().ok()?;
+    Some(SessionId(u64::from_be_bytes(id)))
+}
+
+pub(super) fn index_key(key: &PublicKey) -> Vec<u8> {
+    [b"k", key.0.as_slice()].concat()
+}
+
+pub(super) fn idle_key(active: Time, id: SessionId) -> Vec<u8> {
+    [IDLE_PREFIX, &active.0.to_be_bytes(), &id.0.to_be_bytes()].concat()
+}
+
+/// The time and session that an idle row's key names.
+pub(super) fn idle_of_key(key: &[u8]) -> Option<(Time, SessionId)> {
+    let (active, id) = key.strip_prefix(IDLE_PREFIX)?.split_first_chunk::<8>()?;
+    let id: [u8; 8] = id.try_into().ok()?;
+    Some((
+        Time(u64::from_be_bytes(*active)),
+        SessionId(u64::from_be_bytes(id)),
+    ))
+}
+
+pub(super) fn lanes_prefix(id: SessionId) -> Vec<u8> {
+    [b"r", id.0.to_be_bytes().as_slice()].concat()
+}
+
+pub(super) fn reply_key(id: SessionId, lane: Lane, slot: u8) -> Vec<u8> {
+    [
+        b"r",
+        id.0.to_be_bytes().as_slice(),
+        &lane.0.to_be_bytes(),
+        &[slot],
+    ]
+    .concat()
+}
+
+pub(super) fn encode<T: BorshSerialize>(row: &T) -> Result<Bytes, StateError> {
+    let mut bytes = vec![ROW_VERSION];
+    match row.serialize(&mut bytes) {
+        Ok(()) => Ok(Bytes::from(bytes)),
+        Err(error) => Err(damaged("a row that is being written", &error.to_string())),
+    }
+}
+
+pub(super) fn decode<T: BorshDeserialize>(key: &[u8], bytes: &[u8]) -> Result<T, StateError> {
+    match bytes.split_first() {
+        Some((&ROW_VERSION, body)) => T::try_from_slice(body)
+            .map_err(|error| damaged(&format!("row {key:02x?}"), &error.to_string())),
+        Some((&version, _)) => Err(StateError::Newer {
+            found: u32::from(version),
+            known: u32::from(ROW_VERSION),
+        }),
+        None => Err(damaged(&format!("row {key:02x?}"), "it is empty")),
+    }
+}
+
+pub(super) fn damaged(place: &str, reason: &str) -> StateError {
+    StateError::Damaged {
+        place: place.to_owned(),
+        reason: reason.to_owned(),
+    }
+}

@@ -1,0 +1,155 @@
+//! Sessions: opened, kept alive and closed by order.
+//!
+//! A session is found by its number (in requests) and by its key (when an opening is sent again).
+//! A list sorted by when sessions were last active says which have been idle for too long; a
+//! session's place in it moves at most once a minute, so that a busy session does not rewrite it
+//! with every request.
+
+use super::rows::{
+    ClockRow, IDLE_PREFIX, SESSION_PREFIX, SessionRow, damaged, decode, encode, idle_key,
+    idle_of_key, index_key, lanes_prefix, session_key, session_of_key,
+};
+use crate::identity::{PublicKey, SessionId, Time};
+use crate::service::Caller;
+use crate::state::{StateError, Txn, View, prefix_end};
+use crate::wire::limits::{SESSION_IDLE, SESSION_TOUCH, SESSIONS_MAX};
+
+/// The open session with this number.
+///
+/// # Errors
+/// If the store fails.
+pub fn find(view: &View<'_>, id: SessionId) -> Result<Option<SessionRow>, StateError> {
+    let key = session_key(id);
+    view.get(&key)?
+        .map(|bytes| decode(&key, &bytes))
+        .transpose()
+}
+
+/// The open session whose requests are signed with `key`.
+///
+/// # Errors
+/// If the store fails.
+pub fn find_by_key(
+    view: &View<'_>,
+    key: &PublicKey,
+) -> Result<Option<(SessionId, SessionRow)>, StateError> {
+    let index = index_key(key);
+    let Some(bytes) = view.get(&index)? else {
+        return Ok(None);
+    };
+    let id: SessionId = decode(&index, &bytes)?;
+    match find(view, id)? {
+        Some(row) => Ok(Some((id, row))),
+        None => Err(damaged(
+            "the index of sessions",
+            "it names one that does not exist",
+        )),
+    }
+}
+
+/// All open sessions, for a replica that starts.
+///
+/// # Errors
+/// If the store fails.
+pub fn all(view: &View<'_>) -> Result<Vec<(SessionId, SessionRow)>, StateError> {
+    let end = prefix_end(SESSION_PREFIX);
+    view.scan(SESSION_PREFIX..end.as_slice(), SESSIONS_MAX)?
+        .into_iter()
+        .map(|(key, value)| match session_of_key(&key) {
+            Some(id) => Ok((id, decode(&key, &value)?)),
+            None => Err(damaged("a session's key", "it has another length")),
+        })
+        .collect()
+}
+
+/// Whom the service is told about.
+#[must_use]
+pub const fn caller(id: SessionId, row: &SessionRow) -> Caller {
+    Caller {
+        session: id,
+        principal: row.principal,
+    }
+}
+
+pub(super) fn insert(
+    txn: &mut Txn<'_>,
+    clock: &mut ClockRow,
+    id: SessionId,
+    row: &SessionRow,
+) -> Result<(), StateError> {
+    clock.sessions_open = clock.sessions_open.saturating_add(1);
+    txn.put(&session_key(id), encode(row)?)?;
+    txn.put(&index_key(&row.key), encode(&id)?)?;
+    txn.put(&idle_key(row.active, id), Vec::new())
+}
+
+pub(super) fn remove(
+    txn: &mut Txn<'_>,
+    clock: &mut ClockRow,
+    id: SessionId,
+    row: &SessionRow,
+) -> Result<(), StateError> {
+    clock.sessions_open = clock.sessions_open.saturating_sub(1);
+    txn.delete(&session_key(id))?;
+    txn.delete(&index_key(&row.key))?;
+    txn.delete(&idle_key(row.active, id))?;
+    let lanes = lanes_prefix(id);
+    let end = prefix_end(&lanes);
+    let slots = usize::from(row.credit.lanes).saturating_mul(2);
+    for (key, _) in txn.scan(&lanes..end.as_slice(), slots)? {
+        txn.delete(&key)?;
+    }
+    Ok(())
+}
+
+/// The session is active now.
+pub(super) fn touch(
+    txn: &mut Txn<'_>,
+    now: Time,
+    id: SessionId,
+    row: &SessionRow,
+) -> Result<(), StateError> {
+    if now.since(row.active) < SESSION_TOUCH {
+        return Ok(());
+    }
+    txn.delete(&idle_key(row.active, id))?;
+    txn.put(&idle_key(now, id), Vec::new())?;
+    txn.put(
+        &session_key(id),
+        encode(&SessionRow {
+            active: now,
+            ..*row
+        })?,
+    )
+}
+
+/// The sessions that have been idle for too long, longest first, at most `limit`.
+pub(super) fn idle(
+    view: &View<'_>,
+    now: Time,
+    limit: usize,
+) -> Result<Vec<(SessionId, SessionRow)>, StateError> {
+    let end = prefix_end(IDLE_PREFIX);
+    let mut found = Vec::new();
+    for (key, _) in view.scan(IDLE_PREFIX..end.as_slice(), limit)? {
+        let Some((active, id)) = idle_of_key(&key) else {
+            return Err(damaged(
+                "the list of idle sessions",
+                "a key has another length",
+            ));
+        };
+        if now.since(active) < SESSION_IDLE {
+            break;
+        }
+        match find(view, id)? {
+            Some(row) => found.push((id, row)),
+            None => {
+                return Err(damaged(
+                    "the list of idle sessions",
+                    "it names one that is closed",
+                ));
+            }
+        }
+    }
+    Ok(found)
+}

@@ -1,0 +1,197 @@
+//! What is recorded.
+//!
+//! | Record | Durable before | Holds |
+//! |---|---|---|
+//! | `BootMark` | the first proposal of this process | that there was a start: views up to then are not led again |
+//! | `Voted` | the own PREPARE (r = 0: COMMIT); the leader's COMMIT | proposal, all bodies, own vote |
+//! | `Prepared` | the own COMMIT | the prepared certificate and the own COMMIT |
+//! | `Committed` | what is said about the next sequence | the commit certificate; the batch, unless voted for |
+//! | `ViewChange` | the own VIEW-CHANGE | it, with all that it cites |
+//! | `NewView` | the own NEW-VIEW, and votes in that view | it, with all that it cites |
+//!
+//! A record is a version byte, a tag byte and borsh-like fields; frames are embedded as they were
+//! received or sent. Records come from our own disk under a checksum, so their signatures are not
+//! checked again.
+
+use crate::certificate::{CommitCertificate, PreparedCertificate};
+use crate::wire::frame::Malformed;
+use crate::wire::limits::{BATCH_REQUESTS_MAX, FRAME_BYTES_MAX};
+use crate::wire::message::{Batch, Committed, Kind};
+use crate::wire::{
+    Envelope, Reader, decode_certificate, decode_committed, decode_nested, decode_prepared,
+    encode_certificate, encode_committed, encode_nested, encode_prepared, nested, write_bytes,
+    write_option,
+};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// The version of the records' encoding.
+pub const RECORD_VERSION: u8 = 1;
+
+/// One thing that must not be forgotten.
+#[derive(Clone, Debug)]
+pub enum Record {
+    /// A process started.
+    BootMark,
+    /// A batch was voted for, or proposed.
+    Voted {
+        /// The proposal.
+        proposal: Arc<Envelope>,
+        /// All its bodies, in order.
+        bodies: Vec<Arc<Envelope>>,
+        /// The own vote: a PREPARE, with r = 0 a COMMIT. A leader's proposal is its PREPARE.
+        vote: Option<Arc<Envelope>>,
+    },
+    /// A batch is prepared, and the own COMMIT says so.
+    Prepared {
+        /// The proof. Absent only where a simulation wants to be caught.
+        prepared: Option<PreparedCertificate>,
+        /// The own COMMIT.
+        commit: Arc<Envelope>,
+    },
+    /// A batch is committed.
+    Committed {
+        /// The proof.
+        certificate: CommitCertificate,
+        /// The batch and its bodies, unless an earlier `Voted` holds them.
+        batch: Option<(Batch, Vec<Arc<Envelope>>)>,
+    },
+    /// The own VIEW-CHANGE.
+    ViewChange {
+        /// As sent.
+        frame: Arc<Envelope>,
+    },
+    /// A view was entered.
+    NewView {
+        /// Its NEW-VIEW.
+        frame: Arc<Envelope>,
+    },
+}
+
+impl Record {
+    /// The record's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let mut bytes = Vec::with_capacity(self.size_hint());
+        bytes.push(RECORD_VERSION);
+        match self {
+            Self::BootMark => bytes.push(0),
+            Self::Voted {
+                proposal,
+                bodies,
+                vote,
+            } => {
+                bytes.push(1);
+                write_bytes(&mut bytes, proposal.frame());
+                encode_nested(&mut bytes, bodies);
+                write_option(&mut bytes, vote.as_ref(), |vote, bytes| {
+                    write_bytes(bytes, vote.frame());
+                });
+            }
+            Self::Prepared { prepared, commit } => {
+                bytes.push(2);
+                write_option(&mut bytes, prepared.as_ref(), encode_prepared);
+                write_bytes(&mut bytes, commit.frame());
+            }
+            Self::Committed { certificate, batch } => match batch {
+                None => {
+                    bytes.push(3);
+                    encode_certificate(certificate, &mut bytes);
+                }
+                Some((batch, bodies)) => {
+                    bytes.push(4);
+                    let committed = Committed {
+                        batch: batch.clone(),
+                        certificate: certificate.clone(),
+                        bodies: bodies.clone(),
+                    };
+                    encode_committed(&committed, &mut bytes);
+                }
+            },
+            Self::ViewChange { frame } => {
+                bytes.push(5);
+                write_bytes(&mut bytes, frame.frame());
+            }
+            Self::NewView { frame } => {
+                bytes.push(6);
+                write_bytes(&mut bytes, frame.frame());
+            }
+        }
+        Bytes::from(bytes)
+    }
+
+    fn size_hint(&self) -> usize {
+        let all = |bodies: &[Arc<Envelope>]| -> usize {
+            bodies.iter().map(|body| body.frame().len() + 4).sum()
+        };
+        match self {
+            Self::Voted {
+                proposal, bodies, ..
+            } => 512 + proposal.frame().len() + all(bodies),
+            Self::Committed {
+                batch: Some((batch, bodies)),
+                ..
+            } => 1024 + batch.requests.len() * 32 + all(bodies),
+            Self::ViewChange { frame } | Self::NewView { frame } => 8 + frame.frame().len(),
+            _ => 1024,
+        }
+    }
+
+    /// Takes a record apart.
+    ///
+    /// # Errors
+    /// If it is none, or of a newer version.
+    pub fn decode(bytes: &Bytes) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let version: u8 = reader.get("record version")?;
+        if version != RECORD_VERSION {
+            return Err(Malformed::OtherVersion {
+                version: version.into(),
+            });
+        }
+        let record = match reader.get::<u8>("record tag")? {
+            0 => Self::BootMark,
+            1 => Self::Voted {
+                proposal: framed(&mut reader, &[Kind::Proposal])?,
+                bodies: decode_nested(&mut reader, BATCH_REQUESTS_MAX, &CLIENT_KINDS)?,
+                vote: reader.option("vote", |reader| {
+                    framed(reader, &[Kind::Prepare, Kind::Commit])
+                })?,
+            },
+            2 => Self::Prepared {
+                prepared: reader.option("prepared", decode_prepared)?,
+                commit: framed(&mut reader, &[Kind::Commit])?,
+            },
+            3 => Self::Committed {
+                certificate: decode_certificate(&mut reader)?,
+                batch: None,
+            },
+            4 => {
+                let Committed {
+                    batch,
+                    certificate,
+                    bodies,
+                } = decode_committed(&mut reader)?;
+                Self::Committed {
+                    certificate,
+                    batch: Some((batch, bodies)),
+                }
+            }
+            5 => Self::ViewChange {
+                frame: framed(&mut reader, &[Kind::ViewChange])?,
+            },
+            6 => Self::NewView {
+                frame: framed(&mut reader, &[Kind::NewView])?,
+            },
+            _ => return Err(Malformed::UnknownKind),
+        };
+        reader.end()?;
+        Ok(record)
+    }
+}
+
+const CLIENT_KINDS: [Kind; 3] = [Kind::Request, Kind::OpenSession, Kind::CloseSession];
+
+fn framed(reader: &mut Reader<'_>, kinds: &[Kind]) -> Result<Arc<Envelope>, Malformed> {
+    nested(reader.bytes("frame", FRAME_BYTES_MAX)?, kinds)
+}

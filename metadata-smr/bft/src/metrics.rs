@@ -1,0 +1,155 @@
+//! What a replica counts, and what it says about itself.
+//!
+//! Every name of a counter stands here and nowhere else. They tell an operator what is going on and
+//! the simulator that a path was really taken.
+
+use crate::identity::{Digest, ReplicaId, Sequence, Time, View};
+use borsh::{BorshDeserialize, BorshSerialize};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// How often what has happened since this process started.
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, BorshSerialize, BorshDeserialize,
+        )]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            /// Names and values, in a fixed order.
+            #[must_use]
+            pub fn named(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+    };
+}
+
+counters! {
+    /// Batches executed.
+    batches,
+    /// Of those, learnt from a peer with their certificate.
+    batches_fetched,
+    /// Requests executed.
+    requests,
+    /// Operations executed.
+    operations,
+    /// Requests in a batch that had been executed before.
+    duplicates,
+    /// Replies sent from the cache.
+    replies_resent,
+    /// Ticks executed.
+    ticks,
+    /// Sessions opened.
+    sessions_opened,
+    /// Sessions closed by their owner.
+    sessions_closed,
+    /// Sessions closed because they were idle.
+    sessions_expired,
+    /// Batches proposed.
+    proposals,
+    /// Of those, carried over from an earlier view.
+    reproposals,
+    /// PREPAREs given.
+    prepares,
+    /// COMMITs given.
+    commits,
+    /// Proposals held back until our clock gets there.
+    held_for_clock,
+    /// Proposals refused because no correct leader would have made them.
+    proposals_refused,
+    /// Leaders caught with two proposals for one place.
+    equivocations,
+    /// Times that a body was asked for.
+    bodies_fetched,
+    /// Times that committed batches were asked for.
+    committed_fetched,
+    /// Frames sent again because a STATUS showed that they are missing.
+    resends,
+    /// Committed batches handed to peers.
+    committed_served,
+    /// Requests forwarded to a leader that seems not to have them.
+    forwarded,
+    /// SUSPECTs given.
+    suspicions,
+    /// Of those, because nothing committed in time.
+    suspicions_progress,
+    /// Of those, because requests were passed over.
+    suspicions_unfair,
+    /// Of those, because the leader's time trails.
+    suspicions_clock,
+    /// VIEW-CHANGEs given.
+    view_changes,
+    /// Views entered.
+    views_entered,
+    /// NEW-VIEWs made as a leader.
+    new_views_led,
+    /// Requests beyond their session's credit or this replica's room.
+    busy,
+    /// Requests of sessions that have ended.
+    no_session,
+    /// Peers blacklisted.
+    blacklisted,
+    /// Messages dropped because their sender is blacklisted.
+    dropped_blacklisted,
+    /// Durable roots written.
+    flushes,
+    /// Batches replayed from the journal at the start.
+    replayed,
+}
+
+/// Whether a replica votes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub enum Voting {
+    /// It does.
+    Voting,
+    /// It lost its journal: it follows and serves, but it cannot know what it promised.
+    Lost,
+    /// Its state store failed: it is silent.
+    Poisoned,
+}
+
+/// What a replica says about itself.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct ReplicaStatus {
+    /// Who it is.
+    pub replica: ReplicaId,
+    /// The view that it is in.
+    pub view: View,
+    /// That view's leader.
+    pub leader: ReplicaId,
+    /// Whether it knows what the view begins with; otherwise it waits for the NEW-VIEW.
+    pub active: bool,
+    /// The last sequence that it has executed.
+    pub sequence: Sequence,
+    /// The digest of that batch, which stands for the whole order up to it.
+    pub batch: Digest,
+    /// The agreed time of that batch.
+    pub time: Time,
+    /// The sequence of its newest durable root.
+    pub durable: Sequence,
+    /// The digest of the state at that root.
+    pub root: Digest,
+    /// Whether it votes.
+    pub voting: Voting,
+    /// Whose COMMITs are in the certificate of the last batch.
+    pub signers: Vec<ReplicaId>,
+    /// Open sessions.
+    pub sessions: u32,
+    /// Requests that wait.
+    pub waiting: u32,
+    /// What it counted.
+    pub counters: Counters,
+}
+
+impl ReplicaStatus {
+    pub(crate) fn encode(&self, bytes: &mut Vec<u8>) {
+        // Writing into a vector cannot fail.
+        let _ = BorshSerialize::serialize(self, bytes);
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        borsh::from_slice(bytes).ok()
+    }
+}

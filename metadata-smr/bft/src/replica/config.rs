@@ -1,0 +1,92 @@
+//! What a replica is told once.
+
+use crate::fault_model::FaultModel;
+use crate::identity::{ClusterId, Epoch, ReplicaId};
+use crate::wire::Context;
+use bytes::Bytes;
+
+/// A replica's configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Who this is.
+    pub replica: ReplicaId,
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Who may fail, and how many replicas there are (numbered from 0).
+    pub model: FaultModel,
+    /// What the service begins with: the same bytes on every replica.
+    pub genesis: Bytes,
+    /// The version of the behaviour that is run.
+    pub behaviour_version: u32,
+    /// A defect to be built in, so that a simulation can show that it would be found.
+    #[doc(hidden)]
+    pub sabotage: Option<Sabotage>,
+}
+
+impl Config {
+    /// The usual settings.
+    #[must_use]
+    pub const fn new(
+        replica: ReplicaId,
+        cluster: ClusterId,
+        model: FaultModel,
+        genesis: Bytes,
+    ) -> Self {
+        Self {
+            replica,
+            cluster,
+            epoch: Epoch(0),
+            model,
+            genesis,
+            behaviour_version: 1,
+            sabotage: None,
+        }
+    }
+
+    /// What [`crate::wire::admit`] needs to know.
+    #[must_use]
+    pub fn context(&self) -> Context {
+        let mut context = Context::new(self.cluster, self.epoch, self.model);
+        match self.sabotage {
+            Some(Sabotage::QuorumOneShort) => context.quorum = context.quorum.saturating_sub(1),
+            Some(Sabotage::DuplicateSignerCounted) => context.duplicates = true,
+            _ => {}
+        }
+        context
+    }
+}
+
+/// Defects that a simulation has to find. Nobody else has a way to ask for one.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sabotage {
+    /// The medium quorum is one too small.
+    QuorumOneShort,
+    /// COMMIT leaves when the own vote is durable, though the prepared certificate is not.
+    VoteWithoutPreparedCertificate,
+    /// PREPARE leaves without the bodies.
+    PrepareWithoutBody,
+    /// A proposal that a view change carried over is refused because of its time.
+    ReproposalRefusedByClock,
+    /// A vote that comes twice counts twice.
+    DuplicateSignerCounted,
+    /// A retry of the last request of a lane is executed again.
+    RetryExecutedTwice,
+    /// Messages do not wait for the disk.
+    ForgottenFsync,
+}
+
+impl Sabotage {
+    /// Every defect.
+    pub const ALL: [Self; 7] = [
+        Self::QuorumOneShort,
+        Self::VoteWithoutPreparedCertificate,
+        Self::PrepareWithoutBody,
+        Self::ReproposalRefusedByClock,
+        Self::DuplicateSignerCounted,
+        Self::RetryExecutedTwice,
+        Self::ForgottenFsync,
+    ];
+}

@@ -1,0 +1,347 @@
+//! The only way from bytes to a [`Verified`].
+//!
+//! A pure function that runs on any thread: it takes a frame apart with hard limits, checks that it
+//! is of this cluster and epoch and of a kind that its sender may send, and verifies every
+//! signature in it, those of nested certificates included. What it lets pass is well-formed and
+//! signed; whether it makes sense here and now is for the core.
+//!
+//! A [`Rejection`] says whether its sender is to blame. The transport authenticates peers and
+//! protects what they send, so a malformed frame or a bad signature is the doing of the peer on the
+//! other end, and of nobody who is merely named in it. A wrong epoch or a session that is not known
+//! here yet is nobody's fault.
+
+use super::frame::{Envelope, Header, Malformed};
+use super::message::{Kind, Message, NewView, StrayRequest, ViewChange};
+use crate::authentication::{KeyDirectory, Verifier};
+use crate::fault_model::FaultModel;
+use crate::identity::{ClusterId, Epoch, Group, PublicKey, ReplicaId, View};
+use crate::step::Peer;
+use bytes::Bytes;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// What a frame is admitted into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Who may fail.
+    pub model: FaultModel,
+    /// The medium quorum; only a simulation that wants to be caught changes it.
+    pub(crate) quorum: u16,
+    /// Whether a signer may count twice; only a simulation that wants to be caught says yes.
+    pub(crate) duplicates: bool,
+}
+
+impl Context {
+    /// For this cluster.
+    #[must_use]
+    pub const fn new(cluster: ClusterId, epoch: Epoch, model: FaultModel) -> Self {
+        Self {
+            cluster,
+            epoch,
+            model,
+            quorum: model.medium(),
+            duplicates: false,
+        }
+    }
+
+    /// The leader of a view, of the one ordering instance that there is.
+    #[must_use]
+    pub const fn leader(&self, view: View) -> ReplicaId {
+        leader(view, &self.model)
+    }
+
+    /// How many count towards a prepared certificate: with r = 0 the leader alone.
+    #[must_use]
+    pub fn prepared_quorum(&self) -> usize {
+        if self.model.right() == 0 {
+            1
+        } else {
+            self.quorum.into()
+        }
+    }
+
+    /// The header of what is said in `view`.
+    #[must_use]
+    pub const fn header(&self, view: View) -> Header {
+        Header {
+            cluster: self.cluster,
+            epoch: self.epoch,
+            group: Group(0),
+            view,
+        }
+    }
+}
+
+/// Who leads a view: replica `view mod n`.
+#[must_use]
+pub const fn leader(view: View, model: &FaultModel) -> ReplicaId {
+    // The remainder is below n, which is a u16; n is at least 1.
+    ReplicaId((view.0 % model.replicas() as u64) as u16)
+}
+
+/// A message whose every signature has been checked, with the bytes that it came in.
+#[derive(Clone, Debug)]
+pub struct Verified(Arc<Envelope>);
+
+impl Verified {
+    /// What is known to be good without looking: made here, read from the own journal, or nested
+    /// in something that was checked as a whole.
+    pub(crate) const fn trusted(envelope: Arc<Envelope>) -> Self {
+        Self(envelope)
+    }
+
+    /// The same without the mark.
+    #[must_use]
+    pub const fn envelope(&self) -> &Arc<Envelope> {
+        &self.0
+    }
+}
+
+impl Deref for Verified {
+    type Target = Envelope;
+    fn deref(&self) -> &Envelope {
+        &self.0
+    }
+}
+
+/// Why a frame was not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// It is no frame.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// It belongs to another cluster.
+    #[error("a frame of another cluster: check which cluster this peer is configured for")]
+    OtherCluster,
+    /// It belongs to another epoch or ordering instance.
+    #[error("a frame of another epoch")]
+    OtherEpoch,
+    /// Its sender may not send this.
+    #[error("a frame of a kind that its sender may not send")]
+    NotYours,
+    /// It names a replica that is no voter.
+    #[error("a frame signed as a replica that does not exist")]
+    UnknownSigner,
+    /// A signature does not hold.
+    #[error("a frame with a signature that does not hold")]
+    BadSignature,
+    /// A certificate in it proves nothing.
+    #[error("a frame with a certificate that proves nothing")]
+    BadCertificate,
+}
+
+impl Rejection {
+    /// Whether the peer that sent it is to be blacklisted.
+    #[must_use]
+    pub const fn blames_sender(&self) -> bool {
+        match self {
+            Self::Malformed(Malformed::OtherVersion { .. })
+            | Self::OtherCluster
+            | Self::OtherEpoch => false,
+            Self::Malformed(_)
+            | Self::NotYours
+            | Self::UnknownSigner
+            | Self::BadSignature
+            | Self::BadCertificate => true,
+        }
+    }
+}
+
+/// Checks a frame that came in from `from`.
+///
+/// # Errors
+/// If it is not to be listened to; see [`Rejection::blames_sender`].
+pub fn admit(
+    frame: Bytes,
+    from: Peer,
+    keys: &dyn KeyDirectory,
+    verifier: &dyn Verifier,
+    context: &Context,
+) -> Result<Verified, Rejection> {
+    let envelope = Envelope::decode(frame)?;
+    let kind = envelope.message().kind();
+    let allowed = match from {
+        Peer::Replica(_) => !matches!(kind, Kind::Reply | Kind::StatusQuery | Kind::StatusAnswer),
+        Peer::Client(_) => kind.from_clients(),
+    };
+    if !allowed {
+        return Err(Rejection::NotYours);
+    }
+    let check = Check {
+        keys,
+        verifier,
+        context,
+    };
+    check.belongs(envelope.header())?;
+    let envelope = match envelope.message() {
+        Message::Bodies(_) => check.bodies(envelope)?,
+        Message::Request(_) | Message::CloseSession(_) => check.session_request(envelope)?,
+        _ => {
+            check.message(&envelope)?;
+            envelope
+        }
+    };
+    Ok(Verified(Arc::new(envelope)))
+}
+
+struct Check<'a> {
+    keys: &'a dyn KeyDirectory,
+    verifier: &'a dyn Verifier,
+    context: &'a Context,
+}
+
+impl Check<'_> {
+    fn belongs(&self, header: &Header) -> Result<(), Rejection> {
+        if header.cluster != self.context.cluster {
+            return Err(Rejection::OtherCluster);
+        }
+        if header.epoch != self.context.epoch || header.group != Group(0) {
+            return Err(Rejection::OtherEpoch);
+        }
+        Ok(())
+    }
+
+    fn signed(&self, envelope: &Envelope, key: &PublicKey) -> Result<(), Rejection> {
+        match envelope.signature() {
+            Some(signature)
+                if self
+                    .verifier
+                    .verify(key, envelope.signed_bytes(), signature) =>
+            {
+                Ok(())
+            }
+            _ => Err(Rejection::BadSignature),
+        }
+    }
+
+    fn by_replica(&self, envelope: &Envelope, signer: ReplicaId) -> Result<(), Rejection> {
+        let key = self.keys.replica(signer).ok_or(Rejection::UnknownSigner)?;
+        self.signed(envelope, &key)
+    }
+
+    /// What is signed by a session: unknown sessions are passed on as strays.
+    fn session_request(&self, envelope: Envelope) -> Result<Envelope, Rejection> {
+        let (session, lane, number) = match envelope.message() {
+            Message::Request(request) => (request.session, request.lane, request.number),
+            Message::CloseSession(close) => (close.session, Default::default(), Default::default()),
+            _ => return Err(Rejection::NotYours),
+        };
+        match self.keys.session(session) {
+            Some(key) => self.signed(&envelope, &key).map(|()| envelope),
+            None => Ok(envelope.into_stray(StrayRequest {
+                session,
+                lane,
+                number,
+            })),
+        }
+    }
+
+    /// Bodies of sessions that are not known here are left out.
+    fn bodies(&self, envelope: Envelope) -> Result<Envelope, Rejection> {
+        let Message::Bodies(bodies) = envelope.message() else {
+            return Ok(envelope);
+        };
+        let mut known = Vec::with_capacity(bodies.requests.len());
+        for body in &bodies.requests {
+            self.belongs(body.header())?;
+            let key = match body.message() {
+                Message::Request(request) => self.keys.session(request.session),
+                Message::CloseSession(close) => self.keys.session(close.session),
+                Message::OpenSession(open) => Some(open.principal),
+                _ => None,
+            };
+            if let Some(key) = key {
+                self.signed(body, &key)?;
+                known.push(Arc::clone(body));
+            }
+        }
+        Ok(envelope.with_bodies(known))
+    }
+
+    fn message(&self, envelope: &Envelope) -> Result<(), Rejection> {
+        let header = *envelope.header();
+        let leader = self.context.leader(header.view);
+        match envelope.message() {
+            Message::OpenSession(open) => self.signed(envelope, &open.principal),
+            Message::Proposal(_) => self.by_replica(envelope, leader),
+            Message::Prepare(ballot) | Message::Commit(ballot) => {
+                self.by_replica(envelope, ballot.signer)
+            }
+            Message::Suspect(suspect) => self.by_replica(envelope, suspect.signer),
+            Message::ViewChange(change) => self.view_change(envelope, change),
+            Message::NewView(new) => {
+                self.by_replica(envelope, leader)?;
+                self.new_view(header, new)
+            }
+            Message::Committed(committed) => {
+                committed
+                    .bodies
+                    .iter()
+                    .try_for_each(|body| self.belongs(body.header()))?;
+                let certificate = &committed.certificate;
+                match certificate.verify(header, self.context, self.keys, self.verifier) {
+                    true => Ok(()),
+                    false => Err(Rejection::BadCertificate),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn view_change(&self, envelope: &Envelope, change: &ViewChange) -> Result<(), Rejection> {
+        self.by_replica(envelope, change.signer)?;
+        let header = *envelope.header();
+        let mut next = 1;
+        if let Some(base) = &change.base {
+            next = base.sequence.0.saturating_add(1);
+            // It may be of a later view than this one: whoever fetched it need not have been there.
+            let holds =
+                base.sequence.0 > 0 && base.verify(header, self.context, self.keys, self.verifier);
+            if !holds {
+                return Err(Rejection::BadCertificate);
+            }
+        }
+        let Some(prepared) = &change.prepared else {
+            return Ok(());
+        };
+        let proposal = &prepared.proposal;
+        self.belongs(proposal.header())?;
+        self.by_replica(proposal, self.context.leader(proposal.view()))?;
+        let holds = proposal.view() < header.view
+            && proposal
+                .batch()
+                .is_some_and(|batch| batch.sequence.0 == next)
+            && prepared.verify_votes(self.context, self.keys, self.verifier);
+        if holds {
+            Ok(())
+        } else {
+            Err(Rejection::BadCertificate)
+        }
+    }
+
+    fn new_view(&self, header: Header, new: &NewView) -> Result<(), Rejection> {
+        let mut previous = None;
+        for envelope in &new.view_changes {
+            let Message::ViewChange(change) = envelope.message() else {
+                return Err(Rejection::BadCertificate);
+            };
+            let signer = Some(change.signer);
+            let ascending = previous < signer || (self.context.duplicates && previous == signer);
+            if !ascending || *envelope.header() != header {
+                return Err(Rejection::BadCertificate);
+            }
+            previous = signer;
+            self.view_change(envelope, change)?;
+        }
+        let enough = new.view_changes.len() >= usize::from(self.context.quorum);
+        if enough {
+            Ok(())
+        } else {
+            Err(Rejection::BadCertificate)
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Every constant of the protocol, with its reason. Nothing in the library is unbounded.
+
+use crate::identity::Nanos;
+
+// ---- sizes -------------------------------------------------------------------------------------
+
+/// The longest frame: one committed batch with its bodies and its certificate, and some room.
+pub const FRAME_BYTES_MAX: usize = 8 << 20;
+/// The longest frame that a client may send; well below a batch, so that several share one.
+pub const REQUEST_BYTES_MAX: usize = 512 << 10;
+/// Operations in one request: a bundle is one signature's worth of work, not a backlog.
+pub const OPERATIONS_MAX: usize = 1024;
+/// All results of one request together; a cached reply has to fit into one row of the state.
+pub const RESULTS_BYTES_MAX: usize = 768 << 10;
+/// Requests in one batch; their digests make a proposal of 16 KiB.
+pub const BATCH_REQUESTS_MAX: usize = 512;
+/// Bytes of all bodies in one batch; bounds the record that a vote makes durable.
+pub const BATCH_BYTES_MAX: usize = 4 << 20;
+/// Attempts to open a session in one batch; they come from principals nobody may know.
+pub const BATCH_OPENS_MAX: usize = 16;
+/// The longest journal record: a vote with all bodies.
+pub const RECORD_BYTES_MAX: usize = FRAME_BYTES_MAX;
+
+// ---- sessions ----------------------------------------------------------------------------------
+
+/// Open sessions at a time; each costs rows, memory and a key in the verifier.
+pub const SESSIONS_MAX: usize = 4096;
+/// Lanes that one session may have.
+pub const LANES_MAX: u16 = 64;
+/// A request's number may be this far above the last one executed in its lane.
+pub const LANE_IN_FLIGHT: u64 = 2;
+/// A session without a request for this long, on the lease clock, is closed.
+pub const SESSION_IDLE: Nanos = Nanos::from_secs(30 * 60);
+/// The row that says when a session was last active is written at most this often.
+pub const SESSION_TOUCH: Nanos = Nanos::from_secs(60);
+/// Idle sessions closed in one batch: a batch does a bounded amount of work.
+pub const SESSIONS_CLOSED_PER_BATCH: usize = 16;
+/// Connections of one session that replies go to: the newest ones.
+pub const SESSION_CONNECTIONS_MAX: usize = 2;
+/// Connections that wait for one session to be opened.
+pub const OPEN_CONNECTIONS_MAX: usize = 4;
+
+// ---- queues ------------------------------------------------------------------------------------
+
+/// Bytes of requests that wait to be ordered, all sessions together; beyond it the answer is BUSY.
+pub const POOL_BYTES_MAX: usize = 64 << 20;
+/// Attempts to open a session that wait, one per session key.
+pub const OPENS_WAITING_MAX: usize = 64;
+/// Sessions of one principal that wait to be opened.
+pub const OPENS_PER_PRINCIPAL_MAX: usize = 4;
+/// Peers on the blacklist at a time; the oldest entry makes room.
+pub const BLACKLIST_MAX: usize = 1024;
+/// How long a peer stays blacklisted: repaired machines come back.
+pub const PAROLE: Nanos = Nanos::from_secs(600);
+
+// ---- time --------------------------------------------------------------------------------------
+
+/// B: how far a leader's clock may run ahead of a voter's; NTP keeps hosts far closer.
+pub const CLOCK_LEAD_MAX: Nanos = Nanos::from_millis(500);
+/// The most that one batch moves the lease clock, so that an outage expires nothing.
+pub const LEASE_STEP_MAX: Nanos = Nanos::from_secs(1);
+/// How often a replica tells its peers where it stands: the one repair of lost messages.
+pub const STATUS_INTERVAL: Nanos = Nanos::from_millis(200);
+/// What a peer misses is sent again at most this often.
+pub const RESEND_INTERVAL: Nanos = Nanos::from_millis(50);
+/// The progress timer in a good view: hundreds of round trips in a region, a blink for a person.
+pub const PROGRESS_TIMEOUT: Nanos = Nanos::from_millis(400);
+/// The progress timer after many failed views; doubling stops here.
+pub const PROGRESS_TIMEOUT_MAX: Nanos = Nanos::from_secs(10);
+/// What was asked of one peer is asked of the next one after this.
+pub const FETCH_HEDGE: Nanos = Nanos::from_millis(50);
+
+// ---- catching up and durability ----------------------------------------------------------------
+
+/// Committed batches sent for one request for them.
+pub const FETCH_BATCHES_MAX: usize = 32;
+/// Bytes of committed batches sent for one request for them, except that one always is.
+pub const FETCH_BYTES_MAX: usize = 2 << 20;
+/// Batches that may lie between two durable roots.
+pub const FLUSH_BATCHES: usize = 256;
+/// Bytes of bodies that may lie between two durable roots.
+pub const FLUSH_BYTES: usize = 16 << 20;
+/// Time between two durable roots while there is something new.
+pub const FLUSH_INTERVAL: Nanos = Nanos::from_secs(1);
+/// With this many times the above waiting for the disk, no further batch is voted for.
+pub const FLUSH_BACKLOG: usize = 4;
+/// Two later batches that pass over a request we forwarded make a leader unfair.
+pub const UNFAIR_BATCHES: u32 = 2;
+/// Fresh proposals in a row whose time trails ours by more than [`CLOCK_LEAD_MAX`].
+pub const TRAILING_PROPOSALS: u32 = 3;

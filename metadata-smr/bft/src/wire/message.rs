@@ -1,0 +1,407 @@
+//! What replicas and clients say to each other.
+//!
+//! | Message | Signed by | Says |
+//! |---|---|---|
+//! | [`Request`] | the session's key | execute this bundle, exactly once |
+//! | [`OpenSession`] | the principal's key | open a session under this key; idempotent |
+//! | [`CloseSession`] | the session's key | no more will come |
+//! | [`Batch`] as a proposal | the view's leader | this batch at this sequence; the leader's PREPARE |
+//! | [`Ballot`] as PREPARE | a replica | I hold it with all bodies, and nothing else in this view |
+//! | [`Ballot`] as COMMIT | a replica | I hold its prepared certificate |
+//! | [`ViewChange`] | a replica | I vote in no earlier view; this is what I know |
+//! | [`NewView`] | the new leader | these q VIEW-CHANGEs decide what the view begins with |
+//! | [`Suspect`] | a replica | this view's leader should go; promises nothing |
+//! | [`PeerStatus`] | – | where I stand, so that you can send what I miss |
+//! | [`Reply`] | – | what your request came to |
+//! | [`FetchBodies`], [`Bodies`] | – | requests by digest |
+//! | [`FetchCommitted`], [`Committed`] | – | committed batches with certificate and bodies |
+//! | [`StatusQuery`], [`StatusAnswer`] | – | an operator's question |
+//!
+//! What is not signed rests on the transport's word about who sent it, or proves itself: a body by
+//! its digest and its client's signature, a committed batch by its certificate.
+
+use super::Envelope;
+use crate::certificate::{CommitCertificate, PreparedCertificate};
+use crate::identity::{
+    Digest, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, Time,
+};
+use crate::metrics::ReplicaStatus;
+use crate::service::Credit;
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// What a frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)]
+pub enum Kind {
+    Request,
+    OpenSession,
+    CloseSession,
+    Proposal,
+    Prepare,
+    Commit,
+    ViewChange,
+    NewView,
+    Suspect,
+    Status,
+    Reply,
+    FetchBodies,
+    Bodies,
+    FetchCommitted,
+    Committed,
+    StatusQuery,
+    StatusAnswer,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 17] = [
+        Self::Request,
+        Self::OpenSession,
+        Self::CloseSession,
+        Self::Proposal,
+        Self::Prepare,
+        Self::Commit,
+        Self::ViewChange,
+        Self::NewView,
+        Self::Suspect,
+        Self::Status,
+        Self::Reply,
+        Self::FetchBodies,
+        Self::Bodies,
+        Self::FetchCommitted,
+        Self::Committed,
+        Self::StatusQuery,
+        Self::StatusAnswer,
+    ];
+
+    /// The domain tag that begins its frames and signed bytes.
+    #[must_use]
+    pub const fn tag(self) -> [u8; 8] {
+        *match self {
+            Self::Request => b"QFS:REQU",
+            Self::OpenSession => b"QFS:OPEN",
+            Self::CloseSession => b"QFS:CLOS",
+            Self::Proposal => b"QFS:PROP",
+            Self::Prepare => b"QFS:PREP",
+            Self::Commit => b"QFS:COMM",
+            Self::ViewChange => b"QFS:VCHG",
+            Self::NewView => b"QFS:NEWV",
+            Self::Suspect => b"QFS:SUSP",
+            Self::Status => b"QFS:STAT",
+            Self::Reply => b"QFS:REPL",
+            Self::FetchBodies => b"QFS:FBOD",
+            Self::Bodies => b"QFS:BODS",
+            Self::FetchCommitted => b"QFS:FCOM",
+            Self::Committed => b"QFS:CMTD",
+            Self::StatusQuery => b"QFS:SQRY",
+            Self::StatusAnswer => b"QFS:SANS",
+        }
+    }
+
+    /// The kind that a tag stands for.
+    #[must_use]
+    pub fn of_tag(tag: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.tag() == tag)
+    }
+
+    /// Whether its frames end with a signature.
+    #[must_use]
+    pub const fn signed(self) -> bool {
+        matches!(
+            self,
+            Self::Request
+                | Self::OpenSession
+                | Self::CloseSession
+                | Self::Proposal
+                | Self::Prepare
+                | Self::Commit
+                | Self::ViewChange
+                | Self::NewView
+                | Self::Suspect
+        )
+    }
+
+    /// Whether a client's connection may carry it towards a replica.
+    #[must_use]
+    pub const fn from_clients(self) -> bool {
+        matches!(
+            self,
+            Self::Request | Self::OpenSession | Self::CloseSession | Self::StatusQuery
+        )
+    }
+}
+
+/// One operation of a bundle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// May change something.
+    Execute(Bytes),
+    /// Cannot.
+    Query(Bytes),
+}
+
+/// A bundle: operations with independent results under one signature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Whose.
+    pub session: SessionId,
+    /// In which of its lanes.
+    pub lane: Lane,
+    /// Counted in that lane from 1.
+    pub number: RequestNumber,
+    /// What to do, in this order.
+    pub operations: Vec<Operation>,
+}
+
+/// Opens a session. The same session key gets the same session, however often it is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenSession {
+    /// Who asks; signs this.
+    pub principal: PublicKey,
+    /// A key made for this session.
+    pub session_key: PublicKey,
+    /// Lanes asked for.
+    pub lanes: u16,
+    /// A number never used before.
+    pub nonce: u64,
+}
+
+/// Closes a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CloseSession {
+    /// Which; its key signs this.
+    pub session: SessionId,
+}
+
+/// A batch of requests at one place in the order. Its bytes, and so its digest, say nothing of
+/// the view: what a view change carries over keeps its digest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Its place.
+    pub sequence: Sequence,
+    /// Its time, above that of the batch before it.
+    pub time: Time,
+    /// The digest of the batch before it; of genesis, for the first.
+    pub previous: Digest,
+    /// The behaviour that it is to be executed with.
+    pub behaviour_version: u32,
+    /// Whether it was proposed because a tick is due; only then may it be empty.
+    pub tick: bool,
+    /// The requests, by digest, in the order of execution.
+    pub requests: Vec<Digest>,
+}
+
+/// A PREPARE or COMMIT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ballot {
+    /// The batch's place.
+    pub sequence: Sequence,
+    /// The batch.
+    pub digest: Digest,
+    /// Who votes.
+    pub signer: ReplicaId,
+}
+
+/// A replica's promise to vote in no view below the header's, and what it knows.
+#[derive(Clone, Debug)]
+pub struct ViewChange {
+    /// Who says so.
+    pub signer: ReplicaId,
+    /// The last batch that it has seen committed; nothing at genesis.
+    pub base: Option<CommitCertificate>,
+    /// For the sequence after that: what it has prepared, in the latest view, if anything.
+    pub prepared: Option<PreparedCertificate>,
+}
+
+/// The new leader's proof of what its view begins with.
+#[derive(Clone, Debug)]
+pub struct NewView {
+    /// q VIEW-CHANGEs for this view, signers ascending.
+    pub view_changes: Vec<Arc<Envelope>>,
+}
+
+/// The header's view should end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Suspect {
+    /// Who thinks so.
+    pub signer: ReplicaId,
+}
+
+/// Where a replica stands; the header has its view. Masks have bit i set for replica i.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PeerStatus {
+    /// Whether it knows what its view begins with; otherwise it waits for the NEW-VIEW.
+    pub active: bool,
+    /// The last sequence that it has executed.
+    pub committed: Sequence,
+    /// The proposal that it has for the next sequence in this view.
+    pub proposal: Option<Digest>,
+    /// Whose PREPAREs it has for that.
+    pub prepares: u64,
+    /// Whose COMMITs it has for that.
+    pub commits: u64,
+    /// Whose VIEW-CHANGEs for this view it has.
+    pub view_changes: u64,
+    /// Who, as far as it knows, suspects this view.
+    pub suspects: u64,
+}
+
+/// The result of one operation: the service's answer, or `None` if the answers before it left no
+/// room for this one in [`super::limits::RESULTS_BYTES_MAX`]; then it had no effect.
+pub type OperationResult = Option<Bytes>;
+
+/// What a request came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was executed: one result for each operation.
+    Results(Vec<OperationResult>),
+    /// The session is open.
+    SessionOpened {
+        /// Its number.
+        session: SessionId,
+        /// What it may have under way.
+        credit: Credit,
+    },
+    /// The service refuses this principal a session, or there are too many.
+    SessionRefused,
+    /// The session is closed now.
+    SessionClosed,
+    /// Beyond the session's credit or this replica's room: send it again later.
+    Busy,
+    /// There is no such session, or no more.
+    NoSession,
+    /// Its number was executed long ago; the results are gone.
+    Superseded,
+    /// Another request with the same number was executed.
+    Conflict,
+}
+
+/// An answer to a client. Two replicas' answers match if request, version and outcome are equal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The session, lane and number that the request named (zero for `OpenSession`).
+    pub session: SessionId,
+    /// See [`Reply::session`].
+    pub lane: Lane,
+    /// See [`Reply::session`].
+    pub number: RequestNumber,
+    /// The digest of the request's frame.
+    pub request: Digest,
+    /// The sequence at which it was executed; 0 if the outcome is not of an execution.
+    pub version: Sequence,
+    /// What it came to.
+    pub outcome: Outcome,
+}
+
+/// Asks for requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchBodies {
+    /// For which proposal's sequence.
+    pub sequence: Sequence,
+    /// Which.
+    pub digests: Vec<Digest>,
+}
+
+/// Requests that were asked for.
+#[derive(Clone, Debug)]
+pub struct Bodies {
+    /// As their clients signed them.
+    pub requests: Vec<Arc<Envelope>>,
+}
+
+/// Asks for committed batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetchCommitted {
+    /// From this sequence on.
+    pub from: Sequence,
+}
+
+/// A committed batch with everything that it takes to believe and to execute it.
+#[derive(Clone, Debug)]
+pub struct Committed {
+    /// The batch.
+    pub batch: Batch,
+    /// The proof.
+    pub certificate: CommitCertificate,
+    /// Its requests, in order; the certificate vouches for their signatures.
+    pub bodies: Vec<Arc<Envelope>>,
+}
+
+/// An operator's question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusQuery {
+    /// Handed back.
+    pub nonce: u64,
+}
+
+/// The answer: one replica's word about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusAnswer {
+    /// The question's.
+    pub nonce: u64,
+    /// How it is.
+    pub status: ReplicaStatus,
+}
+
+/// A request of a session whose key is not known here. Nothing about it has been verified; it is
+/// only there so that its sender can be told that the session has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StrayRequest {
+    /// The session that it names.
+    pub session: SessionId,
+    /// The lane that it names.
+    pub lane: Lane,
+    /// The number that it names.
+    pub number: RequestNumber,
+}
+
+/// Any message.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub enum Message {
+    Request(Request),
+    OpenSession(OpenSession),
+    CloseSession(CloseSession),
+    Proposal(Batch),
+    Prepare(Ballot),
+    Commit(Ballot),
+    ViewChange(ViewChange),
+    NewView(NewView),
+    Suspect(Suspect),
+    Status(PeerStatus),
+    Reply(Reply),
+    FetchBodies(FetchBodies),
+    Bodies(Bodies),
+    FetchCommitted(FetchCommitted),
+    Committed(Box<Committed>),
+    StatusQuery(StatusQuery),
+    StatusAnswer(Box<StatusAnswer>),
+    Stray(StrayRequest),
+}
+
+impl Message {
+    /// What its frames are tagged with.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Request(_) | Self::Stray(_) => Kind::Request,
+            Self::OpenSession(_) => Kind::OpenSession,
+            Self::CloseSession(_) => Kind::CloseSession,
+            Self::Proposal(_) => Kind::Proposal,
+            Self::Prepare(_) => Kind::Prepare,
+            Self::Commit(_) => Kind::Commit,
+            Self::ViewChange(_) => Kind::ViewChange,
+            Self::NewView(_) => Kind::NewView,
+            Self::Suspect(_) => Kind::Suspect,
+            Self::Status(_) => Kind::Status,
+            Self::Reply(_) => Kind::Reply,
+            Self::FetchBodies(_) => Kind::FetchBodies,
+            Self::Bodies(_) => Kind::Bodies,
+            Self::FetchCommitted(_) => Kind::FetchCommitted,
+            Self::Committed(_) => Kind::Committed,
+            Self::StatusQuery(_) => Kind::StatusQuery,
+            Self::StatusAnswer(_) => Kind::StatusAnswer,
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What is signed, and what is hashed.
+//!
+//! Signed bytes are `domain tag (8) ‖ version (2) ‖ cluster (16) ‖ epoch (8) ‖ group (2) ‖ view (8)
+//! ‖ body`, numbers little-endian. A frame is exactly its signed bytes with the signature behind
+//! them, so what came in is what is verified; nothing is ever encoded again for that. The bodies of
+//! PREPARE and COMMIT have a fixed layout, `sequence (8) ‖ digest (32) ‖ signer (2)`, which is why a
+//! certificate can name them by signer and signature alone.
+
+use super::frame::{HEADER_BYTES, Header};
+use super::message::Kind;
+use crate::identity::{ClusterId, Digest, ReplicaId, Sequence};
+
+/// Bytes of the body of a PREPARE or COMMIT.
+pub const VOTE_BODY_BYTES: usize = 8 + 32 + 2;
+
+const CONTEXT_BATCH: &str = "quorumfs 2026 bft batch";
+const CONTEXT_REQUEST: &str = "quorumfs 2026 bft request";
+const CONTEXT_GENESIS: &str = "quorumfs 2026 bft genesis";
+
+fn hash(context: &str, parts: &[&[u8]]) -> Digest {
+    let mut hasher = blake3::Hasher::new_derive_key(context);
+    for part in parts {
+        hasher.update(part);
+    }
+    Digest(*hasher.finalize().as_bytes())
+}
+
+/// The digest of a batch: of a proposal's body, which says nothing of the view.
+#[must_use]
+pub fn batch_digest(body: &[u8]) -> Digest {
+    hash(CONTEXT_BATCH, &[body])
+}
+
+/// The digest of a client's request: of its whole frame, signature included.
+#[must_use]
+pub fn request_digest(frame: &[u8]) -> Digest {
+    hash(CONTEXT_REQUEST, &[frame])
+}
+
+/// What the first batch names as its predecessor.
+#[must_use]
+pub fn genesis_digest(cluster: ClusterId, genesis: &[u8]) -> Digest {
+    hash(CONTEXT_GENESIS, &[&cluster.0, genesis])
+}
+
+/// The bytes that a PREPARE or COMMIT signs.
+#[must_use]
+pub fn vote_bytes(
+    kind: Kind,
+    header: &Header,
+    sequence: Sequence,
+    digest: &Digest,
+    signer: ReplicaId,
+) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + VOTE_BODY_BYTES);
+    header.encode(kind, &mut bytes);
+    bytes.extend_from_slice(&sequence.0.to_le_bytes());
+    bytes.extend_from_slice(&digest.0);
+    bytes.extend_from_slice(&signer.0.to_le_bytes());
+    bytes
+}
