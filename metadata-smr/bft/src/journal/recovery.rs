@@ -237,11 +237,11 @@ mod tests {
         fn a_flipped_bit_anywhere_means_lost(
             records in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 1..6),
             place in any::<prop::sample::Index>(),
-            bit in 0..8,
+            bit in 0..8_u32,
         ) {
             let mut whole = segment(1, &records);
             let place = place.index(whole.len());
-            whole[place] ^= 1 << bit;
+            whole[place] ^= 1_u8 << bit;
             let journal = examine(&[Bytes::from(whole)]);
             let lost = matches!(journal.condition, Condition::Lost { .. });
             prop_assert!(lost);
