@@ -4,7 +4,7 @@
 //! writer and the collector hold it, wrapped to their principals when the volume is created.
 
 use super::{KeyError, Secret};
-use quorumfs_bft::identity::ClusterId;
+use quorumfs_metadata::identity::{CloudIndex, VolumeId};
 
 /// The secret of one cloud of one volume.
 #[derive(Clone, Debug)]
@@ -34,10 +34,10 @@ impl CloudSecret {
     }
 
     /// What a writer's wrapping of it is bound to.
-    pub(crate) fn wrapping_info(volume: &ClusterId, cloud: u16) -> Vec<u8> {
+    pub(crate) fn wrapping_info(volume: &VolumeId, cloud: CloudIndex) -> Vec<u8> {
         let mut info = b"quorumfs 2026 cloud secret".to_vec();
         info.extend_from_slice(&volume.0);
-        info.extend_from_slice(&cloud.to_be_bytes());
+        info.extend_from_slice(&[cloud.0]);
         info
     }
 }

@@ -8,28 +8,8 @@
 use super::names::NameKeys;
 use super::small_value::SmallValueKey;
 use super::{KeyError, Secret};
-use quorumfs_bft::identity::ClusterId;
-
-/// How an epoch is locked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum LockKind {
-    /// The members' secret alone.
-    Members = 1,
-}
-
-impl LockKind {
-    /// The kind as an epoch's row names it.
-    ///
-    /// # Errors
-    /// If this program does not know it.
-    pub fn parse(kind: u8, epoch: u64) -> Result<Self, KeyError> {
-        match kind {
-            1 => Ok(Self::Members),
-            kind => Err(KeyError::UnknownLock { epoch, kind }),
-        }
-    }
-}
+use quorumfs_metadata::identity::{InodeId, RealmEpoch, RealmId, SliceId, VolumeId};
+use quorumfs_metadata::row::Lock;
 
 /// M_e: what each member of a realm holds for one epoch.
 #[derive(Clone, Debug)]
@@ -39,7 +19,7 @@ pub struct EpochSecret(Secret);
 #[derive(Clone, Debug)]
 pub struct RealmEpochKey {
     secret: Secret,
-    epoch: u64,
+    epoch: RealmEpoch,
 }
 
 /// The key of one slice's content.
@@ -72,56 +52,57 @@ impl EpochSecret {
     }
 
     /// What a member's wrapping of it is bound to.
-    pub(crate) fn wrapping_info(volume: &ClusterId, realm: u64, epoch: u64) -> Vec<u8> {
+    pub(crate) fn wrapping_info(volume: &VolumeId, realm: RealmId, epoch: RealmEpoch) -> Vec<u8> {
         let mut info = b"quorumfs 2026 realm epoch secret".to_vec();
         info.extend_from_slice(&volume.0);
-        info.extend_from_slice(&realm.to_be_bytes());
-        info.extend_from_slice(&epoch.to_be_bytes());
+        info.extend_from_slice(&realm.0.to_be_bytes());
+        info.extend_from_slice(&epoch.0.to_be_bytes());
         info
     }
 
     /// Opens the lock.
-    #[must_use]
+    ///
+    /// # Errors
+    /// If the epoch is locked in a way that this program cannot open.
     pub fn realm_epoch_key(
         &self,
-        lock: LockKind,
-        volume: &ClusterId,
-        realm: u64,
-        epoch: u64,
-    ) -> RealmEpochKey {
+        lock: Lock,
+        volume: &VolumeId,
+        realm: RealmId,
+        epoch: RealmEpoch,
+    ) -> Result<RealmEpochKey, KeyError> {
+        let kind: u8 = match lock {
+            Lock::Members => 1,
+            Lock::MembersAndClouds => return Err(KeyError::UnknownLock { epoch, kind: 2 }),
+        };
         let secret = self.0.derive(
             "quorumfs 2026 realm epoch key",
-            &[
-                &[lock as u8],
-                &volume.0,
-                &realm.to_be_bytes(),
-                &epoch.to_be_bytes(),
-            ],
+            &[&[kind], &volume.0, &realm.0.to_be_bytes(), &epoch.0.to_be_bytes()],
         );
-        RealmEpochKey { secret, epoch }
+        Ok(RealmEpochKey { secret, epoch })
     }
 }
 
 impl RealmEpochKey {
     /// Which epoch it is the key of.
     #[must_use]
-    pub fn epoch(&self) -> u64 {
+    pub fn epoch(&self) -> RealmEpoch {
         self.epoch
     }
 
     /// The key of one slice.
     #[must_use]
-    pub fn slice_key(&self, slice: u64) -> SliceKey {
+    pub fn slice_key(&self, slice: SliceId) -> SliceKey {
         SliceKey(
             self.secret
                 .derive("quorumfs 2026 slice data key", &[&slice.to_be_bytes()]),
         )
     }
 
-    /// The keys of the names in one directory, of one generation.
+    /// The keys of the names in one directory, of the generation that this epoch is.
     #[must_use]
-    pub fn name_keys(&self, directory: u64, generation: u32) -> NameKeys {
-        NameKeys::derive(&self.secret, directory, generation)
+    pub fn name_keys(&self, directory: InodeId) -> NameKeys {
+        NameKeys::derive(&self.secret, directory, self.epoch)
     }
 
     /// The key of inline content and symlink targets.
@@ -134,34 +115,41 @@ impl RealmEpochKey {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use quorumfs_bft::identity::ClusterId;
+    use quorumfs_metadata::identity::AllocationId;
 
-    fn key(epoch: u64) -> RealmEpochKey {
-        EpochSecret::from_secret(Secret::from_bytes([4; 32])).realm_epoch_key(
-            LockKind::Members,
-            &ClusterId([1; 16]),
-            1,
-            epoch,
-        )
+    fn key(epoch: u32) -> RealmEpochKey {
+        EpochSecret::from_secret(Secret::from_bytes([4; 32]))
+            .realm_epoch_key(Lock::Members, &ClusterId([1; 16]), RealmId::ROOT, RealmEpoch(epoch))
+            .unwrap()
+    }
+
+    fn slice(counter: u32) -> SliceId {
+        SliceId { allocation: AllocationId(9), counter }
     }
 
     #[test]
     fn epochs_and_slices_have_keys_of_their_own() {
-        assert_ne!(key(0).slice_key(1).expose(), key(0).slice_key(2).expose());
-        assert_ne!(key(0).slice_key(1).expose(), key(1).slice_key(1).expose());
+        assert_ne!(key(0).slice_key(slice(1)).expose(), key(0).slice_key(slice(2)).expose());
+        assert_ne!(key(0).slice_key(slice(1)).expose(), key(1).slice_key(slice(1)).expose());
     }
 
     #[test]
     fn an_unknown_lock_is_refused() {
-        assert!(LockKind::parse(1, 0).is_ok());
-        let error = LockKind::parse(2, 7).unwrap_err();
-        assert!(
-            error.to_string().contains("epoch 7 has lock kind 2"),
-            "{error}"
-        );
+        let secret = EpochSecret::from_secret(Secret::from_bytes([4; 32]));
+        let error = secret
+            .realm_epoch_key(
+                Lock::MembersAndClouds,
+                &ClusterId([1; 16]),
+                RealmId::ROOT,
+                RealmEpoch(7),
+            )
+            .unwrap_err();
+        assert!(error.to_string().contains("epoch 7 has lock kind 2"), "{error}");
     }
 
     #[test]
     fn the_slice_key_is_pinned_to_its_golden_bytes() {
-        crate::keys::lines::assert_golden("slice_key", key(0).slice_key(1).expose());
+        crate::keys::lines::assert_golden("slice_key", key(0).slice_key(slice(1)).expose());
     }
 }

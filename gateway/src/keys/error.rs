@@ -1,5 +1,6 @@
 //! What can go wrong with keys, and what to do about it.
 
+use quorumfs_metadata::identity::{RealmEpoch, RealmId};
 use std::path::PathBuf;
 
 /// A key that could not be made, read, unwrapped or believed.
@@ -91,7 +92,13 @@ pub enum KeyError {
         /// Whom.
         principal: String,
         /// Of what.
-        realm: u64,
+        realm: RealmId,
+    },
+    /// A key of an epoch that this principal was not given.
+    #[error("this principal has no key of realm epoch {epoch}: ask an admin of the volume")]
+    NoEpoch {
+        /// The epoch.
+        epoch: RealmEpoch,
     },
     /// An epoch is locked in a way that this program cannot open.
     #[error(
@@ -99,7 +106,7 @@ pub enum KeyError {
     )]
     UnknownLock {
         /// The epoch.
-        epoch: u64,
+        epoch: RealmEpoch,
         /// The kind as found.
         kind: u8,
     },

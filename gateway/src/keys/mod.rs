@@ -32,15 +32,15 @@ mod volume_root;
 mod wrap;
 
 pub use cloud::CloudSecret;
-pub use epoch::{EpochSecret, LockKind, RealmEpochKey, SliceKey};
+pub use epoch::{EpochSecret, RealmEpochKey, SliceKey};
 pub use error::KeyError;
 pub use names::{
-    Cookie, NAME_BYTES_MAX, NAME_OVERHEAD_BYTES, NameCiphertext, NameKeys, stand_in,
+    NAME_BYTES_MAX, NAME_OVERHEAD_BYTES, NameCiphertext, NameKeys, stand_in,
     stand_in_cookie,
 };
 pub use principal::{KeyFile, Principal, PrincipalId};
 pub use recovery_kit::RecoveryKit;
 pub use secret::Secret;
 pub use small_value::{Field, SMALL_VALUE_OVERHEAD_BYTES, SmallValueKey, ValueBinding};
-pub use volume_root::{RootKey, VolumeRoot};
+pub use volume_root::{RootKey, VolumeRoot, verify};
 pub use wrap::{WRAPPED_BYTES, Wrapped, WrappingKey, wrap};

@@ -12,6 +12,7 @@
 use super::{KeyError, Secret};
 use aes_siv::KeyInit;
 use aes_siv::siv::Aes256Siv;
+use quorumfs_metadata::identity::{Cookie, InodeId, RealmEpoch};
 use std::fmt;
 use zeroize::Zeroizing;
 
@@ -19,24 +20,8 @@ use zeroize::Zeroizing;
 pub const NAME_BYTES_MAX: usize = 255;
 /// How much longer a ciphertext is than its name.
 pub const NAME_OVERHEAD_BYTES: usize = 16;
-/// Bits of the cookie that tell apart names with equal hashes.
-const COLLISION_BITS: u32 = 3;
-/// Cookies below this stand for the start of a directory, `.` and `..`.
-const RESERVED_COOKIES: u64 = 1 << COLLISION_BITS;
 /// What a stand-in begins with. The byte after it cannot occur in text that people type.
 const STAND_IN_PREFIX: &str = ".quorumfs-undecryptable-";
-
-/// An entry's place in its directory: 60 bits of keyed hash, 3 bits against collisions.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Cookie(pub u64);
-
-impl Cookie {
-    /// The hash part, with the collision bits cleared.
-    #[must_use]
-    pub fn base(self) -> u64 {
-        (self.0 >> COLLISION_BITS) << COLLISION_BITS
-    }
-}
 
 /// A name's bytes as servers keep them.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -62,8 +47,8 @@ impl fmt::Debug for NameKeys {
 }
 
 impl NameKeys {
-    pub(super) fn derive(epoch_key: &Secret, directory: u64, generation: u32) -> Self {
-        let place: [&[u8]; 2] = [&directory.to_be_bytes(), &generation.to_be_bytes()];
+    pub(super) fn derive(epoch_key: &Secret, directory: InodeId, generation: RealmEpoch) -> Self {
+        let place: [&[u8]; 2] = [&directory.0.to_be_bytes(), &generation.0.to_be_bytes()];
         Self {
             cipher: epoch_key.derive_wide("quorumfs 2026 names cipher", &place),
             cookie: epoch_key.derive("quorumfs 2026 names cookie", &place),
@@ -76,13 +61,7 @@ impl NameKeys {
         let hash = blake3::keyed_hash(self.cookie.expose(), name);
         let mut first = [0; 8];
         first.copy_from_slice(hash.as_bytes().first_chunk::<8>().unwrap_or(&[0; 8]));
-        // 60 bits of hash above 3 of collision: 63 bits, so that an `off_t` stays positive.
-        let cookie = (u64::from_be_bytes(first) >> 4) << COLLISION_BITS;
-        Cookie(if cookie < RESERVED_COOKIES {
-            RESERVED_COOKIES
-        } else {
-            cookie
-        })
+        Cookie::from_prf(u64::from_be_bytes(first))
     }
 
     /// Encrypts `name`; equal names give equal ciphertexts.
@@ -151,7 +130,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn keys(directory: u64) -> NameKeys {
-        NameKeys::derive(&Secret::from_bytes([2; 32]), directory, 0)
+        NameKeys::derive(&Secret::from_bytes([2; 32]), InodeId(directory), RealmEpoch(0))
     }
 
     proptest! {
@@ -165,7 +144,7 @@ mod tests {
             let cookie = keys(1).cookie(&name);
             prop_assert_eq!(&sealed, &keys(1).seal(&name).unwrap());
             prop_assert_eq!(sealed.0.len(), name.len() + NAME_OVERHEAD_BYTES);
-            prop_assert!(cookie.0 >= RESERVED_COOKIES && cookie.0 <= i64::MAX as u64);
+            prop_assert!(cookie.is_base());
             for collision in 0..8 {
                 prop_assert_eq!(
                     keys(1).open(&sealed.0, Cookie(cookie.0 | collision)).unwrap(), name.clone());

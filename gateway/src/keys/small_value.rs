@@ -1,18 +1,22 @@
 //! Small values that live in metadata rows: inline content and symlink targets.
 //!
 //! AES-256-GCM-SIV (RFC 8452) with a random nonce; a repeated nonce would reveal only equality. A
-//! value is bound to the place where it lies, so that servers that all lie cannot show one file's
-//! content as another's.
+//! value is bound to the place where it lies, so that even servers that all lie cannot show one
+//! file's content as another's. A symlink's target is the exception: it is sealed before the order
+//! has given its inode a number, and is bound to its field and realm epoch only.
 
 use super::{KeyError, Secret};
 use aes_gcm_siv::aead::{Aead, KeyInit, Payload};
 use aes_gcm_siv::{Aes256GcmSiv, Nonce};
+use quorumfs_metadata::identity::{InodeId, InodeVersion};
 use std::fmt;
 
+/// The version in front of the nonce.
+const VERSION_BYTES: usize = 8;
 /// The nonce in front of the ciphertext.
 const NONCE_BYTES: usize = 12;
 /// How much longer a sealed value is than its plain one.
-pub const SMALL_VALUE_OVERHEAD_BYTES: usize = NONCE_BYTES + 16;
+pub const SMALL_VALUE_OVERHEAD_BYTES: usize = VERSION_BYTES + NONCE_BYTES + 16;
 
 /// What a small value is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,20 +33,30 @@ pub enum Field {
 pub struct ValueBinding {
     /// What it is.
     pub field: Field,
-    /// The inode that it belongs to, or what stands for it while it has no number.
-    pub inode: u64,
-    /// Which of the values that this field had over time.
-    pub version: u64,
+    /// The inode that it belongs to; 0 while it has no number.
+    pub inode: InodeId,
 }
 
 impl ValueBinding {
-    fn bytes(self) -> [u8; 17] {
+    /// The content of a tiny file.
+    #[must_use]
+    pub const fn content(inode: InodeId) -> Self {
+        Self { field: Field::Content, inode }
+    }
+
+    /// The target of a symbolic link.
+    #[must_use]
+    pub const fn symlink_target() -> Self {
+        Self { field: Field::SymlinkTarget, inode: InodeId(0) }
+    }
+
+    fn bytes(self, version: [u8; VERSION_BYTES]) -> [u8; 17] {
         let mut bytes = [0; 17];
         let (field, rest) = bytes.split_at_mut(1);
-        let (inode, version) = rest.split_at_mut(8);
+        let (inode, rest) = rest.split_at_mut(8);
         field.copy_from_slice(&[self.field as u8]);
-        inode.copy_from_slice(&self.inode.to_be_bytes());
-        version.copy_from_slice(&self.version.to_be_bytes());
+        inode.copy_from_slice(&self.inode.0.to_be_bytes());
+        rest.copy_from_slice(&version);
         bytes
     }
 }
@@ -62,37 +76,35 @@ impl SmallValueKey {
         Self(epoch_key.derive("quorumfs 2026 small values", &[]))
     }
 
-    /// Seals `plain` for one place.
+    /// Seals `plain` for one place, as the `version` of the inode that it will be part of.
     ///
     /// # Errors
     /// If there is no randomness for the nonce.
-    pub fn seal(&self, binding: ValueBinding, plain: &[u8]) -> Result<Vec<u8>, KeyError> {
+    pub fn seal(
+        &self,
+        binding: ValueBinding,
+        version: InodeVersion,
+        plain: &[u8],
+    ) -> Result<Vec<u8>, KeyError> {
         let mut nonce = [0; NONCE_BYTES];
-        getrandom::fill(&mut nonce).map_err(|error| KeyError::Random {
-            reason: error.to_string(),
-        })?;
-        self.seal_with(nonce, binding, plain)
+        getrandom::fill(&mut nonce)
+            .map_err(|error| KeyError::Random { reason: error.to_string() })?;
+        self.seal_with(nonce, binding, version, plain)
     }
 
     fn seal_with(
         &self,
         nonce: [u8; NONCE_BYTES],
         binding: ValueBinding,
+        version: InodeVersion,
         plain: &[u8],
     ) -> Result<Vec<u8>, KeyError> {
-        let payload = Payload {
-            msg: plain,
-            aad: &binding.bytes(),
-        };
-        let sealed = self
-            .cipher()
-            .encrypt(&Nonce::from(nonce), payload)
-            .map_err(|_| KeyError::TooLong {
-                what: "small value",
-                length: plain.len(),
-                most: u16::MAX.into(),
-            })?;
-        Ok([nonce.as_slice(), &sealed].concat())
+        let version = version.0.to_be_bytes();
+        let payload = Payload { msg: plain, aad: &binding.bytes(version) };
+        let sealed = self.cipher().encrypt(&Nonce::from(nonce), payload).map_err(|_| {
+            KeyError::TooLong { what: "small value", length: plain.len(), most: u16::MAX.into() }
+        })?;
+        Ok([version.as_slice(), &nonce, &sealed].concat())
     }
 
     /// Opens what [`SmallValueKey::seal`] made for the same place.
@@ -100,17 +112,11 @@ impl SmallValueKey {
     /// # Errors
     /// If it was made for another place or with another key, or was changed.
     pub fn open(&self, binding: ValueBinding, sealed: &[u8]) -> Result<Vec<u8>, KeyError> {
-        const FORGED: KeyError = KeyError::Forged {
-            what: "small value",
-        };
-        let (nonce, body) = sealed.split_first_chunk::<NONCE_BYTES>().ok_or(FORGED)?;
-        let payload = Payload {
-            msg: body,
-            aad: &binding.bytes(),
-        };
-        self.cipher()
-            .decrypt(&Nonce::from(*nonce), payload)
-            .map_err(|_| FORGED)
+        const FORGED: KeyError = KeyError::Forged { what: "small value" };
+        let (version, rest) = sealed.split_first_chunk::<VERSION_BYTES>().ok_or(FORGED)?;
+        let (nonce, body) = rest.split_first_chunk::<NONCE_BYTES>().ok_or(FORGED)?;
+        let payload = Payload { msg: body, aad: &binding.bytes(*version) };
+        self.cipher().decrypt(&Nonce::from(*nonce), payload).map_err(|_| FORGED)
     }
 
     fn cipher(&self) -> Aes256GcmSiv {
@@ -122,11 +128,8 @@ impl SmallValueKey {
 mod tests {
     use super::*;
 
-    const HERE: ValueBinding = ValueBinding {
-        field: Field::Content,
-        inode: 7,
-        version: 3,
-    };
+    const HERE: ValueBinding = ValueBinding::content(InodeId(7));
+    const NEXT: InodeVersion = InodeVersion(3);
 
     fn key() -> SmallValueKey {
         SmallValueKey::derive(&Secret::from_bytes([2; 32]))
@@ -134,16 +137,12 @@ mod tests {
 
     #[test]
     fn a_value_opens_only_where_it_was_put() {
-        let sealed = key().seal(HERE, b"content").unwrap();
+        let sealed = key().seal(HERE, NEXT, b"content").unwrap();
         assert_eq!(sealed.len(), 7 + SMALL_VALUE_OVERHEAD_BYTES);
         assert_eq!(key().open(HERE, &sealed).unwrap(), b"content");
         for elsewhere in [
-            ValueBinding {
-                field: Field::SymlinkTarget,
-                ..HERE
-            },
-            ValueBinding { inode: 8, ..HERE },
-            ValueBinding { version: 4, ..HERE },
+            ValueBinding { field: Field::SymlinkTarget, ..HERE },
+            ValueBinding { inode: InodeId(8), ..HERE },
         ] {
             assert!(key().open(elsewhere, &sealed).is_err(), "{elsewhere:?}");
         }
@@ -157,15 +156,13 @@ mod tests {
 
     #[test]
     fn equal_values_look_different() {
-        assert_ne!(
-            key().seal(HERE, b"same").unwrap(),
-            key().seal(HERE, b"same").unwrap()
-        );
+        let sealed = || key().seal(HERE, NEXT, b"same").unwrap();
+        assert_ne!(sealed(), sealed());
     }
 
     #[test]
     fn a_sealed_value_is_pinned_to_its_golden_bytes() {
-        let sealed = key().seal_with([1; NONCE_BYTES], HERE, b"content").unwrap();
+        let sealed = key().seal_with([1; NONCE_BYTES], HERE, NEXT, b"content").unwrap();
         crate::keys::lines::assert_golden("small_value", &sealed);
     }
 }

@@ -95,7 +95,9 @@ pub(super) fn sign(seed: &Secret, message: &[u8]) -> Signature {
     signature
 }
 
-pub(super) fn verify(key: &PublicKey, message: &[u8], signature: &Signature) -> bool {
+/// Whether `key` signed `message`, by the rules of ZIP-215.
+#[must_use]
+pub fn verify(key: &PublicKey, message: &[u8], signature: &Signature) -> bool {
     VerificationKey::try_from(key.0)
         .and_then(|key| key.verify(&ed25519_zebra::Signature::from(signature.0), message))
         .is_ok()
