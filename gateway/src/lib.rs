@@ -5,5 +5,15 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`keys`] | who may read what: volume root, principals, realm epochs, names, small values |
+//! | [`volume`] | a volume made, and opened with a key |
+//! | [`metadata`] | the metadata servers, typed; or a service in this process |
+//! | [`vfs`] | the file system: every call of POSIX that is supported |
+//!
+//! # What it is not
+//!
+//! It knows no kernel (that is `quorumfs-fuse`) and no command line.
 
 pub mod keys;
+pub mod metadata;
+pub mod vfs;
+pub mod volume;

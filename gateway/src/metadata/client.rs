@@ -1,0 +1,329 @@
+//! Typed questions and operations of one session.
+
+use super::ids::{AllocatedId, IdPool};
+use super::{MetadataError, Transport};
+use crate::vfs::VfsError;
+use bytes::Bytes;
+use quorumfs_metadata::attributes::{Access, Attributes, Credentials, Timestamp};
+use quorumfs_metadata::error::Error;
+use quorumfs_metadata::identity::{Cookie, InodeId, RealmId};
+use quorumfs_metadata::limits::{ALLOCATION_IDS_MAX, DIRECTORY_PAGE_MAX, EXTENT_PAGE_MAX};
+use quorumfs_metadata::operation::{Compound, Operation, Place, Precondition, Step};
+use quorumfs_metadata::query::{Query, Question};
+use quorumfs_metadata::reply::{
+    Answer, ContentPage, DirectoryPage, Done, Found, Response, StepDone,
+};
+use quorumfs_metadata::row::Sealed;
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// How long to wait for the reap queue before asking again: doubled from try to try.
+const REAP_WAIT: Duration = Duration::from_millis(20);
+/// How often to ask again: in all about ten seconds.
+const REAP_TRIES: u32 = 9;
+
+/// One session with the metadata servers.
+pub struct MetadataClient {
+    transport: Arc<dyn Transport>,
+    realm: RealmId,
+    /// Whom to ask as when a question is nobody's in particular.
+    own: Credentials,
+    fenced: AtomicBool,
+    operations: AtomicU64,
+    queries: AtomicU64,
+    ids: Mutex<IdPool>,
+}
+
+impl std::fmt::Debug for MetadataClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MetadataClient").field("fenced", &self.is_fenced()).finish_non_exhaustive()
+    }
+}
+
+impl MetadataClient {
+    /// A client of the root realm over an open session. `own` are credentials that the session's
+    /// principal may speak for; questions that are nobody's in particular are asked as them.
+    #[must_use]
+    pub fn new(transport: Arc<dyn Transport>, own: Credentials) -> Self {
+        Self {
+            transport,
+            realm: RealmId::ROOT,
+            own,
+            fenced: AtomicBool::new(false),
+            operations: AtomicU64::new(0),
+            queries: AtomicU64::new(0),
+            ids: Mutex::default(),
+        }
+    }
+
+    /// Whether the servers have said that this session counts no more.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        self.fenced.load(Ordering::Acquire)
+    }
+
+    /// An error once the session counts no more.
+    pub(crate) fn not_fenced(&self) -> Result<(), VfsError> {
+        if self.is_fenced() { Err(VfsError::Fenced) } else { Ok(()) }
+    }
+
+    /// Operations and queries that were sent.
+    #[must_use]
+    pub fn counters(&self) -> (u64, u64) {
+        (self.operations.load(Ordering::Relaxed), self.queries.load(Ordering::Relaxed))
+    }
+
+    /// Ends the session.
+    pub async fn close(&self) {
+        self.transport.close().await;
+        self.fenced.store(true, Ordering::Release);
+    }
+
+    /// Credentials that the session's principal may speak for.
+    pub(crate) fn own(&self) -> Credentials {
+        self.own.clone()
+    }
+
+    fn lost(&self, error: MetadataError) -> VfsError {
+        if let MetadataError::SessionEnded { .. } = error {
+            self.fenced.store(true, Ordering::Release);
+            return VfsError::Fenced;
+        }
+        VfsError::Metadata(Arc::new(error))
+    }
+
+    fn refused(&self, what: &'static str, error: &Error) -> VfsError {
+        if matches!(error, Error::Fenced { .. } | Error::NoSession) {
+            if !self.fenced.swap(true, Ordering::AcqRel) {
+                tracing::error!(%error, "this mount is fenced");
+            }
+            return VfsError::Fenced;
+        }
+        tracing::debug!(what, %error, "refused");
+        VfsError::refused(what, Errno::from_raw_os_error(error.errno().0))
+    }
+
+    fn strange(&self, question: &'static str, reason: String) -> VfsError {
+        self.lost(MetadataError::Answer { question, reason })
+    }
+
+    /// Asks `question` on behalf of `credentials`.
+    ///
+    /// # Errors
+    /// If it is refused, or the servers gave no usable answer.
+    pub async fn ask(
+        &self,
+        what: &'static str,
+        credentials: Credentials,
+        question: Question,
+    ) -> Result<Found, VfsError> {
+        self.not_fenced()?;
+        self.queries.fetch_add(1, Ordering::Relaxed);
+        let query = Query { credentials, question }.to_bytes();
+        let answer = self.transport.query(Bytes::from(query)).await.map_err(|e| self.lost(e))?;
+        let Answer(found) =
+            Answer::from_bytes(&answer).map_err(|error| self.strange(what, error.to_string()))?;
+        found.map_err(|error| self.refused(what, &error))
+    }
+
+    /// Executes `operation`.
+    ///
+    /// # Errors
+    /// If it is refused, or the servers gave no usable answer.
+    pub async fn order(
+        &self,
+        what: &'static str,
+        operation: &Operation,
+    ) -> Result<Done, VfsError> {
+        let bytes = Bytes::from(operation.to_bytes());
+        let mut wait = REAP_WAIT;
+        for tried in 1..=REAP_TRIES {
+            self.not_fenced()?;
+            self.operations.fetch_add(1, Ordering::Relaxed);
+            let reply =
+                self.transport.execute(bytes.clone()).await.map_err(|error| self.lost(error))?;
+            let Response(outcome) = Response::from_bytes(&reply)
+                .map_err(|error| self.strange(what, error.to_string()))?;
+            match outcome {
+                Ok(done) => return Ok(done),
+                // A truncation of a huge file is worked off by ordered ticks, a bounded piece each.
+                Err(refusal) if refusal.error == Error::Reaping && tried < REAP_TRIES => {
+                    tokio::time::sleep(wait).await;
+                    wait = wait.saturating_mul(2);
+                }
+                Err(refusal) => return Err(self.refused(what, &refusal.error)),
+            }
+        }
+        Err(VfsError::refused(what, Errno::AGAIN))
+    }
+
+    /// Executes steps that happen together or not at all; answers what each did.
+    ///
+    /// # Errors
+    /// As [`MetadataClient::order`]; nothing changed then.
+    pub async fn compound(
+        &self,
+        what: &'static str,
+        credentials: Credentials,
+        time: Timestamp,
+        preconditions: Vec<Precondition>,
+        steps: Vec<Step>,
+    ) -> Result<Vec<StepDone>, VfsError> {
+        let count = steps.len();
+        let compound = Compound { credentials, time, preconditions, steps };
+        match self.order(what, &Operation::Compound(compound)).await? {
+            Done::Compound(done) if done.len() == count => Ok(done),
+            other => Err(self.strange(what, format!("{other:?}"))),
+        }
+    }
+
+    /// As [`MetadataClient::compound`], for one step.
+    ///
+    /// # Errors
+    /// As [`MetadataClient::order`]; nothing changed then.
+    pub async fn step(
+        &self,
+        what: &'static str,
+        credentials: Credentials,
+        time: Timestamp,
+        step: Step,
+    ) -> Result<StepDone, VfsError> {
+        let done = self.compound(what, credentials, time, Vec::new(), vec![step]).await?;
+        done.into_iter().next().ok_or_else(|| self.strange(what, "no step was done".into()))
+    }
+
+    /// An answer that is of the wrong kind.
+    pub(crate) fn mismatch(&self, what: &'static str, found: &impl std::fmt::Debug) -> VfsError {
+        self.strange(what, format!("{found:?}"))
+    }
+
+    /// Where an entry leads, and its directory; `None` if there is no such entry.
+    pub(crate) async fn lookup(
+        &self,
+        credentials: Credentials,
+        place: Place,
+    ) -> Result<Option<(Attributes, Attributes)>, VfsError> {
+        match self.ask("lookup", credentials, Question::Lookup(place)).await {
+            Ok(Found::Entry { inode, parent, .. }) => Ok(Some((inode, parent))),
+            Ok(other) => Err(self.mismatch("lookup", &other)),
+            Err(VfsError::Refused { errno: Errno::NOENT, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What `stat` shows of an inode.
+    pub(crate) async fn attributes(&self, inode: InodeId) -> Result<Attributes, VfsError> {
+        let question = Question::Attributes(inode);
+        match self.ask("getattr", self.own.clone(), question).await? {
+            Found::Attributes(attributes) => Ok(attributes),
+            other => Err(self.mismatch("getattr", &other)),
+        }
+    }
+
+    /// Whether the caller may do all of `access`.
+    pub(crate) async fn access(
+        &self,
+        credentials: Credentials,
+        inode: InodeId,
+        access: Access,
+    ) -> Result<(), VfsError> {
+        let question = Question::Access { inode, access };
+        match self.ask("access", credentials, question).await? {
+            Found::Allowed => Ok(()),
+            other => Err(self.mismatch("access", &other)),
+        }
+    }
+
+    /// A page of a directory that is open.
+    pub(crate) async fn list(
+        &self,
+        inode: InodeId,
+        after: Cookie,
+        limit: u32,
+    ) -> Result<DirectoryPage, VfsError> {
+        let limit = limit.clamp(1, DIRECTORY_PAGE_MAX);
+        let question = Question::Directory { inode, after, limit, by_handle: true };
+        match self.ask("readdir", self.own.clone(), question).await? {
+            Found::Directory(page) => Ok(page),
+            other => Err(self.mismatch("readdir", &other)),
+        }
+    }
+
+    /// Where a file's bytes are, from `from` on.
+    pub(crate) async fn content(&self, inode: InodeId, from: u64) -> Result<ContentPage, VfsError> {
+        let question =
+            Question::Content { inode, from, to: u64::MAX, limit: EXTENT_PAGE_MAX };
+        match self.ask("read", self.own.clone(), question).await? {
+            Found::Content(page) => Ok(page),
+            other => Err(self.mismatch("read", &other)),
+        }
+    }
+
+    /// A symlink's sealed target.
+    pub(crate) async fn symlink(&self, inode: InodeId) -> Result<Sealed, VfsError> {
+        let question = Question::Symlink(inode);
+        match self.ask("readlink", self.own.clone(), question).await? {
+            Found::Symlink(target) => Ok(target),
+            other => Err(self.mismatch("readlink", &other)),
+        }
+    }
+
+    /// Inodes that exist and bytes that extents cover.
+    pub(crate) async fn usage(&self) -> Result<(u64, u64), VfsError> {
+        let question = Question::Usage(self.realm);
+        match self.ask("statfs", self.own.clone(), question).await? {
+            Found::Usage { inodes, allocated } => Ok((inodes, allocated)),
+            other => Err(self.mismatch("statfs", &other)),
+        }
+    }
+
+    /// Makes this session the one that has the realm mounted.
+    ///
+    /// # Errors
+    /// `EBUSY` if another session has, unless `takeover` fences it.
+    pub async fn mount(&self, takeover: bool) -> Result<(), VfsError> {
+        let operation = Operation::MountRealm { realm: self.realm, takeover };
+        match self.order("mount", &operation).await? {
+            Done::Mounted { .. } => Ok(()),
+            other => Err(self.mismatch("mount", &other)),
+        }
+    }
+
+    /// Gives the mount back.
+    ///
+    /// # Errors
+    /// If this session has not mounted the realm, or was fenced.
+    pub async fn unmount(&self) -> Result<(), VfsError> {
+        match self.order("unmount", &Operation::UnmountRealm { realm: self.realm }).await? {
+            Done::Unmounted => Ok(()),
+            other => Err(self.mismatch("unmount", &other)),
+        }
+    }
+
+    /// Fresh ids for an object and a slice.
+    ///
+    /// # Errors
+    /// If the servers grant none.
+    pub async fn allocate(&self) -> Result<AllocatedId, VfsError> {
+        let mut ids = self.ids.lock().await;
+        if let Some(id) = ids.take() {
+            return Ok(id);
+        }
+        for allocation in ids.finished() {
+            // Not worth failing a write for: the session's end gives it back as well.
+            if let Err(error) =
+                self.order("allocation", &Operation::CloseAllocation { allocation }).await
+            {
+                tracing::debug!(%allocation, %error, "an allocation could not be given back");
+            }
+        }
+        match self.order("allocation", &Operation::Allocate { count: ALLOCATION_IDS_MAX }).await? {
+            Done::Allocated { allocation, count } => ids.grant(allocation, count),
+            other => return Err(self.mismatch("allocation", &other)),
+        }
+        ids.take().ok_or_else(|| self.strange("allocation", "no ids were granted".into()))
+    }
+}

@@ -1,0 +1,90 @@
+//! Ids for new objects and slices, granted by order and handed out one by one.
+//!
+//! An allocation is asked for in bulk, so that an upload does not wait for the order. A used-up one
+//! is given back once everything that carries its ids is committed or abandoned: an open
+//! allocation keeps the collector away from its objects, and a session may have only a few.
+
+use quorumfs_metadata::identity::{AllocationId, ObjectId, SliceId};
+use std::sync::Arc;
+
+/// A pair of fresh ids. Keep it until what carries them is committed or abandoned.
+#[derive(Clone, Debug)]
+pub struct AllocatedId {
+    allocation: Arc<AllocationId>,
+    counter: u32,
+}
+
+impl AllocatedId {
+    /// The id for an object.
+    #[must_use]
+    pub fn object(&self) -> ObjectId {
+        ObjectId { allocation: *self.allocation, counter: self.counter }
+    }
+
+    /// The id for a slice.
+    #[must_use]
+    pub fn slice(&self) -> SliceId {
+        SliceId { allocation: *self.allocation, counter: self.counter }
+    }
+}
+
+/// What was granted and not yet handed out.
+#[derive(Debug, Default)]
+pub(super) struct IdPool {
+    current: Option<(Arc<AllocationId>, u32, u32)>,
+    used_up: Vec<Arc<AllocationId>>,
+}
+
+impl IdPool {
+    /// The next id, if any is left.
+    pub(super) fn take(&mut self) -> Option<AllocatedId> {
+        let (allocation, next, count) = self.current.as_mut()?;
+        let id = AllocatedId { allocation: allocation.clone(), counter: *next };
+        *next = next.saturating_add(1);
+        if next >= count {
+            let (allocation, _, _) = self.current.take()?;
+            self.used_up.push(allocation);
+        }
+        Some(id)
+    }
+
+    /// An allocation was granted.
+    pub(super) fn grant(&mut self, allocation: AllocationId, count: u32) {
+        if count == 0 {
+            return;
+        }
+        if let Some((unused, _, _)) = self.current.replace((Arc::new(allocation), 0, count)) {
+            self.used_up.push(unused);
+        }
+    }
+
+    /// Allocations that nothing holds on to any more; to be given back.
+    pub(super) fn finished(&mut self) -> Vec<AllocationId> {
+        let (finished, held) = std::mem::take(&mut self.used_up)
+            .into_iter()
+            .partition::<Vec<_>, _>(|allocation| Arc::strong_count(allocation) == 1);
+        self.used_up = held;
+        finished.into_iter().map(|allocation| *allocation).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_allocation_is_finished_when_its_last_id_is_let_go() {
+        let mut pool = IdPool::default();
+        assert!(pool.take().is_none());
+        pool.grant(AllocationId(7), 2);
+        let (first, second) = (pool.take().unwrap(), pool.take().unwrap());
+        assert!(pool.take().is_none());
+        assert_eq!((first.object().counter, second.slice().counter), (0, 1));
+        assert_eq!(pool.finished(), []);
+        drop(first);
+        assert_eq!(pool.finished(), []);
+        drop(second);
+        assert_eq!(pool.finished(), [AllocationId(7)]);
+        assert_eq!(pool.finished(), []);
+    }
+}

@@ -1,0 +1,25 @@
+//! The metadata servers as the gateway speaks to them.
+//!
+//! ```text
+//! vfs, blocks ──► MetadataClient (typed; ids; fencing) ──► Transport ──► the order
+//!                                                           ├─ Ordered: a session with replicas
+//!                                                           └─ Embedded: a service in-process
+//! ```
+//!
+//! What always holds: an answer that does not decode, or is not an answer to what was asked, is an
+//! error and never guessed at; and once the servers have said that this session is fenced or
+//! unknown, nothing more is sent.
+
+mod client;
+mod embedded;
+mod error;
+mod ids;
+
+mod transport;
+
+pub use client::MetadataClient;
+pub use embedded::{Embedded, EmbeddedSession};
+pub use error::MetadataError;
+pub use ids::AllocatedId;
+
+pub use transport::Transport;

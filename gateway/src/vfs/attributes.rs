@@ -1,0 +1,271 @@
+//! Attributes: reading, changing, and letting changes ride with a commit.
+//!
+//! Copying a tree sets times and modes of files that were just written and are still open. Such a
+//! change rides with the commit of the content, if its caller would surely be allowed it: the
+//! owner or the superuser, for a mode or times. Everybody on this mount sees it at once; a crash
+//! before the commit loses it together with the content, as on any local file system. Everything
+//! else is one ordered operation, after what waits for the same inode was committed.
+
+use super::caller::Caller;
+use super::content::ContentMap;
+use super::file_system::{FileSystem, Inner};
+use super::handle::HandleId;
+use super::node::{Node, State};
+use super::{VfsError, clock};
+use quorumfs_metadata::attributes::{Access, Attributes, FileType, Mode, Timestamp};
+use quorumfs_metadata::identity::{Gid, InodeId, Uid};
+use quorumfs_metadata::limits::FILE_SIZE_MAX;
+use quorumfs_metadata::operation::{SetAttributes, SetTime, Step};
+use quorumfs_metadata::reply::StepDone;
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// A time to set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TimeChange {
+    /// Now.
+    Now,
+    /// This one.
+    At(Timestamp),
+}
+
+/// Attributes to change; what is `None` stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AttributeChange {
+    /// Permission bits.
+    pub mode: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Length of a file.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<TimeChange>,
+    /// Last change of content.
+    pub mtime: Option<TimeChange>,
+}
+
+/// What `statfs` shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Usage {
+    /// Bytes in a block.
+    pub block_bytes: u32,
+    /// Blocks in all: object stores have no size, so this is a large number.
+    pub blocks: u64,
+    /// Blocks that are free.
+    pub blocks_free: u64,
+    /// Inodes in all.
+    pub files: u64,
+    /// Inodes that are free.
+    pub files_free: u64,
+    /// The longest name in bytes.
+    pub name_bytes_max: u32,
+}
+
+impl FileSystem {
+    /// What `stat` shows.
+    ///
+    /// # Errors
+    /// If the inode is gone or the servers do not answer.
+    pub async fn getattr(&self, inode: InodeId) -> Result<Attributes, VfsError> {
+        self.inner.attributes(inode).await
+    }
+
+    /// Whether the caller may do all of `mask` (4 read, 2 write, 1 execute or search).
+    ///
+    /// # Errors
+    /// `EACCES` if not.
+    pub async fn access(
+        &self,
+        caller: &Caller,
+        inode: InodeId,
+        mask: u8,
+    ) -> Result<(), VfsError> {
+        // A mode that waits for its commit must count.
+        self.inner.flush_inode(inode).await?;
+        let credentials = self.inner.credentials(caller);
+        self.inner.metadata.access(credentials, inode, Access(mask)).await
+    }
+
+    /// Changes attributes; answers what they are then.
+    ///
+    /// # Errors
+    /// If the caller may not, or the servers do not answer.
+    pub async fn setattr(
+        &self,
+        caller: &Caller,
+        inode: InodeId,
+        handle: Option<HandleId>,
+        change: AttributeChange,
+    ) -> Result<Attributes, VfsError> {
+        let by_handle = handle
+            .and_then(|handle| self.inner.handles.file(handle).ok())
+            .is_some_and(|handle| handle.mode.write && handle.node.inode == inode);
+        self.inner.set_attributes(caller, inode, by_handle, change).await
+    }
+
+    /// Counts for `statfs`.
+    ///
+    /// # Errors
+    /// If the servers do not answer.
+    pub async fn statfs(&self) -> Result<Usage, VfsError> {
+        /// A block as `stat` counts them would overflow what some programs multiply.
+        const BLOCK_BYTES: u32 = 128 << 10;
+        /// One pebibyte, and as many inodes as fit 48 bits: nothing here fills up first.
+        const BLOCKS: u64 = (1 << 50) / BLOCK_BYTES as u64;
+        const FILES: u64 = 1 << 47;
+        let (inodes, allocated) = self.inner.metadata.usage().await?;
+        let used = allocated.div_ceil(u64::from(BLOCK_BYTES));
+        Ok(Usage {
+            block_bytes: BLOCK_BYTES,
+            blocks: BLOCKS.saturating_add(used),
+            blocks_free: BLOCKS,
+            files: FILES.saturating_add(inodes),
+            files_free: FILES,
+            name_bytes_max: 255,
+        })
+    }
+}
+
+fn to_set(change: TimeChange) -> SetTime {
+    match change {
+        TimeChange::Now => SetTime::Now,
+        TimeChange::At(time) => SetTime::To(time),
+    }
+}
+
+impl Inner {
+    pub(crate) async fn set_attributes(
+        self: &Arc<Self>,
+        caller: &Caller,
+        inode: InodeId,
+        by_handle: bool,
+        change: AttributeChange,
+    ) -> Result<Attributes, VfsError> {
+        if change.size.is_some_and(|size| size > FILE_SIZE_MAX) {
+            return Err(VfsError::refused("truncate", Errno::FBIG));
+        }
+        let Some(node) = self.node(inode) else {
+            return self.order_attributes(caller, inode, by_handle, change).await;
+        };
+        if let Some(attributes) = ride(&mut node.state(), caller, change) {
+            return Ok(attributes);
+        }
+        // Runs to its end even if the caller gives up: content must not change under a lock that
+        // nobody holds.
+        let (inner, caller) = (self.clone(), caller.clone());
+        tokio::spawn(async move { inner.set_on_node(&caller, &node, by_handle, change).await })
+            .await
+            .unwrap_or_else(|error| Err(VfsError::Internal { reason: error.to_string() }))
+    }
+
+    async fn set_on_node(
+        self: &Arc<Self>,
+        caller: &Caller,
+        node: &Arc<Node>,
+        by_handle: bool,
+        change: AttributeChange,
+    ) -> Result<Attributes, VfsError> {
+        let _content = node.content.lock().await;
+        if change.size == Some(0) {
+            // What is about to be cut away need not be committed first.
+            let mut state = node.state();
+            state.dirty.clear();
+            self.book(&mut state);
+        }
+        self.flush_locked(node).await?;
+        let attributes = self.order_attributes(caller, node.inode, by_handle, change).await?;
+        if change.size.is_some() {
+            let mut state = node.state();
+            // Extents beyond the new end are gone and those that cross it are shorter.
+            state.content = if attributes.size == 0 {
+                ContentMap::empty(attributes.version)
+            } else {
+                ContentMap::unknown(attributes.version)
+            };
+            state.learn(&attributes);
+            // A write that came while the order was under way goes on from the new length.
+            state.size = attributes.size.max(state.dirty.end());
+            return Ok(state.attributes());
+        }
+        Ok(attributes)
+    }
+
+    async fn order_attributes(
+        &self,
+        caller: &Caller,
+        inode: InodeId,
+        by_handle: bool,
+        change: AttributeChange,
+    ) -> Result<Attributes, VfsError> {
+        let now = clock::now();
+        let step = Step::SetAttributes(SetAttributes {
+            mode: change.mode.map(Mode),
+            uid: change.uid.map(Uid),
+            gid: change.gid.map(Gid),
+            size: change.size,
+            atime: change.atime.map(to_set),
+            mtime: change.mtime.map(to_set),
+            by_handle,
+            ..SetAttributes::of(inode)
+        });
+        let credentials = self.credentials(caller);
+        match self.metadata.step("setattr", credentials, now, step).await {
+            Ok(StepDone::Set(attributes)) => {
+                if change.size.is_some() {
+                    self.cache.learn(&attributes);
+                } else {
+                    self.learn_own(&attributes);
+                }
+                Ok(self.seen(&attributes))
+            }
+            Ok(other) => Err(self.metadata.mismatch("setattr", &other)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Lets a change ride with the next commit, if it may.
+fn ride(state: &mut State, caller: &Caller, change: AttributeChange) -> Option<Attributes> {
+    let seen = state.attributes();
+    let superuser = caller.uid == Uid::ROOT.0;
+    let owner = superuser || caller.uid == seen.uid.0;
+    let same_owner = change.uid.is_none_or(|uid| uid == seen.uid.0);
+    let same_group = change.gid.is_none_or(|gid| gid == seen.gid.0);
+    // Whether the group bit may be set depends on groups, which the servers judge.
+    let set_group = change.mode.is_some_and(|mode| mode & Mode::SET_GID != 0);
+    let same_size = change.size.is_none() || (change.size == Some(0) && state.holds_nothing());
+    let rides = seen.file_type() == FileType::File
+        && state.writers > 0
+        && !state.unlinked
+        && owner
+        && same_owner
+        && same_group
+        && same_size
+        && (superuser || !set_group);
+    if !rides {
+        return None;
+    }
+    let now = clock::now();
+    let at = |time: TimeChange| match time {
+        TimeChange::Now => now,
+        TimeChange::At(time) => time,
+    };
+    if let Some(mode) = change.mode {
+        state.pending.mode = Some(Mode(mode & Mode::ALL));
+    }
+    if let Some(atime) = change.atime {
+        state.pending.atime = Some(at(atime));
+    }
+    if let Some(mtime) = change.mtime {
+        state.pending.mtime = Some(at(mtime));
+    }
+    if change.size.is_some() && change.mtime.is_none() {
+        state.pending.mtime = Some(now);
+    }
+    if !state.pending.is_empty() {
+        state.wait_for_commit();
+    }
+    Some(state.attributes())
+}

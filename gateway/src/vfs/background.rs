@@ -1,0 +1,71 @@
+//! What commits things that nobody asks for: what waited long enough, and the oldest when room runs
+//! out.
+
+use super::file_system::Inner;
+use super::node::Node;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// How often to look.
+const PERIOD: Duration = Duration::from_millis(500);
+/// Files that are flushed at once under pressure.
+const AT_ONCE: usize = 4;
+
+/// Runs until the file system is shut down or dropped.
+pub(crate) fn spawn(inner: &Arc<Inner>) {
+    let weak = Arc::downgrade(inner);
+    tokio::spawn(async move { while let Some(()) = round(&weak).await {} });
+}
+
+async fn round(weak: &Weak<Inner>) -> Option<()> {
+    let inner = weak.upgrade()?;
+    if inner.stopped.load(Ordering::Acquire) {
+        return None;
+    }
+    let due = due(&inner);
+    if due.is_empty() {
+        // Only a weak reference is kept while waiting, so that dropping the last file system ends
+        // this task.
+        let pressure = inner.pressure.clone();
+        drop(inner);
+        // Woken or not: look again.
+        let _ = tokio::time::timeout(PERIOD, pressure.notified()).await;
+        return Some(());
+    }
+    let mut flushes = tokio::task::JoinSet::new();
+    for node in due {
+        let inner = inner.clone();
+        flushes.spawn(async move {
+            if let Err(error) = inner.flush(&node).await {
+                tracing::warn!(inode = %node.inode, %error, "a background commit failed");
+                // What cannot be committed now is tried again after a pause, not in a tight loop.
+                tokio::time::sleep(PERIOD).await;
+            }
+            inner.retire(&node);
+        });
+    }
+    while flushes.join_next().await.is_some() {}
+    Some(())
+}
+
+/// What to commit now: everything that waited long enough; under pressure the oldest as well.
+fn due(inner: &Inner) -> Vec<Arc<Node>> {
+    let now = Instant::now();
+    let mut waiting: Vec<(Instant, Arc<Node>)> = inner
+        .nodes()
+        .values()
+        .filter_map(|node| Some((node.state().waiting_since?, node.clone())))
+        .collect();
+    waiting.sort_by_key(|(since, _)| *since);
+    let pressed = inner.budget.used() > inner.budget.limit() / 2;
+    waiting
+        .into_iter()
+        .enumerate()
+        .filter(|(rank, (since, _))| {
+            now.duration_since(*since) >= inner.options.commit_after || (pressed && *rank < AT_ONCE)
+        })
+        .take(AT_ONCE)
+        .map(|(_, (_, node))| node)
+        .collect()
+}

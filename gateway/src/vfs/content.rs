@@ -1,0 +1,327 @@
+//! What is known of a file's committed content: where each run of bytes lies.
+//!
+//! The map is a cache of extents that the servers hold, filled page by page as readers come by and
+//! tagged with the inode's version: what belongs to another version is dropped. Whatever no extent
+//! covers reads as zeros.
+
+use bytes::Bytes;
+use quorumfs_metadata::identity::{InodeVersion, SliceId};
+use quorumfs_metadata::row::{Object, Slice};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Extents kept for one file; beyond it the map starts anew.
+const EXTENTS_MAX: usize = 1 << 16;
+
+/// A slice with the object that it lies in: all it takes to read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredSlice {
+    /// The slice's id, which its key is derived from.
+    pub id: SliceId,
+    /// The slice.
+    pub slice: Slice,
+    /// The object that it lies in.
+    pub object: Object,
+}
+
+/// A run of a file within a slice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) stored: Arc<StoredSlice>,
+    /// Where in the slice's plaintext it begins.
+    pub(crate) slice_offset: u32,
+    pub(crate) length: u32,
+}
+
+/// Where a range of a file is to be read from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Nothing was ever written there.
+    Hole(Range<u64>),
+    /// In the inode itself.
+    Inline(Range<u64>, Bytes),
+    /// In a slice, from this offset in its plaintext.
+    Slice(Range<u64>, Arc<StoredSlice>, u32),
+}
+
+/// The committed content of one file at one version of its inode.
+#[derive(Clone, Debug)]
+pub(crate) struct ContentMap {
+    version: InodeVersion,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    /// Nothing has been asked yet.
+    Unknown,
+    /// All of it.
+    Inline(Bytes),
+    Extents { pieces: BTreeMap<u64, Piece>, known: BTreeMap<u64, u64> },
+}
+
+fn end_of(start: u64, length: u32) -> u64 {
+    start.saturating_add(u64::from(length))
+}
+
+impl ContentMap {
+    /// A file of which nothing is known yet.
+    pub(crate) fn unknown(version: InodeVersion) -> Self {
+        Self { version, kind: Kind::Unknown }
+    }
+
+    /// A file that has no bytes.
+    pub(crate) fn empty(version: InodeVersion) -> Self {
+        let known = BTreeMap::from([(0, u64::MAX)]);
+        Self { version, kind: Kind::Extents { pieces: BTreeMap::new(), known } }
+    }
+
+    /// A file whose bytes lie in its inode.
+    pub(crate) fn inline(version: InodeVersion, plain: Bytes) -> Self {
+        Self { version, kind: Kind::Inline(plain) }
+    }
+
+    /// The version that the map belongs to.
+    pub(crate) fn version(&self) -> InodeVersion {
+        self.version
+    }
+
+    /// Whether it is known how the content is kept at all.
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self.kind, Kind::Unknown)
+    }
+
+    /// The bytes in the inode, if that is where they are.
+    pub(crate) fn inline_bytes(&self) -> Option<&Bytes> {
+        match &self.kind {
+            Kind::Inline(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Whether there is nothing at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        match &self.kind {
+            Kind::Unknown => false,
+            Kind::Inline(bytes) => bytes.is_empty(),
+            Kind::Extents { pieces, known } => {
+                pieces.is_empty() && known.get(&0) == Some(&u64::MAX)
+            }
+        }
+    }
+
+    /// Enters a page of extents: those that touch `covered`, all of them.
+    pub(crate) fn learn(&mut self, covered: Range<u64>, page: impl Iterator<Item = (u64, Piece)>) {
+        let (mut pieces, mut known) = match std::mem::replace(&mut self.kind, Kind::Unknown) {
+            Kind::Extents { pieces, known } if pieces.len() < EXTENTS_MAX => (pieces, known),
+            _ => (BTreeMap::new(), BTreeMap::new()),
+        };
+        pieces.extend(page);
+        insert_range(&mut known, covered);
+        self.kind = Kind::Extents { pieces, known };
+    }
+
+    /// Our own commit changed the content: these runs are in these slices now.
+    pub(crate) fn apply(
+        &mut self,
+        version: InodeVersion,
+        runs: impl Iterator<Item = (u64, Piece)>,
+    ) {
+        self.version = version;
+        if let Kind::Inline(_) = self.kind {
+            // The commit wrote the inline bytes out as well.
+            *self = Self::empty(version);
+        }
+        if let Kind::Extents { pieces, known } = &mut self.kind {
+            for (start, piece) in runs {
+                let covered = start..end_of(start, piece.length);
+                cut(pieces, &covered);
+                pieces.insert(start, piece);
+                insert_range(known, covered);
+            }
+        }
+    }
+
+    /// Our own operation changed the inode but not its content.
+    pub(crate) fn unchanged_at(&mut self, version: InodeVersion) {
+        self.version = version;
+    }
+
+    /// Where the bytes of `range` are, or the first offset that must be asked about.
+    pub(crate) fn sources(&self, range: Range<u64>) -> Result<Vec<Source>, u64> {
+        match &self.kind {
+            Kind::Unknown => Err(range.start),
+            Kind::Inline(bytes) => Ok(vec![Source::Inline(range, bytes.clone())]),
+            Kind::Extents { pieces, known } => {
+                let until = known
+                    .range(..=range.start)
+                    .next_back()
+                    .map_or(0, |(_, &end)| end);
+                if until < range.end {
+                    return Err(range.start.max(until));
+                }
+                Ok(sources_of(pieces, range))
+            }
+        }
+    }
+}
+
+fn sources_of(pieces: &BTreeMap<u64, Piece>, range: Range<u64>) -> Vec<Source> {
+    let mut sources = Vec::new();
+    let mut position = range.start;
+    let first = pieces.range(..=range.start).next_back().map_or(range.start, |(&start, _)| start);
+    for (&start, piece) in pieces.range(first..range.end) {
+        let covered = start.max(position)..end_of(start, piece.length).min(range.end);
+        if covered.is_empty() {
+            continue;
+        }
+        if position < covered.start {
+            sources.push(Source::Hole(position..covered.start));
+        }
+        let skipped = u32::try_from(covered.start.saturating_sub(start)).unwrap_or(u32::MAX);
+        let offset = piece.slice_offset.saturating_add(skipped);
+        position = covered.end;
+        sources.push(Source::Slice(covered, piece.stored.clone(), offset));
+    }
+    if position < range.end {
+        sources.push(Source::Hole(position..range.end));
+    }
+    sources
+}
+
+/// Removes what `range` covers, splitting pieces that reach beyond it.
+fn cut(pieces: &mut BTreeMap<u64, Piece>, range: &Range<u64>) {
+    let first = pieces.range(..range.start).next_back().map_or(range.start, |(&start, _)| start);
+    let touched: Vec<u64> = pieces.range(first..range.end).map(|(&start, _)| start).collect();
+    for start in touched {
+        let Some(piece) = pieces.remove(&start) else { continue };
+        let end = end_of(start, piece.length);
+        if start < range.start {
+            let keep = range.start.min(end).saturating_sub(start);
+            let length = u32::try_from(keep).unwrap_or(piece.length);
+            pieces.insert(start, Piece { length, ..piece.clone() });
+        }
+        if end > range.end {
+            let begin = range.end.max(start);
+            let skipped = u32::try_from(begin.saturating_sub(start)).unwrap_or(0);
+            pieces.insert(
+                begin,
+                Piece {
+                    slice_offset: piece.slice_offset.saturating_add(skipped),
+                    length: piece.length.saturating_sub(skipped),
+                    ..piece
+                },
+            );
+        }
+    }
+}
+
+/// Adds a range to a set of disjoint ranges.
+fn insert_range(ranges: &mut BTreeMap<u64, u64>, range: Range<u64>) {
+    let (mut start, mut end) = (range.start, range.end);
+    if let Some((&before, &until)) = ranges.range(..=start).next_back()
+        && until >= start
+    {
+        start = before;
+        end = end.max(until);
+    }
+    let swallowed: Vec<u64> = ranges.range(start..=end).map(|(&begin, _)| begin).collect();
+    for begin in swallowed {
+        if let Some(until) = ranges.remove(&begin) {
+            end = end.max(until);
+        }
+    }
+    ranges.insert(start, end);
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use quorumfs_bft::identity::SessionId;
+    use quorumfs_metadata::identity::{AllocationId, Codec, ObjectClass, ObjectId, RealmEpoch};
+    use quorumfs_metadata::placement::Policy;
+    use quorumfs_metadata::row::{ObjectState, SliceKey};
+
+    fn stored(counter: u32) -> Arc<StoredSlice> {
+        let allocation = AllocationId(1);
+        Arc::new(StoredSlice {
+            id: SliceId { allocation, counter },
+            slice: Slice {
+                object: ObjectId { allocation, counter },
+                offset: 0,
+                length: 1000,
+                sealed_length: 1016,
+                codec: Codec::NONE,
+                key: SliceKey::Derived(RealmEpoch(0)),
+                references: 1,
+            },
+            object: Object {
+                class: ObjectClass::BLOCK,
+                policy: Policy::new(4, 1, 2, 4).unwrap(),
+                length: 1016,
+                shard_length: 600,
+                shards: vec![],
+                writer: SessionId(1),
+                live_bytes: 1016,
+                slices: 1,
+                pins: 0,
+                state: ObjectState::Live,
+            },
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_newest_commit_wins_everywhere(
+            commits in proptest::collection::vec((0u64..200, 1u32..60), 1..30),
+            read in 0u64..250, length in 1u64..80,
+        ) {
+            let mut model = vec![None; 400];
+            let mut map = ContentMap::empty(InodeVersion(0));
+            for (number, (start, length)) in commits.into_iter().enumerate() {
+                let counter = number as u32;
+                for at in 0..length {
+                    model[(start + u64::from(at)) as usize] = Some((counter, at));
+                }
+                let piece = Piece { stored: stored(counter), slice_offset: 0, length };
+                map.apply(InodeVersion(number as u64), std::iter::once((start, piece)));
+            }
+            let mut position = read;
+            for source in map.sources(read..read + length).unwrap() {
+                let range = match &source {
+                    Source::Hole(range) | Source::Slice(range, ..) | Source::Inline(range, _) => {
+                        range.clone()
+                    }
+                };
+                prop_assert_eq!(range.start, position);
+                position = range.end;
+                for at in range.clone() {
+                    let found = match &source {
+                        Source::Slice(_, stored, offset) => Some((
+                            stored.id.counter,
+                            offset + (at - range.start) as u32,
+                        )),
+                        _ => None,
+                    };
+                    prop_assert_eq!(found, model[at as usize]);
+                }
+            }
+            prop_assert_eq!(position, read + length);
+        }
+    }
+
+    #[test]
+    fn what_was_not_asked_is_not_taken_for_a_hole() {
+        let mut map = ContentMap::unknown(InodeVersion(1));
+        assert_eq!(map.sources(0..10), Err(0));
+        let piece = Piece { stored: stored(1), slice_offset: 0, length: 5 };
+        map.learn(0..20, std::iter::once((3, piece)));
+        assert_eq!(map.sources(0..20).unwrap().len(), 3);
+        assert_eq!(map.sources(10..30), Err(20));
+        assert_eq!(map.sources(25..30), Err(25));
+        map.learn(20..u64::MAX, std::iter::empty());
+        assert_eq!(map.sources(10..30).unwrap(), vec![Source::Hole(10..30)]);
+    }
+}

@@ -1,0 +1,291 @@
+//! Written bytes that are not yet committed: runs in memory, by offset.
+//!
+//! Invariants: runs never overlap, none is empty, none is longer than [`RUN_BYTES_MAX`]. A write
+//! fills the gaps between runs and changes the rest in place, so nothing is ever split or moved.
+//! A run is what a slice is made of.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The longest run, and so the longest slice that is written.
+pub(crate) const RUN_BYTES_MAX: usize = 4 << 20;
+/// What a run costs beside its bytes, so that a million tiny runs count as what they are.
+const RUN_COST_BYTES: u64 = 128;
+
+/// Runs that are still being written to.
+#[derive(Debug, Default)]
+pub(crate) struct DirtyRuns {
+    runs: BTreeMap<u64, Vec<u8>>,
+    bytes: u64,
+}
+
+/// Runs on their way to the clouds: no longer written to, still read from.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FrozenRuns {
+    runs: BTreeMap<u64, Bytes>,
+}
+
+fn end_of(start: u64, length: usize) -> u64 {
+    start.saturating_add(length as u64)
+}
+
+impl DirtyRuns {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// What the runs cost in memory, in bytes.
+    pub(crate) fn cost(&self) -> u64 {
+        let overhead = (self.runs.len() as u64).saturating_mul(RUN_COST_BYTES);
+        self.bytes.saturating_add(overhead)
+    }
+
+    /// Where the last run ends; 0 if there is none.
+    pub(crate) fn end(&self) -> u64 {
+        self.runs.last_key_value().map_or(0, |(&start, run)| end_of(start, run.len()))
+    }
+
+    /// Takes `data` in at `offset`, over whatever was there.
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
+        let (mut position, mut rest) = (offset, data);
+        while !rest.is_empty() {
+            let before = self.runs.range_mut(..=position).next_back();
+            let (taken, grown) = match before {
+                Some((&start, run)) if position < end_of(start, run.len()) => {
+                    let at = usize::try_from(position.saturating_sub(start)).unwrap_or(0);
+                    let room = run.get_mut(at..).unwrap_or_default();
+                    let taken = room.len().min(rest.len());
+                    if let (Some(to), Some(from)) = (room.get_mut(..taken), rest.get(..taken)) {
+                        to.copy_from_slice(from);
+                    }
+                    (taken, 0)
+                }
+                before => {
+                    let extend = match before {
+                        Some((&start, run))
+                            if end_of(start, run.len()) == position
+                                && run.len() < RUN_BYTES_MAX =>
+                        {
+                            Some((start, RUN_BYTES_MAX.saturating_sub(run.len())))
+                        }
+                        _ => None,
+                    };
+                    let gap = self.runs.range(position..).next().map_or(rest.len(), |(&next, _)| {
+                        usize::try_from(next.saturating_sub(position)).unwrap_or(usize::MAX)
+                    });
+                    let (start, room) = extend.unwrap_or((position, RUN_BYTES_MAX));
+                    let taken = rest.len().min(gap).min(room);
+                    let run = self.runs.entry(start).or_default();
+                    run.extend_from_slice(rest.get(..taken).unwrap_or_default());
+                    (taken, taken)
+                }
+            };
+            self.bytes = self.bytes.saturating_add(grown as u64);
+            position = end_of(position, taken);
+            rest = rest.get(taken..).unwrap_or_default();
+        }
+    }
+
+    /// Copies what is dirty within `buffer`, which begins at `offset`; returns what is not.
+    pub(crate) fn overlay(&self, offset: u64, buffer: &mut [u8]) -> Vec<Range<u64>> {
+        overlay(&self.runs, offset, buffer)
+    }
+
+    /// Takes everything out, with neighbouring runs joined.
+    pub(crate) fn freeze(&mut self) -> FrozenRuns {
+        let mut frozen = BTreeMap::new();
+        let mut last: Option<(u64, Vec<u8>)> = None;
+        self.bytes = 0;
+        for (start, run) in std::mem::take(&mut self.runs) {
+            match &mut last {
+                Some((first, joined))
+                    if end_of(*first, joined.len()) == start
+                        && joined.len().saturating_add(run.len()) <= RUN_BYTES_MAX =>
+                {
+                    joined.extend_from_slice(&run);
+                }
+                _ => {
+                    if let Some((first, joined)) = last.replace((start, run)) {
+                        frozen.insert(first, Bytes::from(joined));
+                    }
+                }
+            }
+        }
+        if let Some((first, joined)) = last {
+            frozen.insert(first, Bytes::from(joined));
+        }
+        FrozenRuns { runs: frozen }
+    }
+
+    /// Puts back what could not be committed, beneath what was written since.
+    pub(crate) fn put_beneath(&mut self, older: FrozenRuns) {
+        let newer = std::mem::take(self);
+        for (start, run) in older.runs {
+            self.write(start, &run);
+        }
+        for (start, run) in newer.runs {
+            self.write(start, &run);
+        }
+    }
+
+    /// Drops everything.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl FrozenRuns {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// As [`DirtyRuns::overlay`], for the ranges in `gaps` only.
+    pub(crate) fn overlay(
+        &self,
+        offset: u64,
+        buffer: &mut [u8],
+        gaps: Vec<Range<u64>>,
+    ) -> Vec<Range<u64>> {
+        if self.runs.is_empty() {
+            return gaps;
+        }
+        let mut left = Vec::new();
+        for gap in gaps {
+            if let Some(part) = part_of(buffer, offset, &gap) {
+                left.extend(overlay(&self.runs, gap.start, part));
+            }
+        }
+        left
+    }
+
+    /// The runs, by offset.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Bytes)> {
+        self.runs.iter().map(|(&start, run)| (start, run))
+    }
+
+    /// The bytes from 0 to `length`, zeros where there is nothing.
+    pub(crate) fn flatten(&self, length: usize) -> Vec<u8> {
+        let mut buffer = vec![0; length];
+        overlay(&self.runs, 0, &mut buffer);
+        buffer
+    }
+}
+
+/// The part of `buffer` (which begins at `offset`) that `range` names.
+pub(crate) fn part_of<'b>(
+    buffer: &'b mut [u8],
+    offset: u64,
+    range: &Range<u64>,
+) -> Option<&'b mut [u8]> {
+    let start = usize::try_from(range.start.checked_sub(offset)?).ok()?;
+    let end = usize::try_from(range.end.checked_sub(offset)?).ok()?;
+    buffer.get_mut(start..end)
+}
+
+fn overlay<R: AsRef<[u8]>>(
+    runs: &BTreeMap<u64, R>,
+    offset: u64,
+    buffer: &mut [u8],
+) -> Vec<Range<u64>> {
+    let end = end_of(offset, buffer.len());
+    let mut gaps = Vec::new();
+    let mut position = offset;
+    let first = runs.range(..=offset).next_back().map_or(offset, |(&start, _)| start);
+    for (&start, run) in runs.range(first..end) {
+        let run = run.as_ref();
+        let covered = start.max(position)..end_of(start, run.len()).min(end);
+        if covered.is_empty() {
+            continue;
+        }
+        if position < covered.start {
+            gaps.push(position..covered.start);
+        }
+        let from = usize::try_from(covered.start.saturating_sub(start)).unwrap_or(usize::MAX);
+        if let Some(to) = part_of(buffer, offset, &covered)
+            && let Some(from) = run.get(from..from.saturating_add(to.len()))
+        {
+            to.copy_from_slice(from);
+        }
+        position = covered.end;
+    }
+    if position < end {
+        gaps.push(position..end);
+    }
+    gaps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(runs: &DirtyRuns) {
+        let mut bytes = 0;
+        let mut position = 0;
+        for (&start, run) in &runs.runs {
+            assert!(!run.is_empty() && run.len() <= RUN_BYTES_MAX && start >= position);
+            position = end_of(start, run.len());
+            bytes += run.len() as u64;
+        }
+        assert_eq!(bytes, runs.bytes);
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_written_is_read_whatever_the_order(
+            writes in proptest::collection::vec((0u64..200, 1usize..60, any::<bool>()), 1..40),
+            read in 0u64..200,
+        ) {
+            let mut model = vec![None; 300];
+            let (mut dirty, mut frozen) = (DirtyRuns::default(), FrozenRuns::default());
+            for (number, (offset, length, freeze)) in writes.into_iter().enumerate() {
+                let byte = (number + 1) as u8;
+                dirty.write(offset, &vec![byte; length]);
+                model[offset as usize..offset as usize + length].fill(Some(byte));
+                check(&dirty);
+                if freeze && frozen.is_empty() {
+                    frozen = dirty.freeze();
+                } else if freeze {
+                    dirty.put_beneath(std::mem::take(&mut frozen));
+                    check(&dirty);
+                }
+            }
+            let mut buffer = vec![0; 100];
+            let gaps = dirty.overlay(read, &mut buffer);
+            let gaps = frozen.overlay(read, &mut buffer, gaps);
+            for (at, found) in buffer.iter().enumerate() {
+                let place = read + at as u64;
+                let in_gap = gaps.iter().any(|gap| gap.contains(&place));
+                match model[place as usize] {
+                    Some(byte) => prop_assert!(!in_gap && *found == byte),
+                    None => prop_assert!(in_gap && *found == 0),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn appends_grow_one_run_up_to_the_length_of_a_slice() {
+        let mut dirty = DirtyRuns::default();
+        for number in 0..9 {
+            dirty.write(number << 20, &vec![1; 1 << 20]);
+        }
+        let frozen = dirty.freeze();
+        let lengths: Vec<_> = frozen.iter().map(|(start, run)| (start, run.len())).collect();
+        assert_eq!(lengths, [(0, 4 << 20), (4 << 20, 4 << 20), (8 << 20, 1 << 20)]);
+        assert!(dirty.is_empty());
+    }
+
+    #[test]
+    fn runs_written_backwards_are_joined_when_they_leave() {
+        let mut dirty = DirtyRuns::default();
+        for number in (0..4u64).rev() {
+            dirty.write(number * 10, &[number as u8; 10]);
+        }
+        assert_eq!(dirty.cost(), 40 + 4 * RUN_COST_BYTES);
+        let frozen = dirty.freeze();
+        assert_eq!(frozen.iter().count(), 1);
+        assert_eq!(frozen.flatten(45)[35..], [3, 3, 3, 3, 3, 0, 0, 0, 0, 0]);
+    }
+}

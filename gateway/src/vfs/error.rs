@@ -1,0 +1,107 @@
+//! Why a call of the file system failed: always with an errno, always with what happened.
+
+use crate::keys::KeyError;
+use crate::metadata::MetadataError;
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A call that failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum VfsError {
+    /// The answer is no: one of the errors that POSIX knows.
+    #[error("{what}: {errno}")]
+    Refused {
+        /// What was asked for.
+        what: &'static str,
+        /// The answer.
+        errno: Errno,
+    },
+    /// Another mount has taken over, or this one's session has ended.
+    #[error(
+        "this mount was taken over or its session has ended: nothing more can be read or written \
+         through it; unmount it and mount again"
+    )]
+    Fenced,
+    /// The metadata servers gave no answer.
+    #[error("the metadata servers gave no answer: {0}")]
+    Metadata(Arc<MetadataError>),
+    /// The clouds could not give or take data.
+    #[error("{doing} failed: {reason}")]
+    Data {
+        /// What was being done.
+        doing: &'static str,
+        /// What went wrong.
+        reason: String,
+    },
+    /// Something does not decrypt, or no key could be made.
+    #[error("{0}")]
+    Key(Arc<KeyError>),
+    /// Too much is waiting to be committed.
+    #[error(
+        "a write waited {waited:?} for room while {dirty_bytes} bytes wait to be committed: the \
+         clouds are slower than the writer, or unreachable; see `quorumfs status`"
+    )]
+    NoRoom {
+        /// For how long.
+        waited: Duration,
+        /// How much waits.
+        dirty_bytes: u64,
+    },
+    /// Written data had to be given up.
+    #[error("data written earlier to this file could not be committed and is lost: {reason}")]
+    Lost {
+        /// Why.
+        reason: String,
+    },
+    /// Something of ours broke.
+    #[error("an internal task failed: {reason}")]
+    Internal {
+        /// How.
+        reason: String,
+    },
+}
+
+impl VfsError {
+    /// Shorthand for an answer that POSIX knows.
+    pub(crate) const fn refused(what: &'static str, errno: Errno) -> Self {
+        Self::Refused { what, errno }
+    }
+
+    /// What the system call returns.
+    #[must_use]
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Refused { errno, .. } => *errno,
+            Self::Fenced => Errno::STALE,
+            Self::Metadata(error) => error.errno(),
+            Self::Key(error) => match **error {
+                KeyError::TooLong { .. } => Errno::NAMETOOLONG,
+                _ => Errno::IO,
+            },
+            Self::Data { .. } | Self::Lost { .. } | Self::Internal { .. } => Errno::IO,
+            Self::NoRoom { .. } => Errno::TIMEDOUT,
+        }
+    }
+
+    /// Whether an operator should hear of it: anything but a plain no.
+    #[must_use]
+    pub fn is_alarming(&self) -> bool {
+        !matches!(self, Self::Refused { .. })
+    }
+
+    /// Whether trying again later makes no sense.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Self::Fenced
+                | Self::Refused { errno: Errno::STALE | Errno::NOENT | Errno::ROFS, .. }
+        )
+    }
+}
+
+impl From<KeyError> for VfsError {
+    fn from(error: KeyError) -> Self {
+        Self::Key(Arc::new(error))
+    }
+}

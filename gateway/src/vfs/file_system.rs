@@ -1,0 +1,281 @@
+//! The file system itself: what every call shares.
+
+use super::budget::Budget;
+use super::cache::{Cache, VALID_FOR};
+use super::caller::{Caller, GroupCache};
+use super::chunk_cache::ChunkCache;
+use super::content::ContentMap;
+use super::handle::Handles;
+use super::lookups::Lookups;
+use super::node::Node;
+use super::open::LastOpen;
+use super::{VfsError, background};
+use super::slice_store::SliceStore;
+use crate::metadata::MetadataClient;
+use crate::volume::Volume;
+use quorumfs_metadata::attributes::{Attributes, Credentials};
+use quorumfs_metadata::identity::InodeId;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, RwLock};
+
+/// Locks that keep an `open` and the `unlink` of the same inode apart.
+const NAMESPACE_LOCKS: usize = 64;
+
+/// Bounds and waits.
+#[derive(Clone, Debug)]
+pub struct VfsOptions {
+    /// Bytes that may be written and not yet committed, all files together.
+    pub dirty_bytes_max: u64,
+    /// The same for one file; a writer beyond it waits for its own flush.
+    pub file_dirty_bytes_max: u64,
+    /// Plain content that is kept for readers, in bytes.
+    pub cache_bytes: u64,
+    /// How far ahead of a sequential reader to fetch, in bytes.
+    pub readahead_bytes_max: u64,
+    /// Attributes and names that are kept, each about twice this number.
+    pub attributes_max: usize,
+    /// How long a writer waits for room before it gets an error.
+    pub write_wait: Duration,
+    /// How long anything waits to be committed if nobody asks for it earlier.
+    pub commit_after: Duration,
+    /// Slices on their way to the clouds at once, for one file.
+    pub slices_in_flight: usize,
+}
+
+impl Default for VfsOptions {
+    fn default() -> Self {
+        Self {
+            dirty_bytes_max: 256 << 20,
+            file_dirty_bytes_max: 64 << 20,
+            cache_bytes: 128 << 20,
+            readahead_bytes_max: 8 << 20,
+            attributes_max: 1 << 16,
+            write_wait: Duration::from_secs(25),
+            commit_after: Duration::from_secs(5),
+            slices_in_flight: 4,
+        }
+    }
+}
+
+/// How a mount is doing.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct VfsStatus {
+    /// Another mount has taken over; everything is refused.
+    pub fenced: bool,
+    /// Bytes that wait to be committed.
+    pub dirty_bytes: u64,
+    /// Files that have something to commit.
+    pub dirty_files: usize,
+    /// Open files and directories.
+    pub open_handles: usize,
+    /// Operations that went through the order.
+    pub operations: u64,
+    /// Queries that were asked.
+    pub queries: u64,
+    /// Files whose written data had to be given up.
+    pub files_lost: u64,
+}
+
+pub(crate) struct Inner {
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) metadata: Arc<MetadataClient>,
+    pub(crate) slices: Arc<dyn SliceStore>,
+    pub(crate) options: VfsOptions,
+    pub(crate) cache: Cache,
+    pub(crate) chunks: ChunkCache,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) handles: Handles,
+    pub(crate) lookups: Lookups,
+    pub(crate) last_open: LastOpen,
+    pub(crate) files_lost: AtomicU64,
+    /// Wakes the background task before its time.
+    pub(crate) pressure: Arc<Notify>,
+    pub(crate) stopped: AtomicBool,
+    groups: GroupCache,
+    nodes: Mutex<HashMap<InodeId, Arc<Node>>>,
+    namespace: Vec<RwLock<()>>,
+}
+
+/// A file system, testable without a kernel. Clones are the same file system.
+#[derive(Clone)]
+pub struct FileSystem {
+    pub(crate) inner: Arc<Inner>,
+}
+
+impl fmt::Debug for FileSystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileSystem").field("status", &self.status()).finish_non_exhaustive()
+    }
+}
+
+impl FileSystem {
+    /// A file system over a session with the metadata servers and a set of clouds. Must be called
+    /// within a tokio runtime, in which its background work will run.
+    #[must_use]
+    pub fn new(
+        volume: Arc<Volume>,
+        metadata: Arc<MetadataClient>,
+        slices: Arc<dyn SliceStore>,
+        options: VfsOptions,
+    ) -> Self {
+        let inner = Arc::new(Inner {
+            volume,
+            metadata,
+            slices,
+            cache: Cache::new(options.attributes_max),
+            chunks: ChunkCache::new(options.cache_bytes),
+            budget: Budget::new(options.dirty_bytes_max),
+            handles: Handles::default(),
+            lookups: Lookups::default(),
+            last_open: LastOpen::new(options.attributes_max),
+            files_lost: AtomicU64::new(0),
+            pressure: Arc::default(),
+            stopped: AtomicBool::new(false),
+            groups: GroupCache::default(),
+            nodes: Mutex::default(),
+            namespace: (0..NAMESPACE_LOCKS).map(|_| RwLock::new(())).collect(),
+            options,
+        });
+        background::spawn(&inner);
+        Self { inner }
+    }
+
+    /// The root directory.
+    #[must_use]
+    pub fn root(&self) -> InodeId {
+        InodeId::ROOT
+    }
+
+    /// How it is doing.
+    #[must_use]
+    pub fn status(&self) -> VfsStatus {
+        let (operations, queries) = self.inner.metadata.counters();
+        let dirty_files =
+            self.inner.nodes().values().filter(|node| node.state().is_waiting()).count();
+        VfsStatus {
+            fenced: self.inner.metadata.is_fenced(),
+            dirty_bytes: self.inner.budget.used(),
+            dirty_files,
+            open_handles: self.inner.handles.len(),
+            operations,
+            queries,
+            files_lost: self.inner.files_lost.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Forgets everything that can be asked again: attributes, names, content.
+    pub fn drop_caches(&self) {
+        self.inner.cache.clear();
+        self.inner.chunks.clear();
+    }
+
+    /// Commits everything that waits.
+    ///
+    /// # Errors
+    /// The first that occurred; everything else was still tried.
+    pub async fn sync_all(&self) -> Result<(), VfsError> {
+        let waiting: Vec<Arc<Node>> = {
+            let nodes = self.inner.nodes();
+            nodes.values().filter(|node| node.state().is_waiting()).cloned().collect()
+        };
+        let mut first = Ok(());
+        for node in waiting {
+            let outcome = self.inner.flush(&node).await;
+            first = first.and(outcome);
+        }
+        first
+    }
+
+    /// Commits everything that waits and ends the session.
+    ///
+    /// # Errors
+    /// If something could not be committed. The session is ended all the same.
+    pub async fn shutdown(&self) -> Result<(), VfsError> {
+        let synced = self.sync_all().await;
+        self.inner.stopped.store(true, Ordering::Release);
+        self.inner.pressure.notify_one();
+        self.inner.metadata.close().await;
+        synced
+    }
+}
+
+impl Inner {
+    pub(crate) fn nodes(&self) -> MutexGuard<'_, HashMap<InodeId, Arc<Node>>> {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The node of an inode that is open or waits.
+    pub(crate) fn node(&self, inode: InodeId) -> Option<Arc<Node>> {
+        self.nodes().get(&inode).cloned()
+    }
+
+    /// The node of an inode, made if there is none; `with` runs before anybody can drop it again.
+    pub(crate) fn node_with<T>(
+        &self,
+        attributes: &Attributes,
+        content: impl FnOnce() -> ContentMap,
+        with: impl FnOnce(&mut super::node::State) -> T,
+    ) -> (Arc<Node>, T) {
+        let mut nodes = self.nodes();
+        let node = nodes
+            .entry(attributes.inode)
+            .or_insert_with(|| Arc::new(Node::new(*attributes, content())))
+            .clone();
+        let outcome = with(&mut node.state());
+        (node, outcome)
+    }
+
+    /// Drops the node if nothing holds on to it any more.
+    pub(crate) fn retire(&self, node: &Arc<Node>) {
+        let mut nodes = self.nodes();
+        let state = node.state();
+        if state.is_idle() && nodes.get(&node.inode).is_some_and(|held| Arc::ptr_eq(held, node)) {
+            nodes.remove(&node.inode);
+        }
+    }
+
+    /// Who an operation is for, as the servers want it.
+    pub(crate) fn credentials(&self, caller: &Caller) -> Credentials {
+        self.groups.credentials(caller)
+    }
+
+    /// Keeps an `open` (read) and an `unlink` (write) of the same inode apart.
+    pub(crate) fn namespace_lock(&self, inode: InodeId) -> &RwLock<()> {
+        static FALLBACK: RwLock<()> = RwLock::const_new(());
+        let at = usize::try_from(inode.0 % NAMESPACE_LOCKS as u64).unwrap_or(0);
+        self.namespace.get(at).unwrap_or(&FALLBACK)
+    }
+
+    /// The servers told us about an inode.
+    pub(crate) fn learn(&self, attributes: &Attributes) {
+        self.cache.learn(attributes);
+        if let Some(node) = self.node(attributes.inode) {
+            node.state().learn(attributes);
+        }
+    }
+
+    /// What callers see of an inode, of which the servers said `attributes`.
+    pub(crate) fn seen(&self, attributes: &Attributes) -> Attributes {
+        self.node(attributes.inode).map_or(*attributes, |node| node.state().attributes())
+    }
+
+    /// Attributes as callers see them, asked for unless they are known.
+    pub(crate) async fn attributes(&self, inode: InodeId) -> Result<Attributes, VfsError> {
+        if let Some(node) = self.node(inode) {
+            let state = node.state();
+            // While this mount has something to commit, its own view is the newest there is.
+            if state.is_waiting() || state.base_at.elapsed() < VALID_FOR {
+                return Ok(state.attributes());
+            }
+        } else if let Some(attributes) = self.cache.attributes(inode) {
+            return Ok(attributes);
+        }
+        let attributes = self.metadata.attributes(inode).await?;
+        self.learn(&attributes);
+        Ok(self.seen(&attributes))
+    }
+}

@@ -1,0 +1,119 @@
+//! Open files and directories.
+
+use super::node::Node;
+use super::readahead::Readahead;
+use super::{VfsError, directory::Listing};
+use quorumfs_metadata::identity::InodeId;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Names something open.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct HandleId(pub u64);
+
+/// How a file is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OpenMode {
+    /// It can be read.
+    pub read: bool,
+    /// It can be written.
+    pub write: bool,
+    /// It is cut to nothing first.
+    pub truncate: bool,
+}
+
+impl OpenMode {
+    /// For reading only.
+    pub const READ: Self = Self { read: true, write: false, truncate: false };
+    /// For reading and writing.
+    pub const READ_WRITE: Self = Self { read: true, write: true, truncate: false };
+}
+
+/// An open file.
+#[derive(Debug)]
+pub(crate) struct FileHandle {
+    pub(crate) node: Arc<Node>,
+    pub(crate) mode: OpenMode,
+    pub(crate) readahead: Mutex<Readahead>,
+}
+
+/// An open directory.
+#[derive(Debug)]
+pub(crate) struct DirectoryHandle {
+    pub(crate) directory: InodeId,
+    pub(crate) listing: tokio::sync::Mutex<Listing>,
+}
+
+#[derive(Debug, Clone)]
+enum Handle {
+    File(Arc<FileHandle>),
+    Directory(Arc<DirectoryHandle>),
+}
+
+/// Everything that is open. The kernel bounds it by its limits on open files.
+#[derive(Debug, Default)]
+pub(crate) struct Handles {
+    next: AtomicU64,
+    open: Mutex<HashMap<HandleId, Handle>>,
+}
+
+const NOT_OPEN: VfsError = VfsError::refused("use of a closed handle", Errno::BADF);
+
+impl Handles {
+    fn open(&self) -> MutexGuard<'_, HashMap<HandleId, Handle>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn insert(&self, handle: Handle) -> HandleId {
+        let id = HandleId(self.next.fetch_add(1, Ordering::Relaxed).saturating_add(1));
+        self.open().insert(id, handle);
+        id
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.open().len()
+    }
+
+    pub(crate) fn add_file(&self, handle: FileHandle) -> HandleId {
+        self.insert(Handle::File(Arc::new(handle)))
+    }
+
+    pub(crate) fn add_directory(&self, handle: DirectoryHandle) -> HandleId {
+        self.insert(Handle::Directory(Arc::new(handle)))
+    }
+
+    pub(crate) fn file(&self, id: HandleId) -> Result<Arc<FileHandle>, VfsError> {
+        match self.open().get(&id) {
+            Some(Handle::File(handle)) => Ok(handle.clone()),
+            _ => Err(NOT_OPEN),
+        }
+    }
+
+    pub(crate) fn directory(&self, id: HandleId) -> Result<Arc<DirectoryHandle>, VfsError> {
+        match self.open().get(&id) {
+            Some(Handle::Directory(handle)) => Ok(handle.clone()),
+            _ => Err(NOT_OPEN),
+        }
+    }
+
+    pub(crate) fn remove_file(&self, id: HandleId) -> Result<Arc<FileHandle>, VfsError> {
+        let mut open = self.open();
+        match open.get(&id) {
+            Some(Handle::File(handle)) => {
+                let handle = handle.clone();
+                open.remove(&id);
+                Ok(handle)
+            }
+            _ => Err(NOT_OPEN),
+        }
+    }
+
+    pub(crate) fn remove_directory(&self, id: HandleId) {
+        let mut open = self.open();
+        if matches!(open.get(&id), Some(Handle::Directory(_))) {
+            open.remove(&id);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The file system as callers see it: POSIX over ordered metadata and sealed slices.
+//!
+//! ```text
+//!  open, create, release ── open ─┐              ┌─ names ── cache, lookups
+//!  lookup, mkdir, rename … ─ namespace ──────────┤
+//!  readdir ─────────────── directory ────────────┘─────────────► metadata (ordered)
+//!  getattr, setattr ────── attributes ─┐                              ▲
+//!  read ── read ── chunk cache ────────┼── node {dirty, frozen, content}
+//!  write, fsync ── write ── budget ────┘      └─ commit ── slices (w acknowledgements)
+//! ```
+//!
+//! What always holds:
+//! * **Data before metadata**: a commit names only what w clouds have acknowledged.
+//! * **Never a false success**: flush, fsync and close return after the commit, or with its error;
+//!   what could not be committed is kept, tried again, and reported again.
+//! * **One view**: everybody on this mount sees a write, a new mode or a new name at once.
+//! * **Bounded**: dirty bytes, cached attributes, names and content have limits; writers wait for
+//!   room, and not for ever.
+//! * **A fenced mount says so**: once another mount has taken over, everything answers `ESTALE`.
+//!
+//! Nothing is remembered of inodes that are neither open nor dirty beyond what the caches hold for
+//! a second. docs/SEMANTICS.md says what POSIX behaviour follows, with examples that are tests.
+
+mod attributes;
+mod background;
+mod budget;
+mod cache;
+mod caller;
+mod chunk_cache;
+mod clock;
+mod commit;
+mod content;
+mod directory;
+mod dirty;
+mod error;
+mod file_system;
+mod handle;
+mod lookups;
+mod names;
+mod namespace;
+mod node;
+mod open;
+mod read;
+mod readahead;
+mod slice_store;
+mod write;
+
+pub use attributes::{AttributeChange, TimeChange, Usage};
+pub use caller::{Caller, GroupSource};
+pub use content::StoredSlice;
+pub use directory::DirectoryEntry;
+pub use error::VfsError;
+pub use file_system::{FileSystem, VfsOptions, VfsStatus};
+pub use handle::{HandleId, OpenMode};
+pub use namespace::RenameMode;
+pub use open::Opened;
+pub use quorumfs_metadata::attributes::{Attributes, Detail, FileType, Timestamp};
+pub use quorumfs_metadata::identity::{Cookie, InodeId};
+pub use slice_store::{SliceStore, WrittenSlice};

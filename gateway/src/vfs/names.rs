@@ -1,0 +1,206 @@
+//! Between names and what the servers keep of them.
+//!
+//! A name is sealed under the realm epoch that its directory's names have as their generation; a
+//! lookup carries the previous generation too while the directory has one. What does not decrypt
+//! is shown under a stand-in, which leads back to the entry by its cookie.
+
+use super::VfsError;
+use super::cache::Known;
+use super::file_system::Inner;
+use crate::keys::{self, NAME_BYTES_MAX, NameKeys};
+use quorumfs_metadata::attributes::{Attributes, Credentials, Detail, NameGenerations};
+use quorumfs_metadata::identity::{Cookie, InodeId, RealmEpoch};
+use quorumfs_metadata::operation::{EntryName, Place};
+use quorumfs_metadata::reply::{DirectoryPage, ListedEntry};
+use quorumfs_metadata::row::SealedName;
+use rustix::io::Errno;
+use std::time::Instant;
+
+/// Entries asked for when a whole directory is wanted at once.
+pub(crate) const WHOLE_DIRECTORY: u32 = 512;
+
+impl Inner {
+    fn generations(&self, directory: InodeId) -> NameGenerations {
+        let known = self.cache.attributes(directory).map(|attributes| attributes.detail);
+        match known {
+            Some(Detail::Directory { generations, .. }) => generations,
+            _ => NameGenerations { current: self.volume.current_key().epoch(), previous: None },
+        }
+    }
+
+    fn name_keys(
+        &self,
+        directory: InodeId,
+        generation: RealmEpoch,
+    ) -> Result<NameKeys, VfsError> {
+        Ok(self.volume.epoch_key(generation)?.name_keys(directory))
+    }
+
+    /// Where `name` is, or would be, as the servers are asked about it.
+    pub(crate) fn place(&self, directory: InodeId, name: &[u8]) -> Result<Place, VfsError> {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(VfsError::refused("name", Errno::NAMETOOLONG));
+        }
+        if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
+            return Err(VfsError::refused("name", Errno::INVAL));
+        }
+        let seal = |generation| -> Result<SealedName, VfsError> {
+            let keys = self.name_keys(directory, generation)?;
+            let bytes = keys.seal(name)?.0;
+            Ok(SealedName { cookie: keys.cookie(name), generation, bytes })
+        };
+        let generations = self.generations(directory);
+        let current = seal(generations.current)?;
+        let previous = generations.previous.map(seal).transpose()?;
+        Ok(Place { parent: directory, name: EntryName { current, previous } })
+    }
+
+    /// As [`Inner::place`], for a name that is there: a stand-in leads to what it stands for.
+    pub(crate) async fn place_of(
+        &self,
+        directory: InodeId,
+        name: &[u8],
+    ) -> Result<Place, VfsError> {
+        if let Some(entry) = self.stands_for(directory, name).await? {
+            let cookie = entry.cookie.base();
+            let current = SealedName { cookie, generation: entry.generation, bytes: entry.name };
+            return Ok(Place { parent: directory, name: current.into() });
+        }
+        self.place(directory, name)
+    }
+
+    /// The entry that a stand-in stands for, if that is what `name` is.
+    pub(crate) async fn stands_for(
+        &self,
+        directory: InodeId,
+        name: &[u8],
+    ) -> Result<Option<ListedEntry>, VfsError> {
+        let Some(cookie) = keys::stand_in_cookie(name) else { return Ok(None) };
+        let after = Cookie(cookie.0.saturating_sub(1));
+        let page = self.metadata.list(directory, after, 1).await?;
+        let entry = page.entries.into_iter().next().filter(|entry| entry.cookie == cookie);
+        Ok(entry.filter(|entry| !self.decrypts(directory, entry)))
+    }
+
+    fn decrypts(&self, directory: InodeId, entry: &ListedEntry) -> bool {
+        self.name_keys(directory, entry.generation)
+            .is_ok_and(|keys| keys.open(&entry.name, entry.cookie).is_ok())
+    }
+
+    /// The names on a page; what does not decrypt gets a stand-in.
+    pub(crate) fn plain_names(
+        &self,
+        directory: InodeId,
+        entries: &[ListedEntry],
+    ) -> Vec<Vec<u8>> {
+        let mut last: Option<(RealmEpoch, Option<NameKeys>)> = None;
+        entries
+            .iter()
+            .map(|entry| {
+                if last.as_ref().map(|(generation, _)| *generation) != Some(entry.generation) {
+                    let keys = self.name_keys(directory, entry.generation).ok();
+                    last = Some((entry.generation, keys));
+                }
+                let keys = last.as_ref().and_then(|(_, keys)| keys.as_ref());
+                keys.and_then(|keys| keys.open(&entry.name, entry.cookie).ok())
+                    .unwrap_or_else(|| keys::stand_in(entry.cookie))
+            })
+            .collect()
+    }
+
+    /// Enters what a page of a directory taught.
+    pub(crate) fn learn_page(
+        &self,
+        page: &DirectoryPage,
+        names: &[Vec<u8>],
+        whole: bool,
+        stamp: super::cache::Stamp,
+        asked: Instant,
+    ) {
+        let directory = page.directory.inode;
+        self.learn(&page.directory);
+        for entry in &page.entries {
+            self.learn(&entry.inode);
+        }
+        let known = names.iter().zip(&page.entries).map(|(name, entry)| {
+            (name.as_slice(), entry.inode.inode)
+        });
+        if whole {
+            self.cache.learn_directory(stamp, directory, known, asked);
+        } else {
+            for (name, inode) in known {
+                self.cache.learn_name(stamp, directory, name, Known::Entry(inode));
+            }
+        }
+    }
+
+    /// Where `name` leads, from what is known or by asking.
+    pub(crate) async fn find(
+        &self,
+        credentials: impl Fn() -> Credentials,
+        directory: InodeId,
+        name: &[u8],
+    ) -> Result<Option<Attributes>, VfsError> {
+        for _ in 0..2 {
+            match self.cache.name(directory, name) {
+                Some(Known::Absent) => return Ok(None),
+                Some(Known::Entry(inode)) => match self.attributes(inode).await {
+                    Ok(attributes) => return Ok(Some(attributes)),
+                    // What we knew is out of date: somebody else removed it.
+                    Err(VfsError::Refused { errno: Errno::STALE | Errno::NOENT, .. }) => {
+                        self.cache.change_name(directory, name, None);
+                    }
+                    Err(error) => return Err(error),
+                },
+                None => {
+                    if !self.lookups.wants_whole(directory) {
+                        break;
+                    }
+                    if !self.learn_whole(directory).await? {
+                        break;
+                    }
+                }
+            }
+        }
+        self.ask_for(credentials(), directory, name).await
+    }
+
+    async fn ask_for(
+        &self,
+        credentials: Credentials,
+        directory: InodeId,
+        name: &[u8],
+    ) -> Result<Option<Attributes>, VfsError> {
+        let stamp = self.cache.stamp(directory);
+        let place = self.place(directory, name)?;
+        if let Some((attributes, parent)) = self.metadata.lookup(credentials, place).await? {
+            self.learn(&parent);
+            self.learn(&attributes);
+            let known = Known::Entry(attributes.inode);
+            self.cache.learn_name(stamp, directory, name, known);
+            return Ok(Some(self.seen(&attributes)));
+        }
+        if let Some(entry) = self.stands_for(directory, name).await? {
+            self.learn(&entry.inode);
+            return Ok(Some(self.seen(&entry.inode)));
+        }
+        self.cache.learn_name(stamp, directory, name, Known::Absent);
+        Ok(None)
+    }
+
+    /// Lists a directory that many names are asked of; answers whether all of it is known now.
+    async fn learn_whole(&self, directory: InodeId) -> Result<bool, VfsError> {
+        let _one_at_a_time = self.lookups.listing(directory).await;
+        let (stamp, asked) = (self.cache.stamp(directory), Instant::now());
+        if !self.lookups.wants_whole(directory) {
+            // Somebody else has just done it.
+            return Ok(true);
+        }
+        let page = self.metadata.list(directory, Cookie::START, WHOLE_DIRECTORY).await?;
+        let names = self.plain_names(directory, &page.entries);
+        let whole = !page.more;
+        self.learn_page(&page, &names, whole, stamp, asked);
+        self.lookups.listed(directory, whole);
+        Ok(whole)
+    }
+}

@@ -1,0 +1,423 @@
+//! Names: finding, making, moving and removing them.
+//!
+//! Each call is one ordered operation, atomic at the servers. Earlier content of an inode is
+//! committed before a rename or link of it is sent, so that no crash shows a new name with old
+//! content; what is about to be deleted is not committed first.
+
+use super::cache::Known;
+use super::caller::Caller;
+use super::content::ContentMap;
+use super::file_system::{FileSystem, Inner};
+use super::{VfsError, clock};
+use crate::keys::ValueBinding;
+use quorumfs_metadata::attributes::{Attributes, FileType, Mode};
+use quorumfs_metadata::identity::{DeviceNumber, InodeId, InodeVersion};
+use quorumfs_metadata::limits::SYMLINK_BYTES_MAX;
+use quorumfs_metadata::operation::{Create, NewInode, Place, Remove, Rename, Step};
+use quorumfs_metadata::reply::{Removed, StepDone};
+use quorumfs_metadata::row::Sealed;
+use rustix::io::Errno;
+use std::sync::Arc;
+
+pub use quorumfs_metadata::operation::RenameMode;
+
+/// The bits of `st_mode` that say what kind of inode it is.
+const KIND_MASK: u32 = 0o170_000;
+
+/// Something was made, or was there already.
+pub(crate) struct Made {
+    pub(crate) attributes: Attributes,
+    pub(crate) existed: bool,
+}
+
+impl FileSystem {
+    /// Where `name` leads; `None` if there is no such entry.
+    ///
+    /// # Errors
+    /// If the directory is none, may not be searched, or the servers do not answer.
+    pub async fn lookup(
+        &self,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+    ) -> Result<Option<Attributes>, VfsError> {
+        let inner = &self.inner;
+        inner.find(|| inner.credentials(caller), directory, name).await
+    }
+
+    /// Makes a file, pipe, socket or device. `mode` is as in `mknod(2)`, the umask applied.
+    ///
+    /// # Errors
+    /// If the name is taken or the servers refuse.
+    pub async fn mknod(
+        &self,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+        mode: u32,
+        device: u32,
+    ) -> Result<Attributes, VfsError> {
+        let kind = match mode & KIND_MASK {
+            0 | 0o100_000 => NewInode::File,
+            0o010_000 => NewInode::Fifo,
+            0o140_000 => NewInode::Socket,
+            0o020_000 => NewInode::CharacterDevice(DeviceNumber(device)),
+            0o060_000 => NewInode::BlockDevice(DeviceNumber(device)),
+            _ => return Err(VfsError::refused("mknod", Errno::INVAL)),
+        };
+        Ok(self.inner.make("mknod", caller, directory, name, kind, mode, true).await?.attributes)
+    }
+
+    /// Makes a directory. `mode` has the umask applied.
+    ///
+    /// # Errors
+    /// If the name is taken or the servers refuse.
+    pub async fn mkdir(
+        &self,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+        mode: u32,
+    ) -> Result<Attributes, VfsError> {
+        let kind = NewInode::Directory;
+        let made = self.inner.make("mkdir", caller, directory, name, kind, mode, true).await?;
+        self.inner.cache.made_directory(made.attributes.inode);
+        Ok(made.attributes)
+    }
+
+    /// Makes a symbolic link to `target`.
+    ///
+    /// # Errors
+    /// If the name is taken, the target too long, or the servers refuse.
+    pub async fn symlink(
+        &self,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Attributes, VfsError> {
+        if target.is_empty() {
+            return Err(VfsError::refused("symlink", Errno::NOENT));
+        }
+        let length = u16::try_from(target.len())
+            .ok()
+            .filter(|length| usize::from(*length) <= SYMLINK_BYTES_MAX)
+            .ok_or(VfsError::refused("symlink", Errno::NAMETOOLONG))?;
+        let key = self.inner.volume.current_key();
+        let binding = ValueBinding::symlink_target();
+        let bytes = key.small_value_key().seal(binding, InodeVersion(0), target)?;
+        let kind = NewInode::Symlink { length, target: Sealed { epoch: key.epoch(), bytes } };
+        let made = self.inner.make("symlink", caller, directory, name, kind, 0o777, true).await?;
+        Ok(made.attributes)
+    }
+
+    /// Where a symbolic link points.
+    ///
+    /// # Errors
+    /// If it is none, or its target does not decrypt.
+    pub async fn readlink(&self, inode: InodeId) -> Result<Vec<u8>, VfsError> {
+        let sealed = self.inner.metadata.symlink(inode).await?;
+        let key = self.inner.volume.epoch_key(sealed.epoch)?.small_value_key();
+        Ok(key.open(ValueBinding::symlink_target(), &sealed.bytes)?)
+    }
+
+    /// Gives an inode a further name.
+    ///
+    /// # Errors
+    /// If the name is taken, the inode is a directory, or the servers refuse.
+    pub async fn link(
+        &self,
+        caller: &Caller,
+        inode: InodeId,
+        directory: InodeId,
+        name: &[u8],
+    ) -> Result<Attributes, VfsError> {
+        let inner = &self.inner;
+        inner.flush_inode(inode).await?;
+        let place = inner.place(directory, name)?;
+        let step = Step::Link { inode, place };
+        let credentials = inner.credentials(caller);
+        match inner.metadata.step("link", credentials, clock::now(), step).await {
+            Ok(StepDone::Linked { inode: attributes, parent, .. }) => {
+                inner.learn_own(&parent);
+                inner.learn_own(&attributes);
+                inner.cache.change_name(directory, name, Some(Known::Entry(inode)));
+                Ok(inner.seen(&attributes))
+            }
+            Ok(other) => Err(inner.metadata.mismatch("link", &other)),
+            Err(error) => Err(inner.doubt(directory, name, error)),
+        }
+    }
+
+    /// Removes the name of anything but a directory.
+    ///
+    /// # Errors
+    /// If there is no such name, it is a directory's, or the servers refuse.
+    pub async fn unlink(
+        &self,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+    ) -> Result<(), VfsError> {
+        self.again(|| self.unlink_once(caller, directory, name)).await
+    }
+
+    async fn unlink_once(
+        &self,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+    ) -> Result<(), VfsError> {
+        let inner = &self.inner;
+        let credentials = || inner.credentials(caller);
+        let place = inner.place_of(directory, name).await?;
+        let target = inner.find(credentials, directory, name).await?;
+        let Some(target) = target else { return Err(VfsError::refused("unlink", Errno::NOENT)) };
+        // Nobody opens it between the look at who has it open and the removal.
+        let _closed_to_opens = inner.namespace_lock(target.inode).write().await;
+        if target.links > 1 {
+            inner.flush_inode(target.inode).await?;
+        }
+        let held = inner.is_open(target.inode);
+        let remove = Remove { place, expected: Some(target.inode), held };
+        let step = Step::Unlink(remove);
+        match inner.metadata.step("unlink", credentials(), clock::now(), step).await {
+            Ok(StepDone::Removed { removed, parent }) => {
+                inner.learn_own(&parent);
+                inner.cache.change_name(directory, name, Some(Known::Absent));
+                inner.removed(&removed);
+                Ok(())
+            }
+            Ok(other) => Err(inner.metadata.mismatch("unlink", &other)),
+            Err(error) => Err(inner.doubt(directory, name, error)),
+        }
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// If there is no such name, it is no directory's or not empty, or the servers refuse.
+    pub async fn rmdir(
+        &self,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+    ) -> Result<(), VfsError> {
+        let inner = &self.inner;
+        let place = inner.place_of(directory, name).await?;
+        let step = Step::RemoveDirectory(Remove { place, expected: None, held: false });
+        let credentials = inner.credentials(caller);
+        match inner.metadata.step("rmdir", credentials, clock::now(), step).await {
+            Ok(StepDone::Removed { removed, parent }) => {
+                inner.learn_own(&parent);
+                inner.cache.change_name(directory, name, Some(Known::Absent));
+                inner.cache.forget(removed.inode.inode);
+                Ok(())
+            }
+            Ok(other) => Err(inner.metadata.mismatch("rmdir", &other)),
+            Err(error) => Err(inner.doubt(directory, name, error)),
+        }
+    }
+
+    /// Moves a name.
+    ///
+    /// # Errors
+    /// As `rename(2)`.
+    pub async fn rename(
+        &self,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+        new_directory: InodeId,
+        new_name: &[u8],
+        mode: RenameMode,
+    ) -> Result<(), VfsError> {
+        let once = || self.rename_once(caller, (directory, name), (new_directory, new_name), mode);
+        self.again(once).await
+    }
+
+    async fn rename_once(
+        &self,
+        caller: &Caller,
+        (directory, name): (InodeId, &[u8]),
+        (new_directory, new_name): (InodeId, &[u8]),
+        mode: RenameMode,
+    ) -> Result<(), VfsError> {
+        let inner = &self.inner;
+        let credentials = || inner.credentials(caller);
+        let from = inner.place_of(directory, name).await?;
+        let to = match mode {
+            RenameMode::Exchange => inner.place_of(new_directory, new_name).await?,
+            _ => inner.place(new_directory, new_name)?,
+        };
+        let source = inner.find(credentials, directory, name).await?;
+        let Some(source) = source else { return Err(VfsError::refused("rename", Errno::NOENT)) };
+        inner.flush_inode(source.inode).await?;
+        let target = inner.find(credentials, new_directory, new_name).await?;
+        let replaced = target.filter(|target| target.inode != source.inode);
+        let _closed_to_opens = match (&replaced, mode) {
+            (Some(target), RenameMode::Replace) => {
+                Some(inner.namespace_lock(target.inode).write().await)
+            }
+            _ => None,
+        };
+        if let Some(target) = &replaced
+            && (target.links > 1 || mode == RenameMode::Exchange)
+        {
+            inner.flush_inode(target.inode).await?;
+        }
+        let step = Step::Rename(Rename {
+            from,
+            to,
+            mode,
+            expected_source: Some(source.inode),
+            // What is replaced must be what we looked at, or `held` would be wrong.
+            expected_target: match mode {
+                RenameMode::Replace => Some(target.map(|target| target.inode)),
+                _ => None,
+            },
+            held: replaced.as_ref().is_some_and(|target| inner.is_open(target.inode)),
+        });
+        let outcome = inner.metadata.step("rename", credentials(), clock::now(), step).await;
+        let done = outcome.map_err(|error| {
+            inner.cache.change_name(directory, name, None);
+            inner.doubt(new_directory, new_name, error)
+        })?;
+        let StepDone::Renamed { moved, replaced, exchanged, from_parent, to_parent, .. } = done
+        else {
+            return Err(inner.metadata.mismatch("rename", &done));
+        };
+        for attributes in [&from_parent, &to_parent, &moved] {
+            inner.learn_own(attributes);
+        }
+        if let Some(exchanged) = &exchanged {
+            inner.learn_own(exchanged);
+        }
+        let left = exchanged.map_or(Known::Absent, |there| Known::Entry(there.inode));
+        // Renaming one of two links of an inode onto the other does nothing.
+        let same = target.is_some_and(|target| target.inode == source.inode);
+        if !same {
+            inner.cache.change_name(directory, name, Some(left));
+        }
+        let arrived = Known::Entry(moved.inode);
+        inner.cache.change_name(new_directory, new_name, Some(arrived));
+        if let Some(replaced) = &replaced {
+            inner.removed(replaced);
+        }
+        Ok(())
+    }
+}
+
+impl FileSystem {
+    /// Tries again if what was known of a name turned out to be out of date.
+    async fn again<F: Future<Output = Result<(), VfsError>>>(
+        &self,
+        attempt: impl Fn() -> F,
+    ) -> Result<(), VfsError> {
+        const TRIES: u32 = 4;
+        for _ in 1..TRIES {
+            match attempt().await {
+                Err(VfsError::Refused { errno: Errno::AGAIN, .. }) => {}
+                outcome => return outcome,
+            }
+        }
+        attempt().await
+    }
+}
+
+impl Inner {
+    /// Makes an inode and its entry.
+    #[allow(clippy::too_many_arguments)] // one value each of what a `create` is made of
+    pub(crate) async fn make(
+        &self,
+        what: &'static str,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+        kind: NewInode,
+        mode: u32,
+        exclusive: bool,
+    ) -> Result<Made, VfsError> {
+        let place: Place = self.place(directory, name)?;
+        let mode = Mode(u16::try_from(mode & u32::from(Mode::ALL)).unwrap_or(0));
+        let step = Step::Create(Create { place, kind, mode, exclusive });
+        let credentials = self.credentials(caller);
+        match self.metadata.step(what, credentials, clock::now(), step).await {
+            Ok(StepDone::Created { inode: attributes, parent, existed, .. }) => {
+                self.learn_own(&parent);
+                self.learn_own(&attributes);
+                let known = Known::Entry(attributes.inode);
+                self.cache.change_name(directory, name, Some(known));
+                Ok(Made { attributes: self.seen(&attributes), existed })
+            }
+            Ok(other) => Err(self.metadata.mismatch(what, &other)),
+            Err(error) => Err(self.doubt(directory, name, error)),
+        }
+    }
+
+    /// Our own operation changed an inode, but not its content.
+    pub(crate) fn learn_own(&self, attributes: &Attributes) {
+        self.cache.learn(attributes);
+        if let Some(node) = self.node(attributes.inode) {
+            let mut state = node.state();
+            let next = InodeVersion(state.base.version.0.saturating_add(1));
+            if attributes.version == next && state.content.version() == state.base.version {
+                state.content.unchanged_at(next);
+            }
+            state.learn(attributes);
+        }
+    }
+
+    /// After a failure nothing is certain about a name any more.
+    fn doubt(&self, directory: InodeId, name: &[u8], error: VfsError) -> VfsError {
+        self.cache.change_name(directory, name, None);
+        self.cache.forget(directory);
+        error
+    }
+
+    /// Whether this mount has the inode open.
+    fn is_open(&self, inode: InodeId) -> bool {
+        self.node(inode).is_some_and(|node| node.state().handles > 0)
+    }
+
+    /// An inode lost an entry, the last one perhaps.
+    fn removed(&self, removed: &Removed) {
+        let attributes = &removed.inode;
+        if attributes.links > 0 && attributes.file_type() != FileType::Directory {
+            self.learn_own(attributes);
+            return;
+        }
+        self.cache.forget(attributes.inode);
+        let Some(node) = self.node(attributes.inode) else { return };
+        {
+            let mut state = node.state();
+            state.unlinked = true;
+            if removed.held {
+                drop(state);
+                self.learn_own(attributes);
+            } else {
+                // Nobody can see what was written any more.
+                state.give_up(None);
+                self.book(&mut state);
+            }
+        }
+        self.retire(&node);
+    }
+
+    /// Commits what an inode has waiting, if this mount knows it at all.
+    pub(crate) async fn flush_inode(self: &Arc<Self>, inode: InodeId) -> Result<(), VfsError> {
+        match self.node(inode) {
+            Some(node) => self.flush(&node).await,
+            None => Ok(()),
+        }
+    }
+
+    /// What is known of the content of a file that was just made.
+    pub(crate) fn fresh_content(attributes: &Attributes) -> ContentMap {
+        if attributes.size == 0 && attributes.allocated == 0 {
+            ContentMap::empty(attributes.version)
+        } else {
+            ContentMap::unknown(attributes.version)
+        }
+    }
+}

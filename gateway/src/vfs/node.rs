@@ -1,0 +1,234 @@
+//! One inode that is open or has something to commit.
+//!
+//! ```text
+//!   write ──► dirty ──freeze──► frozen ──seal, w acknowledgements, commit──► committed
+//!               ▲                  │
+//!               └──── put back ────┘ when a commit fails
+//! ```
+//!
+//! A reader sees dirty over frozen over committed, all as of one moment. `content` is held by
+//! whoever changes committed content (a flush, a truncation), so that these follow each other;
+//! readers and writers take only the short lock on the state. Attributes that ride with the next
+//! commit are *pending*: they are what callers see at once.
+
+use super::VfsError;
+use super::content::ContentMap;
+use super::dirty::{DirtyRuns, FrozenRuns};
+use quorumfs_metadata::attributes::{Attributes, Mode, Timestamp};
+use quorumfs_metadata::identity::InodeId;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Attributes that are to be committed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pending {
+    pub(crate) mode: Option<Mode>,
+    pub(crate) atime: Option<Timestamp>,
+    pub(crate) mtime: Option<Timestamp>,
+}
+
+impl Pending {
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What of `older` was not decided anew.
+    fn over(self, older: Self) -> Self {
+        Self {
+            mode: self.mode.or(older.mode),
+            atime: self.atime.or(older.atime),
+            mtime: self.mtime.or(older.mtime),
+        }
+    }
+}
+
+/// What a flush takes away to commit.
+#[derive(Debug)]
+pub(crate) struct Departure {
+    pub(crate) base: Attributes,
+    pub(crate) frozen: FrozenRuns,
+    pub(crate) size: u64,
+    pub(crate) pending: Pending,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    /// As the servers have it, as far as we know.
+    pub(crate) base: Attributes,
+    /// When that was.
+    pub(crate) base_at: Instant,
+    pub(crate) dirty: DirtyRuns,
+    pub(crate) frozen: FrozenRuns,
+    /// How long the file is with what is dirty; at least the committed size while nothing is cut.
+    pub(crate) size: u64,
+    pub(crate) pending: Pending,
+    /// Attributes on their way: still what callers see.
+    pub(crate) departing: Pending,
+    /// When the oldest thing that waits to be committed came.
+    pub(crate) waiting_since: Option<Instant>,
+    pub(crate) content: ContentMap,
+    /// Open handles, and how many of them can write.
+    pub(crate) handles: u32,
+    pub(crate) writers: u32,
+    /// The last entry is gone; the inode lives until the last handle closes.
+    pub(crate) unlinked: bool,
+    /// Data that had to be given up, to be reported at every close and fsync from now on.
+    pub(crate) lost: Option<VfsError>,
+    /// What the budget was told that this file holds, in bytes.
+    pub(crate) booked: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) inode: InodeId,
+    state: Mutex<State>,
+    /// Held by whoever changes committed content.
+    pub(crate) content: tokio::sync::Mutex<()>,
+}
+
+impl Node {
+    pub(crate) fn new(base: Attributes, content: ContentMap) -> Self {
+        Self {
+            inode: base.inode,
+            state: Mutex::new(State {
+                size: base.size,
+                base,
+                base_at: Instant::now(),
+                dirty: DirtyRuns::default(),
+                frozen: FrozenRuns::default(),
+                pending: Pending::default(),
+                departing: Pending::default(),
+                waiting_since: None,
+                content,
+                handles: 0,
+                writers: 0,
+                unlinked: false,
+                lost: None,
+                booked: 0,
+            }),
+            content: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    /// The short lock: never held across an await.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether something waits to be committed.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.dirty.is_empty()
+            || !self.frozen.is_empty()
+            || !self.pending.is_empty()
+            || !self.departing.is_empty()
+    }
+
+    /// Whether nothing holds on to the node any more.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.handles == 0 && !self.is_waiting()
+    }
+
+    /// What callers see: committed attributes with everything local over them.
+    pub(crate) fn attributes(&self) -> Attributes {
+        let mut seen = self.base;
+        if !self.dirty.is_empty() || !self.frozen.is_empty() {
+            seen.size = self.size;
+            // As an ordinary file system would count them once they are written out.
+            seen.allocated = seen.allocated.max(self.size);
+        }
+        let pending = self.pending.over(self.departing);
+        seen.mode = pending.mode.unwrap_or(seen.mode);
+        seen.atime = pending.atime.unwrap_or(seen.atime);
+        seen.mtime = pending.mtime.unwrap_or(seen.mtime);
+        seen
+    }
+
+    /// Whether the file has no bytes, here or there, so that cutting it to nothing changes none.
+    pub(crate) fn holds_nothing(&self) -> bool {
+        self.size == 0
+            && self.base.size == 0
+            && self.dirty.is_empty()
+            && self.frozen.is_empty()
+            && self.content.is_empty()
+    }
+
+    /// The servers told us about the inode.
+    pub(crate) fn learn(&mut self, attributes: &Attributes) {
+        if attributes.version < self.base.version {
+            return;
+        }
+        if attributes.version != self.content.version() {
+            // Somebody else changed it: what we knew of its content may be wrong. What is dirty
+            // here stays and will be written over it.
+            self.content = ContentMap::unknown(attributes.version);
+        }
+        self.base = *attributes;
+        self.base_at = Instant::now();
+        if self.dirty.is_empty() && self.frozen.is_empty() {
+            self.size = attributes.size;
+        }
+    }
+
+    /// Something now waits to be committed.
+    pub(crate) fn wait_for_commit(&mut self) {
+        self.waiting_since.get_or_insert_with(Instant::now);
+    }
+
+    /// Takes what is to be committed; nothing if there is nothing.
+    pub(crate) fn depart(&mut self) -> Option<Departure> {
+        if self.dirty.is_empty() && self.pending.is_empty() {
+            return None;
+        }
+        self.frozen = self.dirty.freeze();
+        let pending = std::mem::take(&mut self.pending);
+        self.departing = pending;
+        self.waiting_since = None;
+        Some(Departure { base: self.base, frozen: self.frozen.clone(), size: self.size, pending })
+    }
+
+    /// The commit is done: `attributes` are the committed ones.
+    pub(crate) fn arrive(&mut self, attributes: &Attributes, content: ContentMap) {
+        self.frozen = FrozenRuns::default();
+        self.departing = Pending::default();
+        if attributes.version >= self.base.version {
+            self.base = *attributes;
+            self.base_at = Instant::now();
+            self.content = content;
+        } else {
+            // Somebody else changed it right after our commit, and we heard of that first.
+            self.content = ContentMap::unknown(self.base.version);
+        }
+        if self.dirty.is_empty() {
+            self.size = attributes.size;
+        } else {
+            self.size = self.size.max(attributes.size);
+        }
+    }
+
+    /// The commit failed: everything waits again, beneath what came since.
+    pub(crate) fn put_back(&mut self, departure: &Departure) {
+        let frozen = std::mem::take(&mut self.frozen);
+        self.dirty.put_beneath(frozen);
+        self.pending = self.pending.over(departure.pending);
+        self.departing = Pending::default();
+        if self.is_waiting() {
+            self.wait_for_commit();
+        }
+    }
+
+    /// Gives up what cannot be committed any more.
+    pub(crate) fn give_up(&mut self, error: Option<VfsError>) {
+        self.dirty.clear();
+        self.frozen = FrozenRuns::default();
+        self.pending = Pending::default();
+        self.departing = Pending::default();
+        self.waiting_since = None;
+        self.size = self.base.size;
+        if error.is_some() {
+            self.lost = error;
+        }
+    }
+}

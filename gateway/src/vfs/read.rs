@@ -1,0 +1,305 @@
+//! Reading: dirty over frozen over committed, as of one moment, with what comes next fetched ahead.
+
+use super::VfsError;
+use super::chunk_cache::CHUNK_BYTES;
+use super::content::{ContentMap, Piece, Source, StoredSlice};
+use super::dirty::part_of;
+use super::file_system::{FileSystem, Inner};
+use super::handle::HandleId;
+use super::node::Node;
+use crate::keys::ValueBinding;
+use bytes::Bytes;
+use quorumfs_metadata::identity::InodeId;
+use quorumfs_metadata::reply::ContentPage;
+use quorumfs_metadata::row::Inline;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
+
+/// How often a read starts over because the content changed under it, before it gives up.
+const TRIES: u32 = 16;
+/// Chunks fetched side by side for one read.
+const CHUNKS_AT_ONCE: usize = 8;
+
+impl FileSystem {
+    /// Reads up to `size` bytes at `offset`; fewer at the end of the file.
+    ///
+    /// # Errors
+    /// If the handle is not open for reading, or too few clouds have good shards.
+    pub async fn read(
+        &self,
+        handle: HandleId,
+        offset: u64,
+        size: u32,
+    ) -> Result<Bytes, VfsError> {
+        let inner = &self.inner;
+        let handle = inner.handles.file(handle)?;
+        // The kernel reads from files that are open for writing only, to fill pages.
+        let node = &handle.node;
+        if !handle.mode.read && !handle.mode.write {
+            return Err(VfsError::refused("read", Errno::BADF));
+        }
+        let data = inner.read_node(node, offset, size).await?;
+        let ahead = {
+            let mut readahead =
+                handle.readahead.lock().unwrap_or_else(PoisonError::into_inner);
+            readahead.on_read(offset, data.len() as u64)
+        };
+        if let Some(range) = ahead {
+            let (inner, node) = (inner.clone(), node.clone());
+            tokio::spawn(async move { inner.fetch_ahead(&node, range).await });
+        }
+        Ok(data)
+    }
+}
+
+impl Inner {
+    async fn read_node(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        offset: u64,
+        size: u32,
+    ) -> Result<Bytes, VfsError> {
+        for _ in 0..TRIES {
+            let (mut buffer, sources) = {
+                let state = node.state();
+                let length = state.attributes().size;
+                let end = offset.saturating_add(u64::from(size)).min(length);
+                let count = usize::try_from(end.saturating_sub(offset)).unwrap_or(0);
+                let mut buffer = vec![0; count];
+                let gaps = state.dirty.overlay(offset, &mut buffer);
+                let gaps = state.frozen.overlay(offset, &mut buffer, gaps);
+                // Beyond the committed end there is nothing to ask about.
+                let committed = state.base.size;
+                let gaps = gaps.into_iter().map(|gap| gap.start..gap.end.min(committed));
+                let sources: Result<Vec<Vec<Source>>, u64> = gaps
+                    .filter(|gap| !gap.is_empty())
+                    .map(|gap| state.content.sources(gap))
+                    .collect();
+                (buffer, sources)
+            };
+            match sources {
+                Ok(sources) => {
+                    let sources = sources.into_iter().flatten();
+                    self.fill(offset, &mut buffer, sources).await?;
+                    return Ok(Bytes::from(buffer));
+                }
+                Err(from) => self.learn_content(node, from).await?,
+            }
+        }
+        Err(VfsError::refused("read", Errno::AGAIN))
+    }
+
+    /// Asks where the bytes from `from` on are.
+    pub(crate) async fn learn_content(
+        &self,
+        node: &Arc<Node>,
+        from: u64,
+    ) -> Result<(), VfsError> {
+        let page = self.metadata.content(node.inode, from).await?;
+        let inline = page.inline.as_ref();
+        let inline = inline.map(|inline| self.open_inline(node.inode, inline)).transpose()?;
+        self.cache.learn(&page.attributes);
+        let mut state = node.state();
+        state.learn(&page.attributes);
+        if state.base.version != page.attributes.version {
+            // A commit of ours overtook the answer; whoever needs it asks again.
+            return Ok(());
+        }
+        if state.content.version() != page.attributes.version {
+            state.content = ContentMap::unknown(page.attributes.version);
+        }
+        match inline {
+            Some(plain) => {
+                state.content = ContentMap::inline(page.attributes.version, plain);
+            }
+            None => {
+                let (covered, pieces) = pieces_of(from, &page);
+                state.content.learn(covered, pieces.into_iter());
+            }
+        }
+        Ok(())
+    }
+
+    /// The plain bytes of a tiny file.
+    fn open_inline(&self, inode: InodeId, inline: &Inline) -> Result<Bytes, VfsError> {
+        let key = self.volume.epoch_key(inline.sealed.epoch)?.small_value_key();
+        let mut plain = key.open(ValueBinding::content(inode), &inline.sealed.bytes)?;
+        // A truncation made it shorter, without being able to cut the ciphertext.
+        plain.truncate(usize::from(inline.length));
+        Ok(Bytes::from(plain))
+    }
+
+    async fn fill(
+        self: &Arc<Self>,
+        offset: u64,
+        buffer: &mut [u8],
+        sources: impl Iterator<Item = Source>,
+    ) -> Result<(), VfsError> {
+        let mut chunks: Vec<(u64, Arc<StoredSlice>, Range<u32>)> = Vec::new();
+        for source in sources {
+            match source {
+                Source::Hole(_) => {}
+                Source::Inline(range, bytes) => {
+                    if let Some(to) = part_of(buffer, offset, &range) {
+                        let from = usize::try_from(range.start).unwrap_or(usize::MAX);
+                        let from = bytes.get(from..).unwrap_or_default();
+                        for (to, from) in to.iter_mut().zip(from) {
+                            *to = *from;
+                        }
+                    }
+                }
+                Source::Slice(range, stored, begin) => {
+                    chunks.extend(by_chunk(&range, &stored, begin));
+                }
+            }
+        }
+        if let [(at, stored, range)] = chunks.as_slice() {
+            let data = self.chunk_part(stored, range.clone()).await?;
+            return copy(buffer, offset, *at, &data);
+        }
+        let mut fetches = tokio::task::JoinSet::new();
+        let mut rest = chunks.into_iter();
+        loop {
+            while fetches.len() < CHUNKS_AT_ONCE
+                && let Some((at, stored, range)) = rest.next()
+            {
+                let inner = self.clone();
+                fetches.spawn(async move {
+                    inner.chunk_part(&stored, range).await.map(|data| (at, data))
+                });
+            }
+            match fetches.join_next().await {
+                None => return Ok(()),
+                Some(Ok(Ok((at, data)))) => copy(buffer, offset, at, &data)?,
+                Some(Ok(Err(error))) => return Err(error),
+                Some(Err(error)) => {
+                    return Err(VfsError::Internal { reason: error.to_string() });
+                }
+            }
+        }
+    }
+
+    /// A part of one chunk of a slice.
+    async fn chunk_part(
+        &self,
+        stored: &StoredSlice,
+        range: Range<u32>,
+    ) -> Result<Bytes, VfsError> {
+        let number = range.start / CHUNK_BYTES;
+        let begin = number.saturating_mul(CHUNK_BYTES);
+        let end = begin.saturating_add(CHUNK_BYTES).min(stored.slice.length);
+        let fetch = self.slices.read(stored, begin..end);
+        let chunk = self.chunks.get(stored.id, number, fetch).await?;
+        let at = |position: u32| usize::try_from(position.saturating_sub(begin)).unwrap_or(0);
+        let part = at(range.start)..at(range.end);
+        if part.end > chunk.len() || part.start > part.end {
+            return Err(VfsError::Data {
+                doing: "reading a slice",
+                reason: format!("slice {} is shorter than its extents", stored.id),
+            });
+        }
+        Ok(chunk.slice(part))
+    }
+
+    /// Brings what a sequential reader will want next into the cache.
+    async fn fetch_ahead(self: &Arc<Self>, node: &Arc<Node>, range: Range<u64>) {
+        let sources = {
+            let state = node.state();
+            let end = range.end.min(state.base.size);
+            if range.start >= end {
+                return;
+            }
+            state.content.sources(range.start..end)
+        };
+        let sources = match sources {
+            Ok(sources) => sources,
+            Err(from) => {
+                // An error here will be met, and told, by the read itself.
+                let _ = self.learn_content(node, from).await;
+                return;
+            }
+        };
+        let mut fetches = tokio::task::JoinSet::new();
+        for source in sources {
+            let Source::Slice(range, stored, begin) = source else { continue };
+            for (_, stored, range) in by_chunk(&range, &stored, begin) {
+                if self.chunks.holds(stored.id, range.start / CHUNK_BYTES) {
+                    continue;
+                }
+                if fetches.len() >= CHUNKS_AT_ONCE {
+                    let _ = fetches.join_next().await;
+                }
+                let inner = self.clone();
+                fetches.spawn(async move {
+                    let _ = inner.chunk_part(&stored, range).await;
+                });
+            }
+        }
+        while fetches.join_next().await.is_some() {}
+    }
+}
+
+/// The extents on a page, and which range of the file it tells all about.
+fn pieces_of(from: u64, page: &ContentPage) -> (Range<u64>, Vec<(u64, Piece)>) {
+    let objects: BTreeMap<_, _> = page.objects.iter().map(|(id, row)| (*id, row)).collect();
+    let slices: BTreeMap<_, _> = page
+        .slices
+        .iter()
+        .filter_map(|(id, slice)| {
+            let object = objects.get(&slice.object)?;
+            let stored =
+                StoredSlice { id: *id, slice: slice.clone(), object: (*object).clone() };
+            Some((*id, Arc::new(stored)))
+        })
+        .collect();
+    let mut pieces = Vec::new();
+    let mut until = from;
+    for listed in &page.extents {
+        let length = listed.extent.length;
+        until = listed.offset.saturating_add(u64::from(length));
+        if listed.extent.unwritten {
+            continue;
+        }
+        match slices.get(&listed.extent.slice) {
+            Some(stored) => {
+                let slice_offset = listed.extent.slice_offset;
+                pieces.push((listed.offset, Piece { stored: stored.clone(), slice_offset, length }));
+            }
+            // An answer that lacks a slice tells nothing from there on.
+            None => return (from..listed.offset.max(from), pieces),
+        }
+    }
+    let end = if page.more { until } else { u64::MAX };
+    (from..end, pieces)
+}
+
+/// Cuts a run of a slice at the borders of chunks.
+fn by_chunk(
+    range: &Range<u64>,
+    stored: &Arc<StoredSlice>,
+    begin: u32,
+) -> Vec<(u64, Arc<StoredSlice>, Range<u32>)> {
+    let mut parts = Vec::new();
+    let (mut at, mut position) = (range.start, begin);
+    while at < range.end {
+        let chunk_end = (position / CHUNK_BYTES).saturating_add(1).saturating_mul(CHUNK_BYTES);
+        let left = u32::try_from(range.end.saturating_sub(at)).unwrap_or(u32::MAX);
+        let take = chunk_end.saturating_sub(position).min(left);
+        let end = position.saturating_add(take);
+        parts.push((at, stored.clone(), position..end));
+        at = at.saturating_add(u64::from(take.max(1)));
+        position = end;
+    }
+    parts
+}
+
+fn copy(buffer: &mut [u8], offset: u64, at: u64, data: &[u8]) -> Result<(), VfsError> {
+    let range = at..at.saturating_add(data.len() as u64);
+    let to = part_of(buffer, offset, &range).ok_or_else(|| VfsError::Internal {
+        reason: "a read got bytes that it had not asked for".into(),
+    })?;
+    to.copy_from_slice(data);
+    Ok(())
+}

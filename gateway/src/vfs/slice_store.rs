@@ -1,0 +1,28 @@
+//! What the file system asks of whoever keeps slices.
+
+use super::VfsError;
+use super::content::StoredSlice;
+use crate::metadata::AllocatedId;
+use async_trait::async_trait;
+use bytes::Bytes;
+use quorumfs_metadata::operation::{NewObject, NewSlice};
+use std::ops::Range;
+
+/// A slice that w clouds have acknowledged, as the servers are told of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrittenSlice {
+    /// The object that holds it.
+    pub object: NewObject,
+    /// The slice.
+    pub slice: NewSlice,
+}
+
+/// Seals and keeps slices, and gives them back.
+#[async_trait]
+pub trait SliceStore: Send + Sync + 'static {
+    /// Seals `plain` under fresh ids and returns once w clouds have acknowledged its shards.
+    async fn write(&self, id: &AllocatedId, plain: Bytes) -> Result<WrittenSlice, VfsError>;
+
+    /// The bytes of `range` of a slice's plaintext, verified.
+    async fn read(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Bytes, VfsError>;
+}

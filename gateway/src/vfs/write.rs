@@ -1,0 +1,187 @@
+//! Taking in what is written, and when it is committed.
+//!
+//! A write returns once its bytes are in memory. They are committed when somebody asks (flush,
+//! fsync, the last release), when a file holds enough for its slices to be worth while, when they
+//! waited long enough, or when room runs out. Flushes run in tasks of their own: a caller that
+//! gives up does not cut one in the middle.
+
+use super::file_system::{FileSystem, Inner};
+use super::handle::HandleId;
+use super::node::Node;
+use super::VfsError;
+use super::dirty::RUN_BYTES_MAX;
+use super::clock;
+use quorumfs_metadata::limits::FILE_SIZE_MAX;
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A file that holds this much is flushed while it is still written to: two slices, so that
+/// sealing one overlaps with taking in the next.
+const FLUSH_FROM_BYTES: u64 = 2 * RUN_BYTES_MAX as u64;
+
+impl FileSystem {
+    /// Writes `data` at `offset`; answers how many bytes were taken, which is all of them.
+    ///
+    /// # Errors
+    /// If the handle is not open for writing, the file would grow too long, there is no room, or
+    /// the mount was taken over.
+    pub async fn write(
+        &self,
+        handle: HandleId,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<u32, VfsError> {
+        let inner = &self.inner;
+        let handle = inner.handles.file(handle)?;
+        if !handle.mode.write {
+            return Err(VfsError::refused("write", Errno::BADF));
+        }
+        let end = offset.saturating_add(data.len() as u64);
+        let count = u32::try_from(data.len())
+            .map_err(|_| VfsError::refused("write", Errno::INVAL))?;
+        if end > FILE_SIZE_MAX {
+            return Err(VfsError::refused("write", Errno::FBIG));
+        }
+        inner.metadata.not_fenced()?;
+        let node = &handle.node;
+        inner.room_for(node).await?;
+        let held = {
+            let mut state = node.state();
+            if let Some(lost) = &state.lost {
+                return Err(lost.clone());
+            }
+            state.dirty.write(offset, data);
+            state.size = state.size.max(end);
+            state.pending.mtime = Some(clock::now());
+            state.wait_for_commit();
+            inner.book(&mut state);
+            state.dirty.cost()
+        };
+        if held >= FLUSH_FROM_BYTES && node.content.try_lock().is_ok() {
+            inner.flush_in_background(node);
+        }
+        Ok(count)
+    }
+
+    /// Commits what was written through any handle of the same file: `close` asks for it.
+    ///
+    /// # Errors
+    /// If it could not be committed; it is kept and tried again.
+    pub async fn flush(&self, handle: HandleId) -> Result<(), VfsError> {
+        let handle = self.inner.handles.file(handle)?;
+        if !handle.mode.write {
+            return Ok(());
+        }
+        self.inner.flush_file(&handle.node).await
+    }
+
+    /// Commits what was written to the file.
+    ///
+    /// # Errors
+    /// If it could not be committed; it is kept and tried again.
+    pub async fn fsync(&self, handle: HandleId) -> Result<(), VfsError> {
+        let handle = self.inner.handles.file(handle)?;
+        self.inner.flush_file(&handle.node).await
+    }
+}
+
+impl Inner {
+    /// Waits until the file and the mount have room for another write.
+    async fn room_for(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
+        let wait = self.options.write_wait;
+        let room = async {
+            loop {
+                let own = node.state().dirty.cost();
+                if own >= self.options.file_dirty_bytes_max {
+                    self.flush(node).await?;
+                } else if self.budget.is_full() {
+                    self.pressure.notify_one();
+                    self.budget.room().await;
+                } else {
+                    return Ok(());
+                }
+            }
+        };
+        tokio::time::timeout(wait, room).await.unwrap_or_else(|_| {
+            Err(VfsError::NoRoom { waited: wait, dirty_bytes: self.budget.used() })
+        })
+    }
+
+    /// Tells the budget what the file holds now.
+    pub(crate) fn book(&self, state: &mut super::node::State) {
+        let frozen: u64 = state.frozen.iter().map(|(_, run)| run.len() as u64).sum();
+        let now = state.dirty.cost().saturating_add(frozen);
+        self.budget.adjust(state.booked, now);
+        state.booked = now;
+    }
+
+    pub(crate) fn flush_in_background(self: &Arc<Self>, node: &Arc<Node>) {
+        let (inner, node) = (self.clone(), node.clone());
+        tokio::spawn(async move {
+            if let Err(error) = inner.flush_now(&node).await {
+                tracing::warn!(inode = %node.inode, %error, "a background commit failed");
+            }
+        });
+    }
+
+    /// As [`Inner::flush`], and reports what was given up earlier.
+    pub(crate) async fn flush_file(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
+        let outcome = self.flush(node).await;
+        let lost = node.state().lost.clone();
+        match (outcome, lost) {
+            (Err(error), _) | (Ok(()), Some(error)) => Err(error),
+            (Ok(()), None) => Ok(()),
+        }
+    }
+
+    /// Commits what the file has waiting, in a task that nobody's patience cuts short.
+    pub(crate) async fn flush(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
+        if !node.state().is_waiting() {
+            return Ok(());
+        }
+        let (inner, of) = (self.clone(), node.clone());
+        tokio::spawn(async move { inner.flush_now(&of).await })
+            .await
+            .unwrap_or_else(|error| Err(VfsError::Internal { reason: error.to_string() }))
+    }
+
+    async fn flush_now(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
+        let _content = node.content.lock().await;
+        self.flush_locked(node).await
+    }
+
+    /// Commits what the file has waiting; the caller holds `content`.
+    pub(crate) async fn flush_locked(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
+        let Some(departure) = node.state().depart() else { return Ok(()) };
+        let outcome = self.commit(node, &departure).await;
+        let mut state = node.state();
+        let outcome = match outcome {
+            Ok((attributes, content)) => {
+                self.cache.learn(&attributes);
+                state.arrive(&attributes, content);
+                Ok(())
+            }
+            // Deleted meanwhile: nobody can see what was written any more.
+            Err(error) if error.is_final() && state.unlinked => {
+                tracing::debug!(inode = %node.inode, %error, "a deleted file is not committed");
+                state.give_up(None);
+                Ok(())
+            }
+            Err(error) if error.is_final() => {
+                if !departure.frozen.is_empty() {
+                    tracing::error!(inode = %node.inode, %error, "written data is lost");
+                    self.files_lost.fetch_add(1, Ordering::Relaxed);
+                }
+                state.give_up(Some(VfsError::Lost { reason: error.to_string() }));
+                Err(error)
+            }
+            Err(error) => {
+                state.put_back(&departure);
+                Err(error)
+            }
+        };
+        self.book(&mut state);
+        outcome
+    }
+}
