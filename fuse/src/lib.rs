@@ -1,1 +1,30 @@
-//! Placeholder.
+//! The file system for the kernel: requests in, replies out, no decisions.
+//!
+//! `quorumfs-fuse` hands every request of the kernel to a task that calls
+//! [`quorumfs_gateway::vfs::FileSystem`] and answers within a deadline. It mounts, unmounts, and
+//! aborts a connection that got stuck rather than leave processes that nothing can kill.
+//!
+//! # The way through
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`mount`](mod@mount) | mounting with checks first, unmounting, waiting |
+//! | `adapter` | each kernel request as a call of the file system |
+//! | `convert` | attributes, flags and errors between the two vocabularies |
+//! | `watchdog` | requests under way, and the abort of a stuck connection |
+//! | `mount_table` | what is mounted where, as the kernel tells it |
+//!
+//! # What it is not
+//!
+//! Locks stay with the kernel: a realm has one mount session, so locks that are local to the
+//! mount are right. There are no extended attributes yet.
+
+mod adapter;
+mod convert;
+mod error;
+mod mount;
+mod mount_table;
+mod watchdog;
+
+pub use error::MountError;
+pub use mount::{MountConfig, Mounted, mount};

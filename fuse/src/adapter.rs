@@ -1,0 +1,518 @@
+//! Each kernel request as a call of the file system.
+//!
+//! A callback copies what it needs, hands over to a task and returns at once, so that few threads
+//! read requests while many are served. Every task has a deadline and answers `ETIMEDOUT` when it
+//! passes; work that must not be cut in the middle runs in tasks of the file system's own. A task
+//! that panics drops its reply, which answers `EIO`.
+
+use crate::convert::{absent, attributes, errno, kind, number, open_mode, time_change};
+use crate::watchdog::InFlight;
+use fuser::{
+    AccessFlags, BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
+    Request, TimeOrNow, WriteFlags,
+};
+use quorumfs_gateway::vfs::{
+    AttributeChange, Attributes, Caller, FileSystem, GroupSource, HandleId, InodeId, RenameMode, VfsError,
+};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// How long the kernel may use what it was told. A realm has one mount, and commands beside it
+/// may change things: a second is what both sides agree on.
+const VALID_FOR: Duration = Duration::from_secs(1);
+/// Requests that the kernel may queue in the background; the default of 16 starves readahead.
+const BACKGROUND_MAX: u16 = 128;
+/// The largest write; the kernel clips it to what it can do.
+const WRITE_BYTES_MAX: u32 = 1 << 20;
+/// Numbers are never used twice, so there is one generation.
+const GENERATION: Generation = Generation(0);
+/// Entries asked for at once; a reply holds about so many.
+const ENTRIES_MAX: usize = 512;
+
+pub(crate) struct Adapter {
+    pub(crate) file_system: FileSystem,
+    pub(crate) runtime: tokio::runtime::Handle,
+    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) deadline: Duration,
+    pub(crate) root: InodeId,
+}
+
+fn caller(request: &Request) -> Caller {
+    Caller {
+        uid: request.uid(),
+        gid: request.gid(),
+        groups: GroupSource::Thread(request.pid()),
+    }
+}
+
+impl Adapter {
+    fn inode(&self, number: INodeNo) -> InodeId {
+        if number == INodeNo::ROOT { self.root } else { InodeId(number.0) }
+    }
+
+    /// Runs `work` as a task with a deadline and gives its outcome to `answer`.
+    fn serve<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<T, VfsError>> + Send + 'static,
+        answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
+    ) {
+        let request = self.in_flight.enter(name);
+        let deadline = self.deadline;
+        self.runtime.spawn(async move {
+            let outcome = match tokio::time::timeout(deadline, work).await {
+                Ok(Ok(value)) => Ok(value),
+                Ok(Err(error)) => {
+                    if error.is_alarming() {
+                        tracing::warn!(request = name, %error, "a request failed");
+                    }
+                    Err(errno(&error))
+                }
+                Err(_) => {
+                    tracing::warn!(request = name, ?deadline, "a request took too long");
+                    Err(Errno::ETIMEDOUT)
+                }
+            };
+            answer(outcome);
+            drop(request);
+        });
+    }
+
+    fn entry(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<Attributes, VfsError>> + Send + 'static,
+        reply: ReplyEntry,
+    ) {
+        let root = self.root;
+        self.serve(name, work, move |outcome| match outcome {
+            Ok(found) => reply.entry(&VALID_FOR, &attributes(&found, root), GENERATION),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    fn empty(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<(), VfsError>> + Send + 'static,
+        reply: ReplyEmpty,
+    ) {
+        self.serve(name, work, move |outcome| match outcome {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        });
+    }
+}
+
+impl Filesystem for Adapter {
+    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // What the kernel does not offer is not asked for. Locks are not asked for at all: it
+        // then keeps them itself, `flock` and `fcntl` apart.
+        for wanted in [
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_AUTO_INVAL_DATA,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
+        ] {
+            if config.add_capabilities(wanted).is_err() {
+                tracing::debug!(?wanted, "this kernel does not offer a capability");
+            }
+        }
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        let _ = config.set_max_write(WRITE_BYTES_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let (fs, caller, parent) = (self.file_system.clone(), caller(request), self.inode(parent));
+        let (name, root) = (name.as_bytes().to_vec(), self.root);
+        let work = async move { fs.lookup(&caller, parent, &name).await };
+        self.serve("lookup", work, move |outcome| match outcome {
+            Ok(Some(found)) => reply.entry(&VALID_FOR, &attributes(&found, root), GENERATION),
+            Ok(None) => reply.entry(&VALID_FOR, &absent(), GENERATION),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let (fs, inode, root) = (self.file_system.clone(), self.inode(inode), self.root);
+        let work = async move { fs.getattr(inode).await };
+        self.serve("getattr", work, move |outcome| match outcome {
+            Ok(found) => reply.attr(&VALID_FOR, &attributes(&found, root)),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
+        let root = self.root;
+        let change = AttributeChange {
+            mode: mode.map(|mode| u16::try_from(mode & 0o7777).unwrap_or(0)),
+            uid,
+            gid,
+            size,
+            atime: atime.map(time_change),
+            mtime: mtime.map(time_change),
+        };
+        let handle = handle.map(|handle| HandleId(handle.0));
+        let work = async move { fs.setattr(&caller, inode, handle, change).await };
+        self.serve("setattr", work, move |outcome| match outcome {
+            Ok(found) => reply.attr(&VALID_FOR, &attributes(&found, root)),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    fn readlink(&self, _: &Request, inode: INodeNo, reply: ReplyData) {
+        let (fs, inode) = (self.file_system.clone(), self.inode(inode));
+        let work = async move { fs.readlink(inode).await };
+        self.serve("readlink", work, move |outcome| match outcome {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let (fs, caller, parent) = (self.file_system.clone(), caller(request), self.inode(parent));
+        let name = name.as_bytes().to_vec();
+        let work = async move { fs.mknod(&caller, parent, &name, mode, device).await };
+        self.entry("mknod", work, reply);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let (fs, caller, parent) = (self.file_system.clone(), caller(request), self.inode(parent));
+        let name = name.as_bytes().to_vec();
+        let work = async move { fs.mkdir(&caller, parent, &name, mode).await };
+        self.entry("mkdir", work, reply);
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (fs, caller, parent) = (self.file_system.clone(), caller(request), self.inode(parent));
+        let name = name.as_bytes().to_vec();
+        self.empty("unlink", async move { fs.unlink(&caller, parent, &name).await }, reply);
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let (fs, caller, parent) = (self.file_system.clone(), caller(request), self.inode(parent));
+        let name = name.as_bytes().to_vec();
+        self.empty("rmdir", async move { fs.rmdir(&caller, parent, &name).await }, reply);
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let (fs, caller, parent) = (self.file_system.clone(), caller(request), self.inode(parent));
+        let (name, target) = (name.as_bytes().to_vec(), target.as_os_str().as_bytes().to_vec());
+        let work = async move { fs.symlink(&caller, parent, &name, &target).await };
+        self.entry("symlink", work, reply);
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let mode = match flags.bits() {
+            0 => RenameMode::Replace,
+            bits if bits == RenameFlags::RENAME_NOREPLACE.bits() => RenameMode::NoReplace,
+            bits if bits == RenameFlags::RENAME_EXCHANGE.bits() => RenameMode::Exchange,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let (fs, caller) = (self.file_system.clone(), caller(request));
+        let (from, to) = (self.inode(parent), self.inode(new_parent));
+        let (name, new_name) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
+        let work = async move { fs.rename(&caller, from, &name, to, &new_name, mode).await };
+        self.empty("rename", work, reply);
+    }
+
+    fn link(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let (fs, caller) = (self.file_system.clone(), caller(request));
+        let (inode, parent) = (self.inode(inode), self.inode(new_parent));
+        let name = new_name.as_bytes().to_vec();
+        let work = async move { fs.link(&caller, inode, parent, &name).await };
+        self.entry("link", work, reply);
+    }
+
+    fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
+        let work = async move { fs.open(&caller, inode, open_mode(flags.0)).await };
+        self.serve("open", work, move |outcome| match outcome {
+            Ok(opened) => {
+                let flags = if opened.keep_pages {
+                    FopenFlags::FOPEN_KEEP_CACHE
+                } else {
+                    FopenFlags::empty()
+                };
+                reply.opened(FileHandle(opened.handle.0), flags);
+            }
+            Err(error) => reply.error(error),
+        });
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let (fs, caller, parent) = (self.file_system.clone(), caller(request), self.inode(parent));
+        let (name, root) = (name.as_bytes().to_vec(), self.root);
+        let exclusive = flags & 0o200 != 0;
+        let work = async move {
+            fs.create(&caller, parent, &name, mode, open_mode(flags), exclusive).await
+        };
+        self.serve("create", work, move |outcome| match outcome {
+            Ok((found, handle)) => reply.created(
+                &VALID_FOR,
+                &attributes(&found, root),
+                GENERATION,
+                FileHandle(handle.0),
+                FopenFlags::empty(),
+            ),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let fs = self.file_system.clone();
+        let work = async move { fs.read(HandleId(handle.0), offset, size).await };
+        self.serve("read", work, move |outcome| match outcome {
+            Ok(data) => reply.data(&data),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let fs = self.file_system.clone();
+        // The data lies in the loop's buffer, which the next request overwrites.
+        let data = data.to_vec();
+        let work = async move { fs.write(HandleId(handle.0), offset, &data).await };
+        self.serve("write", work, move |outcome| match outcome {
+            Ok(written) => reply.written(written),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    fn flush(
+        &self,
+        _: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        let fs = self.file_system.clone();
+        self.empty("flush", async move { fs.flush(HandleId(handle.0)).await }, reply);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        let fs = self.file_system.clone();
+        self.empty("release", async move { fs.release(HandleId(handle.0)).await }, reply);
+    }
+
+    fn fsync(
+        &self,
+        _: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        let fs = self.file_system.clone();
+        self.empty("fsync", async move { fs.fsync(HandleId(handle.0)).await }, reply);
+    }
+
+    fn opendir(&self, request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
+        let work = async move { fs.opendir(&caller, inode).await };
+        self.serve("opendir", work, move |outcome| match outcome {
+            Ok(handle) => reply.opened(FileHandle(handle.0), FopenFlags::empty()),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let (fs, root) = (self.file_system.clone(), self.root);
+        let work = async move { fs.readdir(HandleId(handle.0), offset, ENTRIES_MAX).await };
+        self.serve("readdir", work, move |outcome| match outcome {
+            Ok(entries) => {
+                for entry in entries {
+                    let inode = number(entry.inode, root);
+                    let name = OsStr::from_bytes(&entry.name);
+                    if reply.add(inode, entry.cookie.0, kind(entry.file_type), name) {
+                        break;
+                    }
+                }
+                reply.ok();
+            }
+            Err(error) => reply.error(error),
+        });
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let (fs, root) = (self.file_system.clone(), self.root);
+        let work = async move { fs.readdir_plus(HandleId(handle.0), offset, ENTRIES_MAX).await };
+        self.serve("readdirplus", work, move |outcome| match outcome {
+            Ok(entries) => {
+                for (entry, found) in entries {
+                    let inode = number(entry.inode, root);
+                    let attr = attributes(&found, root);
+                    let name = OsStr::from_bytes(&entry.name);
+                    if reply.add(inode, entry.cookie.0, name, &VALID_FOR, &attr, GENERATION) {
+                        break;
+                    }
+                }
+                reply.ok();
+            }
+            Err(error) => reply.error(error),
+        });
+    }
+
+    fn releasedir(
+        &self,
+        _: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        self.file_system.releasedir(HandleId(handle.0));
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        // Every change of a directory is ordered, and so durable, before its call returns.
+        reply.ok();
+    }
+
+    fn access(&self, request: &Request, inode: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        // Asked only without `default_permissions`; answered all the same.
+        let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
+        let mask = u8::try_from(mask.bits() & 7).unwrap_or(7);
+        self.empty("access", async move { fs.access(&caller, inode, mask).await }, reply);
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let fs = self.file_system.clone();
+        let work = async move { fs.statfs().await };
+        self.serve("statfs", work, move |outcome| match outcome {
+            Ok(found) => reply.statfs(
+                found.blocks,
+                found.blocks_free,
+                found.blocks_free,
+                found.files,
+                found.files_free,
+                found.block_bytes,
+                found.name_bytes_max,
+                found.block_bytes,
+            ),
+            Err(error) => reply.error(error),
+        });
+    }
+}

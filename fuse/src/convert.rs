@@ -1,0 +1,150 @@
+//! Attributes, flags and errors between the kernel's vocabulary and the file system's.
+
+use fuser::{Errno, FileAttr, INodeNo, TimeOrNow};
+use quorumfs_gateway::vfs::{
+    Attributes, Detail, FileType, InodeId, OpenMode, TimeChange, Timestamp, VfsError,
+};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The block size that `stat` reports: what a slice is made of at best.
+const BLOCK_BYTES: u32 = 128 << 10;
+
+pub(crate) fn errno(error: &VfsError) -> Errno {
+    Errno::from_i32(error.errno().raw_os_error())
+}
+
+pub(crate) fn kind(file_type: FileType) -> fuser::FileType {
+    match file_type {
+        FileType::File => fuser::FileType::RegularFile,
+        FileType::Directory => fuser::FileType::Directory,
+        FileType::Symlink => fuser::FileType::Symlink,
+        FileType::Fifo => fuser::FileType::NamedPipe,
+        FileType::Socket => fuser::FileType::Socket,
+        FileType::CharacterDevice => fuser::FileType::CharDevice,
+        FileType::BlockDevice => fuser::FileType::BlockDevice,
+    }
+}
+
+pub(crate) fn system_time(time: Timestamp) -> SystemTime {
+    let whole = Duration::from_secs(time.seconds.unsigned_abs());
+    let base = if time.seconds >= 0 {
+        UNIX_EPOCH.checked_add(whole)
+    } else {
+        UNIX_EPOCH.checked_sub(whole)
+    };
+    base.and_then(|base| base.checked_add(Duration::from_nanos(time.nanos.into())))
+        .unwrap_or(UNIX_EPOCH)
+}
+
+pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => Timestamp {
+            seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            nanos: since.subsec_nanos(),
+        },
+        Err(before) => {
+            let before = before.duration();
+            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX).saturating_neg();
+            match before.subsec_nanos() {
+                0 => Timestamp { seconds, nanos: 0 },
+                nanos => Timestamp {
+                    seconds: seconds.saturating_sub(1),
+                    nanos: 1_000_000_000_u32.saturating_sub(nanos),
+                },
+            }
+        }
+    }
+}
+
+pub(crate) fn time_change(time: TimeOrNow) -> TimeChange {
+    match time {
+        TimeOrNow::Now => TimeChange::Now,
+        TimeOrNow::SpecificTime(time) => TimeChange::At(timestamp(time)),
+    }
+}
+
+/// The kernel's number of an inode: ours, with the mount's root as 1.
+pub(crate) fn number(inode: InodeId, root: InodeId) -> INodeNo {
+    if inode == root { INodeNo::ROOT } else { INodeNo(inode.0) }
+}
+
+pub(crate) fn attributes(attributes: &Attributes, root: InodeId) -> FileAttr {
+    FileAttr {
+        ino: number(attributes.inode, root),
+        size: attributes.size,
+        blocks: attributes.blocks(),
+        atime: system_time(attributes.atime),
+        mtime: system_time(attributes.mtime),
+        ctime: system_time(attributes.ctime),
+        crtime: system_time(attributes.created),
+        kind: kind(attributes.file_type()),
+        perm: attributes.mode.0,
+        nlink: attributes.links,
+        uid: attributes.uid.0,
+        gid: attributes.gid.0,
+        rdev: device(attributes),
+        blksize: BLOCK_BYTES,
+        flags: 0,
+    }
+}
+
+/// An answer that there is nothing, which the kernel may remember: inode 0.
+pub(crate) fn absent() -> FileAttr {
+    FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: UNIX_EPOCH,
+        mtime: UNIX_EPOCH,
+        ctime: UNIX_EPOCH,
+        crtime: UNIX_EPOCH,
+        kind: fuser::FileType::RegularFile,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 0,
+        flags: 0,
+    }
+}
+
+/// The number of a device, for those who are one.
+fn device(attributes: &Attributes) -> u32 {
+    match attributes.detail {
+        Detail::CharacterDevice(number) | Detail::BlockDevice(number) => number.0,
+        _ => 0,
+    }
+}
+
+/// How a file is opened, from the flags of `open(2)`.
+pub(crate) fn open_mode(flags: i32) -> OpenMode {
+    const ACCESS_MODE: i32 = 3;
+    const WRITE_ONLY: i32 = 1;
+    const READ_WRITE: i32 = 2;
+    OpenMode {
+        read: flags & ACCESS_MODE != WRITE_ONLY,
+        write: matches!(flags & ACCESS_MODE, WRITE_ONLY | READ_WRITE),
+        truncate: flags & 0o1000 != 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_survive_the_way_there_and_back() {
+        for time in [(0, 0), (1_700_000_000, 123_456_789), (-1, 999_999_999), (-5, 0), (-1, 1)] {
+            let time = Timestamp { seconds: time.0, nanos: time.1 };
+            assert_eq!(timestamp(system_time(time)), time);
+        }
+    }
+
+    #[test]
+    fn access_modes_are_told_apart() {
+        assert_eq!(open_mode(0), OpenMode { read: true, write: false, truncate: false });
+        assert_eq!(open_mode(0o1001), OpenMode { read: false, write: true, truncate: true });
+        assert_eq!(open_mode(2), OpenMode { read: true, write: true, truncate: false });
+    }
+}

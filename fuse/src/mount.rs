@@ -1,0 +1,276 @@
+//! Mounting with checks first, unmounting, waiting.
+//!
+//! ```text
+//! mount ── checks ──► fuser session (a thread; n loops) ──► Adapter ──► FileSystem
+//!   └─► watchdog (a thread) ──► abort
+//! Mounted::unmount ── commit what is dirty ──► umount(2) ──► the loops end ──► shutdown
+//! ```
+//!
+//! Permissions are checked twice: by the kernel (`default_permissions`, since its cache of names
+//! lets no one ask the servers on the way down a path) and by the servers, for every operation
+//! that reaches them.
+
+use crate::MountError;
+use crate::adapter::Adapter;
+use crate::mount_table::mounted_at;
+use crate::watchdog::{self, Connection, InFlight};
+use fuser::{Config, MountOption, SessionACL};
+use quorumfs_gateway::vfs::FileSystem;
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// More loops than this cost latency and win nothing.
+const LOOPS_MAX: usize = 8;
+/// How much later than its deadline a request may be before the connection counts as stuck.
+const STUCK_AFTER: u32 = 3;
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct MountConfig {
+    /// An empty directory.
+    pub mount_point: PathBuf,
+    /// What `df` and `mount` call it.
+    pub name: String,
+    /// Whether users other than the one who mounts may enter.
+    pub allow_other: bool,
+    /// How long one request may take.
+    pub deadline: Duration,
+    /// Event loops; as many as there are cores, at most eight, if not given.
+    pub loops: Option<usize>,
+    /// Whether a request that got stuck aborts the connection.
+    pub watchdog: bool,
+}
+
+impl MountConfig {
+    /// The usual way to mount at `mount_point`.
+    #[must_use]
+    pub fn new(mount_point: PathBuf) -> Self {
+        Self {
+            mount_point,
+            name: "quorumfs".into(),
+            allow_other: rustix::process::geteuid().is_root(),
+            deadline: Duration::from_secs(30),
+            loops: None,
+            watchdog: true,
+        }
+    }
+}
+
+/// A mounted file system.
+#[derive(Debug)]
+pub struct Mounted {
+    mount_point: PathBuf,
+    file_system: FileSystem,
+    connection: Connection,
+    ended: watch::Receiver<bool>,
+}
+
+/// Mounts `file_system`. Must be called within a tokio runtime, whose tasks will serve requests.
+///
+/// # Errors
+/// If the mount point will not do or the system refuses; nothing is mounted then.
+pub async fn mount(file_system: FileSystem, config: MountConfig) -> Result<Mounted, MountError> {
+    let mount_point = check(&config.mount_point)?;
+    let in_flight = Arc::new(InFlight::default());
+    let adapter = Adapter {
+        file_system: file_system.clone(),
+        runtime: tokio::runtime::Handle::current(),
+        in_flight: in_flight.clone(),
+        deadline: config.deadline,
+        root: file_system.root(),
+    };
+    let options = options(&config);
+    let place = mount_point.clone();
+    let session = tokio::task::spawn_blocking(move || fuser::Session::new(adapter, &place, &options))
+        .await
+        .map_err(|error| system("mount at", &mount_point, io::Error::other(error)))?
+        .map_err(|error| refused(&mount_point, error))?;
+    let connection = Connection {
+        minor: mounted_at(&mount_point).map(|entry| entry.minor),
+        mount_point: mount_point.clone(),
+    };
+    let (send_ended, ended) = watch::channel(false);
+    let stop_watching = Arc::new(AtomicBool::new(false));
+    if config.watchdog {
+        let limit = config.deadline.saturating_mul(STUCK_AFTER);
+        watchdog::spawn(in_flight, connection.clone(), limit, stop_watching.clone())
+            .map_err(|error| system("watch", &mount_point, error))?;
+    }
+    let place = mount_point.clone();
+    std::thread::Builder::new()
+        .name("fuse-session".into())
+        .spawn(move || {
+            if let Err(error) = session.run() {
+                tracing::warn!(mount_point = %place.display(), %error, "the mount ended badly");
+            }
+            stop_watching.store(true, Ordering::Release);
+            let _ = send_ended.send(true);
+        })
+        .map_err(|error| system("serve", &mount_point, error))?;
+    Ok(Mounted { mount_point, file_system, connection, ended })
+}
+
+impl Mounted {
+    /// Where it is mounted, as a canonical path.
+    #[must_use]
+    pub fn mount_point(&self) -> &Path {
+        &self.mount_point
+    }
+
+    /// Waits until it is unmounted, by [`Mounted::unmount`] or from outside.
+    pub async fn wait(&self) {
+        let mut ended = self.ended.clone();
+        // An error means that the session's thread is gone, which is an end as well.
+        let _ = ended.wait_for(|ended| *ended).await;
+    }
+
+    /// Commits what is dirty and unmounts.
+    ///
+    /// # Errors
+    /// If something still uses the mount or written data could not be committed; it stays mounted
+    /// then.
+    pub async fn unmount(&self) -> Result<(), MountError> {
+        self.file_system.sync_all().await.map_err(|error| MountError::Unflushed {
+            path: self.mount_point.clone(),
+            reason: error.to_string(),
+        })?;
+        self.leave(UnmountFlags::empty()).await
+    }
+
+    /// Takes the mount out of the tree at once; what is open goes on working until it is closed.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub async fn detach(&self) -> Result<(), MountError> {
+        self.leave(UnmountFlags::DETACH).await
+    }
+
+    /// Answers everything that waits with an error and ends the mount, whatever state it is in.
+    pub fn abort(&self) {
+        self.connection.abort();
+    }
+
+    async fn leave(&self, flags: UnmountFlags) -> Result<(), MountError> {
+        if *self.ended.borrow() {
+            return Ok(());
+        }
+        let place = self.mount_point.clone();
+        tokio::task::spawn_blocking(move || unmount(&place, flags))
+            .await
+            .map_err(|error| system("unmount", &self.mount_point, io::Error::other(error)))??;
+        if !flags.contains(UnmountFlags::DETACH) {
+            self.wait().await;
+        }
+        Ok(())
+    }
+}
+
+fn unmount(place: &Path, flags: UnmountFlags) -> Result<(), MountError> {
+    match rustix::mount::unmount(place, flags) {
+        // `EINVAL` says that nothing is mounted there any more.
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(Errno::BUSY) => Err(MountError::Busy { path: place.to_owned() }),
+        Err(Errno::PERM) => {
+            let mut command = std::process::Command::new("fusermount3");
+            command.arg("-u");
+            if flags.contains(UnmountFlags::DETACH) {
+                command.arg("-z");
+            }
+            match command.arg("--").arg(place).output() {
+                Ok(output) if output.status.success() => Ok(()),
+                Ok(output) => {
+                    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                    if said.contains("busy") {
+                        return Err(MountError::Busy { path: place.to_owned() });
+                    }
+                    Err(MountError::NotPermitted { path: place.to_owned(), reason: said })
+                }
+                Err(error) => Err(MountError::NotPermitted {
+                    path: place.to_owned(),
+                    reason: format!("fusermount3: {error}"),
+                }),
+            }
+        }
+        Err(error) => Err(system("unmount", place, error.into())),
+    }
+}
+
+fn options(config: &MountConfig) -> Config {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut options = Config::default();
+    options.mount_options = vec![
+        MountOption::FSName(config.name.clone()),
+        MountOption::Subtype("quorumfs".into()),
+        MountOption::DefaultPermissions,
+        MountOption::NoDev,
+        MountOption::NoSuid,
+    ];
+    options.acl = if config.allow_other { SessionACL::All } else { SessionACL::Owner };
+    options.n_threads = Some(config.loops.unwrap_or_else(|| cores.min(LOOPS_MAX)).max(1));
+    options.clone_fd = true;
+    options
+}
+
+/// Looks at the mount point before anything is done; answers its canonical path.
+fn check(path: &Path) -> Result<PathBuf, MountError> {
+    let canonical = match path.canonicalize() {
+        Ok(canonical) => canonical,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(MountError::Missing { path: path.to_owned() });
+        }
+        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+            return Err(MountError::Dead { path: path.to_owned() });
+        }
+        Err(error) => return Err(system("look at", path, error)),
+    };
+    match std::fs::metadata(&canonical) {
+        Ok(found) if !found.is_dir() => {
+            return Err(MountError::NotADirectory { path: canonical });
+        }
+        Ok(_) => {}
+        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+            return Err(MountError::Dead { path: canonical });
+        }
+        Err(error) => return Err(system("look at", &canonical, error)),
+    }
+    if let Some(entry) = mounted_at(&canonical).filter(|entry| entry.kind.starts_with("fuse")) {
+        return Err(MountError::Occupied {
+            path: canonical,
+            source_name: entry.source,
+            kind: entry.kind,
+        });
+    }
+    let mut entries =
+        std::fs::read_dir(&canonical).map_err(|error| system("look at", &canonical, error))?;
+    if entries.next().is_some() {
+        return Err(MountError::NotEmpty { path: canonical });
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return Err(MountError::NoDevice);
+    }
+    Ok(canonical)
+}
+
+fn refused(path: &Path, error: io::Error) -> MountError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            MountError::NotPermitted { path: path.to_owned(), reason: error.to_string() }
+        }
+        io::ErrorKind::NotFound if !Path::new("/dev/fuse").exists() => MountError::NoDevice,
+        io::ErrorKind::NotFound => MountError::NotPermitted {
+            path: path.to_owned(),
+            reason: format!("fusermount3 is not installed: {error}"),
+        },
+        _ => system("mount at", path, error),
+    }
+}
+
+fn system(doing: &'static str, path: &Path, source: io::Error) -> MountError {
+    MountError::System { doing, path: path.to_owned(), source }
+}

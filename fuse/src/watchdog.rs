@@ -1,0 +1,129 @@
+//! Requests under way, and the abort of a connection that got stuck.
+//!
+//! Every request is answered within its deadline by the task that serves it. If one is much older
+//! than that, the runtime itself no longer runs, and every process that waits for the mount is
+//! unkillable. A thread of its own then aborts the connection: the kernel answers all waiting
+//! requests with an error (fuser cannot be interrupted; the abort is the only way out).
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Requests that were not answered yet.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    next: AtomicU64,
+    requests: Mutex<BTreeMap<u64, (Instant, &'static str)>>,
+}
+
+/// One request; its end is the drop.
+#[derive(Debug)]
+pub(crate) struct Request {
+    number: u64,
+    all: Arc<InFlight>,
+}
+
+impl InFlight {
+    fn requests(&self) -> MutexGuard<'_, BTreeMap<u64, (Instant, &'static str)>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A request begins.
+    pub(crate) fn enter(self: &Arc<Self>, name: &'static str) -> Request {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.requests().insert(number, (Instant::now(), name));
+        Request { number, all: self.clone() }
+    }
+
+    /// The oldest request's age and name.
+    pub(crate) fn oldest(&self) -> Option<(Duration, &'static str)> {
+        let first = self.requests().first_key_value().map(|(_, &(since, name))| (since, name));
+        first.map(|(since, name)| (since.elapsed(), name))
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        self.all.requests().remove(&self.number);
+    }
+}
+
+/// How a connection is aborted.
+#[derive(Debug, Clone)]
+pub(crate) struct Connection {
+    /// Its number under `/sys/fs/fuse/connections`, if it could be found.
+    pub(crate) minor: Option<u32>,
+    /// Where it is mounted.
+    pub(crate) mount_point: PathBuf,
+}
+
+impl Connection {
+    /// Makes the kernel answer everything that waits with an error, now and from now on.
+    pub(crate) fn abort(&self) {
+        let control =
+            self.minor.map(|minor| format!("/sys/fs/fuse/connections/{minor}/abort"));
+        let written = control.is_some_and(|path| {
+            std::fs::OpenOptions::new()
+                .write(true)
+                .open(path)
+                .and_then(|mut file| file.write_all(b"1"))
+                .is_ok()
+        });
+        if !written {
+            // The control file system is not mounted here: a forced unmount aborts as well.
+            let flags = rustix::mount::UnmountFlags::FORCE | rustix::mount::UnmountFlags::DETACH;
+            if let Err(error) = rustix::mount::unmount(&self.mount_point, flags) {
+                tracing::error!(
+                    mount_point = %self.mount_point.display(), %error,
+                    "a stuck connection could not be aborted; run `umount -f` on it as root"
+                );
+            }
+        }
+    }
+}
+
+/// Watches until `ended`; aborts when a request is older than `limit`.
+pub(crate) fn spawn(
+    requests: Arc<InFlight>,
+    connection: Connection,
+    limit: Duration,
+    ended: Arc<AtomicBool>,
+) -> std::io::Result<()> {
+    let pause = (limit / 8).clamp(Duration::from_millis(20), Duration::from_secs(2));
+    std::thread::Builder::new().name("fuse-watchdog".into()).spawn(move || {
+        while !ended.load(Ordering::Acquire) {
+            std::thread::sleep(pause);
+            let Some((age, name)) = requests.oldest().filter(|(age, _)| *age > limit) else {
+                continue;
+            };
+            tracing::error!(
+                request = name, age_seconds = age.as_secs(),
+                mount_point = %connection.mount_point.display(),
+                "the mount is stuck; its connection is aborted so that no process hangs"
+            );
+            connection.abort();
+            return;
+        }
+    })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_request_is_known_until_it_is_answered() {
+        let all = Arc::new(InFlight::default());
+        let first = all.enter("read");
+        let second = all.enter("write");
+        assert_eq!(all.oldest().map(|(_, name)| name), Some("read"));
+        drop(first);
+        assert_eq!(all.oldest().map(|(_, name)| name), Some("write"));
+        drop(second);
+        assert!(all.oldest().is_none());
+    }
+}
