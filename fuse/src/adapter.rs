@@ -14,7 +14,8 @@ use fuser::{
     Request, TimeOrNow, WriteFlags,
 };
 use quorumfs_gateway::vfs::{
-    AttributeChange, Attributes, Caller, FileSystem, GroupSource, HandleId, InodeId, RenameMode, VfsError,
+    AttributeChange, Attributes, Caller, FileSystem, GroupSource, HandleId, InodeId, RenameMode,
+    VfsError,
 };
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +53,11 @@ fn caller(request: &Request) -> Caller {
 
 impl Adapter {
     fn inode(&self, number: INodeNo) -> InodeId {
-        if number == INodeNo::ROOT { self.root } else { InodeId(number.0) }
+        if number == INodeNo::ROOT {
+            self.root
+        } else {
+            InodeId(number.0)
+        }
     }
 
     /// Runs `work` as a task with a deadline and gives its outcome to `answer`.
@@ -132,7 +137,11 @@ impl Filesystem for Adapter {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (fs, caller, parent) = (self.file_system.clone(), caller(request), self.inode(parent));
+        let (fs, caller, parent) = (
+            self.file_system.clone(),
+            caller(request),
+            self.inode(parent),
+        );
         let (name, root) = (name.as_bytes().to_vec(), self.root);
         let work = async move { fs.lookup(&caller, parent, &name).await };
         self.serve("lookup", work, move |outcome| match outcome {
@@ -206,7 +215,11 @@ impl Filesystem for Adapter {
         device: u32,
         reply: ReplyEntry,
     ) {
-        let (fs, caller, parent) = (self.file_system.clone(), caller(request), self.inode(parent));
+        let (fs, caller, parent) = (
+            self.file_system.clone(),
+            caller(request),
+            self.inode(parent),
+        );
         let name = name.as_bytes().to_vec();
         let work = async move { fs.mknod(&caller, parent, &name, mode, device).await };
         self.entry("mknod", work, reply);
@@ -221,22 +234,42 @@ impl Filesystem for Adapter {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let (fs, caller, parent) = (self.file_system.clone(), caller(request), self.inode(parent));
+        let (fs, caller, parent) = (
+            self.file_system.clone(),
+            caller(request),
+            self.inode(parent),
+        );
         let name = name.as_bytes().to_vec();
         let work = async move { fs.mkdir(&caller, parent, &name, mode).await };
         self.entry("mkdir", work, reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (fs, caller, parent) = (self.file_system.clone(), caller(request), self.inode(parent));
+        let (fs, caller, parent) = (
+            self.file_system.clone(),
+            caller(request),
+            self.inode(parent),
+        );
         let name = name.as_bytes().to_vec();
-        self.empty("unlink", async move { fs.unlink(&caller, parent, &name).await }, reply);
+        self.empty(
+            "unlink",
+            async move { fs.unlink(&caller, parent, &name).await },
+            reply,
+        );
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (fs, caller, parent) = (self.file_system.clone(), caller(request), self.inode(parent));
+        let (fs, caller, parent) = (
+            self.file_system.clone(),
+            caller(request),
+            self.inode(parent),
+        );
         let name = name.as_bytes().to_vec();
-        self.empty("rmdir", async move { fs.rmdir(&caller, parent, &name).await }, reply);
+        self.empty(
+            "rmdir",
+            async move { fs.rmdir(&caller, parent, &name).await },
+            reply,
+        );
     }
 
     fn symlink(
@@ -247,8 +280,15 @@ impl Filesystem for Adapter {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let (fs, caller, parent) = (self.file_system.clone(), caller(request), self.inode(parent));
-        let (name, target) = (name.as_bytes().to_vec(), target.as_os_str().as_bytes().to_vec());
+        let (fs, caller, parent) = (
+            self.file_system.clone(),
+            caller(request),
+            self.inode(parent),
+        );
+        let (name, target) = (
+            name.as_bytes().to_vec(),
+            target.as_os_str().as_bytes().to_vec(),
+        );
         let work = async move { fs.symlink(&caller, parent, &name, &target).await };
         self.entry("symlink", work, reply);
     }
@@ -317,11 +357,16 @@ impl Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (fs, caller, parent) = (self.file_system.clone(), caller(request), self.inode(parent));
+        let (fs, caller, parent) = (
+            self.file_system.clone(),
+            caller(request),
+            self.inode(parent),
+        );
         let (name, root) = (name.as_bytes().to_vec(), self.root);
         let exclusive = flags & 0o200 != 0;
         let work = async move {
-            fs.create(&caller, parent, &name, mode, open_mode(flags), exclusive).await
+            fs.create(&caller, parent, &name, mode, open_mode(flags), exclusive)
+                .await
         };
         self.serve("create", work, move |outcome| match outcome {
             Ok((found, handle)) => reply.created(
@@ -385,7 +430,11 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let fs = self.file_system.clone();
-        self.empty("flush", async move { fs.flush(HandleId(handle.0)).await }, reply);
+        self.empty(
+            "flush",
+            async move { fs.flush(HandleId(handle.0)).await },
+            reply,
+        );
     }
 
     fn release(
@@ -399,7 +448,11 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let fs = self.file_system.clone();
-        self.empty("release", async move { fs.release(HandleId(handle.0)).await }, reply);
+        self.empty(
+            "release",
+            async move { fs.release(HandleId(handle.0)).await },
+            reply,
+        );
     }
 
     fn fsync(
@@ -411,7 +464,11 @@ impl Filesystem for Adapter {
         reply: ReplyEmpty,
     ) {
         let fs = self.file_system.clone();
-        self.empty("fsync", async move { fs.fsync(HandleId(handle.0)).await }, reply);
+        self.empty(
+            "fsync",
+            async move { fs.fsync(HandleId(handle.0)).await },
+            reply,
+        );
     }
 
     fn opendir(&self, request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -457,7 +514,10 @@ impl Filesystem for Adapter {
         mut reply: ReplyDirectoryPlus,
     ) {
         let (fs, root) = (self.file_system.clone(), self.root);
-        let work = async move { fs.readdir_plus(HandleId(handle.0), offset, ENTRIES_MAX).await };
+        let work = async move {
+            fs.readdir_plus(HandleId(handle.0), offset, ENTRIES_MAX)
+                .await
+        };
         self.serve("readdirplus", work, move |outcome| match outcome {
             Ok(entries) => {
                 for (entry, found) in entries {
@@ -495,7 +555,11 @@ impl Filesystem for Adapter {
         // Asked only without `default_permissions`; answered all the same.
         let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
         let mask = u8::try_from(mask.bits() & 7).unwrap_or(7);
-        self.empty("access", async move { fs.access(&caller, inode, mask).await }, reply);
+        self.empty(
+            "access",
+            async move { fs.access(&caller, inode, mask).await },
+            reply,
+        );
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {

@@ -44,7 +44,9 @@ pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
         },
         Err(before) => {
             let before = before.duration();
-            let seconds = i64::try_from(before.as_secs()).unwrap_or(i64::MAX).saturating_neg();
+            let seconds = i64::try_from(before.as_secs())
+                .unwrap_or(i64::MAX)
+                .saturating_neg();
             match before.subsec_nanos() {
                 0 => Timestamp { seconds, nanos: 0 },
                 nanos => Timestamp {
@@ -65,7 +67,11 @@ pub(crate) fn time_change(time: TimeOrNow) -> TimeChange {
 
 /// The kernel's number of an inode: ours, with the mount's root as 1.
 pub(crate) fn number(inode: InodeId, root: InodeId) -> INodeNo {
-    if inode == root { INodeNo::ROOT } else { INodeNo(inode.0) }
+    if inode == root {
+        INodeNo::ROOT
+    } else {
+        INodeNo(inode.0)
+    }
 }
 
 pub(crate) fn attributes(attributes: &Attributes, root: InodeId) -> FileAttr {
@@ -135,16 +141,46 @@ mod tests {
 
     #[test]
     fn times_survive_the_way_there_and_back() {
-        for time in [(0, 0), (1_700_000_000, 123_456_789), (-1, 999_999_999), (-5, 0), (-1, 1)] {
-            let time = Timestamp { seconds: time.0, nanos: time.1 };
+        for time in [
+            (0, 0),
+            (1_700_000_000, 123_456_789),
+            (-1, 999_999_999),
+            (-5, 0),
+            (-1, 1),
+        ] {
+            let time = Timestamp {
+                seconds: time.0,
+                nanos: time.1,
+            };
             assert_eq!(timestamp(system_time(time)), time);
         }
     }
 
     #[test]
     fn access_modes_are_told_apart() {
-        assert_eq!(open_mode(0), OpenMode { read: true, write: false, truncate: false });
-        assert_eq!(open_mode(0o1001), OpenMode { read: false, write: true, truncate: true });
-        assert_eq!(open_mode(2), OpenMode { read: true, write: true, truncate: false });
+        assert_eq!(
+            open_mode(0),
+            OpenMode {
+                read: true,
+                write: false,
+                truncate: false
+            }
+        );
+        assert_eq!(
+            open_mode(0o1001),
+            OpenMode {
+                read: false,
+                write: true,
+                truncate: true
+            }
+        );
+        assert_eq!(
+            open_mode(2),
+            OpenMode {
+                read: true,
+                write: true,
+                truncate: false
+            }
+        );
     }
 }

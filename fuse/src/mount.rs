@@ -87,10 +87,11 @@ pub async fn mount(file_system: FileSystem, config: MountConfig) -> Result<Mount
     };
     let options = options(&config);
     let place = mount_point.clone();
-    let session = tokio::task::spawn_blocking(move || fuser::Session::new(adapter, &place, &options))
-        .await
-        .map_err(|error| system("mount at", &mount_point, io::Error::other(error)))?
-        .map_err(|error| refused(&mount_point, error))?;
+    let session =
+        tokio::task::spawn_blocking(move || fuser::Session::new(adapter, &place, &options))
+            .await
+            .map_err(|error| system("mount at", &mount_point, io::Error::other(error)))?
+            .map_err(|error| refused(&mount_point, error))?;
     let connection = Connection {
         minor: mounted_at(&mount_point).map(|entry| entry.minor),
         mount_point: mount_point.clone(),
@@ -113,7 +114,12 @@ pub async fn mount(file_system: FileSystem, config: MountConfig) -> Result<Mount
             let _ = send_ended.send(true);
         })
         .map_err(|error| system("serve", &mount_point, error))?;
-    Ok(Mounted { mount_point, file_system, connection, ended })
+    Ok(Mounted {
+        mount_point,
+        file_system,
+        connection,
+        ended,
+    })
 }
 
 impl Mounted {
@@ -136,10 +142,13 @@ impl Mounted {
     /// If something still uses the mount or written data could not be committed; it stays mounted
     /// then.
     pub async fn unmount(&self) -> Result<(), MountError> {
-        self.file_system.sync_all().await.map_err(|error| MountError::Unflushed {
-            path: self.mount_point.clone(),
-            reason: error.to_string(),
-        })?;
+        self.file_system
+            .sync_all()
+            .await
+            .map_err(|error| MountError::Unflushed {
+                path: self.mount_point.clone(),
+                reason: error.to_string(),
+            })?;
         self.leave(UnmountFlags::empty()).await
     }
 
@@ -175,7 +184,9 @@ fn unmount(place: &Path, flags: UnmountFlags) -> Result<(), MountError> {
     match rustix::mount::unmount(place, flags) {
         // `EINVAL` says that nothing is mounted there any more.
         Ok(()) | Err(Errno::INVAL) => Ok(()),
-        Err(Errno::BUSY) => Err(MountError::Busy { path: place.to_owned() }),
+        Err(Errno::BUSY) => Err(MountError::Busy {
+            path: place.to_owned(),
+        }),
         Err(Errno::PERM) => {
             let mut command = std::process::Command::new("fusermount3");
             command.arg("-u");
@@ -187,9 +198,14 @@ fn unmount(place: &Path, flags: UnmountFlags) -> Result<(), MountError> {
                 Ok(output) => {
                     let said = String::from_utf8_lossy(&output.stderr).into_owned();
                     if said.contains("busy") {
-                        return Err(MountError::Busy { path: place.to_owned() });
+                        return Err(MountError::Busy {
+                            path: place.to_owned(),
+                        });
                     }
-                    Err(MountError::NotPermitted { path: place.to_owned(), reason: said })
+                    Err(MountError::NotPermitted {
+                        path: place.to_owned(),
+                        reason: said,
+                    })
                 }
                 Err(error) => Err(MountError::NotPermitted {
                     path: place.to_owned(),
@@ -211,7 +227,11 @@ fn options(config: &MountConfig) -> Config {
         MountOption::NoDev,
         MountOption::NoSuid,
     ];
-    options.acl = if config.allow_other { SessionACL::All } else { SessionACL::Owner };
+    options.acl = if config.allow_other {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
+    };
     options.n_threads = Some(config.loops.unwrap_or_else(|| cores.min(LOOPS_MAX)).max(1));
     options.clone_fd = true;
     options
@@ -222,10 +242,14 @@ fn check(path: &Path) -> Result<PathBuf, MountError> {
     let canonical = match path.canonicalize() {
         Ok(canonical) => canonical,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(MountError::Missing { path: path.to_owned() });
+            return Err(MountError::Missing {
+                path: path.to_owned(),
+            });
         }
         Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
-            return Err(MountError::Dead { path: path.to_owned() });
+            return Err(MountError::Dead {
+                path: path.to_owned(),
+            });
         }
         Err(error) => return Err(system("look at", path, error)),
     };
@@ -259,9 +283,10 @@ fn check(path: &Path) -> Result<PathBuf, MountError> {
 
 fn refused(path: &Path, error: io::Error) -> MountError {
     match error.kind() {
-        io::ErrorKind::PermissionDenied => {
-            MountError::NotPermitted { path: path.to_owned(), reason: error.to_string() }
-        }
+        io::ErrorKind::PermissionDenied => MountError::NotPermitted {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        },
         io::ErrorKind::NotFound if !Path::new("/dev/fuse").exists() => MountError::NoDevice,
         io::ErrorKind::NotFound => MountError::NotPermitted {
             path: path.to_owned(),
@@ -272,5 +297,9 @@ fn refused(path: &Path, error: io::Error) -> MountError {
 }
 
 fn system(doing: &'static str, path: &Path, source: io::Error) -> MountError {
-    MountError::System { doing, path: path.to_owned(), source }
+    MountError::System {
+        doing,
+        path: path.to_owned(),
+        source,
+    }
 }

@@ -29,7 +29,9 @@ fn find(table: &str, path: &Path) -> Option<MountEntry> {
             let (device, place) = (mount.nth(2)?, mount.nth(1)?);
             let mut source = source.split(' ');
             (unescape(place) == path.as_os_str().as_bytes()).then(|| {
-                let minor = device.split_once(':').and_then(|(_, minor)| minor.parse().ok());
+                let minor = device
+                    .split_once(':')
+                    .and_then(|(_, minor)| minor.parse().ok());
                 Some(MountEntry {
                     minor: minor?,
                     kind: source.next()?.to_owned(),
@@ -45,9 +47,10 @@ fn unescape(text: &str) -> Vec<u8> {
     let mut rest = text.as_bytes();
     let mut plain = Vec::with_capacity(rest.len());
     while let Some((&first, tail)) = rest.split_first() {
-        let octal = tail.get(..3).filter(|_| first == b'\\').and_then(|digits| {
-            u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()
-        });
+        let octal = tail
+            .get(..3)
+            .filter(|_| first == b'\\')
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
         if let Some(byte) = octal {
             plain.push(byte);
             rest = tail.get(3..).unwrap_or_default();

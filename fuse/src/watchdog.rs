@@ -35,12 +35,18 @@ impl InFlight {
     pub(crate) fn enter(self: &Arc<Self>, name: &'static str) -> Request {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.requests().insert(number, (Instant::now(), name));
-        Request { number, all: self.clone() }
+        Request {
+            number,
+            all: self.clone(),
+        }
     }
 
     /// The oldest request's age and name.
     pub(crate) fn oldest(&self) -> Option<(Duration, &'static str)> {
-        let first = self.requests().first_key_value().map(|(_, &(since, name))| (since, name));
+        let first = self
+            .requests()
+            .first_key_value()
+            .map(|(_, &(since, name))| (since, name));
         first.map(|(since, name)| (since.elapsed(), name))
     }
 }
@@ -63,8 +69,9 @@ pub(crate) struct Connection {
 impl Connection {
     /// Makes the kernel answer everything that waits with an error, now and from now on.
     pub(crate) fn abort(&self) {
-        let control =
-            self.minor.map(|minor| format!("/sys/fs/fuse/connections/{minor}/abort"));
+        let control = self
+            .minor
+            .map(|minor| format!("/sys/fs/fuse/connections/{minor}/abort"));
         let written = control.is_some_and(|path| {
             std::fs::OpenOptions::new()
                 .write(true)
@@ -93,21 +100,23 @@ pub(crate) fn spawn(
     ended: Arc<AtomicBool>,
 ) -> std::io::Result<()> {
     let pause = (limit / 8).clamp(Duration::from_millis(20), Duration::from_secs(2));
-    std::thread::Builder::new().name("fuse-watchdog".into()).spawn(move || {
-        while !ended.load(Ordering::Acquire) {
-            std::thread::sleep(pause);
-            let Some((age, name)) = requests.oldest().filter(|(age, _)| *age > limit) else {
-                continue;
-            };
-            tracing::error!(
-                request = name, age_seconds = age.as_secs(),
-                mount_point = %connection.mount_point.display(),
-                "the mount is stuck; its connection is aborted so that no process hangs"
-            );
-            connection.abort();
-            return;
-        }
-    })?;
+    std::thread::Builder::new()
+        .name("fuse-watchdog".into())
+        .spawn(move || {
+            while !ended.load(Ordering::Acquire) {
+                std::thread::sleep(pause);
+                let Some((age, name)) = requests.oldest().filter(|(age, _)| *age > limit) else {
+                    continue;
+                };
+                tracing::error!(
+                    request = name, age_seconds = age.as_secs(),
+                    mount_point = %connection.mount_point.display(),
+                    "the mount is stuck; its connection is aborted so that no process hangs"
+                );
+                connection.abort();
+                return;
+            }
+        })?;
     Ok(())
 }
 

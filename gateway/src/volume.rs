@@ -25,7 +25,9 @@ use quorumfs_metadata::identity::{
     CloudIndex, Gid, InodeId, PrincipalId, RealmEpoch, RealmId, SliceId, Uid, VolumeId,
 };
 use quorumfs_metadata::placement::Policy;
-use quorumfs_metadata::row::{Assertable, Cloud, Epoch, Lock, Member, ReplicaInfo, Rights, WrappedKey};
+use quorumfs_metadata::row::{
+    Assertable, Cloud, Epoch, Lock, Member, ReplicaInfo, Rights, WrappedKey,
+};
 use std::collections::BTreeMap;
 
 /// What a membership's signature begins with.
@@ -114,7 +116,12 @@ pub fn create(new: NewVolume) -> Result<Created, VolumeError> {
         let wrapped = wrapped.0.to_vec();
         let message = membership(&volume, realm, epoch, &id.signing, &wrapped);
         let signature = owner.sign(&message);
-        let member = Member { epoch, wrapped, signer: owner.id().signing, signature };
+        let member = Member {
+            epoch,
+            wrapped,
+            signer: owner.id().signing,
+            signature,
+        };
         members.push((id.signing, member));
     }
 
@@ -125,7 +132,11 @@ pub fn create(new: NewVolume) -> Result<Created, VolumeError> {
         clouds.push(found_cloud(&volume, CloudIndex(index), cloud, &everybody)?);
     }
 
-    let rights = Rights { uids: new.owner_uids, gids: new.owner_gids, ..Rights::all() };
+    let rights = Rights {
+        uids: new.owner_uids,
+        gids: new.owner_gids,
+        ..Rights::all()
+    };
     let genesis = Genesis {
         volume,
         format: FORMAT,
@@ -140,24 +151,44 @@ pub fn create(new: NewVolume) -> Result<Created, VolumeError> {
             principal(&owner, rights, new.owner_label),
             principal(&recovery, Rights::all(), "recovery".into()),
         ],
-        epoch: Epoch { lock: Lock::Members, previous: Vec::new(), share_digests: Vec::new() },
+        epoch: Epoch {
+            lock: Lock::Members,
+            previous: Vec::new(),
+            share_digests: Vec::new(),
+        },
         members,
     };
     genesis.validate()?;
     let bytes = genesis.to_bytes();
     let signature = root.sign(&Genesis::signed_bytes(&bytes));
-    let signed = SignedGenesis { genesis: bytes, root_key: root.public().0, signature };
+    let signed = SignedGenesis {
+        genesis: bytes,
+        root_key: root.public().0,
+        signature,
+    };
     let genesis = signed.to_bytes();
     Ok(Created {
-        owner: KeyFile { principal: owner, root: root.public() },
-        recovery_kit: RecoveryKit { root, recovery, genesis: genesis.clone() },
+        owner: KeyFile {
+            principal: owner,
+            root: root.public(),
+        },
+        recovery_kit: RecoveryKit {
+            root,
+            recovery,
+            genesis: genesis.clone(),
+        },
         genesis,
     })
 }
 
 fn principal(principal: &Principal, rights: Rights, label: String) -> GenesisPrincipal {
     let id = principal.id();
-    GenesisPrincipal { key: id.signing, wrapping_key: id.wrapping.0, rights, label }
+    GenesisPrincipal {
+        key: id.signing,
+        wrapping_key: id.wrapping.0,
+        rights,
+        label,
+    }
 }
 
 fn found_cloud(
@@ -172,7 +203,10 @@ fn found_cloud(
         .iter()
         .map(|id| {
             let wrapped = wrap("cloud secret", secret.secret(), &id.wrapping, &info)?;
-            Ok(WrappedKey { recipient: id.signing, bytes: wrapped.0.to_vec() })
+            Ok(WrappedKey {
+                recipient: id.signing,
+                bytes: wrapped.0.to_vec(),
+            })
         })
         .collect::<Result<_, KeyError>>()?;
     Ok(Cloud {
@@ -218,7 +252,10 @@ impl Volume {
     /// If the genesis is damaged, newer, or not signed by the root that the key file pins; or if
     /// the key is not a member's.
     pub fn open(genesis: &[u8], key: &KeyFile) -> Result<Self, VolumeError> {
-        let untrusted = |what, reason: &str| KeyError::Untrusted { what, reason: reason.into() };
+        let untrusted = |what, reason: &str| KeyError::Untrusted {
+            what,
+            reason: reason.into(),
+        };
         let (signed, genesis) = SignedGenesis::from_bytes(genesis)?;
         if signed.root_key != key.root.0 || genesis.volume != key.volume() {
             return Err(untrusted(
@@ -227,7 +264,10 @@ impl Volume {
             )
             .into());
         }
-        if !key.root.verify(&Genesis::signed_bytes(&signed.genesis), &signed.signature) {
+        if !key
+            .root
+            .verify(&Genesis::signed_bytes(&signed.genesis), &signed.signature)
+        {
             return Err(untrusted(
                 "the genesis",
                 "the volume root's signature does not hold: it was changed; take it from a backup \
@@ -237,8 +277,15 @@ impl Volume {
         }
         let me = key.principal.id().signing;
         let (realm, volume) = (RealmId::ROOT, genesis.volume);
-        let nobody = || KeyError::NoMember { principal: me.to_string(), realm };
-        let (_, member) = genesis.members.iter().find(|(id, _)| *id == me).ok_or_else(nobody)?;
+        let nobody = || KeyError::NoMember {
+            principal: me.to_string(),
+            realm,
+        };
+        let (_, member) = genesis
+            .members
+            .iter()
+            .find(|(id, _)| *id == me)
+            .ok_or_else(nobody)?;
         let owner = genesis.principals.first().map(|owner| owner.key);
         let message = membership(&volume, realm, member.epoch, &me, &member.wrapped);
         if owner != Some(member.signer)
@@ -251,7 +298,9 @@ impl Volume {
             .into());
         }
         let info = EpochSecret::wrapping_info(&volume, realm, member.epoch);
-        let secret = key.principal.unwrap("realm epoch key", &parse(&member.wrapped)?, &info)?;
+        let secret = key
+            .principal
+            .unwrap("realm epoch key", &parse(&member.wrapped)?, &info)?;
         let current = EpochSecret::from_secret(secret).realm_epoch_key(
             genesis.epoch.lock,
             &volume,
@@ -318,7 +367,9 @@ impl Volume {
     /// # Errors
     /// If this principal does not have it.
     pub fn epoch_key(&self, epoch: RealmEpoch) -> Result<&RealmEpochKey, KeyError> {
-        self.epochs.get(&epoch).ok_or_else(|| KeyError::NoEpoch { epoch })
+        self.epochs
+            .get(&epoch)
+            .ok_or_else(|| KeyError::NoEpoch { epoch })
     }
 
     /// The key of a slice that was sealed in `epoch`.
@@ -333,7 +384,12 @@ impl Volume {
     #[must_use]
     pub fn own_credentials(&self) -> Credentials {
         let me = self.principal.id().signing;
-        let rights = self.genesis.principals.iter().find(|row| row.key == me).map(|row| &row.rights);
+        let rights = self
+            .genesis
+            .principals
+            .iter()
+            .find(|row| row.key == me)
+            .map(|row| &row.rights);
         let uid = match rights.map(|rights| &rights.uids) {
             Some(Assertable::Only(uids)) if !uids.contains(&Uid::ROOT) => uids.first().copied(),
             _ => None,
@@ -353,7 +409,10 @@ impl Volume {
 }
 
 fn parse(wrapped: &[u8]) -> Result<Wrapped, KeyError> {
-    wrapped.try_into().map(Wrapped).map_err(|_| KeyError::Unwrap { what: "secret" })
+    wrapped
+        .try_into()
+        .map(Wrapped)
+        .map_err(|_| KeyError::Unwrap { what: "secret" })
 }
 
 /// An X25519 key as a genesis has it.
@@ -400,7 +459,10 @@ pub(crate) mod tests {
         let created = create(new_volume()).unwrap();
         let owner = Volume::open(&created.genesis, &created.owner).unwrap();
         let kit = RecoveryKit::from_text(&created.recovery_kit.to_text()).unwrap();
-        let key = KeyFile { root: kit.root.public(), principal: kit.recovery.clone() };
+        let key = KeyFile {
+            root: kit.root.public(),
+            principal: kit.recovery.clone(),
+        };
         let recovery = Volume::open(&kit.genesis, &key).unwrap();
         let slice = SliceId::default();
         assert_eq!(
@@ -408,7 +470,10 @@ pub(crate) mod tests {
             recovery.slice_key(RealmEpoch(0), slice).unwrap().expose()
         );
         let secrets = |volume: &Volume| -> Vec<[u8; 32]> {
-            volume.clouds().map(|(_, secret)| *secret.expose()).collect()
+            volume
+                .clouds()
+                .map(|(_, secret)| *secret.expose())
+                .collect()
         };
         assert_eq!(secrets(&owner), secrets(&recovery));
         assert_eq!(secrets(&owner).len(), 4);
@@ -417,10 +482,17 @@ pub(crate) mod tests {
     #[test]
     fn a_stranger_and_another_volumes_key_are_told_so() {
         let (one, other) = (create(new_volume()).unwrap(), create(new_volume()).unwrap());
-        let error = Volume::open(&one.genesis, &other.owner).unwrap_err().to_string();
+        let error = Volume::open(&one.genesis, &other.owner)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("another volume"), "{error}");
-        let stranger = KeyFile { principal: Principal::random().unwrap(), root: one.owner.root };
-        let error = Volume::open(&one.genesis, &stranger).unwrap_err().to_string();
+        let stranger = KeyFile {
+            principal: Principal::random().unwrap(),
+            root: one.owner.root,
+        };
+        let error = Volume::open(&one.genesis, &stranger)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("not a member"), "{error}");
     }
 
@@ -439,7 +511,10 @@ pub(crate) mod tests {
         let created = create(new_volume()).unwrap();
         let volume = Volume::open(&created.genesis, &created.owner).unwrap();
         for (_, secret) in volume.clouds() {
-            let found = created.genesis.windows(32).any(|window| window == secret.expose());
+            let found = created
+                .genesis
+                .windows(32)
+                .any(|window| window == secret.expose());
             assert!(!found);
         }
     }

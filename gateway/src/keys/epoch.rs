@@ -77,7 +77,12 @@ impl EpochSecret {
         };
         let secret = self.0.derive(
             "quorumfs 2026 realm epoch key",
-            &[&[kind], &volume.0, &realm.0.to_be_bytes(), &epoch.0.to_be_bytes()],
+            &[
+                &[kind],
+                &volume.0,
+                &realm.0.to_be_bytes(),
+                &epoch.0.to_be_bytes(),
+            ],
         );
         Ok(RealmEpochKey { secret, epoch })
     }
@@ -120,18 +125,32 @@ mod tests {
 
     fn key(epoch: u32) -> RealmEpochKey {
         EpochSecret::from_secret(Secret::from_bytes([4; 32]))
-            .realm_epoch_key(Lock::Members, &ClusterId([1; 16]), RealmId::ROOT, RealmEpoch(epoch))
+            .realm_epoch_key(
+                Lock::Members,
+                &ClusterId([1; 16]),
+                RealmId::ROOT,
+                RealmEpoch(epoch),
+            )
             .unwrap()
     }
 
     fn slice(counter: u32) -> SliceId {
-        SliceId { allocation: AllocationId(9), counter }
+        SliceId {
+            allocation: AllocationId(9),
+            counter,
+        }
     }
 
     #[test]
     fn epochs_and_slices_have_keys_of_their_own() {
-        assert_ne!(key(0).slice_key(slice(1)).expose(), key(0).slice_key(slice(2)).expose());
-        assert_ne!(key(0).slice_key(slice(1)).expose(), key(1).slice_key(slice(1)).expose());
+        assert_ne!(
+            key(0).slice_key(slice(1)).expose(),
+            key(0).slice_key(slice(2)).expose()
+        );
+        assert_ne!(
+            key(0).slice_key(slice(1)).expose(),
+            key(1).slice_key(slice(1)).expose()
+        );
     }
 
     #[test]
@@ -145,7 +164,10 @@ mod tests {
                 RealmEpoch(7),
             )
             .unwrap_err();
-        assert!(error.to_string().contains("epoch 7 has lock kind 2"), "{error}");
+        assert!(
+            error.to_string().contains("epoch 7 has lock kind 2"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -35,8 +35,7 @@ pub use cloud::CloudSecret;
 pub use epoch::{EpochSecret, RealmEpochKey, SliceKey};
 pub use error::KeyError;
 pub use names::{
-    NAME_BYTES_MAX, NAME_OVERHEAD_BYTES, NameCiphertext, NameKeys, stand_in,
-    stand_in_cookie,
+    NAME_BYTES_MAX, NAME_OVERHEAD_BYTES, NameCiphertext, NameKeys, stand_in, stand_in_cookie,
 };
 pub use principal::{KeyFile, Principal, PrincipalId};
 pub use recovery_kit::RecoveryKit;

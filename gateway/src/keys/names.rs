@@ -130,7 +130,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn keys(directory: u64) -> NameKeys {
-        NameKeys::derive(&Secret::from_bytes([2; 32]), InodeId(directory), RealmEpoch(0))
+        NameKeys::derive(
+            &Secret::from_bytes([2; 32]),
+            InodeId(directory),
+            RealmEpoch(0),
+        )
     }
 
     proptest! {

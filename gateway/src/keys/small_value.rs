@@ -41,13 +41,19 @@ impl ValueBinding {
     /// The content of a tiny file.
     #[must_use]
     pub const fn content(inode: InodeId) -> Self {
-        Self { field: Field::Content, inode }
+        Self {
+            field: Field::Content,
+            inode,
+        }
     }
 
     /// The target of a symbolic link.
     #[must_use]
     pub const fn symlink_target() -> Self {
-        Self { field: Field::SymlinkTarget, inode: InodeId(0) }
+        Self {
+            field: Field::SymlinkTarget,
+            inode: InodeId(0),
+        }
     }
 
     fn bytes(self, version: [u8; VERSION_BYTES]) -> [u8; 17] {
@@ -87,8 +93,9 @@ impl SmallValueKey {
         plain: &[u8],
     ) -> Result<Vec<u8>, KeyError> {
         let mut nonce = [0; NONCE_BYTES];
-        getrandom::fill(&mut nonce)
-            .map_err(|error| KeyError::Random { reason: error.to_string() })?;
+        getrandom::fill(&mut nonce).map_err(|error| KeyError::Random {
+            reason: error.to_string(),
+        })?;
         self.seal_with(nonce, binding, version, plain)
     }
 
@@ -100,10 +107,18 @@ impl SmallValueKey {
         plain: &[u8],
     ) -> Result<Vec<u8>, KeyError> {
         let version = version.0.to_be_bytes();
-        let payload = Payload { msg: plain, aad: &binding.bytes(version) };
-        let sealed = self.cipher().encrypt(&Nonce::from(nonce), payload).map_err(|_| {
-            KeyError::TooLong { what: "small value", length: plain.len(), most: u16::MAX.into() }
-        })?;
+        let payload = Payload {
+            msg: plain,
+            aad: &binding.bytes(version),
+        };
+        let sealed = self
+            .cipher()
+            .encrypt(&Nonce::from(nonce), payload)
+            .map_err(|_| KeyError::TooLong {
+                what: "small value",
+                length: plain.len(),
+                most: u16::MAX.into(),
+            })?;
         Ok([version.as_slice(), &nonce, &sealed].concat())
     }
 
@@ -112,11 +127,18 @@ impl SmallValueKey {
     /// # Errors
     /// If it was made for another place or with another key, or was changed.
     pub fn open(&self, binding: ValueBinding, sealed: &[u8]) -> Result<Vec<u8>, KeyError> {
-        const FORGED: KeyError = KeyError::Forged { what: "small value" };
+        const FORGED: KeyError = KeyError::Forged {
+            what: "small value",
+        };
         let (version, rest) = sealed.split_first_chunk::<VERSION_BYTES>().ok_or(FORGED)?;
         let (nonce, body) = rest.split_first_chunk::<NONCE_BYTES>().ok_or(FORGED)?;
-        let payload = Payload { msg: body, aad: &binding.bytes(*version) };
-        self.cipher().decrypt(&Nonce::from(*nonce), payload).map_err(|_| FORGED)
+        let payload = Payload {
+            msg: body,
+            aad: &binding.bytes(*version),
+        };
+        self.cipher()
+            .decrypt(&Nonce::from(*nonce), payload)
+            .map_err(|_| FORGED)
     }
 
     fn cipher(&self) -> Aes256GcmSiv {
@@ -141,8 +163,14 @@ mod tests {
         assert_eq!(sealed.len(), 7 + SMALL_VALUE_OVERHEAD_BYTES);
         assert_eq!(key().open(HERE, &sealed).unwrap(), b"content");
         for elsewhere in [
-            ValueBinding { field: Field::SymlinkTarget, ..HERE },
-            ValueBinding { inode: InodeId(8), ..HERE },
+            ValueBinding {
+                field: Field::SymlinkTarget,
+                ..HERE
+            },
+            ValueBinding {
+                inode: InodeId(8),
+                ..HERE
+            },
         ] {
             assert!(key().open(elsewhere, &sealed).is_err(), "{elsewhere:?}");
         }
@@ -162,7 +190,9 @@ mod tests {
 
     #[test]
     fn a_sealed_value_is_pinned_to_its_golden_bytes() {
-        let sealed = key().seal_with([1; NONCE_BYTES], HERE, NEXT, b"content").unwrap();
+        let sealed = key()
+            .seal_with([1; NONCE_BYTES], HERE, NEXT, b"content")
+            .unwrap();
         crate::keys::lines::assert_golden("small_value", &sealed);
     }
 }

@@ -39,7 +39,9 @@ pub struct MetadataClient {
 
 impl std::fmt::Debug for MetadataClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MetadataClient").field("fenced", &self.is_fenced()).finish_non_exhaustive()
+        f.debug_struct("MetadataClient")
+            .field("fenced", &self.is_fenced())
+            .finish_non_exhaustive()
     }
 }
 
@@ -67,13 +69,20 @@ impl MetadataClient {
 
     /// An error once the session counts no more.
     pub(crate) fn not_fenced(&self) -> Result<(), VfsError> {
-        if self.is_fenced() { Err(VfsError::Fenced) } else { Ok(()) }
+        if self.is_fenced() {
+            Err(VfsError::Fenced)
+        } else {
+            Ok(())
+        }
     }
 
     /// Operations and queries that were sent.
     #[must_use]
     pub fn counters(&self) -> (u64, u64) {
-        (self.operations.load(Ordering::Relaxed), self.queries.load(Ordering::Relaxed))
+        (
+            self.operations.load(Ordering::Relaxed),
+            self.queries.load(Ordering::Relaxed),
+        )
     }
 
     /// Ends the session.
@@ -122,8 +131,16 @@ impl MetadataClient {
     ) -> Result<Found, VfsError> {
         self.not_fenced()?;
         self.queries.fetch_add(1, Ordering::Relaxed);
-        let query = Query { credentials, question }.to_bytes();
-        let answer = self.transport.query(Bytes::from(query)).await.map_err(|e| self.lost(e))?;
+        let query = Query {
+            credentials,
+            question,
+        }
+        .to_bytes();
+        let answer = self
+            .transport
+            .query(Bytes::from(query))
+            .await
+            .map_err(|e| self.lost(e))?;
         let Answer(found) =
             Answer::from_bytes(&answer).map_err(|error| self.strange(what, error.to_string()))?;
         found.map_err(|error| self.refused(what, &error))
@@ -133,18 +150,17 @@ impl MetadataClient {
     ///
     /// # Errors
     /// If it is refused, or the servers gave no usable answer.
-    pub async fn order(
-        &self,
-        what: &'static str,
-        operation: &Operation,
-    ) -> Result<Done, VfsError> {
+    pub async fn order(&self, what: &'static str, operation: &Operation) -> Result<Done, VfsError> {
         let bytes = Bytes::from(operation.to_bytes());
         let mut wait = REAP_WAIT;
         for tried in 1..=REAP_TRIES {
             self.not_fenced()?;
             self.operations.fetch_add(1, Ordering::Relaxed);
-            let reply =
-                self.transport.execute(bytes.clone()).await.map_err(|error| self.lost(error))?;
+            let reply = self
+                .transport
+                .execute(bytes.clone())
+                .await
+                .map_err(|error| self.lost(error))?;
             let Response(outcome) = Response::from_bytes(&reply)
                 .map_err(|error| self.strange(what, error.to_string()))?;
             match outcome {
@@ -173,7 +189,12 @@ impl MetadataClient {
         steps: Vec<Step>,
     ) -> Result<Vec<StepDone>, VfsError> {
         let count = steps.len();
-        let compound = Compound { credentials, time, preconditions, steps };
+        let compound = Compound {
+            credentials,
+            time,
+            preconditions,
+            steps,
+        };
         match self.order(what, &Operation::Compound(compound)).await? {
             Done::Compound(done) if done.len() == count => Ok(done),
             other => Err(self.strange(what, format!("{other:?}"))),
@@ -191,8 +212,12 @@ impl MetadataClient {
         time: Timestamp,
         step: Step,
     ) -> Result<StepDone, VfsError> {
-        let done = self.compound(what, credentials, time, Vec::new(), vec![step]).await?;
-        done.into_iter().next().ok_or_else(|| self.strange(what, "no step was done".into()))
+        let done = self
+            .compound(what, credentials, time, Vec::new(), vec![step])
+            .await?;
+        done.into_iter()
+            .next()
+            .ok_or_else(|| self.strange(what, "no step was done".into()))
     }
 
     /// An answer that is of the wrong kind.
@@ -206,10 +231,16 @@ impl MetadataClient {
         credentials: Credentials,
         place: Place,
     ) -> Result<Option<(Attributes, Attributes)>, VfsError> {
-        match self.ask("lookup", credentials, Question::Lookup(place)).await {
+        match self
+            .ask("lookup", credentials, Question::Lookup(place))
+            .await
+        {
             Ok(Found::Entry { inode, parent, .. }) => Ok(Some((inode, parent))),
             Ok(other) => Err(self.mismatch("lookup", &other)),
-            Err(VfsError::Refused { errno: Errno::NOENT, .. }) => Ok(None),
+            Err(VfsError::Refused {
+                errno: Errno::NOENT,
+                ..
+            }) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -245,7 +276,12 @@ impl MetadataClient {
         limit: u32,
     ) -> Result<DirectoryPage, VfsError> {
         let limit = limit.clamp(1, DIRECTORY_PAGE_MAX);
-        let question = Question::Directory { inode, after, limit, by_handle: true };
+        let question = Question::Directory {
+            inode,
+            after,
+            limit,
+            by_handle: true,
+        };
         match self.ask("readdir", self.own.clone(), question).await? {
             Found::Directory(page) => Ok(page),
             other => Err(self.mismatch("readdir", &other)),
@@ -254,8 +290,12 @@ impl MetadataClient {
 
     /// Where a file's bytes are, from `from` on.
     pub(crate) async fn content(&self, inode: InodeId, from: u64) -> Result<ContentPage, VfsError> {
-        let question =
-            Question::Content { inode, from, to: u64::MAX, limit: EXTENT_PAGE_MAX };
+        let question = Question::Content {
+            inode,
+            from,
+            to: u64::MAX,
+            limit: EXTENT_PAGE_MAX,
+        };
         match self.ask("read", self.own.clone(), question).await? {
             Found::Content(page) => Ok(page),
             other => Err(self.mismatch("read", &other)),
@@ -285,7 +325,10 @@ impl MetadataClient {
     /// # Errors
     /// `EBUSY` if another session has, unless `takeover` fences it.
     pub async fn mount(&self, takeover: bool) -> Result<(), VfsError> {
-        let operation = Operation::MountRealm { realm: self.realm, takeover };
+        let operation = Operation::MountRealm {
+            realm: self.realm,
+            takeover,
+        };
         match self.order("mount", &operation).await? {
             Done::Mounted { .. } => Ok(()),
             other => Err(self.mismatch("mount", &other)),
@@ -297,7 +340,10 @@ impl MetadataClient {
     /// # Errors
     /// If this session has not mounted the realm, or was fenced.
     pub async fn unmount(&self) -> Result<(), VfsError> {
-        match self.order("unmount", &Operation::UnmountRealm { realm: self.realm }).await? {
+        match self
+            .order("unmount", &Operation::UnmountRealm { realm: self.realm })
+            .await?
+        {
             Done::Unmounted => Ok(()),
             other => Err(self.mismatch("unmount", &other)),
         }
@@ -314,16 +360,26 @@ impl MetadataClient {
         }
         for allocation in ids.finished() {
             // Not worth failing a write for: the session's end gives it back as well.
-            if let Err(error) =
-                self.order("allocation", &Operation::CloseAllocation { allocation }).await
+            if let Err(error) = self
+                .order("allocation", &Operation::CloseAllocation { allocation })
+                .await
             {
                 tracing::debug!(%allocation, %error, "an allocation could not be given back");
             }
         }
-        match self.order("allocation", &Operation::Allocate { count: ALLOCATION_IDS_MAX }).await? {
+        match self
+            .order(
+                "allocation",
+                &Operation::Allocate {
+                    count: ALLOCATION_IDS_MAX,
+                },
+            )
+            .await?
+        {
             Done::Allocated { allocation, count } => ids.grant(allocation, count),
             other => return Err(self.mismatch("allocation", &other)),
         }
-        ids.take().ok_or_else(|| self.strange("allocation", "no ids were granted".into()))
+        ids.take()
+            .ok_or_else(|| self.strange("allocation", "no ids were granted".into()))
     }
 }

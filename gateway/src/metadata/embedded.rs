@@ -36,7 +36,12 @@ impl SharedRows {
 
 impl Store for SharedRows {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StateError> {
-        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned())
+        Ok(self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(key)
+            .cloned())
     }
 }
 
@@ -63,7 +68,9 @@ pub struct EmbeddedSession<S> {
 }
 
 fn failed(error: &StateError) -> MetadataError {
-    MetadataError::NotExecuted { reason: error.to_string() }
+    MetadataError::NotExecuted {
+        reason: error.to_string(),
+    }
 }
 
 impl<S: Service + Send + 'static> Embedded<S> {
@@ -75,9 +82,18 @@ impl<S: Service + Send + 'static> Embedded<S> {
         let rows = SharedRows::default();
         let mut space = KeySpace::open(rows.clone()).map_err(|error| failed(&error))?;
         let mut txn = space.begin(Area::Service);
-        service.genesis(&mut txn, genesis).map_err(|error| failed(&error))?;
+        service
+            .genesis(&mut txn, genesis)
+            .map_err(|error| failed(&error))?;
         txn.commit();
-        let engine = Engine { service, rows, space, sequence: 0, time: 0, sessions: Vec::new() };
+        let engine = Engine {
+            service,
+            rows,
+            space,
+            sequence: 0,
+            time: 0,
+            sessions: Vec::new(),
+        };
         Ok(Arc::new(Self {
             engine: Mutex::new(engine),
             executed: AtomicU64::new(0),
@@ -99,11 +115,15 @@ impl<S: Service + Send + 'static> Embedded<S> {
     ) -> Result<EmbeddedSession<S>, MetadataError> {
         let mut engine = self.engine();
         let context = engine.next_batch().map_err(|error| failed(&error))?;
-        let caller = Caller { session: SessionId(context.sequence.0), principal };
+        let caller = Caller {
+            session: SessionId(context.sequence.0),
+            principal,
+        };
         let Engine { service, space, .. } = &mut *engine;
         let mut txn = space.begin(Area::Service);
-        let credit =
-            service.open_session(&mut txn, &context, &caller).map_err(|error| failed(&error))?;
+        let credit = service
+            .open_session(&mut txn, &context, &caller)
+            .map_err(|error| failed(&error))?;
         if credit.is_none() {
             return Err(MetadataError::SessionEnded {
                 reason: "the service refuses a session to this principal".into(),
@@ -111,13 +131,19 @@ impl<S: Service + Send + 'static> Embedded<S> {
         }
         txn.commit();
         engine.sessions.push(caller);
-        Ok(EmbeddedSession { embedded: self.clone(), caller })
+        Ok(EmbeddedSession {
+            embedded: self.clone(),
+            caller,
+        })
     }
 
     /// How many operations were executed and how many queries answered.
     #[must_use]
     pub fn counters(&self) -> (u64, u64) {
-        (self.executed.load(Ordering::Relaxed), self.queried.load(Ordering::Relaxed))
+        (
+            self.executed.load(Ordering::Relaxed),
+            self.queried.load(Ordering::Relaxed),
+        )
     }
 
     /// Ends a session as the order would: by its own wish, or because it was idle for too long.
@@ -126,14 +152,20 @@ impl<S: Service + Send + 'static> Embedded<S> {
     /// If the state cannot be read.
     pub fn end_session(&self, session: SessionId) -> Result<(), MetadataError> {
         let mut engine = self.engine();
-        let Some(at) = engine.sessions.iter().position(|caller| caller.session == session) else {
+        let Some(at) = engine
+            .sessions
+            .iter()
+            .position(|caller| caller.session == session)
+        else {
             return Ok(());
         };
         let caller = engine.sessions.remove(at);
         let context = engine.next_batch().map_err(|error| failed(&error))?;
         let Engine { service, space, .. } = &mut *engine;
         let mut txn = space.begin(Area::Service);
-        service.close_session(&mut txn, &context, &caller).map_err(|error| failed(&error))?;
+        service
+            .close_session(&mut txn, &context, &caller)
+            .map_err(|error| failed(&error))?;
         txn.commit();
         Ok(())
     }
@@ -142,7 +174,9 @@ impl<S: Service + Send + 'static> Embedded<S> {
 impl<S: Service> Engine<S> {
     /// Begins a batch of one: its time, and a tick if one is due.
     fn next_batch(&mut self) -> Result<Context, StateError> {
-        let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let clock = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let clock = u64::try_from(clock.as_nanos()).unwrap_or(u64::MAX);
         self.sequence = self.sequence.saturating_add(1);
         self.time = clock.max(self.time.saturating_add(1));
@@ -157,7 +191,9 @@ impl<S: Service> Engine<S> {
             self.rows.apply(batch);
             self.space.flushed(root.sequence);
         }
-        let deadline = self.service.next_deadline(&self.space.view(Area::Service))?;
+        let deadline = self
+            .service
+            .next_deadline(&self.space.view(Area::Service))?;
         if deadline.is_some_and(|deadline| deadline <= context.time) {
             let mut txn = self.space.begin(Area::Service);
             self.service.tick(&mut txn, &context)?;
@@ -170,7 +206,9 @@ impl<S: Service> Engine<S> {
         if self.sessions.contains(caller) {
             return Ok(());
         }
-        Err(MetadataError::SessionEnded { reason: "it was ended by order".into() })
+        Err(MetadataError::SessionEnded {
+            reason: "it was ended by order".into(),
+        })
     }
 }
 

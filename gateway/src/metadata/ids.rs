@@ -18,13 +18,19 @@ impl AllocatedId {
     /// The id for an object.
     #[must_use]
     pub fn object(&self) -> ObjectId {
-        ObjectId { allocation: *self.allocation, counter: self.counter }
+        ObjectId {
+            allocation: *self.allocation,
+            counter: self.counter,
+        }
     }
 
     /// The id for a slice.
     #[must_use]
     pub fn slice(&self) -> SliceId {
-        SliceId { allocation: *self.allocation, counter: self.counter }
+        SliceId {
+            allocation: *self.allocation,
+            counter: self.counter,
+        }
     }
 }
 
@@ -39,7 +45,10 @@ impl IdPool {
     /// The next id, if any is left.
     pub(super) fn take(&mut self) -> Option<AllocatedId> {
         let (allocation, next, count) = self.current.as_mut()?;
-        let id = AllocatedId { allocation: allocation.clone(), counter: *next };
+        let id = AllocatedId {
+            allocation: allocation.clone(),
+            counter: *next,
+        };
         *next = next.saturating_add(1);
         if next >= count {
             let (allocation, _, _) = self.current.take()?;

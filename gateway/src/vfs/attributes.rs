@@ -76,16 +76,14 @@ impl FileSystem {
     ///
     /// # Errors
     /// `EACCES` if not.
-    pub async fn access(
-        &self,
-        caller: &Caller,
-        inode: InodeId,
-        mask: u8,
-    ) -> Result<(), VfsError> {
+    pub async fn access(&self, caller: &Caller, inode: InodeId, mask: u8) -> Result<(), VfsError> {
         // A mode that waits for its commit must count.
         self.inner.flush_inode(inode).await?;
         let credentials = self.inner.credentials(caller);
-        self.inner.metadata.access(credentials, inode, Access(mask)).await
+        self.inner
+            .metadata
+            .access(credentials, inode, Access(mask))
+            .await
     }
 
     /// Changes attributes; answers what they are then.
@@ -102,7 +100,9 @@ impl FileSystem {
         let by_handle = handle
             .and_then(|handle| self.inner.handles.file(handle).ok())
             .is_some_and(|handle| handle.mode.write && handle.node.inode == inode);
-        self.inner.set_attributes(caller, inode, by_handle, change).await
+        self.inner
+            .set_attributes(caller, inode, by_handle, change)
+            .await
     }
 
     /// Counts for `statfs`.
@@ -147,7 +147,9 @@ impl Inner {
             return Err(VfsError::refused("truncate", Errno::FBIG));
         }
         let Some(node) = self.node(inode) else {
-            return self.order_attributes(caller, inode, by_handle, change).await;
+            return self
+                .order_attributes(caller, inode, by_handle, change)
+                .await;
         };
         if let Some(attributes) = ride(&mut node.state(), caller, change) {
             return Ok(attributes);
@@ -157,7 +159,11 @@ impl Inner {
         let (inner, caller) = (self.clone(), caller.clone());
         tokio::spawn(async move { inner.set_on_node(&caller, &node, by_handle, change).await })
             .await
-            .unwrap_or_else(|error| Err(VfsError::Internal { reason: error.to_string() }))
+            .unwrap_or_else(|error| {
+                Err(VfsError::Internal {
+                    reason: error.to_string(),
+                })
+            })
     }
 
     async fn set_on_node(
@@ -175,7 +181,9 @@ impl Inner {
             self.book(&mut state);
         }
         self.flush_locked(node).await?;
-        let attributes = self.order_attributes(caller, node.inode, by_handle, change).await?;
+        let attributes = self
+            .order_attributes(caller, node.inode, by_handle, change)
+            .await?;
         if change.size.is_some() {
             let mut state = node.state();
             // Extents beyond the new end are gone and those that cross it are shorter.

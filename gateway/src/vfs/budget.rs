@@ -17,7 +17,11 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) fn new(limit: u64) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicU64::new(0), released: Notify::new() })
+        Arc::new(Self {
+            limit,
+            used: AtomicU64::new(0),
+            released: Notify::new(),
+        })
     }
 
     /// What is in use, in bytes.
@@ -51,12 +55,15 @@ impl Budget {
     /// Books that what one file holds went from `before` to `after` bytes.
     pub(crate) fn adjust(&self, before: u64, after: u64) {
         if after >= before {
-            self.used.fetch_add(after.saturating_sub(before), Ordering::AcqRel);
+            self.used
+                .fetch_add(after.saturating_sub(before), Ordering::AcqRel);
         } else {
             let less = before.saturating_sub(after);
-            let _ = self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
-                Some(used.saturating_sub(less))
-            });
+            let _ = self
+                .used
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+                    Some(used.saturating_sub(less))
+                });
             self.released.notify_waiters();
         }
     }
@@ -78,7 +85,10 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(!waiting.is_finished());
         budget.adjust(12, 4);
-        tokio::time::timeout(Duration::from_secs(5), waiting).await.unwrap().unwrap();
+        tokio::time::timeout(Duration::from_secs(5), waiting)
+            .await
+            .unwrap()
+            .unwrap();
         assert_eq!(budget.used(), 4);
     }
 }

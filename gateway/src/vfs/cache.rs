@@ -36,7 +36,11 @@ struct Generations<K, V> {
 
 impl<K: Eq + Hash + Clone, V: Clone> Generations<K, V> {
     fn new(most: usize) -> Self {
-        Self { young: HashMap::new(), old: HashMap::new(), most }
+        Self {
+            young: HashMap::new(),
+            old: HashMap::new(),
+            most,
+        }
     }
 
     fn get(&self, key: &K, now: Instant) -> Option<&V> {
@@ -135,7 +139,9 @@ impl Cache {
             .is_none_or(|known| known.version <= attributes.version);
         if newer {
             let until = now.checked_add(VALID_FOR).unwrap_or(now);
-            inner.attributes.insert(attributes.inode, *attributes, until);
+            inner
+                .attributes
+                .insert(attributes.inode, *attributes, until);
         }
     }
 
@@ -158,7 +164,13 @@ impl Cache {
 
     /// To be taken before a question about names of `directory` is asked.
     pub(crate) fn stamp(&self, directory: InodeId) -> Stamp {
-        Stamp(self.inner().stamps.get(slot(directory)).copied().unwrap_or_default())
+        Stamp(
+            self.inner()
+                .stamps
+                .get(slot(directory))
+                .copied()
+                .unwrap_or_default(),
+        )
     }
 
     /// Enters what an answer said about `name`, unless we changed the directory meanwhile.

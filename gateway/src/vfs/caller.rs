@@ -40,7 +40,11 @@ impl Caller {
     /// A user with these groups.
     #[must_use]
     pub fn user(uid: u32, gid: u32, groups: Vec<u32>) -> Self {
-        Self { uid, gid, groups: GroupSource::Known(groups) }
+        Self {
+            uid,
+            gid,
+            groups: GroupSource::Known(groups),
+        }
     }
 
     /// The user that this process runs as, for commands that act for whoever started them.
@@ -67,7 +71,11 @@ impl GroupCache {
             GroupSource::Known(groups) => groups.iter().copied().map(Gid).collect(),
             GroupSource::Thread(thread) => self.groups_of(*thread, caller.uid),
         };
-        Credentials { uid: Uid(caller.uid), gid: Gid(caller.gid), groups }
+        Credentials {
+            uid: Uid(caller.uid),
+            gid: Gid(caller.gid),
+            groups,
+        }
     }
 
     fn groups_of(&self, thread: u32, uid: u32) -> Vec<Gid> {
@@ -82,7 +90,9 @@ impl GroupCache {
             }
         }
         let status = std::fs::read_to_string(format!("/proc/{thread}/status"));
-        let groups = status.map(|status| parse_groups(&status)).unwrap_or_default();
+        let groups = status
+            .map(|status| parse_groups(&status))
+            .unwrap_or_default();
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         if threads.len() >= THREADS_MAX {
             threads.clear();
@@ -119,7 +129,11 @@ mod tests {
 
     #[test]
     fn a_thread_that_is_gone_has_no_groups() {
-        let caller = Caller { uid: 1, gid: 2, groups: GroupSource::Thread(u32::MAX) };
+        let caller = Caller {
+            uid: 1,
+            gid: 2,
+            groups: GroupSource::Thread(u32::MAX),
+        };
         let credentials = GroupCache::default().credentials(&caller);
         assert_eq!(credentials, Credentials::user(Uid(1), Gid(2)));
     }

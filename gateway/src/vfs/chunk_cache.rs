@@ -33,7 +33,10 @@ impl ChunkCache {
     /// Keeps at most `bytes` of plain content.
     pub(crate) fn new(bytes: u64) -> Self {
         let chunks = usize::try_from(bytes / u64::from(CHUNK_BYTES) / 2).unwrap_or(usize::MAX);
-        Self { map: Mutex::default(), most: chunks.max(4) }
+        Self {
+            map: Mutex::default(),
+            most: chunks.max(4),
+        }
     }
 
     fn cell(&self, key: Key) -> Cell {
@@ -80,7 +83,10 @@ mod tests {
     use quorumfs_metadata::identity::AllocationId;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    const SLICE: SliceId = SliceId { allocation: AllocationId(1), counter: 1 };
+    const SLICE: SliceId = SliceId {
+        allocation: AllocationId(1),
+        counter: 1,
+    };
 
     #[tokio::test]
     async fn readers_of_one_chunk_wait_for_one_fetch() {
@@ -91,7 +97,10 @@ mod tests {
             Ok::<_, ()>(Bytes::from_static(b"content"))
         };
         let (a, b) = tokio::join!(cache.get(SLICE, 0, fetch()), cache.get(SLICE, 0, fetch()));
-        assert_eq!((a.unwrap(), b.unwrap()), (Bytes::from("content"), Bytes::from("content")));
+        assert_eq!(
+            (a.unwrap(), b.unwrap()),
+            (Bytes::from("content"), Bytes::from("content"))
+        );
         assert_eq!(fetches.load(Ordering::Relaxed), 1);
         assert!(cache.holds(SLICE, 0) && !cache.holds(SLICE, 1));
     }
@@ -100,7 +109,9 @@ mod tests {
     async fn a_failed_fetch_is_tried_again() {
         let cache = ChunkCache::new(1 << 20);
         assert!(cache.get(SLICE, 0, async { Err(()) }).await.is_err());
-        let found = cache.get(SLICE, 0, async { Ok::<_, ()>(Bytes::from_static(b"x")) }).await;
+        let found = cache
+            .get(SLICE, 0, async { Ok::<_, ()>(Bytes::from_static(b"x")) })
+            .await;
         assert_eq!(found, Ok(Bytes::from_static(b"x")));
     }
 
@@ -108,7 +119,9 @@ mod tests {
     async fn the_bound_holds() {
         let cache = ChunkCache::new(8 * u64::from(CHUNK_BYTES));
         for number in 0..100 {
-            let _ = cache.get(SLICE, number, async { Ok::<_, ()>(Bytes::new()) }).await;
+            let _ = cache
+                .get(SLICE, number, async { Ok::<_, ()>(Bytes::new()) })
+                .await;
             let map = cache.map.lock().unwrap();
             assert!(map.young.len() + map.old.len() <= 8);
         }

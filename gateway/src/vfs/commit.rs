@@ -11,12 +11,12 @@
 //! new bytes within its old length, as any interrupted write may.
 
 use super::VfsError;
+use super::clock;
 use super::content::{ContentMap, Piece, StoredSlice};
 use super::dirty::{DirtyRuns, FrozenRuns};
 use super::file_system::Inner;
 use super::node::{Departure, Node};
 use super::slice_store::WrittenSlice;
-use super::clock;
 use crate::keys::ValueBinding;
 use crate::metadata::AllocatedId;
 use bytes::Bytes;
@@ -24,9 +24,7 @@ use quorumfs_bft::identity::SessionId;
 use quorumfs_metadata::attributes::{Attributes, Credentials};
 use quorumfs_metadata::identity::InodeVersion;
 use quorumfs_metadata::limits::{COMMIT_EXTENTS_MAX, INLINE_BYTES_MAX};
-use quorumfs_metadata::operation::{
-    Commit, NewContent, NewExtent, SetAttributes, SetTime, Step,
-};
+use quorumfs_metadata::operation::{Commit, NewContent, NewExtent, SetAttributes, SetTime, Step};
 use quorumfs_metadata::reply::StepDone;
 use quorumfs_metadata::row::{Inline, Object, ObjectState, Sealed, Slice};
 use rustix::io::Errno;
@@ -94,7 +92,10 @@ impl Inner {
         let binding = ValueBinding::content(node.inode);
         let next = InodeVersion(departure.base.version.0.saturating_add(1));
         let bytes = key.small_value_key().seal(binding, next, &plain)?;
-        let sealed = Sealed { epoch: key.epoch(), bytes };
+        let sealed = Sealed {
+            epoch: key.epoch(),
+            bytes,
+        };
         let length = u16::try_from(plain.len()).unwrap_or(u16::MAX);
         let last = Commit {
             size: Some(departure.size),
@@ -102,7 +103,10 @@ impl Inner {
             ..commit_of(node, NewContent::Inline(Inline { length, sealed }))
         };
         let (_, attributes) = self.finish(node, departure, Some(last)).await?;
-        Ok((attributes, ContentMap::inline(attributes.version, Bytes::from(plain))))
+        Ok((
+            attributes,
+            ContentMap::inline(attributes.version, Bytes::from(plain)),
+        ))
     }
 
     async fn commit_slices(
@@ -120,7 +124,11 @@ impl Inner {
         for group in earlier {
             let step = Step::Commit(commit_of_slices(node, group));
             let credentials = owner(departure, self.metadata.own());
-            match self.metadata.step("commit", credentials, clock::now(), step).await? {
+            match self
+                .metadata
+                .step("commit", credentials, clock::now(), step)
+                .await?
+            {
                 StepDone::Committed(attributes) => {
                     node.state().learn(&attributes);
                 }
@@ -157,7 +165,11 @@ impl Inner {
                 uploads.spawn(async move {
                     let id = inner.metadata.allocate().await?;
                     let written = inner.slices.write(&id, run).await?;
-                    Ok::<_, VfsError>(Stored { offset, written, _id: id })
+                    Ok::<_, VfsError>(Stored {
+                        offset,
+                        written,
+                        _id: id,
+                    })
                 });
             }
             match uploads.join_next().await {
@@ -167,7 +179,9 @@ impl Inner {
                 }
                 Some(Ok(Err(error))) => return Err(error),
                 Some(Err(error)) => {
-                    return Err(VfsError::Internal { reason: error.to_string() });
+                    return Err(VfsError::Internal {
+                        reason: error.to_string(),
+                    });
                 }
             }
         }
@@ -199,7 +213,10 @@ impl Inner {
         let count = steps.len() as u64;
         let credentials = owner(departure, self.metadata.own());
         let now = clock::now();
-        let done = self.metadata.compound("commit", credentials, now, Vec::new(), steps).await?;
+        let done = self
+            .metadata
+            .compound("commit", credentials, now, Vec::new(), steps)
+            .await?;
         match done.last() {
             Some(StepDone::Committed(attributes) | StepDone::Set(attributes)) => {
                 Ok((count, *attributes))
@@ -265,8 +282,14 @@ fn commit_of_slices(node: &Arc<Node>, group: &[Stored]) -> Commit {
         })
         .collect();
     Commit {
-        objects: group.iter().map(|stored| stored.written.object.clone()).collect(),
-        slices: group.iter().map(|stored| stored.written.slice.clone()).collect(),
+        objects: group
+            .iter()
+            .map(|stored| stored.written.object.clone())
+            .collect(),
+        slices: group
+            .iter()
+            .map(|stored| stored.written.slice.clone())
+            .collect(),
         ..commit_of(node, NewContent::Extents(extents))
     }
 }
@@ -298,5 +321,12 @@ fn piece(stored: &Stored) -> (u64, Piece) {
             state: ObjectState::Live,
         },
     };
-    (stored.offset, Piece { stored: Arc::new(row), slice_offset: 0, length: slice.length })
+    (
+        stored.offset,
+        Piece {
+            stored: Arc::new(row),
+            slice_offset: 0,
+            length: slice.length,
+        },
+    )
 }

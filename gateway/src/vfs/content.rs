@@ -58,7 +58,10 @@ enum Kind {
     Unknown,
     /// All of it.
     Inline(Bytes),
-    Extents { pieces: BTreeMap<u64, Piece>, known: BTreeMap<u64, u64> },
+    Extents {
+        pieces: BTreeMap<u64, Piece>,
+        known: BTreeMap<u64, u64>,
+    },
 }
 
 fn end_of(start: u64, length: u32) -> u64 {
@@ -68,18 +71,30 @@ fn end_of(start: u64, length: u32) -> u64 {
 impl ContentMap {
     /// A file of which nothing is known yet.
     pub(crate) fn unknown(version: InodeVersion) -> Self {
-        Self { version, kind: Kind::Unknown }
+        Self {
+            version,
+            kind: Kind::Unknown,
+        }
     }
 
     /// A file that has no bytes.
     pub(crate) fn empty(version: InodeVersion) -> Self {
         let known = BTreeMap::from([(0, u64::MAX)]);
-        Self { version, kind: Kind::Extents { pieces: BTreeMap::new(), known } }
+        Self {
+            version,
+            kind: Kind::Extents {
+                pieces: BTreeMap::new(),
+                known,
+            },
+        }
     }
 
     /// A file whose bytes lie in its inode.
     pub(crate) fn inline(version: InodeVersion, plain: Bytes) -> Self {
-        Self { version, kind: Kind::Inline(plain) }
+        Self {
+            version,
+            kind: Kind::Inline(plain),
+        }
     }
 
     /// The version that the map belongs to.
@@ -170,7 +185,10 @@ impl ContentMap {
 fn sources_of(pieces: &BTreeMap<u64, Piece>, range: Range<u64>) -> Vec<Source> {
     let mut sources = Vec::new();
     let mut position = range.start;
-    let first = pieces.range(..=range.start).next_back().map_or(range.start, |(&start, _)| start);
+    let first = pieces
+        .range(..=range.start)
+        .next_back()
+        .map_or(range.start, |(&start, _)| start);
     for (&start, piece) in pieces.range(first..range.end) {
         let covered = start.max(position)..end_of(start, piece.length).min(range.end);
         if covered.is_empty() {
@@ -192,15 +210,29 @@ fn sources_of(pieces: &BTreeMap<u64, Piece>, range: Range<u64>) -> Vec<Source> {
 
 /// Removes what `range` covers, splitting pieces that reach beyond it.
 fn cut(pieces: &mut BTreeMap<u64, Piece>, range: &Range<u64>) {
-    let first = pieces.range(..range.start).next_back().map_or(range.start, |(&start, _)| start);
-    let touched: Vec<u64> = pieces.range(first..range.end).map(|(&start, _)| start).collect();
+    let first = pieces
+        .range(..range.start)
+        .next_back()
+        .map_or(range.start, |(&start, _)| start);
+    let touched: Vec<u64> = pieces
+        .range(first..range.end)
+        .map(|(&start, _)| start)
+        .collect();
     for start in touched {
-        let Some(piece) = pieces.remove(&start) else { continue };
+        let Some(piece) = pieces.remove(&start) else {
+            continue;
+        };
         let end = end_of(start, piece.length);
         if start < range.start {
             let keep = range.start.min(end).saturating_sub(start);
             let length = u32::try_from(keep).unwrap_or(piece.length);
-            pieces.insert(start, Piece { length, ..piece.clone() });
+            pieces.insert(
+                start,
+                Piece {
+                    length,
+                    ..piece.clone()
+                },
+            );
         }
         if end > range.end {
             let begin = range.end.max(start);
@@ -247,9 +279,15 @@ pub(crate) mod tests {
     fn stored(counter: u32) -> Arc<StoredSlice> {
         let allocation = AllocationId(1);
         Arc::new(StoredSlice {
-            id: SliceId { allocation, counter },
+            id: SliceId {
+                allocation,
+                counter,
+            },
             slice: Slice {
-                object: ObjectId { allocation, counter },
+                object: ObjectId {
+                    allocation,
+                    counter,
+                },
                 offset: 0,
                 length: 1000,
                 sealed_length: 1016,
@@ -316,7 +354,11 @@ pub(crate) mod tests {
     fn what_was_not_asked_is_not_taken_for_a_hole() {
         let mut map = ContentMap::unknown(InodeVersion(1));
         assert_eq!(map.sources(0..10), Err(0));
-        let piece = Piece { stored: stored(1), slice_offset: 0, length: 5 };
+        let piece = Piece {
+            stored: stored(1),
+            slice_offset: 0,
+            length: 5,
+        };
         map.learn(0..20, std::iter::once((3, piece)));
         assert_eq!(map.sources(0..20).unwrap().len(), 3);
         assert_eq!(map.sources(10..30), Err(20));

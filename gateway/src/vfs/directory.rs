@@ -44,7 +44,10 @@ struct Page {
 impl Page {
     /// Whether what follows `after` is on this page.
     fn has(&self, after: Cookie) -> bool {
-        let last = self.entries.last().map_or(self.after, |(entry, _)| entry.cookie);
+        let last = self
+            .entries
+            .last()
+            .map_or(self.after, |(entry, _)| entry.cookie);
         after >= self.after && (after < last || !self.more)
     }
 }
@@ -60,7 +63,10 @@ impl FileSystem {
             return Err(VfsError::refused("opendir", Errno::NOTDIR));
         }
         let listing = tokio::sync::Mutex::default();
-        Ok(self.inner.handles.add_directory(DirectoryHandle { directory: inode, listing }))
+        Ok(self.inner.handles.add_directory(DirectoryHandle {
+            directory: inode,
+            listing,
+        }))
     }
 
     /// Entries behind `offset` (0: from the beginning), at most `limit`; none at the end.
@@ -99,16 +105,21 @@ impl FileSystem {
         if listing.page.as_ref().is_none_or(|page| !page.has(after)) {
             listing.page = Some(self.inner.page(handle.directory, after).await?);
         }
-        let Some(page) = &listing.page else { return Ok(found) };
+        let Some(page) = &listing.page else {
+            return Ok(found);
+        };
         while position < Cookie::PARENT && found.len() < limit {
             position = Cookie(position.0.saturating_add(1));
             found.push(self.inner.dot(&page.directory, position).await?);
         }
         let rest = limit.saturating_sub(found.len());
-        let behind = page.entries.iter().filter(|(entry, _)| entry.cookie > after).take(rest);
-        found.extend(behind.map(|(entry, attributes)| {
-            (entry.clone(), self.inner.seen(attributes))
-        }));
+        let behind = page
+            .entries
+            .iter()
+            .filter(|(entry, _)| entry.cookie > after)
+            .take(rest);
+        found
+            .extend(behind.map(|(entry, attributes)| (entry.clone(), self.inner.seen(attributes))));
         Ok(found)
     }
 
@@ -121,8 +132,15 @@ impl FileSystem {
 impl Inner {
     async fn page(&self, directory: InodeId, after: Cookie) -> Result<Page, VfsError> {
         let (stamp, asked) = (self.cache.stamp(directory), Instant::now());
-        let start = if after <= Cookie::PARENT { Cookie::START } else { after };
-        let page = self.metadata.list(directory, start, WHOLE_DIRECTORY).await?;
+        let start = if after <= Cookie::PARENT {
+            Cookie::START
+        } else {
+            after
+        };
+        let page = self
+            .metadata
+            .list(directory, start, WHOLE_DIRECTORY)
+            .await?;
         let names = self.plain_names(directory, &page.entries);
         let whole = start == Cookie::START && !page.more;
         self.learn_page(&page, &names, whole, stamp, asked);
@@ -136,7 +154,12 @@ impl Inner {
             (listed, entry.inode)
         });
         let entries = entries.collect();
-        Ok(Page { after, entries, directory: page.directory, more: page.more })
+        Ok(Page {
+            after,
+            entries,
+            directory: page.directory,
+            more: page.more,
+        })
     }
 
     /// `.` or `..`.
@@ -148,13 +171,22 @@ impl Inner {
         let (name, attributes) = match directory.detail {
             Detail::Directory { parent, .. } if cookie == Cookie::PARENT => {
                 let known = parent == directory.inode;
-                let parent = if known { *directory } else { self.attributes(parent).await? };
+                let parent = if known {
+                    *directory
+                } else {
+                    self.attributes(parent).await?
+                };
                 (b"..".to_vec(), parent)
             }
             _ => (b".".to_vec(), *directory),
         };
         let inode = attributes.inode;
-        let entry = DirectoryEntry { inode, file_type: FileType::Directory, cookie, name };
+        let entry = DirectoryEntry {
+            inode,
+            file_type: FileType::Directory,
+            cookie,
+            name,
+        };
         Ok((entry, attributes))
     }
 }

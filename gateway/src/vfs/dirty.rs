@@ -43,7 +43,9 @@ impl DirtyRuns {
 
     /// Where the last run ends; 0 if there is none.
     pub(crate) fn end(&self) -> u64 {
-        self.runs.last_key_value().map_or(0, |(&start, run)| end_of(start, run.len()))
+        self.runs
+            .last_key_value()
+            .map_or(0, |(&start, run)| end_of(start, run.len()))
     }
 
     /// Takes `data` in at `offset`, over whatever was there.
@@ -71,9 +73,13 @@ impl DirtyRuns {
                         }
                         _ => None,
                     };
-                    let gap = self.runs.range(position..).next().map_or(rest.len(), |(&next, _)| {
-                        usize::try_from(next.saturating_sub(position)).unwrap_or(usize::MAX)
-                    });
+                    let gap =
+                        self.runs
+                            .range(position..)
+                            .next()
+                            .map_or(rest.len(), |(&next, _)| {
+                                usize::try_from(next.saturating_sub(position)).unwrap_or(usize::MAX)
+                            });
                     let (start, room) = extend.unwrap_or((position, RUN_BYTES_MAX));
                     let taken = rest.len().min(gap).min(room);
                     let run = self.runs.entry(start).or_default();
@@ -191,7 +197,10 @@ fn overlay<R: AsRef<[u8]>>(
     let end = end_of(offset, buffer.len());
     let mut gaps = Vec::new();
     let mut position = offset;
-    let first = runs.range(..=offset).next_back().map_or(offset, |(&start, _)| start);
+    let first = runs
+        .range(..=offset)
+        .next_back()
+        .map_or(offset, |(&start, _)| start);
     for (&start, run) in runs.range(first..end) {
         let run = run.as_ref();
         let covered = start.max(position)..end_of(start, run.len()).min(end);
@@ -272,8 +281,14 @@ mod tests {
             dirty.write(number << 20, &vec![1; 1 << 20]);
         }
         let frozen = dirty.freeze();
-        let lengths: Vec<_> = frozen.iter().map(|(start, run)| (start, run.len())).collect();
-        assert_eq!(lengths, [(0, 4 << 20), (4 << 20, 4 << 20), (8 << 20, 1 << 20)]);
+        let lengths: Vec<_> = frozen
+            .iter()
+            .map(|(start, run)| (start, run.len()))
+            .collect();
+        assert_eq!(
+            lengths,
+            [(0, 4 << 20), (4 << 20, 4 << 20), (8 << 20, 1 << 20)]
+        );
         assert!(dirty.is_empty());
     }
 

@@ -95,7 +95,10 @@ impl VfsError {
         matches!(
             self,
             Self::Fenced
-                | Self::Refused { errno: Errno::STALE | Errno::NOENT | Errno::ROFS, .. }
+                | Self::Refused {
+                    errno: Errno::STALE | Errno::NOENT | Errno::ROFS,
+                    ..
+                }
         )
     }
 }

@@ -9,8 +9,8 @@ use super::handle::Handles;
 use super::lookups::Lookups;
 use super::node::Node;
 use super::open::LastOpen;
-use super::{VfsError, background};
 use super::slice_store::SliceStore;
+use super::{VfsError, background};
 use crate::metadata::MetadataClient;
 use crate::volume::Volume;
 use quorumfs_metadata::attributes::{Attributes, Credentials};
@@ -108,7 +108,9 @@ pub struct FileSystem {
 
 impl fmt::Debug for FileSystem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileSystem").field("status", &self.status()).finish_non_exhaustive()
+        f.debug_struct("FileSystem")
+            .field("status", &self.status())
+            .finish_non_exhaustive()
     }
 }
 
@@ -154,8 +156,12 @@ impl FileSystem {
     #[must_use]
     pub fn status(&self) -> VfsStatus {
         let (operations, queries) = self.inner.metadata.counters();
-        let dirty_files =
-            self.inner.nodes().values().filter(|node| node.state().is_waiting()).count();
+        let dirty_files = self
+            .inner
+            .nodes()
+            .values()
+            .filter(|node| node.state().is_waiting())
+            .count();
         VfsStatus {
             fenced: self.inner.metadata.is_fenced(),
             dirty_bytes: self.inner.budget.used(),
@@ -180,7 +186,11 @@ impl FileSystem {
     pub async fn sync_all(&self) -> Result<(), VfsError> {
         let waiting: Vec<Arc<Node>> = {
             let nodes = self.inner.nodes();
-            nodes.values().filter(|node| node.state().is_waiting()).cloned().collect()
+            nodes
+                .values()
+                .filter(|node| node.state().is_waiting())
+                .cloned()
+                .collect()
         };
         let mut first = Ok(());
         for node in waiting {
@@ -233,7 +243,11 @@ impl Inner {
     pub(crate) fn retire(&self, node: &Arc<Node>) {
         let mut nodes = self.nodes();
         let state = node.state();
-        if state.is_idle() && nodes.get(&node.inode).is_some_and(|held| Arc::ptr_eq(held, node)) {
+        if state.is_idle()
+            && nodes
+                .get(&node.inode)
+                .is_some_and(|held| Arc::ptr_eq(held, node))
+        {
             nodes.remove(&node.inode);
         }
     }
@@ -260,7 +274,8 @@ impl Inner {
 
     /// What callers see of an inode, of which the servers said `attributes`.
     pub(crate) fn seen(&self, attributes: &Attributes) -> Attributes {
-        self.node(attributes.inode).map_or(*attributes, |node| node.state().attributes())
+        self.node(attributes.inode)
+            .map_or(*attributes, |node| node.state().attributes())
     }
 
     /// Attributes as callers see them, asked for unless they are known.

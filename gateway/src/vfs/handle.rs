@@ -26,9 +26,17 @@ pub struct OpenMode {
 
 impl OpenMode {
     /// For reading only.
-    pub const READ: Self = Self { read: true, write: false, truncate: false };
+    pub const READ: Self = Self {
+        read: true,
+        write: false,
+        truncate: false,
+    };
     /// For reading and writing.
-    pub const READ_WRITE: Self = Self { read: true, write: true, truncate: false };
+    pub const READ_WRITE: Self = Self {
+        read: true,
+        write: true,
+        truncate: false,
+    };
 }
 
 /// An open file.

@@ -48,7 +48,11 @@ impl Lookups {
         if asked.len() >= DIRECTORIES_MAX {
             asked.clear();
         }
-        let fresh = Asked { since: now, questions: 0, large_until: None };
+        let fresh = Asked {
+            since: now,
+            questions: 0,
+            large_until: None,
+        };
         let entry = asked.entry(directory).or_insert(fresh);
         if now.duration_since(entry.since) > WINDOW {
             entry.since = now;
@@ -68,9 +72,17 @@ impl Lookups {
     /// `directory` was listed; `whole` if it fit one page.
     pub(crate) fn listed(&self, directory: InodeId, whole: bool) {
         let now = Instant::now();
-        let large_until = if whole { None } else { now.checked_add(LARGE_FOR) };
+        let large_until = if whole {
+            None
+        } else {
+            now.checked_add(LARGE_FOR)
+        };
         // The next unknown name is asked for as such, unless many follow again.
-        let entry = Asked { since: now, questions: 1, large_until };
+        let entry = Asked {
+            since: now,
+            questions: 1,
+            large_until,
+        };
         self.asked().insert(directory, entry);
     }
 }
@@ -83,10 +95,16 @@ mod tests {
     fn a_directory_is_listed_after_a_few_questions_and_a_large_one_only_once() {
         let lookups = Lookups::default();
         let (small, large) = (InodeId(5), InodeId(6));
-        assert_eq!([(); 3].map(|()| lookups.wants_whole(small)), [false, false, true]);
+        assert_eq!(
+            [(); 3].map(|()| lookups.wants_whole(small)),
+            [false, false, true]
+        );
         lookups.listed(small, true);
         assert_eq!([(); 2].map(|()| lookups.wants_whole(small)), [false, true]);
-        assert_eq!([(); 3].map(|()| lookups.wants_whole(large)), [false, false, true]);
+        assert_eq!(
+            [(); 3].map(|()| lookups.wants_whole(large)),
+            [false, false, true]
+        );
         lookups.listed(large, false);
         assert!((0..10).all(|_| !lookups.wants_whole(large)));
     }

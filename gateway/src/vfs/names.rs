@@ -21,18 +21,20 @@ pub(crate) const WHOLE_DIRECTORY: u32 = 512;
 
 impl Inner {
     fn generations(&self, directory: InodeId) -> NameGenerations {
-        let known = self.cache.attributes(directory).map(|attributes| attributes.detail);
+        let known = self
+            .cache
+            .attributes(directory)
+            .map(|attributes| attributes.detail);
         match known {
             Some(Detail::Directory { generations, .. }) => generations,
-            _ => NameGenerations { current: self.volume.current_key().epoch(), previous: None },
+            _ => NameGenerations {
+                current: self.volume.current_key().epoch(),
+                previous: None,
+            },
         }
     }
 
-    fn name_keys(
-        &self,
-        directory: InodeId,
-        generation: RealmEpoch,
-    ) -> Result<NameKeys, VfsError> {
+    fn name_keys(&self, directory: InodeId, generation: RealmEpoch) -> Result<NameKeys, VfsError> {
         Ok(self.volume.epoch_key(generation)?.name_keys(directory))
     }
 
@@ -47,12 +49,19 @@ impl Inner {
         let seal = |generation| -> Result<SealedName, VfsError> {
             let keys = self.name_keys(directory, generation)?;
             let bytes = keys.seal(name)?.0;
-            Ok(SealedName { cookie: keys.cookie(name), generation, bytes })
+            Ok(SealedName {
+                cookie: keys.cookie(name),
+                generation,
+                bytes,
+            })
         };
         let generations = self.generations(directory);
         let current = seal(generations.current)?;
         let previous = generations.previous.map(seal).transpose()?;
-        Ok(Place { parent: directory, name: EntryName { current, previous } })
+        Ok(Place {
+            parent: directory,
+            name: EntryName { current, previous },
+        })
     }
 
     /// As [`Inner::place`], for a name that is there: a stand-in leads to what it stands for.
@@ -63,8 +72,15 @@ impl Inner {
     ) -> Result<Place, VfsError> {
         if let Some(entry) = self.stands_for(directory, name).await? {
             let cookie = entry.cookie.base();
-            let current = SealedName { cookie, generation: entry.generation, bytes: entry.name };
-            return Ok(Place { parent: directory, name: current.into() });
+            let current = SealedName {
+                cookie,
+                generation: entry.generation,
+                bytes: entry.name,
+            };
+            return Ok(Place {
+                parent: directory,
+                name: current.into(),
+            });
         }
         self.place(directory, name)
     }
@@ -75,10 +91,16 @@ impl Inner {
         directory: InodeId,
         name: &[u8],
     ) -> Result<Option<ListedEntry>, VfsError> {
-        let Some(cookie) = keys::stand_in_cookie(name) else { return Ok(None) };
+        let Some(cookie) = keys::stand_in_cookie(name) else {
+            return Ok(None);
+        };
         let after = Cookie(cookie.0.saturating_sub(1));
         let page = self.metadata.list(directory, after, 1).await?;
-        let entry = page.entries.into_iter().next().filter(|entry| entry.cookie == cookie);
+        let entry = page
+            .entries
+            .into_iter()
+            .next()
+            .filter(|entry| entry.cookie == cookie);
         Ok(entry.filter(|entry| !self.decrypts(directory, entry)))
     }
 
@@ -88,11 +110,7 @@ impl Inner {
     }
 
     /// The names on a page; what does not decrypt gets a stand-in.
-    pub(crate) fn plain_names(
-        &self,
-        directory: InodeId,
-        entries: &[ListedEntry],
-    ) -> Vec<Vec<u8>> {
+    pub(crate) fn plain_names(&self, directory: InodeId, entries: &[ListedEntry]) -> Vec<Vec<u8>> {
         let mut last: Option<(RealmEpoch, Option<NameKeys>)> = None;
         entries
             .iter()
@@ -122,14 +140,16 @@ impl Inner {
         for entry in &page.entries {
             self.learn(&entry.inode);
         }
-        let known = names.iter().zip(&page.entries).map(|(name, entry)| {
-            (name.as_slice(), entry.inode.inode)
-        });
+        let known = names
+            .iter()
+            .zip(&page.entries)
+            .map(|(name, entry)| (name.as_slice(), entry.inode.inode));
         if whole {
             self.cache.learn_directory(stamp, directory, known, asked);
         } else {
             for (name, inode) in known {
-                self.cache.learn_name(stamp, directory, name, Known::Entry(inode));
+                self.cache
+                    .learn_name(stamp, directory, name, Known::Entry(inode));
             }
         }
     }
@@ -147,7 +167,10 @@ impl Inner {
                 Some(Known::Entry(inode)) => match self.attributes(inode).await {
                     Ok(attributes) => return Ok(Some(attributes)),
                     // What we knew is out of date: somebody else removed it.
-                    Err(VfsError::Refused { errno: Errno::STALE | Errno::NOENT, .. }) => {
+                    Err(VfsError::Refused {
+                        errno: Errno::STALE | Errno::NOENT,
+                        ..
+                    }) => {
                         self.cache.change_name(directory, name, None);
                     }
                     Err(error) => return Err(error),
@@ -196,7 +219,10 @@ impl Inner {
             // Somebody else has just done it.
             return Ok(true);
         }
-        let page = self.metadata.list(directory, Cookie::START, WHOLE_DIRECTORY).await?;
+        let page = self
+            .metadata
+            .list(directory, Cookie::START, WHOLE_DIRECTORY)
+            .await?;
         let names = self.plain_names(directory, &page.entries);
         let whole = !page.more;
         self.learn_page(&page, &names, whole, stamp, asked);

@@ -42,7 +42,9 @@ impl FileSystem {
         name: &[u8],
     ) -> Result<Option<Attributes>, VfsError> {
         let inner = &self.inner;
-        inner.find(|| inner.credentials(caller), directory, name).await
+        inner
+            .find(|| inner.credentials(caller), directory, name)
+            .await
     }
 
     /// Makes a file, pipe, socket or device. `mode` is as in `mknod(2)`, the umask applied.
@@ -65,7 +67,11 @@ impl FileSystem {
             0o060_000 => NewInode::BlockDevice(DeviceNumber(device)),
             _ => return Err(VfsError::refused("mknod", Errno::INVAL)),
         };
-        Ok(self.inner.make("mknod", caller, directory, name, kind, mode, true).await?.attributes)
+        Ok(self
+            .inner
+            .make("mknod", caller, directory, name, kind, mode, true)
+            .await?
+            .attributes)
     }
 
     /// Makes a directory. `mode` has the umask applied.
@@ -80,7 +86,10 @@ impl FileSystem {
         mode: u32,
     ) -> Result<Attributes, VfsError> {
         let kind = NewInode::Directory;
-        let made = self.inner.make("mkdir", caller, directory, name, kind, mode, true).await?;
+        let made = self
+            .inner
+            .make("mkdir", caller, directory, name, kind, mode, true)
+            .await?;
         self.inner.cache.made_directory(made.attributes.inode);
         Ok(made.attributes)
     }
@@ -105,9 +114,20 @@ impl FileSystem {
             .ok_or(VfsError::refused("symlink", Errno::NAMETOOLONG))?;
         let key = self.inner.volume.current_key();
         let binding = ValueBinding::symlink_target();
-        let bytes = key.small_value_key().seal(binding, InodeVersion(0), target)?;
-        let kind = NewInode::Symlink { length, target: Sealed { epoch: key.epoch(), bytes } };
-        let made = self.inner.make("symlink", caller, directory, name, kind, 0o777, true).await?;
+        let bytes = key
+            .small_value_key()
+            .seal(binding, InodeVersion(0), target)?;
+        let kind = NewInode::Symlink {
+            length,
+            target: Sealed {
+                epoch: key.epoch(),
+                bytes,
+            },
+        };
+        let made = self
+            .inner
+            .make("symlink", caller, directory, name, kind, 0o777, true)
+            .await?;
         Ok(made.attributes)
     }
 
@@ -137,11 +157,21 @@ impl FileSystem {
         let place = inner.place(directory, name)?;
         let step = Step::Link { inode, place };
         let credentials = inner.credentials(caller);
-        match inner.metadata.step("link", credentials, clock::now(), step).await {
-            Ok(StepDone::Linked { inode: attributes, parent, .. }) => {
+        match inner
+            .metadata
+            .step("link", credentials, clock::now(), step)
+            .await
+        {
+            Ok(StepDone::Linked {
+                inode: attributes,
+                parent,
+                ..
+            }) => {
                 inner.learn_own(&parent);
                 inner.learn_own(&attributes);
-                inner.cache.change_name(directory, name, Some(Known::Entry(inode)));
+                inner
+                    .cache
+                    .change_name(directory, name, Some(Known::Entry(inode)));
                 Ok(inner.seen(&attributes))
             }
             Ok(other) => Err(inner.metadata.mismatch("link", &other)),
@@ -159,7 +189,8 @@ impl FileSystem {
         directory: InodeId,
         name: &[u8],
     ) -> Result<(), VfsError> {
-        self.again(|| self.unlink_once(caller, directory, name)).await
+        self.again(|| self.unlink_once(caller, directory, name))
+            .await
     }
 
     async fn unlink_once(
@@ -172,19 +203,31 @@ impl FileSystem {
         let credentials = || inner.credentials(caller);
         let place = inner.place_of(directory, name).await?;
         let target = inner.find(credentials, directory, name).await?;
-        let Some(target) = target else { return Err(VfsError::refused("unlink", Errno::NOENT)) };
+        let Some(target) = target else {
+            return Err(VfsError::refused("unlink", Errno::NOENT));
+        };
         // Nobody opens it between the look at who has it open and the removal.
         let _closed_to_opens = inner.namespace_lock(target.inode).write().await;
         if target.links > 1 {
             inner.flush_inode(target.inode).await?;
         }
         let held = inner.is_open(target.inode);
-        let remove = Remove { place, expected: Some(target.inode), held };
+        let remove = Remove {
+            place,
+            expected: Some(target.inode),
+            held,
+        };
         let step = Step::Unlink(remove);
-        match inner.metadata.step("unlink", credentials(), clock::now(), step).await {
+        match inner
+            .metadata
+            .step("unlink", credentials(), clock::now(), step)
+            .await
+        {
             Ok(StepDone::Removed { removed, parent }) => {
                 inner.learn_own(&parent);
-                inner.cache.change_name(directory, name, Some(Known::Absent));
+                inner
+                    .cache
+                    .change_name(directory, name, Some(Known::Absent));
                 inner.removed(&removed);
                 Ok(())
             }
@@ -205,12 +248,22 @@ impl FileSystem {
     ) -> Result<(), VfsError> {
         let inner = &self.inner;
         let place = inner.place_of(directory, name).await?;
-        let step = Step::RemoveDirectory(Remove { place, expected: None, held: false });
+        let step = Step::RemoveDirectory(Remove {
+            place,
+            expected: None,
+            held: false,
+        });
         let credentials = inner.credentials(caller);
-        match inner.metadata.step("rmdir", credentials, clock::now(), step).await {
+        match inner
+            .metadata
+            .step("rmdir", credentials, clock::now(), step)
+            .await
+        {
             Ok(StepDone::Removed { removed, parent }) => {
                 inner.learn_own(&parent);
-                inner.cache.change_name(directory, name, Some(Known::Absent));
+                inner
+                    .cache
+                    .change_name(directory, name, Some(Known::Absent));
                 inner.cache.forget(removed.inode.inode);
                 Ok(())
             }
@@ -251,7 +304,9 @@ impl FileSystem {
             _ => inner.place(new_directory, new_name)?,
         };
         let source = inner.find(credentials, directory, name).await?;
-        let Some(source) = source else { return Err(VfsError::refused("rename", Errno::NOENT)) };
+        let Some(source) = source else {
+            return Err(VfsError::refused("rename", Errno::NOENT));
+        };
         inner.flush_inode(source.inode).await?;
         let target = inner.find(credentials, new_directory, new_name).await?;
         let replaced = target.filter(|target| target.inode != source.inode);
@@ -276,14 +331,26 @@ impl FileSystem {
                 RenameMode::Replace => Some(target.map(|target| target.inode)),
                 _ => None,
             },
-            held: replaced.as_ref().is_some_and(|target| inner.is_open(target.inode)),
+            held: replaced
+                .as_ref()
+                .is_some_and(|target| inner.is_open(target.inode)),
         });
-        let outcome = inner.metadata.step("rename", credentials(), clock::now(), step).await;
+        let outcome = inner
+            .metadata
+            .step("rename", credentials(), clock::now(), step)
+            .await;
         let done = outcome.map_err(|error| {
             inner.cache.change_name(directory, name, None);
             inner.doubt(new_directory, new_name, error)
         })?;
-        let StepDone::Renamed { moved, replaced, exchanged, from_parent, to_parent, .. } = done
+        let StepDone::Renamed {
+            moved,
+            replaced,
+            exchanged,
+            from_parent,
+            to_parent,
+            ..
+        } = done
         else {
             return Err(inner.metadata.mismatch("rename", &done));
         };
@@ -300,7 +367,9 @@ impl FileSystem {
             inner.cache.change_name(directory, name, Some(left));
         }
         let arrived = Known::Entry(moved.inode);
-        inner.cache.change_name(new_directory, new_name, Some(arrived));
+        inner
+            .cache
+            .change_name(new_directory, new_name, Some(arrived));
         if let Some(replaced) = &replaced {
             inner.removed(replaced);
         }
@@ -317,7 +386,10 @@ impl FileSystem {
         const TRIES: u32 = 4;
         for _ in 1..TRIES {
             match attempt().await {
-                Err(VfsError::Refused { errno: Errno::AGAIN, .. }) => {}
+                Err(VfsError::Refused {
+                    errno: Errno::AGAIN,
+                    ..
+                }) => {}
                 outcome => return outcome,
             }
         }
@@ -340,15 +412,32 @@ impl Inner {
     ) -> Result<Made, VfsError> {
         let place: Place = self.place(directory, name)?;
         let mode = Mode(u16::try_from(mode & u32::from(Mode::ALL)).unwrap_or(0));
-        let step = Step::Create(Create { place, kind, mode, exclusive });
+        let step = Step::Create(Create {
+            place,
+            kind,
+            mode,
+            exclusive,
+        });
         let credentials = self.credentials(caller);
-        match self.metadata.step(what, credentials, clock::now(), step).await {
-            Ok(StepDone::Created { inode: attributes, parent, existed, .. }) => {
+        match self
+            .metadata
+            .step(what, credentials, clock::now(), step)
+            .await
+        {
+            Ok(StepDone::Created {
+                inode: attributes,
+                parent,
+                existed,
+                ..
+            }) => {
                 self.learn_own(&parent);
                 self.learn_own(&attributes);
                 let known = Known::Entry(attributes.inode);
                 self.cache.change_name(directory, name, Some(known));
-                Ok(Made { attributes: self.seen(&attributes), existed })
+                Ok(Made {
+                    attributes: self.seen(&attributes),
+                    existed,
+                })
             }
             Ok(other) => Err(self.metadata.mismatch(what, &other)),
             Err(error) => Err(self.doubt(directory, name, error)),
@@ -377,7 +466,8 @@ impl Inner {
 
     /// Whether this mount has the inode open.
     fn is_open(&self, inode: InodeId) -> bool {
-        self.node(inode).is_some_and(|node| node.state().handles > 0)
+        self.node(inode)
+            .is_some_and(|node| node.state().handles > 0)
     }
 
     /// An inode lost an entry, the last one perhaps.
@@ -388,7 +478,9 @@ impl Inner {
             return;
         }
         self.cache.forget(attributes.inode);
-        let Some(node) = self.node(attributes.inode) else { return };
+        let Some(node) = self.node(attributes.inode) else {
+            return;
+        };
         {
             let mut state = node.state();
             state.unlinked = true;

@@ -186,7 +186,12 @@ impl State {
         let pending = std::mem::take(&mut self.pending);
         self.departing = pending;
         self.waiting_since = None;
-        Some(Departure { base: self.base, frozen: self.frozen.clone(), size: self.size, pending })
+        Some(Departure {
+            base: self.base,
+            frozen: self.frozen.clone(),
+            size: self.size,
+            pending,
+        })
     }
 
     /// The commit is done: `attributes` are the committed ones.

@@ -48,7 +48,10 @@ impl FileSystem {
         let keep_pages = inner.last_open.same_as_last_time(&attributes);
         let (handle, node) = inner.open_handle(&attributes, mode);
         if mode.truncate && mode.write {
-            let change = AttributeChange { size: Some(0), ..AttributeChange::default() };
+            let change = AttributeChange {
+                size: Some(0),
+                ..AttributeChange::default()
+            };
             let cut = inner.set_attributes(caller, inode, true, change).await;
             if let Err(error) = cut {
                 let _ = inner.handles.remove_file(handle);
@@ -56,7 +59,10 @@ impl FileSystem {
                 return Err(error);
             }
         }
-        Ok(Opened { handle, keep_pages: keep_pages && !mode.truncate })
+        Ok(Opened {
+            handle,
+            keep_pages: keep_pages && !mode.truncate,
+        })
     }
 
     /// Creates a file and opens it; opens what is there unless `exclusive`.
@@ -74,14 +80,27 @@ impl FileSystem {
     ) -> Result<(Attributes, HandleId), VfsError> {
         let inner = &self.inner;
         let kind = NewInode::File;
-        let made =
-            inner.make("create", caller, directory, name, kind, permissions, exclusive).await?;
+        let made = inner
+            .make(
+                "create",
+                caller,
+                directory,
+                name,
+                kind,
+                permissions,
+                exclusive,
+            )
+            .await?;
         if made.existed {
             // Somebody else was faster. The kernel asks for permission only before it opens, so
             // here it is asked for.
             let inode = made.attributes.inode;
-            self.access(caller, inode, (u8::from(mode.read) << 2) | (u8::from(mode.write) << 1))
-                .await?;
+            self.access(
+                caller,
+                inode,
+                (u8::from(mode.read) << 2) | (u8::from(mode.write) << 1),
+            )
+            .await?;
             let opened = self.open(caller, inode, mode).await?;
             return Ok((inner.attributes(inode).await?, opened.handle));
         }
@@ -124,7 +143,11 @@ impl Inner {
         let content = || Self::fresh_content(attributes);
         let (node, ()) = self.node_with(attributes, content, count);
         let readahead = Mutex::new(Readahead::new(self.options.readahead_bytes_max));
-        let handle = self.handles.add_file(FileHandle { node: node.clone(), mode, readahead });
+        let handle = self.handles.add_file(FileHandle {
+            node: node.clone(),
+            mode,
+            readahead,
+        });
         (handle, node)
     }
 
@@ -152,8 +175,16 @@ impl Inner {
         self.cache.forget(inode);
         let credentials = self.metadata.own();
         let step = Step::Release { inode };
-        match self.metadata.step("close", credentials, clock::now(), step).await {
-            Ok(_) | Err(VfsError::Refused { errno: Errno::STALE | Errno::NOENT, .. }) => Ok(()),
+        match self
+            .metadata
+            .step("close", credentials, clock::now(), step)
+            .await
+        {
+            Ok(_)
+            | Err(VfsError::Refused {
+                errno: Errno::STALE | Errno::NOENT,
+                ..
+            }) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -168,11 +199,17 @@ pub(crate) struct LastOpen {
 
 impl LastOpen {
     pub(crate) fn new(most: usize) -> Self {
-        Self { seen: Mutex::default(), most }
+        Self {
+            seen: Mutex::default(),
+            most,
+        }
     }
 
     fn remember(&self, attributes: &Attributes) {
-        let mut seen = self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut seen = self
+            .seen
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         if seen.len() >= self.most {
             seen.clear();
         }
@@ -180,7 +217,10 @@ impl LastOpen {
     }
 
     fn same_as_last_time(&self, attributes: &Attributes) -> bool {
-        let seen = self.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let seen = self
+            .seen
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         seen.get(&attributes.inode) == Some(&(attributes.version, attributes.size))
     }
 }

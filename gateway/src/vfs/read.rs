@@ -27,12 +27,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the handle is not open for reading, or too few clouds have good shards.
-    pub async fn read(
-        &self,
-        handle: HandleId,
-        offset: u64,
-        size: u32,
-    ) -> Result<Bytes, VfsError> {
+    pub async fn read(&self, handle: HandleId, offset: u64, size: u32) -> Result<Bytes, VfsError> {
         let inner = &self.inner;
         let handle = inner.handles.file(handle)?;
         // The kernel reads from files that are open for writing only, to fill pages.
@@ -42,8 +37,10 @@ impl FileSystem {
         }
         let data = inner.read_node(node, offset, size).await?;
         let ahead = {
-            let mut readahead =
-                handle.readahead.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut readahead = handle
+                .readahead
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
             readahead.on_read(offset, data.len() as u64)
         };
         if let Some(range) = ahead {
@@ -72,7 +69,9 @@ impl Inner {
                 let gaps = state.frozen.overlay(offset, &mut buffer, gaps);
                 // Beyond the committed end there is nothing to ask about.
                 let committed = state.base.size;
-                let gaps = gaps.into_iter().map(|gap| gap.start..gap.end.min(committed));
+                let gaps = gaps
+                    .into_iter()
+                    .map(|gap| gap.start..gap.end.min(committed));
                 let sources: Result<Vec<Vec<Source>>, u64> = gaps
                     .filter(|gap| !gap.is_empty())
                     .map(|gap| state.content.sources(gap))
@@ -92,14 +91,12 @@ impl Inner {
     }
 
     /// Asks where the bytes from `from` on are.
-    pub(crate) async fn learn_content(
-        &self,
-        node: &Arc<Node>,
-        from: u64,
-    ) -> Result<(), VfsError> {
+    pub(crate) async fn learn_content(&self, node: &Arc<Node>, from: u64) -> Result<(), VfsError> {
         let page = self.metadata.content(node.inode, from).await?;
         let inline = page.inline.as_ref();
-        let inline = inline.map(|inline| self.open_inline(node.inode, inline)).transpose()?;
+        let inline = inline
+            .map(|inline| self.open_inline(node.inode, inline))
+            .transpose()?;
         self.cache.learn(&page.attributes);
         let mut state = node.state();
         state.learn(&page.attributes);
@@ -124,7 +121,10 @@ impl Inner {
 
     /// The plain bytes of a tiny file.
     fn open_inline(&self, inode: InodeId, inline: &Inline) -> Result<Bytes, VfsError> {
-        let key = self.volume.epoch_key(inline.sealed.epoch)?.small_value_key();
+        let key = self
+            .volume
+            .epoch_key(inline.sealed.epoch)?
+            .small_value_key();
         let mut plain = key.open(ValueBinding::content(inode), &inline.sealed.bytes)?;
         // A truncation made it shorter, without being able to cut the ciphertext.
         plain.truncate(usize::from(inline.length));
@@ -167,7 +167,10 @@ impl Inner {
             {
                 let inner = self.clone();
                 fetches.spawn(async move {
-                    inner.chunk_part(&stored, range).await.map(|data| (at, data))
+                    inner
+                        .chunk_part(&stored, range)
+                        .await
+                        .map(|data| (at, data))
                 });
             }
             match fetches.join_next().await {
@@ -175,18 +178,16 @@ impl Inner {
                 Some(Ok(Ok((at, data)))) => copy(buffer, offset, at, &data)?,
                 Some(Ok(Err(error))) => return Err(error),
                 Some(Err(error)) => {
-                    return Err(VfsError::Internal { reason: error.to_string() });
+                    return Err(VfsError::Internal {
+                        reason: error.to_string(),
+                    });
                 }
             }
         }
     }
 
     /// A part of one chunk of a slice.
-    async fn chunk_part(
-        &self,
-        stored: &StoredSlice,
-        range: Range<u32>,
-    ) -> Result<Bytes, VfsError> {
+    async fn chunk_part(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Bytes, VfsError> {
         let number = range.start / CHUNK_BYTES;
         let begin = number.saturating_mul(CHUNK_BYTES);
         let end = begin.saturating_add(CHUNK_BYTES).min(stored.slice.length);
@@ -223,7 +224,9 @@ impl Inner {
         };
         let mut fetches = tokio::task::JoinSet::new();
         for source in sources {
-            let Source::Slice(range, stored, begin) = source else { continue };
+            let Source::Slice(range, stored, begin) = source else {
+                continue;
+            };
             for (_, stored, range) in by_chunk(&range, &stored, begin) {
                 if self.chunks.holds(stored.id, range.start / CHUNK_BYTES) {
                     continue;
@@ -249,8 +252,11 @@ fn pieces_of(from: u64, page: &ContentPage) -> (Range<u64>, Vec<(u64, Piece)>) {
         .iter()
         .filter_map(|(id, slice)| {
             let object = objects.get(&slice.object)?;
-            let stored =
-                StoredSlice { id: *id, slice: slice.clone(), object: (*object).clone() };
+            let stored = StoredSlice {
+                id: *id,
+                slice: slice.clone(),
+                object: (*object).clone(),
+            };
             Some((*id, Arc::new(stored)))
         })
         .collect();
@@ -265,7 +271,14 @@ fn pieces_of(from: u64, page: &ContentPage) -> (Range<u64>, Vec<(u64, Piece)>) {
         match slices.get(&listed.extent.slice) {
             Some(stored) => {
                 let slice_offset = listed.extent.slice_offset;
-                pieces.push((listed.offset, Piece { stored: stored.clone(), slice_offset, length }));
+                pieces.push((
+                    listed.offset,
+                    Piece {
+                        stored: stored.clone(),
+                        slice_offset,
+                        length,
+                    },
+                ));
             }
             // An answer that lacks a slice tells nothing from there on.
             None => return (from..listed.offset.max(from), pieces),
@@ -284,7 +297,9 @@ fn by_chunk(
     let mut parts = Vec::new();
     let (mut at, mut position) = (range.start, begin);
     while at < range.end {
-        let chunk_end = (position / CHUNK_BYTES).saturating_add(1).saturating_mul(CHUNK_BYTES);
+        let chunk_end = (position / CHUNK_BYTES)
+            .saturating_add(1)
+            .saturating_mul(CHUNK_BYTES);
         let left = u32::try_from(range.end.saturating_sub(at)).unwrap_or(u32::MAX);
         let take = chunk_end.saturating_sub(position).min(left);
         let end = position.saturating_add(take);

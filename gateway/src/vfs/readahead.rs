@@ -21,7 +21,12 @@ pub(crate) struct Readahead {
 
 impl Readahead {
     pub(crate) fn new(window_max: u64) -> Self {
-        Self { expected: 0, window: 0, fetched: 0, window_max }
+        Self {
+            expected: 0,
+            window: 0,
+            fetched: 0,
+            window_max,
+        }
     }
 
     /// A read came in; answers what to fetch ahead of it, if anything.
@@ -30,11 +35,17 @@ impl Readahead {
         // The kernel reads ahead in parallel requests that may arrive a little out of order.
         let near = offset.abs_diff(self.expected) <= WINDOW_MIN;
         if !near {
-            *self = Self { expected: end, ..Self::new(self.window_max) };
+            *self = Self {
+                expected: end,
+                ..Self::new(self.window_max)
+            };
             return None;
         }
         self.expected = self.expected.max(end);
-        self.window = self.window.saturating_mul(2).clamp(WINDOW_MIN, self.window_max.max(1));
+        self.window = self
+            .window
+            .saturating_mul(2)
+            .clamp(WINDOW_MIN, self.window_max.max(1));
         let until = self.expected.saturating_add(self.window);
         let from = self.fetched.max(end);
         // Fetch in pieces of half a window, not in crumbs of one request.
@@ -63,14 +74,20 @@ mod tests {
             }
             assert!(fetched > offset + (128 << 10));
         }
-        assert!(fetched <= 512 * (128 << 10) + (8 << 20), "and not beyond the bound");
+        assert!(
+            fetched <= 512 * (128 << 10) + (8 << 20),
+            "and not beyond the bound"
+        );
         assert!(asked < 40, "in large pieces, not {asked}");
     }
 
     #[test]
     fn a_reader_that_jumps_is_left_alone() {
         let mut readahead = Readahead::new(8 << 20);
-        assert!((1..100u64).all(|n| readahead.on_read(n * 977 % 64 * (1 << 20) + (1 << 20), 4096)
-            .is_none()));
+        assert!((1..100u64).all(|n| {
+            readahead
+                .on_read(n * 977 % 64 * (1 << 20) + (1 << 20), 4096)
+                .is_none()
+        }));
     }
 }

@@ -5,12 +5,12 @@
 //! waited long enough, or when room runs out. Flushes run in tasks of their own: a caller that
 //! gives up does not cut one in the middle.
 
+use super::VfsError;
+use super::clock;
+use super::dirty::RUN_BYTES_MAX;
 use super::file_system::{FileSystem, Inner};
 use super::handle::HandleId;
 use super::node::Node;
-use super::VfsError;
-use super::dirty::RUN_BYTES_MAX;
-use super::clock;
 use quorumfs_metadata::limits::FILE_SIZE_MAX;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -26,20 +26,15 @@ impl FileSystem {
     /// # Errors
     /// If the handle is not open for writing, the file would grow too long, there is no room, or
     /// the mount was taken over.
-    pub async fn write(
-        &self,
-        handle: HandleId,
-        offset: u64,
-        data: &[u8],
-    ) -> Result<u32, VfsError> {
+    pub async fn write(&self, handle: HandleId, offset: u64, data: &[u8]) -> Result<u32, VfsError> {
         let inner = &self.inner;
         let handle = inner.handles.file(handle)?;
         if !handle.mode.write {
             return Err(VfsError::refused("write", Errno::BADF));
         }
         let end = offset.saturating_add(data.len() as u64);
-        let count = u32::try_from(data.len())
-            .map_err(|_| VfsError::refused("write", Errno::INVAL))?;
+        let count =
+            u32::try_from(data.len()).map_err(|_| VfsError::refused("write", Errno::INVAL))?;
         if end > FILE_SIZE_MAX {
             return Err(VfsError::refused("write", Errno::FBIG));
         }
@@ -104,7 +99,10 @@ impl Inner {
             }
         };
         tokio::time::timeout(wait, room).await.unwrap_or_else(|_| {
-            Err(VfsError::NoRoom { waited: wait, dirty_bytes: self.budget.used() })
+            Err(VfsError::NoRoom {
+                waited: wait,
+                dirty_bytes: self.budget.used(),
+            })
         })
     }
 
@@ -143,7 +141,11 @@ impl Inner {
         let (inner, of) = (self.clone(), node.clone());
         tokio::spawn(async move { inner.flush_now(&of).await })
             .await
-            .unwrap_or_else(|error| Err(VfsError::Internal { reason: error.to_string() }))
+            .unwrap_or_else(|error| {
+                Err(VfsError::Internal {
+                    reason: error.to_string(),
+                })
+            })
     }
 
     async fn flush_now(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
@@ -153,7 +155,9 @@ impl Inner {
 
     /// Commits what the file has waiting; the caller holds `content`.
     pub(crate) async fn flush_locked(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
-        let Some(departure) = node.state().depart() else { return Ok(()) };
+        let Some(departure) = node.state().depart() else {
+            return Ok(());
+        };
         let outcome = self.commit(node, &departure).await;
         let mut state = node.state();
         let outcome = match outcome {
@@ -173,7 +177,9 @@ impl Inner {
                     tracing::error!(inode = %node.inode, %error, "written data is lost");
                     self.files_lost.fetch_add(1, Ordering::Relaxed);
                 }
-                state.give_up(Some(VfsError::Lost { reason: error.to_string() }));
+                state.give_up(Some(VfsError::Lost {
+                    reason: error.to_string(),
+                }));
                 Err(error)
             }
             Err(error) => {
