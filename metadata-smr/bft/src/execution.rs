@@ -41,3 +41,6 @@ pub mod session;
 mod rows;
 
 pub use delivery::{Executed, Executor, Opened, Standing};
+
+#[cfg(test)]
+mod tests;

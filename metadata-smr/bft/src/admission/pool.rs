@@ -338,6 +338,22 @@ impl Pool {
         self.take(&body.digest());
     }
 
+    /// A request was passed over at execution: it alone leaves, until its client sends it again.
+    pub fn withdraw(&mut self, digest: &Digest) {
+        if let Some(Place::Lane(id, lane, number)) =
+            self.get(digest).and_then(|body| place_of(body))
+            && let Some(queue) = self.sessions.get_mut(&id)
+            && queue.waiting.remove(&(lane, number)).is_some()
+        {
+            let length = self
+                .waiting
+                .get(digest)
+                .map_or(0, |one| one.body.frame().len());
+            queue.bytes = queue.bytes.saturating_sub(length);
+            self.take(digest);
+        }
+    }
+
     fn take(&mut self, digest: &Digest) {
         take(
             &mut self.waiting,
@@ -473,3 +489,6 @@ impl Selection {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

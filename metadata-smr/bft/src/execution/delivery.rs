@@ -42,6 +42,9 @@ pub struct Executed {
     pub expired: usize,
     /// Requests that had been executed before and were answered from the cache.
     pub duplicates: usize,
+    /// Requests that skipped a number and were passed over: their clients send them again, and
+    /// until then they must not be proposed again.
+    pub skipped: Vec<Digest>,
     /// Whether the service's tick ran.
     pub ticked: bool,
 }
@@ -411,7 +414,10 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         }
         let lane = LaneReplies::read(&view, request.session, request.lane)?;
         let (version, outcome) = match lane.place(request.number, &digest) {
-            Place::Ahead => return Ok(()),
+            Place::Ahead => {
+                self.done.skipped.push(digest);
+                return Ok(());
+            }
             Place::Answered(version, outcome) if !retries_run => {
                 self.done.duplicates += 1;
                 (version, outcome)

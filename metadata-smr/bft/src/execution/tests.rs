@@ -1,0 +1,371 @@
+//! Exactly once, sessions and all-or-none, against a service that counts.
+
+use super::{Executed, Executor, Standing};
+use crate::identity::{Digest, Lane, Nanos, PublicKey, RequestNumber, Sequence, SessionId, Time};
+use crate::service::{Caller, Context, Credit, Service};
+use crate::state::{Area, KeySpace, MemoryStore, StateError, Txn, View};
+use crate::wire::frame::Header;
+use crate::wire::limits::{RESULTS_BYTES_MAX, SESSION_IDLE, SESSION_TOUCH};
+use crate::wire::message::{
+    Batch, CloseSession, Message, OpenSession, Operation, Outcome, Request,
+};
+use crate::wire::{Envelope, Unsigned};
+use bytes::Bytes;
+use proptest::prelude::*;
+use std::sync::Arc;
+
+/// Counts executions; an operation is the length of the answer that it wants.
+struct Counter;
+
+fn number(view: &View<'_>, key: &[u8]) -> Result<u64, StateError> {
+    let bytes = view.get(key)?.unwrap_or_default();
+    Ok(bytes.as_ref().try_into().map_or(0, u64::from_be_bytes))
+}
+
+impl Service for Counter {
+    fn genesis(&self, txn: &mut Txn<'_>, genesis: &[u8]) -> Result<(), StateError> {
+        txn.put(b"genesis", genesis.to_vec())
+    }
+    fn open_session(
+        &self,
+        txn: &mut Txn<'_>,
+        _: &Context,
+        caller: &Caller,
+    ) -> Result<Option<Credit>, StateError> {
+        txn.put(b"last caller", caller.principal.0.to_vec())?;
+        let welcome = caller.principal.0[0] != 0xff;
+        Ok(welcome.then_some(Credit {
+            lanes: 2,
+            bytes: 1 << 20,
+        }))
+    }
+    fn close_session(&self, txn: &mut Txn<'_>, _: &Context, _: &Caller) -> Result<(), StateError> {
+        let closed = number(&txn.view(), b"closed")?;
+        txn.put(b"closed", (closed + 1).to_be_bytes().to_vec())
+    }
+    fn execute(
+        &self,
+        txn: &mut Txn<'_>,
+        _: &Context,
+        _: &Caller,
+        operation: &[u8],
+    ) -> Result<Bytes, StateError> {
+        let count = number(&txn.view(), b"count")? + 1;
+        txn.put(b"count", count.to_be_bytes().to_vec())?;
+        let length = operation.try_into().map_or(8, u32::from_be_bytes) as usize;
+        let mut answer = count.to_be_bytes().to_vec();
+        answer.resize(length.max(8), 0);
+        Ok(Bytes::from(answer))
+    }
+    fn read(
+        &self,
+        view: &View<'_>,
+        _: &Context,
+        _: &Caller,
+        _: &[u8],
+    ) -> Result<Bytes, StateError> {
+        Ok(Bytes::copy_from_slice(
+            &number(view, b"count")?.to_be_bytes(),
+        ))
+    }
+    fn next_deadline(&self, _: &View<'_>) -> Result<Option<Time>, StateError> {
+        Ok(None)
+    }
+    fn tick(&self, _: &mut Txn<'_>, _: &Context) -> Result<(), StateError> {
+        Ok(())
+    }
+}
+
+struct Bench {
+    executor: Executor<Counter>,
+    space: KeySpace<MemoryStore>,
+    sequence: Sequence,
+    time: Time,
+}
+
+fn signed(message: Message) -> Arc<Envelope> {
+    let unsigned = Unsigned::new(Header::default(), message);
+    let signature = crate::identity::Signature([7; 64]);
+    Arc::clone(unsigned.with_signature(signature).envelope())
+}
+
+fn request(session: u64, lane: u16, number: u64, operations: Vec<Operation>) -> Arc<Envelope> {
+    signed(Message::Request(Request {
+        session: SessionId(session),
+        lane: Lane(lane),
+        number: RequestNumber(number),
+        operations,
+    }))
+}
+
+fn execute(length: u32) -> Vec<Operation> {
+    vec![Operation::Execute(Bytes::copy_from_slice(
+        &length.to_be_bytes(),
+    ))]
+}
+
+fn open(principal: u8, key: u8, nonce: u64) -> Arc<Envelope> {
+    let (principal, session_key) = (PublicKey([principal; 32]), PublicKey([key; 32]));
+    signed(Message::OpenSession(OpenSession {
+        principal,
+        session_key,
+        lanes: 8,
+        nonce,
+    }))
+}
+
+impl Bench {
+    fn new() -> Self {
+        let executor = Executor::new(Counter);
+        let mut space = KeySpace::open(MemoryStore::new()).expect("empty");
+        executor.genesis(&mut space, b"g").expect("memory");
+        Self {
+            executor,
+            space,
+            sequence: Sequence(0),
+            time: Time(1_000_000),
+        }
+    }
+
+    fn after(&mut self, length: Nanos, bodies: &[Arc<Envelope>]) -> Executed {
+        self.sequence = self.sequence.next();
+        self.time = self.time.plus(length);
+        let batch = Batch {
+            sequence: self.sequence,
+            time: self.time,
+            previous: Digest::default(),
+            behaviour_version: 1,
+            tick: false,
+            requests: bodies.iter().map(|body| body.digest()).collect(),
+        };
+        self.executor
+            .execute(&mut self.space, &batch, bodies)
+            .expect("memory")
+    }
+
+    fn run(&mut self, bodies: &[Arc<Envelope>]) -> Executed {
+        self.after(Nanos::from_millis(1), bodies)
+    }
+
+    fn count(&self) -> u64 {
+        number(&self.space.view(Area::Service), b"count").expect("memory")
+    }
+
+    fn open(&mut self, key: u8) -> u64 {
+        let done = self.run(&[open(1, key, 0)]);
+        match done.replies.first().map(|reply| &reply.outcome) {
+            Some(Outcome::SessionOpened { session, .. }) => session.0,
+            other => panic!("the session should be open: {other:?}"),
+        }
+    }
+}
+
+fn results(done: &Executed) -> Vec<&Outcome> {
+    done.replies.iter().map(|reply| &reply.outcome).collect()
+}
+
+#[test]
+fn a_request_runs_once_and_a_retry_gets_the_same_answer() {
+    let mut bench = Bench::new();
+    let id = bench.open(1);
+    let body = request(id, 0, 1, execute(8));
+    let first = bench.run(&[Arc::clone(&body), Arc::clone(&body)]);
+    assert_eq!(
+        first.replies[0], first.replies[1],
+        "twice in one batch is once"
+    );
+    let again = bench.run(std::slice::from_ref(&body));
+    assert_eq!(first.replies[0], again.replies[0], "the version too");
+    assert_eq!((bench.count(), again.duplicates), (1, 1));
+    let standing = bench
+        .executor
+        .standing(&bench.space, &body)
+        .expect("memory");
+    assert_eq!(standing, Standing::Settled(first.replies[0].clone()));
+}
+
+#[test]
+fn two_replies_of_a_lane_are_kept_and_older_ones_are_superseded() {
+    let mut bench = Bench::new();
+    let id = bench.open(1);
+    let bodies: Vec<_> = (1..=3)
+        .map(|number| request(id, 1, number, execute(8)))
+        .collect();
+    bench.run(&bodies);
+    let again = bench.run(&bodies);
+    assert_eq!(results(&again)[0], &Outcome::Superseded);
+    assert!(matches!(results(&again)[1], Outcome::Results(_)));
+    assert!(matches!(results(&again)[2], Outcome::Results(_)));
+    assert_eq!(bench.count(), 3);
+}
+
+#[test]
+fn another_request_under_a_used_number_is_a_conflict_and_a_skipped_number_is_passed_over() {
+    let mut bench = Bench::new();
+    let id = bench.open(1);
+    let done = bench.run(&[
+        request(id, 0, 1, execute(8)),
+        request(id, 0, 1, execute(9)),
+        request(id, 0, 3, execute(8)),
+        request(id, 7, 1, execute(8)),
+        request(id + 1, 0, 1, execute(8)),
+    ]);
+    let outcomes = results(&done);
+    assert!(matches!(outcomes[0], Outcome::Results(_)));
+    assert_eq!(
+        outcomes[1..],
+        [&Outcome::Conflict, &Outcome::Conflict, &Outcome::NoSession]
+    );
+    assert_eq!(bench.count(), 1);
+}
+
+#[test]
+fn opening_a_session_again_finds_it_and_a_stranger_with_its_key_does_not() {
+    let mut bench = Bench::new();
+    let id = bench.open(5);
+    let done = bench.run(&[open(1, 5, 9), open(2, 5, 0), open(0xff, 6, 0)]);
+    let outcomes = results(&done);
+    assert!(matches!(outcomes[0], Outcome::SessionOpened { session, .. } if session.0 == id));
+    assert_eq!(
+        outcomes[1..],
+        [&Outcome::SessionRefused, &Outcome::SessionRefused]
+    );
+    assert!(done.opened.is_empty());
+    assert_eq!(
+        bench.executor.sessions(&bench.space).expect("memory").len(),
+        1
+    );
+}
+
+#[test]
+fn what_a_refused_session_wrote_is_gone() {
+    let mut bench = Bench::new();
+    bench.open(5);
+    let before = bench
+        .space
+        .view(Area::Service)
+        .get(b"last caller")
+        .expect("memory");
+    bench.run(&[open(0xff, 6, 0)]);
+    assert_eq!(
+        bench
+            .space
+            .view(Area::Service)
+            .get(b"last caller")
+            .expect("memory"),
+        before
+    );
+}
+
+#[test]
+fn a_closed_session_leaves_no_row_and_its_number_is_not_used_again() {
+    let mut bench = Bench::new();
+    bench.run(&[]);
+    let empty: Vec<_> = library_rows(&bench)
+        .into_iter()
+        .map(|(key, _)| key)
+        .collect();
+    let id = bench.open(5);
+    bench.run(&[request(id, 0, 1, execute(8)), request(id, 1, 1, execute(8))]);
+    let close = signed(Message::CloseSession(CloseSession {
+        session: SessionId(id),
+    }));
+    let done = bench.run(&[Arc::clone(&close), close]);
+    assert_eq!(
+        results(&done),
+        [&Outcome::SessionClosed, &Outcome::NoSession]
+    );
+    let left: Vec<_> = library_rows(&bench)
+        .into_iter()
+        .map(|(key, _)| key)
+        .collect();
+    assert_eq!(left, empty);
+    assert!(bench.open(5) > id);
+}
+
+fn library_rows(bench: &Bench) -> Vec<crate::state::Row> {
+    let view = bench.space.view(Area::Library);
+    view.scan(&[]..&[0xff], 100).expect("memory")
+}
+
+#[test]
+fn an_idle_session_is_closed_and_a_busy_one_is_not() {
+    let mut bench = Bench::new();
+    let (idle, busy) = (bench.open(1), bench.open(2));
+    let second = Nanos::from_secs(1);
+    let mut number = 0;
+    let mut closed = Vec::new();
+    for passed in 0..=SESSION_IDLE.0 / second.0 {
+        let bodies = if passed.is_multiple_of(SESSION_TOUCH.0 / second.0) {
+            number += 1;
+            vec![request(busy, 0, number, execute(8))]
+        } else {
+            Vec::new()
+        };
+        closed.extend(bench.after(second, &bodies).closed);
+    }
+    assert_eq!(closed, [SessionId(idle)]);
+    assert_eq!(number_of(&bench, b"closed"), 1, "the service was told");
+}
+
+fn number_of(bench: &Bench, key: &[u8]) -> u64 {
+    number(&bench.space.view(Area::Service), key).expect("memory")
+}
+
+#[test]
+fn an_answer_that_does_not_fit_leaves_no_trace() {
+    let mut bench = Bench::new();
+    let id = bench.open(1);
+    let most = u32::try_from(RESULTS_BYTES_MAX).expect("small");
+    let operations = [most - 8, 16, 8]
+        .iter()
+        .flat_map(|length| execute(*length))
+        .collect();
+    let done = bench.run(&[request(id, 0, 1, operations)]);
+    let Outcome::Results(results) = &done.replies[0].outcome else {
+        panic!("it ran");
+    };
+    assert_eq!(
+        results.iter().map(Option::is_some).collect::<Vec<_>>(),
+        [true, false, true]
+    );
+    assert_eq!(bench.count(), 2, "what was not answered did not count");
+}
+
+#[test]
+fn a_sabotaged_executor_runs_a_retry_twice() {
+    let mut bench = Bench::new();
+    bench.executor = Executor::sabotaged(Counter);
+    let id = bench.open(1);
+    let body = request(id, 0, 1, execute(8));
+    bench.run(&[Arc::clone(&body), body]);
+    assert_eq!(bench.count(), 2);
+}
+
+proptest! {
+    /// However retries, reorderings and batches fall, each number runs once and in order.
+    #[test]
+    fn each_number_runs_once_whatever_the_order_of_retries(
+        deliveries in prop::collection::vec((0..2_u16, 1..6_u64), 0..60),
+        cuts in prop::collection::vec(1..5_usize, 1..40),
+    ) {
+        let mut bench = Bench::new();
+        let id = bench.open(1);
+        let mut last = [0_u64; 2];
+        let mut ran = 0;
+        let mut rest = deliveries.as_slice();
+        for cut in cuts.iter().cycle() {
+            if rest.is_empty() { break; }
+            let (now, later) = rest.split_at((*cut).min(rest.len()));
+            rest = later;
+            let bodies: Vec<_> =
+                now.iter().map(|(lane, number)| request(id, *lane, *number, execute(8))).collect();
+            bench.run(&bodies);
+            for (lane, number) in now {
+                let last = &mut last[usize::from(*lane)];
+                if *number == *last + 1 { *last += 1; ran += 1; }
+            }
+            prop_assert_eq!(bench.count(), ran);
+        }
+    }
+}
