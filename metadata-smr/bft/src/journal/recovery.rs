@@ -219,10 +219,11 @@ mod tests {
             let mut good = 0;
             let mut kept = 0;
             for record in &records {
-                if good + FRAME_HEADER_BYTES + record.len() <= cut {
-                    good += FRAME_HEADER_BYTES + record.len();
-                    kept += 1;
+                if good + FRAME_HEADER_BYTES + record.len() > cut {
+                    break;
                 }
+                good += FRAME_HEADER_BYTES + record.len();
+                kept += 1;
             }
             prop_assert_eq!(journal.entries.len(), kept);
             let expected = if good == cut {
