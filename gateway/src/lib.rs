@@ -4,6 +4,7 @@
 //!
 //! | Module | What it holds |
 //! |---|---|
+//! | [`blocks`] | slices on several clouds: sealed, coded, verified, completed, repaired |
 //! | [`keys`] | who may read what: volume root, principals, realm epochs, names, small values |
 //! | [`volume`] | a volume made, and opened with a key |
 //! | [`metadata`] | the metadata servers, typed; or a service in this process |
@@ -13,6 +14,7 @@
 //!
 //! It knows no kernel (that is `quorumfs-fuse`) and no command line.
 
+pub mod blocks;
 pub mod keys;
 pub mod metadata;
 pub mod vfs;

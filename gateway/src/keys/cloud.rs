@@ -25,7 +25,9 @@ impl CloudSecret {
         self.0.expose()
     }
 
-    pub(crate) fn from_secret(secret: Secret) -> Self {
+    /// Takes a secret that is a cloud's already: one that was unwrapped, or a test's.
+    #[must_use]
+    pub fn from_secret(secret: Secret) -> Self {
         Self(secret)
     }
 

@@ -27,6 +27,12 @@ pub struct RealmEpochKey {
 pub struct SliceKey(Secret);
 
 impl SliceKey {
+    /// Takes a secret that is a slice's key already: one that was wrapped, or a test's.
+    #[must_use]
+    pub fn from_secret(secret: Secret) -> Self {
+        Self(secret)
+    }
+
     /// The bytes, for the cipher.
     #[must_use]
     pub fn expose(&self) -> &[u8; 32] {

@@ -1,0 +1,167 @@
+//! One cloud with its keys and its record: the only place that talks to an object store.
+
+use super::error::{BlockError, ShardFault};
+use super::header::{Looks, looks};
+use super::health::{Health, Timeouts};
+use super::naming::{CloudKeys, Named};
+use crate::keys::CloudSecret;
+use bytes::Bytes;
+use quorumfs_backends::{Deadline, ObjectName, ObjectStore, StoreError, StoreErrorKind};
+use quorumfs_metadata::identity::CloudIndex;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// A cloud of the volume.
+#[derive(Clone, Debug)]
+pub struct Cloud {
+    /// Its place in the volume's list.
+    pub index: CloudIndex,
+    /// Its object store.
+    pub store: Arc<dyn ObjectStore>,
+    /// What its names and header codes are derived from.
+    pub secret: CloudSecret,
+}
+
+/// A cloud in use.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) index: CloudIndex,
+    pub(super) keys: CloudKeys,
+    pub(super) health: Health,
+    pub(super) puts: AtomicUsize,
+    store: Arc<dyn ObjectStore>,
+    timeouts: Timeouts,
+}
+
+impl Link {
+    pub(super) fn new(cloud: &Cloud, timeouts: Timeouts) -> Self {
+        Self {
+            index: cloud.index,
+            keys: CloudKeys::derive(&cloud.secret),
+            health: Health::new(timeouts),
+            puts: AtomicUsize::new(0),
+            store: Arc::clone(&cloud.store),
+            timeouts,
+        }
+    }
+
+    pub(super) fn describe(&self) -> String {
+        self.store.describe()
+    }
+
+    fn name(&self, named: &Named) -> Result<ObjectName, ShardFault> {
+        self.keys
+            .name(named)
+            .map_err(|_: BlockError| ShardFault::Defect)
+    }
+
+    /// Enters an answer into the cloud's record.
+    fn record<T>(&self, begin: Instant, result: Result<T, StoreError>) -> Result<T, ShardFault> {
+        match &result {
+            Err(error) if error.kind.concerns_the_cloud() => self.health.failed(error),
+            _ => self.health.answered(begin.elapsed()),
+        }
+        result.map_err(ShardFault::Store)
+    }
+
+    /// Puts an object; a put that is slow makes the cloud suspect while it is still waited for.
+    pub(super) async fn put(&self, named: &Named, body: Bytes) -> Result<(), ShardFault> {
+        let name = self.name(named)?;
+        let begin = Instant::now();
+        self.puts.fetch_add(1, Ordering::Relaxed);
+        let _count = Counted(&self.puts);
+        let put = self
+            .store
+            .put_if_absent(&name, body, Deadline::after(self.timeouts.put));
+        let suspect = tokio::time::sleep(self.timeouts.suspect);
+        tokio::pin!(put, suspect);
+        let result = tokio::select! {
+            result = &mut put => result,
+            () = &mut suspect => {
+                self.health.suspected();
+                let rest = self.timeouts.put + Duration::from_secs(1);
+                tokio::time::timeout(rest, put).await.unwrap_or_else(|_| Err(self.no_answer(&name)))
+            }
+        };
+        self.record(begin, result)
+    }
+
+    /// A store that ignores its deadline does not get more time for it.
+    fn no_answer(&self, name: &ObjectName) -> StoreError {
+        StoreError {
+            kind: StoreErrorKind::Timeout,
+            operation: quorumfs_backends::Operation::Put,
+            cloud: self.describe(),
+            object: Some(name.clone()),
+            detail: "no answer, not even at the deadline".to_owned(),
+        }
+    }
+
+    pub(super) async fn get_range(
+        &self,
+        named: &Named,
+        range: Range<u64>,
+    ) -> Result<Bytes, ShardFault> {
+        let name = self.name(named)?;
+        let begin = Instant::now();
+        let get = self
+            .store
+            .get_range(&name, range, Deadline::after(self.timeouts.get));
+        let result = self.bounded(&name, get).await;
+        self.record(begin, result)
+    }
+
+    pub(super) async fn get(&self, named: &Named, length: u64) -> Result<Bytes, ShardFault> {
+        let name = self.name(named)?;
+        let begin = Instant::now();
+        // A newer format may be longer; it is to be recognised, so some more is accepted.
+        let most = length.saturating_mul(2).saturating_add(4096);
+        let get = self
+            .store
+            .get(&name, most, Deadline::after(self.timeouts.get));
+        let result = self.bounded(&name, get).await;
+        self.record(begin, result)
+    }
+
+    /// Asks for the smallest thing, so that the record is up to date.
+    pub(super) async fn probe(&self, deadline: Deadline) {
+        let begin = Instant::now();
+        let result = self.store.list("00", None, 1, deadline).await;
+        let _ = self.record(begin, result);
+    }
+
+    async fn bounded<T>(
+        &self,
+        name: &ObjectName,
+        answer: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let most = self.timeouts.get + Duration::from_secs(1);
+        let answer = tokio::time::timeout(most, answer).await;
+        answer.unwrap_or_else(|_| Err(self.no_answer(name)))
+    }
+
+    /// What to make of bytes that are not the shard's.
+    pub(super) fn refuse(&self, named: &Named, bytes: &[u8]) -> ShardFault {
+        let newer = match looks(bytes) {
+            Looks::Newer { format } => Some(format),
+            Looks::Known | Looks::Foreign => None,
+        };
+        let fault = ShardFault::Refused {
+            cloud: self.describe(),
+            newer,
+        };
+        self.health
+            .lied(format!("{fault} (object {})", named.object));
+        fault
+    }
+}
+
+struct Counted<'a>(&'a AtomicUsize);
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,458 @@
+//! Completion: from w acknowledged shards to all t.
+//!
+//! A write returns with w acknowledgements, and the other puts go on in the background within a budget
+//! of bytes. What becomes of them is ordered only after the object's own commit was, so the caller says
+//! when that is the case:
+//!
+//! ```text
+//! writing ──w acknowledged──► stored ──committed()──► committed ──nothing outstanding──► forgotten
+//!    │                          │                        each acknowledgement is confirmed by order
+//!    └──failed, dropped─────────┴──abandoned()──► puts aborted, forgotten
+//! ```
+//!
+//! None of this has to survive: the metadata knows which shards are not confirmed. The *sweep* goes
+//! through its list of under-replicated objects, at start and from time to time; it looks whether the
+//! shard is there already, else rebuilds it from k others, puts it, and has it confirmed. A shard that is
+//! rebuilt is the very shard that was to be written, so a name that is taken by the same bytes is a
+//! success; if it is taken by other bytes, the next attempt's name is used.
+
+use super::engine::Engine;
+use super::error::ShardFault;
+use super::object::StoredObject;
+use quorumfs_metadata::identity::ObjectId;
+use quorumfs_metadata::limits::CONFIRM_SHARDS_MAX;
+use quorumfs_metadata::operation::PlacedShard;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+
+/// Objects that may be in flight; beyond it the oldest are forgotten and left to the sweep.
+const OBJECTS_MAX: usize = 1 << 14;
+/// How many times a confirmation is tried before it is left to the sweep.
+const CONFIRMATION_TRIES: u32 = 4;
+/// How long confirmations are collected, to go together.
+const CONFIRMATION_PAUSE: Duration = Duration::from_millis(20);
+/// Objects in one page of a sweep.
+const SWEEP_PAGE: u32 = 64;
+/// Objects that a sweep works on at a time.
+const SWEEP_CONCURRENCY: usize = 4;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Writing,
+    Stored,
+    Committed,
+}
+
+#[derive(Debug)]
+struct Entry {
+    phase: Phase,
+    /// Acknowledged and not yet handed on.
+    placed: Vec<PlacedShard>,
+    outstanding: BTreeMap<u8, (usize, Option<AbortHandle>)>,
+}
+
+/// The objects whose puts this process still follows.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    objects: BTreeMap<ObjectId, Entry>,
+    background_bytes: usize,
+    background_bytes_max: usize,
+}
+
+impl InFlight {
+    pub(super) fn new(background_bytes_max: usize) -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            background_bytes: 0,
+            background_bytes_max,
+        }
+    }
+
+    fn forget(&mut self, object: ObjectId) {
+        if let Some(entry) = self.objects.remove(&object) {
+            for (bytes, handle) in entry.outstanding.into_values() {
+                if entry.phase != Phase::Writing {
+                    self.background_bytes = self.background_bytes.saturating_sub(bytes);
+                }
+                if let Some(handle) = handle {
+                    handle.abort();
+                }
+            }
+        }
+    }
+
+    fn bound(&mut self) {
+        while self.objects.len() > OBJECTS_MAX {
+            let settled = |entry: &Entry| entry.phase != Phase::Writing;
+            match self.objects.iter().find(|(_, entry)| settled(entry)) {
+                Some((oldest, _)) => self.forget(*oldest),
+                None => return,
+            }
+        }
+    }
+
+    /// Puts that are on their way, and the bytes of those whose writes have returned.
+    pub(super) fn outstanding(&self) -> (usize, usize) {
+        let puts = self
+            .objects
+            .values()
+            .map(|entry| entry.outstanding.len())
+            .sum();
+        (puts, self.background_bytes)
+    }
+
+    pub(super) fn follows(&self, object: ObjectId) -> bool {
+        self.objects.contains_key(&object)
+    }
+
+    fn is_idle(&self) -> bool {
+        self.objects
+            .values()
+            .all(|e| e.phase == Phase::Stored && e.outstanding.is_empty())
+    }
+}
+
+impl Engine {
+    pub(super) fn in_flight(&self) -> MutexGuard<'_, InFlight> {
+        self.in_flight
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A write begins.
+    pub(super) fn begin(&self, object: ObjectId) {
+        let mut in_flight = self.in_flight();
+        let entry = Entry {
+            phase: Phase::Writing,
+            placed: Vec::new(),
+            outstanding: BTreeMap::new(),
+        };
+        in_flight.objects.insert(object, entry);
+        in_flight.bound();
+    }
+
+    /// A put of a write begins.
+    pub(super) fn put_begins(&self, object: ObjectId, shard: u8, bytes: usize) {
+        if let Some(entry) = self.in_flight().objects.get_mut(&object) {
+            entry.outstanding.insert(shard, (bytes, None));
+        }
+    }
+
+    /// How the put can be broken off.
+    pub(super) fn put_runs(&self, object: ObjectId, shard: u8, handle: AbortHandle) {
+        if let Some(entry) = self.in_flight().objects.get_mut(&object)
+            && let Some((_, place)) = entry.outstanding.get_mut(&shard)
+        {
+            *place = Some(handle);
+        }
+    }
+
+    /// A put of a write has ended.
+    pub(super) fn put_ends(
+        &self,
+        object: ObjectId,
+        shard: u8,
+        result: &Result<PlacedShard, ShardFault>,
+    ) {
+        match result {
+            Ok(_) => self.counters.shards_put.add(1),
+            Err(_) => self.counters.puts_failed.add(1),
+        }
+        let mut in_flight = self.in_flight();
+        let Some(entry) = in_flight.objects.get_mut(&object) else {
+            return;
+        };
+        let bytes = entry
+            .outstanding
+            .remove(&shard)
+            .map_or(0, |(bytes, _)| bytes);
+        if let Ok(placed) = result {
+            entry.placed.push(*placed);
+        }
+        let phase = entry.phase;
+        if phase != Phase::Writing {
+            in_flight.background_bytes = in_flight.background_bytes.saturating_sub(bytes);
+        }
+        if phase == Phase::Committed {
+            self.hand_on(&mut in_flight, object);
+        }
+    }
+
+    /// A write has its w acknowledgements: returns them; what is outstanding goes on in the background.
+    pub(super) fn settle(&self, object: ObjectId) -> Vec<PlacedShard> {
+        let mut in_flight = self.in_flight();
+        let room = in_flight
+            .background_bytes_max
+            .saturating_sub(in_flight.background_bytes);
+        let Some(entry) = in_flight.objects.get_mut(&object) else {
+            return Vec::new();
+        };
+        entry.phase = Phase::Stored;
+        let placed = std::mem::take(&mut entry.placed);
+        let bytes: usize = entry.outstanding.values().map(|(bytes, _)| bytes).sum();
+        if bytes <= room {
+            in_flight.background_bytes += bytes;
+        } else {
+            self.counters
+                .puts_dropped
+                .add(entry.outstanding.len() as u64);
+            for (_, handle) in std::mem::take(&mut entry.outstanding).into_values() {
+                if let Some(handle) = handle {
+                    handle.abort();
+                }
+            }
+        }
+        placed
+    }
+
+    /// The metadata now knows the object: later acknowledgements can be ordered.
+    pub(super) fn committed(&self, object: ObjectId) {
+        let mut in_flight = self.in_flight();
+        if let Some(entry) = in_flight.objects.get_mut(&object) {
+            entry.phase = Phase::Committed;
+            self.hand_on(&mut in_flight, object);
+        }
+    }
+
+    /// The object will never be committed.
+    pub(super) fn abandoned(&self, object: ObjectId) {
+        self.in_flight().forget(object);
+    }
+
+    fn hand_on(&self, in_flight: &mut InFlight, object: ObjectId) {
+        let Some(entry) = in_flight.objects.get_mut(&object) else {
+            return;
+        };
+        for placed in std::mem::take(&mut entry.placed) {
+            self.confirm(placed);
+        }
+        if entry.outstanding.is_empty() {
+            in_flight.forget(object);
+        }
+    }
+
+    /// Has a placement confirmed by order, soon. If the queue is full the sweep will find it.
+    fn confirm(&self, placed: PlacedShard) {
+        self.unconfirmed.fetch_add(1, Ordering::AcqRel);
+        if self.confirmations.try_send(placed).is_err() {
+            self.unconfirmed.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Confirms what was placed, many at a time, until the engine goes.
+    pub(super) async fn confirm_all(self: Arc<Self>, mut queue: mpsc::Receiver<PlacedShard>) {
+        while let Some(first) = queue.recv().await {
+            tokio::time::sleep(CONFIRMATION_PAUSE).await;
+            let mut shards = vec![first];
+            while shards.len() < CONFIRM_SHARDS_MAX {
+                match queue.try_recv() {
+                    Ok(placed) => shards.push(placed),
+                    Err(_) => break,
+                }
+            }
+            let count = shards.len();
+            // Only the first of an attempt's kind confirms; another name is a replacement.
+            let (first, renamed): (Vec<_>, Vec<_>) =
+                shards.into_iter().partition(|placed| placed.attempt == 0);
+            self.confirm_batch(first).await;
+            for placed in renamed {
+                self.replace(placed).await;
+            }
+            self.unconfirmed.fetch_sub(count, Ordering::AcqRel);
+        }
+    }
+
+    async fn confirm_batch(&self, shards: Vec<PlacedShard>) {
+        if shards.is_empty() {
+            return;
+        }
+        for attempt in 0..CONFIRMATION_TRIES {
+            match self.log.confirm_placed(shards.clone()).await {
+                Ok(()) => return,
+                Err(error) => {
+                    tracing::warn!(%error, shards = shards.len(), "confirmation will be tried again");
+                    tokio::time::sleep(Duration::from_millis(100 << attempt)).await;
+                }
+            }
+        }
+    }
+
+    /// Has a new name of a shard ordered; says whether that was done.
+    pub(super) async fn replace(&self, placed: PlacedShard) -> bool {
+        for attempt in 0..CONFIRMATION_TRIES {
+            match self.log.replace_placement(placed).await {
+                Ok(()) => return true,
+                Err(error) => {
+                    tracing::warn!(%error, object = %placed.object, "replacement will be tried again");
+                    tokio::time::sleep(Duration::from_millis(100 << attempt)).await;
+                }
+            }
+        }
+        false
+    }
+
+    /// Looks for under-replicated objects, now and again, until the engine goes.
+    pub(super) async fn complete_all(self: Arc<Self>) {
+        loop {
+            self.probe(true).await;
+            self.sweep().await;
+            let pause = tokio::time::sleep(self.config.timeouts.completion);
+            tokio::select! {
+                () = pause => {}
+                () = self.wake_completion.notified() => {}
+            }
+        }
+    }
+
+    /// Goes once through the under-replicated objects. Returns how many of them still lack a shard,
+    /// and how many of those only because a cloud cannot be reached.
+    pub(super) async fn sweep(self: &Arc<Self>) -> (usize, usize) {
+        let (mut lacking, mut unreachable) = (0, 0);
+        let mut after = None;
+        loop {
+            let page = match self.log.list_under_replicated(after, SWEEP_PAGE).await {
+                Ok(page) => page,
+                Err(error) => {
+                    tracing::warn!(%error, "completion waits");
+                    return (lacking + 1, unreachable);
+                }
+            };
+            let mut work = JoinSet::new();
+            for object in page.objects {
+                if self.in_flight().follows(object.id()) {
+                    lacking += 1;
+                    continue;
+                }
+                while work.len() >= SWEEP_CONCURRENCY {
+                    tally(work.join_next().await, &mut lacking, &mut unreachable);
+                }
+                let engine = Arc::clone(self);
+                work.spawn(async move { engine.complete(Arc::new(object)).await });
+            }
+            while let Some(done) = work.join_next().await {
+                tally(Some(done), &mut lacking, &mut unreachable);
+            }
+            after = page.next;
+            if after.is_none() {
+                self.under_replicated.store(lacking, Ordering::Relaxed);
+                return (lacking, unreachable);
+            }
+        }
+    }
+
+    /// Completes one object.
+    async fn complete(self: &Arc<Self>, object: Arc<StoredObject>) -> Completed {
+        let missing: Vec<usize> = (0..object.shards().len())
+            .filter(|i| object.shard(*i).is_some_and(|shard| !shard.acknowledged))
+            .collect();
+        let mut outcome = Completed::Whole;
+        let mut absent = Vec::new();
+        for shard in missing {
+            if self.is_suspended(&object, shard) {
+                outcome = outcome.max(Completed::Unreachable);
+                continue;
+            }
+            match self.fetch_whole(&object, shard).await {
+                Ok(_) => {
+                    if let Some(row) = object.shard(shard) {
+                        let placed = PlacedShard {
+                            object: object.id(),
+                            shard: super::object::shard_index(shard),
+                            cloud: row.cloud,
+                            attempt: row.attempt,
+                        };
+                        self.counters.shards_completed.add(1);
+                        self.confirm_batch(vec![placed]).await;
+                    }
+                }
+                Err(ShardFault::Store(error)) if error.kind.concerns_the_cloud() => {
+                    outcome = outcome.max(Completed::Unreachable);
+                }
+                Err(_) => absent.push(shard),
+            }
+        }
+        if absent.is_empty() {
+            return outcome;
+        }
+        outcome.max(self.rebuild_missing(&object, absent).await)
+    }
+
+    async fn rebuild_missing(
+        self: &Arc<Self>,
+        object: &Arc<StoredObject>,
+        absent: Vec<usize>,
+    ) -> Completed {
+        let mut outcome = Completed::Whole;
+        let rebuilt = match self.gather(object, Vec::new()).await {
+            Ok(rebuilt) => rebuilt,
+            Err(error) => {
+                tracing::warn!(%error, "an object cannot be completed now");
+                return Completed::Lacking;
+            }
+        };
+        for shard in absent {
+            let (Some(row), Some(header)) = (
+                object.shard(shard),
+                self.headers(object).get(shard).copied(),
+            ) else {
+                continue;
+            };
+            let made = rebuilt.shard(shard, &header);
+            if made.digest != row.digest {
+                self.counters.written_wrong.add(1);
+                tracing::error!(object = %object.id(), shard, "the writer described it wrong");
+                outcome = Completed::Lacking;
+                continue;
+            }
+            match self.place(object, shard, made.body, row.attempt).await {
+                Ok(placed) if placed.attempt == row.attempt => {
+                    self.counters.shards_completed.add(1);
+                    self.confirm_batch(vec![placed]).await;
+                }
+                Ok(placed) => {
+                    self.counters.shards_completed.add(1);
+                    self.replace(placed).await;
+                }
+                Err(fault) => {
+                    tracing::warn!(object = %object.id(), shard, %fault, "completion waits");
+                    outcome = outcome.max(Completed::Unreachable);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Whether nothing is on its way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight().is_idle()
+            && self.unconfirmed.load(Ordering::Acquire) == 0
+            && self.repairs.is_idle()
+    }
+}
+
+/// What became of an under-replicated object, the worst last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Completed {
+    Whole,
+    Unreachable,
+    Lacking,
+}
+
+fn tally(
+    done: Option<Result<Completed, tokio::task::JoinError>>,
+    lacking: &mut usize,
+    unreachable: &mut usize,
+) {
+    match done {
+        None | Some(Ok(Completed::Whole)) => {}
+        Some(Ok(Completed::Unreachable)) => {
+            *lacking += 1;
+            *unreachable += 1;
+        }
+        Some(Ok(Completed::Lacking) | Err(_)) => *lacking += 1,
+    }
+}

@@ -1,0 +1,282 @@
+//! What all parts of the block store share: the clouds, the codes, the bounds and the counters.
+
+use super::cloud::{Cloud, Link};
+use super::code::Code;
+use super::completion::InFlight;
+use super::counters::Counters;
+use super::error::{BlockError, ShardFault};
+use super::header::HeaderBytes;
+use super::health::Timeouts;
+use super::object::StoredObject;
+use super::placement_log::PlacementLog;
+use super::read::RebuiltCache;
+use super::repair::Repairs;
+use super::segment::Sealing;
+use bytes::Bytes;
+use quorumfs_backends::StoreErrorKind;
+use quorumfs_metadata::identity::{CloudIndex, ObjectId, VolumeId};
+use quorumfs_metadata::operation::PlacedShard;
+use quorumfs_metadata::placement::{Policy, Shard};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{Notify, Semaphore, mpsc};
+
+/// How many names a shard is given before a writer gives up: every one of them was taken.
+const ATTEMPTS_MAX: u8 = 4;
+/// Rebuilds that run at a time.
+const REBUILDS_MAX: usize = 4;
+
+/// How a block store is to work.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockConfig {
+    /// The volume that everything is bound to.
+    pub volume: VolumeId,
+    /// How what is written from now on is spread.
+    pub policy: Policy,
+    /// The most plain bytes in one block.
+    pub block_bytes_max: u32,
+    /// Bytes that reads and writes in the foreground may hold together.
+    pub memory_bytes_max: usize,
+    /// Bytes of shards that may be on their way after their write has returned.
+    pub background_bytes_max: usize,
+    /// Bytes of rebuilt objects that are kept for the next read.
+    pub rebuilt_bytes_max: usize,
+    /// How clouds are waited for.
+    pub timeouts: Timeouts,
+    /// Whether content is encrypted; see [`Sealing`].
+    pub sealing: Sealing,
+}
+
+impl BlockConfig {
+    /// The defaults for a volume.
+    #[must_use]
+    pub fn new(volume: VolumeId, policy: Policy) -> Self {
+        Self {
+            volume,
+            policy,
+            block_bytes_max: 4 << 20,
+            memory_bytes_max: 192 << 20,
+            background_bytes_max: 64 << 20,
+            rebuilt_bytes_max: 64 << 20,
+            timeouts: Timeouts::default(),
+            sealing: Sealing::On,
+        }
+    }
+}
+
+/// A budget of bytes, counted in KiB so that it fits the semaphore.
+#[derive(Debug)]
+pub(super) struct Memory {
+    kib: Semaphore,
+    most: u32,
+}
+
+impl Memory {
+    fn new(bytes: usize) -> Self {
+        let most = u32::try_from(bytes >> 10)
+            .unwrap_or(u32::MAX >> 4)
+            .clamp(1, u32::MAX >> 4);
+        Self {
+            kib: Semaphore::new(most as usize),
+            most,
+        }
+    }
+
+    /// Waits until so many bytes may be held. A request above the whole budget gets all of it.
+    pub(super) async fn hold(
+        &self,
+        bytes: u64,
+    ) -> Result<tokio::sync::SemaphorePermit<'_>, BlockError> {
+        let kib = u32::try_from(bytes.div_ceil(1024))
+            .unwrap_or(u32::MAX)
+            .min(self.most);
+        self.kib
+            .acquire_many(kib)
+            .await
+            .map_err(|_| BlockError::Shut)
+    }
+}
+
+pub(super) struct Engine {
+    pub(super) config: BlockConfig,
+    pub(super) links: Vec<Arc<Link>>,
+    pub(super) log: Arc<dyn PlacementLog>,
+    pub(super) counters: Counters,
+    pub(super) memory: Memory,
+    /// Sealing keeps a core busy: no more at a time than there are cores.
+    pub(super) sealers: Arc<Semaphore>,
+    pub(super) rebuilds: Semaphore,
+    pub(super) rebuilt: RebuiltCache,
+    pub(super) in_flight: Mutex<InFlight>,
+    pub(super) repairs: Repairs,
+    pub(super) confirmations: mpsc::Sender<PlacedShard>,
+    /// Shards that are placed, and not yet confirmed by order.
+    pub(super) unconfirmed: AtomicUsize,
+    /// Objects that the last look found under-replicated.
+    pub(super) under_replicated: AtomicUsize,
+    pub(super) wake_completion: Notify,
+    pub(super) shut: AtomicBool,
+    codes: Mutex<BTreeMap<(u8, u8), Arc<Code>>>,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    pub(super) fn new(
+        config: BlockConfig,
+        clouds: &[Cloud],
+        log: Arc<dyn PlacementLog>,
+        confirmations: mpsc::Sender<PlacedShard>,
+        repairs: Repairs,
+    ) -> Result<Self, BlockError> {
+        super::code::check_processor()?;
+        let indexes: BTreeSet<CloudIndex> = clouds.iter().map(|cloud| cloud.index).collect();
+        if indexes.len() != clouds.len() {
+            let reason = "two of them have the same index".to_owned();
+            return Err(BlockError::Configuration { reason });
+        }
+        if clouds.len() != usize::from(config.policy.clouds()) {
+            let reason = format!(
+                "there are {} of them, and the policy spreads over {}",
+                clouds.len(),
+                config.policy.clouds()
+            );
+            return Err(BlockError::Configuration { reason });
+        }
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let engine = Self {
+            links: clouds
+                .iter()
+                .map(|c| Arc::new(Link::new(c, config.timeouts)))
+                .collect(),
+            log,
+            counters: Counters::default(),
+            memory: Memory::new(config.memory_bytes_max),
+            sealers: Arc::new(Semaphore::new(cores)),
+            rebuilds: Semaphore::new(REBUILDS_MAX),
+            rebuilt: RebuiltCache::new(config.rebuilt_bytes_max),
+            in_flight: Mutex::new(InFlight::new(config.background_bytes_max)),
+            repairs,
+            confirmations,
+            unconfirmed: AtomicUsize::new(0),
+            under_replicated: AtomicUsize::new(0),
+            wake_completion: Notify::new(),
+            shut: AtomicBool::new(false),
+            codes: Mutex::default(),
+            config,
+        };
+        engine.code(config.policy)?;
+        Ok(engine)
+    }
+
+    pub(super) fn code(&self, policy: Policy) -> Result<Arc<Code>, BlockError> {
+        let mut codes = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (policy.clouds(), policy.data());
+        if let Some(code) = codes.get(&key) {
+            return Ok(Arc::clone(code));
+        }
+        let code = Arc::new(Code::new(policy)?);
+        codes.insert(key, Arc::clone(&code));
+        Ok(code)
+    }
+
+    pub(super) fn link(&self, index: CloudIndex) -> Option<&Arc<Link>> {
+        self.links.iter().find(|link| link.index == index)
+    }
+
+    pub(super) fn link_of(
+        &self,
+        object: &StoredObject,
+        shard: usize,
+    ) -> Result<&Arc<Link>, ShardFault> {
+        let cloud = object.shard(shard).ok_or(ShardFault::Defect)?.cloud;
+        self.link(cloud).ok_or(ShardFault::NoCloud(cloud.0))
+    }
+
+    /// Whether requests to a shard's cloud are better avoided now.
+    pub(super) fn is_suspended(&self, object: &StoredObject, shard: usize) -> bool {
+        self.link_of(object, shard)
+            .map_or(true, |link| link.health.is_suspended())
+    }
+
+    /// Which cloud each shard of a new object goes to: rotated from object to object, so that every
+    /// cloud gets its share of the data shards, which are the ones that are read.
+    pub(super) fn spread(&self, object: ObjectId) -> Vec<Shard> {
+        let rotation = object.counter as usize % self.links.len().max(1);
+        let links = self
+            .links
+            .iter()
+            .cycle()
+            .skip(rotation)
+            .take(self.links.len());
+        links
+            .map(|link| Shard {
+                digest: quorumfs_bft::identity::Digest([0; 32]),
+                cloud: link.index,
+                attempt: 0,
+                acknowledged: false,
+            })
+            .collect()
+    }
+
+    /// The headers of all shards of an object, whether their clouds are there or not; a header whose
+    /// cloud is not in the configuration cannot be made and matches nothing.
+    pub(super) fn headers(&self, object: &StoredObject) -> Vec<HeaderBytes> {
+        (0..object.shards().len())
+            .map(|shard| {
+                let link = self.link_of(object, shard).ok();
+                let header = object.header(self.config.volume, shard);
+                match (link, header) {
+                    (Some(link), Some(header)) => header.encode(&link.keys),
+                    _ => [0; super::header::HEADER_BYTES as usize],
+                }
+            })
+            .collect()
+    }
+
+    /// Puts a shard under the first of its names, from `attempt` on, that is free or already holds just
+    /// these bytes. Create-only is not relied on for more than saving a read: whether the bytes are
+    /// right is checked by every reader.
+    pub(super) async fn place(
+        &self,
+        object: &StoredObject,
+        shard: usize,
+        body: Bytes,
+        attempt: u8,
+    ) -> Result<PlacedShard, ShardFault> {
+        let link = self.link_of(object, shard)?;
+        let mut last = ShardFault::Defect;
+        for attempt in attempt..=attempt.saturating_add(ATTEMPTS_MAX - 1) {
+            let named = object.named(shard, attempt);
+            let placed = PlacedShard {
+                object: object.id(),
+                shard: named.shard,
+                cloud: link.index,
+                attempt,
+            };
+            match link.put(&named, body.clone()).await {
+                Ok(()) => return Ok(placed),
+                Err(ShardFault::Store(error)) if error.kind == StoreErrorKind::AlreadyExists => {
+                    match link.get(&named, body.len() as u64).await {
+                        Ok(found) if found == body => return Ok(placed),
+                        Ok(_) => last = ShardFault::Store(error),
+                        Err(ShardFault::Store(read)) if read.kind.concerns_the_cloud() => {
+                            return Err(ShardFault::Store(read));
+                        }
+                        Err(fault) => last = fault,
+                    }
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        Err(last)
+    }
+}

@@ -1,0 +1,216 @@
+//! Gathering: k good shards of an object from whichever clouds have them, and the object from those.
+//!
+//! The k most promising shards are asked for at once. A bad, missing or failing one is followed by the
+//! next at once, a slow one after its hedge delay, until k were checked against their digests or there
+//! is nobody left to ask.
+
+use super::engine::Engine;
+use super::error::{BlockError, Failures, ShardFault};
+use super::header::HeaderBytes;
+use super::object::StoredObject;
+use super::shard::{Rebuilt, cells_range, check_cells, check_whole};
+use bytes::Bytes;
+use quorumfs_backends::StoreErrorKind;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+impl Engine {
+    fn header(&self, object: &StoredObject, shard: usize) -> Result<HeaderBytes, ShardFault> {
+        let link = self.link_of(object, shard)?;
+        let header = object
+            .header(self.config.volume, shard)
+            .ok_or(ShardFault::Defect)?;
+        Ok(header.encode(&link.keys))
+    }
+
+    fn count_fault(&self, fault: &ShardFault) {
+        if fault.is_refused() {
+            self.counters.shards_refused.add(1);
+        }
+        if matches!(fault, ShardFault::Store(error) if error.kind == StoreErrorKind::NotFound) {
+            self.counters.shards_missing.add(1);
+        }
+    }
+
+    /// Fetches one whole shard and checks it; returns its payload.
+    pub(super) async fn fetch_whole(
+        &self,
+        object: &StoredObject,
+        shard: usize,
+    ) -> Result<Vec<u8>, ShardFault> {
+        let result = async {
+            let link = self.link_of(object, shard)?;
+            let row = object.shard(shard).ok_or(ShardFault::Defect)?;
+            let named = object.named(shard, row.attempt);
+            let header = self.header(object, shard)?;
+            let layout = object.layout();
+            let body = link.get(&named, layout.stored_length(shard as u64)).await?;
+            check_whole(layout, shard as u64, &header, &row.digest, &body)
+                .ok_or_else(|| link.refuse(&named, &body))
+        };
+        result.await.inspect_err(|fault| self.count_fault(fault))
+    }
+
+    /// Fetches the cells of some rows of one shard and checks them.
+    pub(super) async fn fetch_cells(
+        &self,
+        object: &StoredObject,
+        shard: usize,
+        rows: Range<u64>,
+    ) -> Result<Vec<Bytes>, ShardFault> {
+        let result = async {
+            let link = self.link_of(object, shard)?;
+            let row = object.shard(shard).ok_or(ShardFault::Defect)?;
+            let named = object.named(shard, row.attempt);
+            let header = self.header(object, shard)?;
+            let layout = object.layout();
+            let range = cells_range(layout, shard as u64, &rows);
+            let bytes = link.get_range(&named, range).await?;
+            check_cells(layout, shard as u64, &rows, &header, &row.digest, &bytes)
+                .ok_or_else(|| link.refuse(&named, &[]))
+        };
+        result.await.inspect_err(|fault| self.count_fault(fault))
+    }
+
+    /// The order in which shards are asked for: those of clouds that answer before those of suspended
+    /// ones, acknowledged before hoped for, data before parity, quick before slow.
+    fn preference(&self, object: &StoredObject, shard: usize) -> (bool, bool, bool, Duration) {
+        let acknowledged = object.shard(shard).is_some_and(|row| row.acknowledged);
+        let parity = shard as u64 >= object.layout().data();
+        let link = self.link_of(object, shard).ok();
+        let latency = link
+            .and_then(|l| l.health.percentile(50))
+            .unwrap_or_default();
+        (
+            self.is_suspended(object, shard),
+            !acknowledged,
+            parity,
+            latency,
+        )
+    }
+
+    fn hedge_delay(&self, object: &StoredObject, shard: usize) -> Duration {
+        self.link_of(object, shard)
+            .map_or(self.config.timeouts.hedge_min, |link| {
+                link.health.hedge_delay()
+            })
+    }
+
+    /// The longest that any of these shards is waited for alone.
+    pub(super) fn hedge_delay_of(
+        &self,
+        object: &StoredObject,
+        shards: impl Iterator<Item = usize>,
+    ) -> Duration {
+        let delays = shards.map(|shard| self.hedge_delay(object, shard));
+        delays.max().unwrap_or(self.config.timeouts.hedge_min)
+    }
+
+    /// Rebuilds an object from any k shards but those in `known`, whose faults have been counted.
+    pub(super) async fn gather(
+        self: &Arc<Self>,
+        object: &Arc<StoredObject>,
+        known: Vec<(usize, ShardFault)>,
+    ) -> Result<Rebuilt, BlockError> {
+        let _turn = self
+            .rebuilds
+            .acquire()
+            .await
+            .map_err(|_| BlockError::Shut)?;
+        let wanted = usize::from(object.policy().data());
+        let mut candidates: Vec<usize> = (0..object.shards().len())
+            .filter(|shard| {
+                !known
+                    .iter()
+                    .any(|(bad, fault)| bad == shard && fault.wants_repair())
+            })
+            .collect();
+        candidates.sort_by_key(|shard| self.preference(object, *shard));
+        let mut candidates = candidates.into_iter();
+
+        let mut payloads: Vec<Option<Vec<u8>>> = vec![None; object.shards().len()];
+        let mut faults = known;
+        let (mut good, mut replaced) = (0, 0);
+        let mut fetches = JoinSet::new();
+        let mut launch = |fetches: &mut JoinSet<_>| match candidates.next() {
+            None => false,
+            Some(shard) => {
+                let (engine, object) = (Arc::clone(self), Arc::clone(object));
+                fetches.spawn(async move { (shard, engine.fetch_whole(&object, shard).await) });
+                true
+            }
+        };
+        while fetches.len() < wanted && launch(&mut fetches) {}
+        while good < wanted {
+            let patience = self.hedge_delay_of(object, 0..object.shards().len());
+            tokio::select! {
+                done = fetches.join_next() => match done {
+                    None => return Err(self.too_few_shards(object, good, wanted, &faults)),
+                    Some(Ok((shard, Ok(payload)))) => {
+                        if let Some(place) = payloads.get_mut(shard) {
+                            *place = Some(payload);
+                        }
+                        good += 1;
+                    }
+                    Some(Ok((shard, Err(fault)))) => {
+                        self.order_repair(object, shard, &fault);
+                        faults.push((shard, fault));
+                        replaced += u64::from(launch(&mut fetches));
+                    }
+                    Some(Err(_)) => faults.push((usize::MAX, ShardFault::Defect)),
+                },
+                () = tokio::time::sleep(patience) => {
+                    replaced += u64::from(launch(&mut fetches));
+                }
+            }
+        }
+        fetches.abort_all();
+        self.counters.shards_replaced.add(replaced);
+        self.counters.objects_rebuilt.add(1);
+        let (headers, code) = (self.headers(object), self.code(object.policy())?);
+        let object = Arc::clone(object);
+        let rebuild = move || Rebuilt::new(&object, &code, &headers, payloads);
+        let rebuilt = tokio::task::spawn_blocking(rebuild)
+            .await
+            .map_err(|_| BlockError::Shut)?;
+        rebuilt.inspect(|rebuilt| {
+            self.counters
+                .written_wrong
+                .add(rebuilt.wrong_parity.len() as u64)
+        })
+    }
+
+    /// Says why: a newer format only if more clouds claim it than may lie.
+    fn too_few_shards(
+        &self,
+        object: &StoredObject,
+        good: usize,
+        wanted: usize,
+        faults: &[(usize, ShardFault)],
+    ) -> BlockError {
+        let newer: Vec<u16> = faults
+            .iter()
+            .filter_map(|(_, fault)| match fault {
+                ShardFault::Refused { newer, .. } => *newer,
+                _ => None,
+            })
+            .collect();
+        if newer.len() > usize::from(object.policy().faulty())
+            && let Some(format) = newer.iter().copied().min()
+        {
+            return BlockError::NewerFormat {
+                object: object.id(),
+                format,
+            };
+        }
+        let failures = Failures(faults.iter().map(|(_, fault)| fault.to_string()).collect());
+        BlockError::TooFewShards {
+            object: object.id(),
+            good,
+            wanted,
+            failures,
+        }
+    }
+}

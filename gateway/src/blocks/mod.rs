@@ -1,0 +1,81 @@
+//! Blocks: slices of plaintext, sealed, coded into shards and kept on n clouds of which f may lie.
+//!
+//! ```text
+//!            slice, data key                            object row: digests, placement
+//!                  │                                              │
+//!   segment   cut and seal: AES-256-GCM, 64 KiB            check cells against digests   gather
+//!                  │                                              │
+//!   shard     lay out over k data shards, code parity,     take k, rebuild, re-hash
+//!             hash into one Merkle tree for each                  │
+//!                  │                                              │
+//!   write     put all n at once, return at w = k + f       read: ranged, hedged, verified
+//!                  │                                              │
+//!   completion: the rest in the background, again after a crash   repair: bad shards again
+//! ```
+//!
+//! What always holds:
+//! * **Nothing interprets a byte before it was proved** to be what the metadata names: cells by their
+//!   Merkle paths, rebuilt data shards by their digests, plaintext by the cipher's tag.
+//! * **A write that returned survives any f clouds**: w = k + f acknowledged, so k good shards remain.
+//! * **A shard is a pure function** of ids, keys and plaintext, and of any k other shards.
+//! * **Names are used once**, and safety does not rest on the clouds honouring that.
+//! * Every wait has a deadline and every queue a bound; what falls out of one is found again through
+//!   the metadata's list of under-replicated objects.
+//!
+//! What can go wrong is in [`BlockError`]. The formats are in docs/FORMAT.md, "Objects on a cloud".
+//! The quorums are those of Hybris and AWE (metadata apart from data: n ≥ 2f + k), the preference for
+//! systematic shards and the substitution of bad ones are DepSky's optimised read.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | `store` | [`BlockStore`], what the file system calls |
+//! | `segment` | authenticated encryption of 64 KiB segments |
+//! | `layout`, `header`, `merkle`, `naming` | the bytes of an object and their names |
+//! | `code`, `shard` | the erasure code; encoding, checking, rebuilding |
+//! | `object` | an object as the metadata describes it |
+//! | `write`, `completion` | the quorum write and what happens after it |
+//! | `read`, `gather` | the verified read and the way past bad shards |
+//! | `repair` | writing bad shards again |
+//! | `cloud`, `health` | one cloud, and what its behaviour says about the next request |
+//! | `placement_log` | the border to the metadata |
+//! | `engine`, `counters`, `status` | what the parts share, and what an operator sees |
+
+mod cloud;
+mod code;
+mod completion;
+mod counters;
+mod engine;
+mod error;
+mod gather;
+mod header;
+mod health;
+mod layout;
+mod merkle;
+mod naming;
+mod object;
+mod placement_log;
+mod read;
+mod repair;
+mod segment;
+mod shard;
+mod status;
+mod store;
+mod write;
+
+pub use cloud::Cloud;
+pub use code::check_processor;
+pub use counters::CounterValues;
+pub use engine::BlockConfig;
+pub use error::{BlockError, BlockErrorKind, Failures};
+pub use header::{FEATURES, FORMAT};
+pub use health::Timeouts;
+pub use layout::CELL_BYTES;
+pub use naming::{CloudKeys, Named};
+pub use object::{SealedSlice, Stored, StoredObject};
+pub use placement_log::{PlacementError, PlacementLog, UnderReplicatedCursor, UnderReplicatedPage};
+pub use segment::{SEGMENT_BYTES, Sealing, TAG_BYTES};
+pub use status::{BlockStatus, CloudStatus};
+pub use store::{BlockStore, Drained};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! An object as its metadata describes it: all that reading, completing and repairing it needs.
+
+use super::error::BlockError;
+use super::header::Header;
+use super::layout::Layout;
+use super::naming::Named;
+use quorumfs_bft::identity::Digest;
+use quorumfs_metadata::identity::{ObjectClass, ObjectId, ShardIndex, SliceId, VolumeId};
+use quorumfs_metadata::operation::{NewObject, NewSlice};
+use quorumfs_metadata::placement::{Policy, Shard};
+use quorumfs_metadata::row::{self, SliceKey};
+use quorumfs_metadata::{identity::Codec, limits::OBJECT_BYTES_MAX};
+
+/// An object: its row with its id, checked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoredObject {
+    id: ObjectId,
+    class: ObjectClass,
+    policy: Policy,
+    length: u32,
+    shards: Vec<Shard>,
+}
+
+/// What [`BlockStore::write`](super::BlockStore::write) made: what a commit has to bring in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stored {
+    /// The object, with the acknowledgements that arrived in time.
+    pub object: NewObject,
+    /// The slice in it.
+    pub slice: SealedSlice,
+}
+
+/// A slice in its object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SealedSlice {
+    /// Its id.
+    pub id: SliceId,
+    /// The object that it lies in.
+    pub object: ObjectId,
+    /// Where in the object's stream it begins.
+    pub offset: u32,
+    /// Bytes of plaintext.
+    pub length: u32,
+    /// Bytes of sealed stream.
+    pub sealed_length: u32,
+    /// How it was made smaller.
+    pub codec: Codec,
+}
+
+impl SealedSlice {
+    /// The slice of a row.
+    #[must_use]
+    pub fn of_row(id: SliceId, row: &row::Slice) -> Self {
+        Self {
+            id,
+            object: row.object,
+            offset: row.offset,
+            length: row.length,
+            sealed_length: row.sealed_length,
+            codec: row.codec,
+        }
+    }
+
+    /// What a commit brings in, with how the key is found.
+    #[must_use]
+    pub fn into_new(self, key: SliceKey) -> NewSlice {
+        NewSlice {
+            id: self.id,
+            object: self.object,
+            offset: self.offset,
+            length: self.length,
+            sealed_length: self.sealed_length,
+            codec: self.codec,
+            key,
+        }
+    }
+}
+
+impl StoredObject {
+    /// The object of a row.
+    ///
+    /// # Errors
+    /// If the row's numbers contradict each other: it comes from servers of which some may lie.
+    pub fn of_row(id: ObjectId, row: &row::Object) -> Result<Self, BlockError> {
+        Self::checked(
+            id,
+            row.class,
+            row.policy,
+            row.length,
+            row.shard_length,
+            &row.shards,
+        )
+    }
+
+    /// An object that is about to be committed.
+    ///
+    /// # Errors
+    /// As [`of_row`](Self::of_row).
+    pub fn of_new(new: &NewObject) -> Result<Self, BlockError> {
+        Self::checked(
+            new.id,
+            new.class,
+            new.policy,
+            new.length,
+            new.shard_length,
+            &new.shards,
+        )
+    }
+
+    fn checked(
+        id: ObjectId,
+        class: ObjectClass,
+        policy: Policy,
+        length: u32,
+        shard_length: u32,
+        shards: &[Shard],
+    ) -> Result<Self, BlockError> {
+        let wrong = |reason| Err(BlockError::Row { object: id, reason });
+        if length == 0 || length > OBJECT_BYTES_MAX {
+            return wrong("its length is impossible");
+        }
+        if shards.len() != usize::from(policy.clouds()) {
+            return wrong("it does not have as many shards as its policy has clouds");
+        }
+        if Layout::new(length, policy.data()).stored_length(0) != u64::from(shard_length) {
+            return wrong("its shards' length does not follow from its own");
+        }
+        Ok(Self {
+            id,
+            class,
+            policy,
+            length,
+            shards: shards.to_vec(),
+        })
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    /// Its shards, data first.
+    #[must_use]
+    pub fn shards(&self) -> &[Shard] {
+        &self.shards
+    }
+
+    pub(super) fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    pub(super) fn length(&self) -> u32 {
+        self.length
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        Layout::new(self.length, self.policy.data())
+    }
+
+    pub(super) fn shard(&self, index: usize) -> Option<&Shard> {
+        self.shards.get(index)
+    }
+
+    pub(super) fn digest(&self, index: usize) -> Option<&Digest> {
+        self.shard(index).map(|shard| &shard.digest)
+    }
+
+    pub(super) fn set_attempt(&mut self, index: usize, attempt: u8) {
+        if let Some(shard) = self.shards.get_mut(index) {
+            shard.attempt = shard.attempt.max(attempt);
+        }
+    }
+
+    pub(super) fn named(&self, index: usize, attempt: u8) -> Named {
+        Named {
+            object: self.id,
+            class: self.class,
+            shard: shard_index(index),
+            attempt,
+        }
+    }
+
+    pub(super) fn header(&self, volume: VolumeId, index: usize) -> Option<Header> {
+        let shard = self.shard(index)?;
+        Some(Header {
+            volume,
+            object: self.id,
+            cloud: shard.cloud,
+            class: self.class,
+            shard: shard_index(index),
+            policy: self.policy,
+            length: self.length,
+        })
+    }
+}
+
+/// A shard's index; policies have at most 32 clouds.
+pub(super) fn shard_index(index: usize) -> ShardIndex {
+    ShardIndex(u8::try_from(index).unwrap_or(u8::MAX))
+}

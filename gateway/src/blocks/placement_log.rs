@@ -1,0 +1,46 @@
+//! The border to the metadata: where shards are, as ordered facts.
+//!
+//! The block store moves bytes and the metadata says which bytes count; these three calls are all that
+//! the one asks of the other. They may fail, be slow, and be repeated: confirming what is confirmed and
+//! replacing what is replaced are without effect.
+
+use super::object::StoredObject;
+use quorumfs_metadata::identity::ObjectId;
+use quorumfs_metadata::operation::PlacedShard;
+
+/// A failed call; it is tried again later.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the placement of shards could not be recorded or read: {reason}")]
+pub struct PlacementError {
+    /// Why.
+    pub reason: String,
+}
+
+/// Where a listing of under-replicated objects goes on: the last one's priority and id.
+pub type UnderReplicatedCursor = (u8, ObjectId);
+
+/// A page of under-replicated objects.
+#[derive(Clone, Debug, Default)]
+pub struct UnderReplicatedPage {
+    /// The objects.
+    pub objects: Vec<StoredObject>,
+    /// Where the next page begins, if there may be one.
+    pub next: Option<UnderReplicatedCursor>,
+}
+
+/// What the metadata's client does for the block store.
+#[async_trait::async_trait]
+pub trait PlacementLog: Send + Sync {
+    /// Orders that these shards are where they were meant to be.
+    async fn confirm_placed(&self, shards: Vec<PlacedShard>) -> Result<(), PlacementError>;
+
+    /// Orders that this shard is to be found under another attempt, and that it is there.
+    async fn replace_placement(&self, shard: PlacedShard) -> Result<(), PlacementError>;
+
+    /// Objects that lack shards, the most endangered first, at most `limit` of them.
+    async fn list_under_replicated(
+        &self,
+        after: Option<UnderReplicatedCursor>,
+        limit: u32,
+    ) -> Result<UnderReplicatedPage, PlacementError>;
+}

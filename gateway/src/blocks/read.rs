@@ -1,0 +1,319 @@
+//! The verified read.
+//!
+//! ```text
+//! range → segments → stream → cells ──► one ranged GET from each data shard that has some of them
+//!                                          │ every cell proved against the shard's digest
+//!                        all in time ──────┤
+//!                                          │ one bad, missing, failing, or late
+//!                                          └─► the whole object from any k good shards
+//! ```
+//!
+//! Nothing looks into bytes before they were proved to be the ones that the metadata names. The rebuild
+//! runs beside what is still awaited, and the first to be complete wins; it takes whole shards, because
+//! the data shards' digests define the content and can only be compared whole. What was rebuilt is
+//! kept for a while, so that reading on in small steps past a missing cloud does not fetch everything
+//! for every step, and concurrent readers share one rebuild.
+
+use super::engine::Engine;
+use super::error::{BlockError, ShardFault};
+use super::layout::CELL_BYTES;
+use super::object::{SealedSlice, StoredObject};
+use super::segment::{SEALED_SEGMENT_BYTES, SEGMENT_BYTES, SliceCipher, sealed_length, segments};
+use super::shard::Rebuilt;
+use crate::keys::SliceKey;
+use bytes::{Bytes, BytesMut};
+use quorumfs_metadata::identity::{Codec, ObjectId};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::OnceCell;
+use tokio::task::JoinSet;
+
+type RebuiltCell = Arc<OnceCell<Arc<Rebuilt>>>;
+
+/// Objects that were rebuilt lately, or are being rebuilt.
+#[derive(Debug)]
+pub(super) struct RebuiltCache {
+    bytes_max: usize,
+    entries: Mutex<VecDeque<(ObjectId, RebuiltCell)>>,
+}
+
+impl RebuiltCache {
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            entries: Mutex::default(),
+        }
+    }
+
+    fn finished(&self, object: ObjectId) -> Option<Arc<Rebuilt>> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, cell) = entries.iter().find(|(id, _)| *id == object)?;
+        cell.get().cloned()
+    }
+
+    fn cell(&self, object: ObjectId) -> RebuiltCell {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, cell)) = entries.iter().find(|(id, _)| *id == object) {
+            return Arc::clone(cell);
+        }
+        let cell = RebuiltCell::default();
+        entries.push_back((object, Arc::clone(&cell)));
+        cell
+    }
+
+    /// Forgets the oldest beyond the bound, and what came to nothing.
+    fn bound(&self) {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let size = |cell: &RebuiltCell| cell.get().map_or(0, |rebuilt| rebuilt.bytes());
+        entries.retain(|(_, cell)| cell.get().is_some() || Arc::strong_count(cell) > 1);
+        while entries.iter().map(|(_, cell)| size(cell)).sum::<usize>() > self.bytes_max {
+            entries.pop_front();
+        }
+    }
+}
+
+/// A stream's cells as they come in.
+type Cells = BTreeMap<u64, Bytes>;
+
+impl Engine {
+    pub(super) async fn read(
+        self: &Arc<Self>,
+        object: Arc<StoredObject>,
+        slice: SealedSlice,
+        key: &SliceKey,
+        range: Range<u32>,
+    ) -> Result<Bytes, BlockError> {
+        let wrong = |reason| BlockError::Row {
+            object: object.id(),
+            reason,
+        };
+        if slice.object != object.id() {
+            return Err(wrong("it is not the one that the slice lies in"));
+        }
+        if slice.codec != Codec::NONE {
+            return Err(wrong(
+                "its slice is compressed in a way that this version does not know",
+            ));
+        }
+        if sealed_length(slice.length) != Some(slice.sealed_length) {
+            return Err(wrong(
+                "its slice's sealed length does not follow from the plain one",
+            ));
+        }
+        let end = slice.offset.checked_add(slice.sealed_length);
+        if end.is_none_or(|end| end > object.length()) {
+            return Err(wrong("its slice ends behind it"));
+        }
+        if range.start > range.end || range.end > slice.length {
+            return Err(BlockError::Length {
+                what: "a range",
+                length: u64::from(range.start.max(range.end)),
+                most: u64::from(slice.length),
+            });
+        }
+        if range.is_empty() && slice.length > 0 {
+            return Ok(Bytes::new());
+        }
+        let first = range.start / SEGMENT_BYTES;
+        let last = (range.end.saturating_sub(1) / SEGMENT_BYTES).min(segments(slice.length) - 1);
+        let begin = u64::from(first) * u64::from(SEALED_SEGMENT_BYTES);
+        let end = (u64::from(last) + 1) * u64::from(SEALED_SEGMENT_BYTES);
+        let stream = begin..end.min(u64::from(slice.sealed_length));
+        let _memory = self
+            .memory
+            .hold((stream.end - stream.start).saturating_mul(2))
+            .await?;
+
+        let offset = u64::from(slice.offset);
+        let wanted = stream.start + offset..stream.end + offset;
+        let cells = self.read_cells(&object, &wanted).await?;
+        let volume = self.config.volume;
+        let cipher = SliceCipher::new(
+            key,
+            volume,
+            slice.id,
+            slice.length,
+            slice.codec,
+            self.config.sealing,
+        )?;
+        let plain = open(&cells, &wanted, first..=last, &cipher)?;
+        let skip = (range.start - first * SEGMENT_BYTES) as usize;
+        let length = range.len();
+        self.counters.bytes_read.add(length as u64);
+        Ok(plain.slice(skip..skip + length))
+    }
+
+    /// The cells that hold a range of the object's stream.
+    async fn read_cells(
+        self: &Arc<Self>,
+        object: &Arc<StoredObject>,
+        stream: &Range<u64>,
+    ) -> Result<Cells, BlockError> {
+        let object = &self.with_replacements(object);
+        let cells = stream.start / u64::from(CELL_BYTES)..stream.end.div_ceil(CELL_BYTES.into());
+        if let Some(rebuilt) = self.rebuilt.finished(object.id()) {
+            return Ok(cells_of(&rebuilt, cells));
+        }
+        let data = object.layout().data();
+        let mut fetches = JoinSet::new();
+        let mut awaited = BTreeMap::new();
+        let mut faults = Vec::new();
+        for shard in 0..data {
+            // The rows in which this shard's cell is one of those that are wanted.
+            let first = cells.start.saturating_sub(shard).div_ceil(data);
+            let end = cells.end.saturating_sub(shard).div_ceil(data);
+            if first >= end {
+                continue;
+            }
+            let (engine, object) = (Arc::clone(self), Arc::clone(object));
+            let index = usize::try_from(shard).unwrap_or(usize::MAX);
+            awaited.insert(index, first);
+            if self.is_suspended(&object, index) {
+                faults.push((index, suspended(self, &object, index)));
+                continue;
+            }
+            fetches.spawn(
+                async move { (index, engine.fetch_cells(&object, index, first..end).await) },
+            );
+        }
+        let hedge = tokio::time::sleep(self.hedge_delay_of(object, awaited.keys().copied()));
+        tokio::pin!(hedge);
+        let mut found = Cells::new();
+        let mut rebuild = None;
+        let mut rebuild_error = None;
+        let mut hedged = false;
+        loop {
+            if awaited.is_empty() {
+                return Ok(found);
+            }
+            if rebuild.is_none() && rebuild_error.is_none() && (hedged || !faults.is_empty()) {
+                rebuild = Some(Box::pin(self.rebuilt(object, faults.clone())));
+            }
+            if fetches.is_empty()
+                && let Some(error) = rebuild_error
+            {
+                return Err(error);
+            }
+            tokio::select! {
+                Some(done) = fetches.join_next() => match done {
+                    Ok((shard, Ok(fetched))) => {
+                        let first = awaited.remove(&shard).unwrap_or(0);
+                        for (row, cell) in (first..).zip(fetched) {
+                            found.insert(row * data + shard as u64, cell);
+                        }
+                    }
+                    Ok((shard, Err(fault))) => {
+                        self.order_repair(object, shard, &fault);
+                        faults.push((shard, fault));
+                    }
+                    Err(_) => faults.push((usize::MAX, ShardFault::Defect)),
+                },
+                () = &mut hedge, if !hedged => hedged = true,
+                done = async {
+                    match rebuild.as_mut() {
+                        Some(rebuild) => rebuild.await,
+                        None => std::future::pending().await,
+                    }
+                } => {
+                    rebuild = None;
+                    match done {
+                        Ok(rebuilt) => {
+                            self.counters.shards_replaced.add(awaited.len() as u64);
+                            return Ok(cells_of(&rebuilt, cells));
+                        }
+                        Err(error) => rebuild_error = Some(error),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The whole object, rebuilt once for all who ask for it at the same time.
+    async fn rebuilt(
+        self: &Arc<Self>,
+        object: &Arc<StoredObject>,
+        known: Vec<(usize, ShardFault)>,
+    ) -> Result<Arc<Rebuilt>, BlockError> {
+        let cell = self.rebuilt.cell(object.id());
+        let result = cell
+            .get_or_try_init(|| async {
+                Ok(Arc::new(self.gather(object, known).await?.without_parity()))
+            })
+            .await
+            .cloned();
+        drop(cell);
+        self.rebuilt.bound();
+        result
+    }
+}
+
+fn suspended(engine: &Engine, object: &StoredObject, shard: usize) -> ShardFault {
+    match engine.link_of(object, shard) {
+        Err(fault) => fault,
+        Ok(link) => ShardFault::Suspended {
+            cloud: link.describe(),
+            error: link.health.last_error().unwrap_or_default(),
+        },
+    }
+}
+
+fn cells_of(rebuilt: &Rebuilt, cells: Range<u64>) -> Cells {
+    cells
+        .map(|cell| (cell, Bytes::copy_from_slice(rebuilt.cell(cell))))
+        .collect()
+}
+
+/// Opens the segments that lie at `stream`.
+fn open(
+    cells: &Cells,
+    stream: &Range<u64>,
+    indexes: std::ops::RangeInclusive<u32>,
+    cipher: &SliceCipher,
+) -> Result<Bytes, BlockError> {
+    let length: u64 = indexes
+        .clone()
+        .map(|index| u64::from(cipher.segment_length(index)))
+        .sum();
+    let mut plain = BytesMut::zeroed(usize::try_from(length).unwrap_or(0));
+    let mut rest = &mut plain[..];
+    let mut at = stream.start;
+    let mut straddling = Vec::new();
+    for index in indexes {
+        let segment_length = cipher.segment_length(index);
+        let sealed_length = u64::from(segment_length) + u64::from(super::segment::TAG_BYTES);
+        let cell_begin = at % u64::from(CELL_BYTES);
+        let (cell, begin) = (
+            at / u64::from(CELL_BYTES),
+            usize::try_from(cell_begin).unwrap_or(0),
+        );
+        let within = cells.get(&cell).and_then(|cell| {
+            cell.get(begin..begin + usize::try_from(sealed_length).unwrap_or(usize::MAX))
+        });
+        let sealed = match within {
+            Some(sealed) => sealed,
+            None => {
+                straddling.clear();
+                for (cell, bytes) in cells.range(cell..) {
+                    let skip =
+                        (at + straddling.len() as u64).saturating_sub(cell * u64::from(CELL_BYTES));
+                    let missing = usize::try_from(sealed_length).unwrap_or(0) - straddling.len();
+                    let part = bytes.get(usize::try_from(skip).unwrap_or(usize::MAX)..);
+                    let part = part.unwrap_or_default();
+                    straddling.extend_from_slice(part.get(..missing).unwrap_or(part));
+                    if part.len() >= missing {
+                        break;
+                    }
+                }
+                &straddling
+            }
+        };
+        let Some((segment, behind)) = rest.split_at_mut_checked(segment_length as usize) else {
+            return Err(cipher.forged(index));
+        };
+        cipher.open(index, sealed, segment)?;
+        rest = behind;
+        at += sealed_length;
+    }
+    Ok(plain.freeze())
+}

@@ -1,0 +1,168 @@
+//! Repair: a shard that a cloud lost or altered is written again.
+//!
+//! Whoever finds an acknowledged shard bad or missing leaves a note here. A worker rebuilds the object
+//! from k other shards, puts the shard under its next name, for the old one is taken and create-only,
+//! and has the new place ordered. Notes are bounded and may be lost: the next reader leaves another.
+
+use super::engine::Engine;
+use super::error::ShardFault;
+use super::object::{StoredObject, shard_index};
+use quorumfs_metadata::identity::ObjectId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::mpsc;
+
+/// Notes that may wait.
+const QUEUE_MAX: usize = 1024;
+/// Repairs whose new names are remembered for rows that were read before them.
+const REPLACEMENTS_MAX: usize = 1 << 14;
+/// Names that a shard may use up; a cloud that spoils so many is not worth writing to.
+const ATTEMPTS_MAX: u8 = 64;
+
+/// A note.
+#[derive(Debug)]
+pub(super) struct Note {
+    object: Arc<StoredObject>,
+    shard: usize,
+}
+
+#[derive(Debug, Default)]
+struct Records {
+    waiting: BTreeSet<(ObjectId, usize)>,
+    replacements: BTreeMap<(ObjectId, usize), u8>,
+}
+
+/// The notes, and what came of them.
+#[derive(Debug)]
+pub(super) struct Repairs {
+    queue: mpsc::Sender<Note>,
+    records: Mutex<Records>,
+}
+
+impl Repairs {
+    pub(super) fn new() -> (Self, mpsc::Receiver<Note>) {
+        let (queue, notes) = mpsc::channel(QUEUE_MAX);
+        (
+            Self {
+                queue,
+                records: Mutex::default(),
+            },
+            notes,
+        )
+    }
+
+    fn records(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.records().waiting.is_empty()
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.records().waiting.len()
+    }
+}
+
+impl Engine {
+    /// Leaves a note if the fault calls for one.
+    pub(super) fn order_repair(
+        &self,
+        object: &Arc<StoredObject>,
+        shard: usize,
+        fault: &ShardFault,
+    ) {
+        let acknowledged = object.shard(shard).is_some_and(|row| row.acknowledged);
+        if !fault.wants_repair() || !acknowledged {
+            return;
+        }
+        let key = (object.id(), shard);
+        if self.repairs.records().waiting.insert(key) {
+            let note = Note {
+                object: Arc::clone(object),
+                shard,
+            };
+            if self.repairs.queue.try_send(note).is_err() {
+                self.repairs.records().waiting.remove(&key);
+            }
+        }
+    }
+
+    /// The object with the names that repairs have given to its shards since its row was read.
+    pub(super) fn with_replacements(&self, object: &Arc<StoredObject>) -> Arc<StoredObject> {
+        let records = self.repairs.records();
+        let key = object.id();
+        let known = records.replacements.range((key, 0)..=(key, usize::MAX));
+        let mut renamed = Arc::clone(object);
+        for ((_, shard), attempt) in known {
+            Arc::make_mut(&mut renamed).set_attempt(*shard, *attempt);
+        }
+        renamed
+    }
+
+    /// Follows the notes until the engine goes.
+    pub(super) async fn repair_all(self: Arc<Self>, mut notes: mpsc::Receiver<Note>) {
+        while let Some(note) = notes.recv().await {
+            let object = self.with_replacements(&note.object);
+            if self.repair(&object, note.shard).await {
+                self.counters.shards_repaired.add(1);
+            } else {
+                self.counters.repairs_failed.add(1);
+            }
+            self.repairs
+                .records()
+                .waiting
+                .remove(&(object.id(), note.shard));
+        }
+    }
+
+    async fn repair(self: &Arc<Self>, object: &Arc<StoredObject>, shard: usize) -> bool {
+        let Some(row) = object.shard(shard) else {
+            return false;
+        };
+        let next = row.attempt.saturating_add(1);
+        if next >= ATTEMPTS_MAX || self.is_suspended(object, shard) {
+            return false;
+        }
+        // Another repair may have been quicker, or the cloud have recovered.
+        if self.fetch_whole(object, shard).await.is_ok() {
+            return true;
+        }
+        let rebuilt = match self.gather(object, Vec::new()).await {
+            Ok(rebuilt) => rebuilt,
+            Err(error) => {
+                tracing::warn!(%error, "a shard cannot be repaired now");
+                return false;
+            }
+        };
+        let Some(header) = self.headers(object).get(shard).copied() else {
+            return false;
+        };
+        let made = rebuilt.shard(shard, &header);
+        if made.digest != row.digest {
+            self.counters.written_wrong.add(1);
+            return false;
+        }
+        match self.place(object, shard, made.body, next).await {
+            Ok(placed) if self.replace(placed).await => {
+                tracing::info!(
+                    object = %object.id(), shard = %shard_index(shard), cloud = %placed.cloud,
+                    attempt = placed.attempt, "a shard was written again"
+                );
+                let mut records = self.repairs.records();
+                if records.replacements.len() >= REPLACEMENTS_MAX {
+                    records.replacements.pop_first();
+                }
+                records
+                    .replacements
+                    .insert((object.id(), shard), placed.attempt);
+                true
+            }
+            Ok(_) => false,
+            Err(fault) => {
+                tracing::warn!(object = %object.id(), shard, %fault, "a shard is not repaired");
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Segments: the unit of authenticated encryption.
+//!
+//! A slice's plaintext is cut into segments of 64 KiB, the last one shorter (a slice of no bytes has one
+//! segment of no bytes). Each is sealed with AES-256-GCM under the slice's own key, so that any of them
+//! can be read alone:
+//!
+//! ```text
+//! sealed segment   ciphertext (as long as the plaintext) ‖ tag 16
+//! nonce            0 (7 bytes) ‖ segment index u32 ‖ 1 if it is the slice's last, else 0
+//! associated data  "quorumfs segment" ‖ format u16 ‖ volume 16 ‖ slice id 12 ‖ segment index u32
+//!                  ‖ slice length u32 ‖ codec u8                     (integers big-endian)
+//! ```
+//!
+//! **A nonce is never used twice under one key**, because a slice's key belongs to its id, and an id is
+//! burned by its first sealing: whoever seals again takes a new one. Segments cannot be reordered, cut
+//! off, or moved to another slice or volume, and a slice cannot pass for a shorter one.
+
+use super::error::BlockError;
+use crate::keys::SliceKey;
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use quorumfs_metadata::identity::{Codec, SliceId, VolumeId};
+
+/// Bytes of plaintext in a full segment.
+pub const SEGMENT_BYTES: u32 = 64 << 10;
+/// Bytes of a segment's authentication tag.
+pub const TAG_BYTES: u32 = 16;
+/// Bytes of a full sealed segment.
+pub(super) const SEALED_SEGMENT_BYTES: u32 = SEGMENT_BYTES + TAG_BYTES;
+
+const DOMAIN: &[u8; 16] = b"quorumfs segment";
+const FORMAT: u16 = 1;
+const AAD_BYTES: usize = 16 + 2 + 16 + 12 + 4 + 4 + 1;
+
+/// Whether content is encrypted. Off exists for one purpose: the control run of the test that searches
+/// the clouds for planted plaintext has to find it, or the search proves nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Sealing {
+    /// As it must be.
+    #[default]
+    On,
+    /// Plaintext with empty tags; for control runs of tests alone.
+    #[doc(hidden)]
+    Off,
+}
+
+/// What a slice's segments are bound to, with the key that seals them.
+pub(super) struct SliceCipher {
+    key: LessSafeKey,
+    volume: VolumeId,
+    slice: SliceId,
+    length: u32,
+    codec: Codec,
+    sealing: Sealing,
+}
+
+/// Segments of a slice of `length` plain bytes.
+pub(super) fn segments(length: u32) -> u32 {
+    length.div_ceil(SEGMENT_BYTES).max(1)
+}
+
+/// Bytes of the sealed stream of a slice of `length` plain bytes; `None` if they exceed 32 bits.
+pub(super) fn sealed_length(length: u32) -> Option<u32> {
+    segments(length).checked_mul(TAG_BYTES)?.checked_add(length)
+}
+
+impl SliceCipher {
+    pub(super) fn new(
+        key: &SliceKey,
+        volume: VolumeId,
+        slice: SliceId,
+        length: u32,
+        codec: Codec,
+        sealing: Sealing,
+    ) -> Result<Self, BlockError> {
+        let key = UnboundKey::new(&AES_256_GCM, key.expose())
+            .map_err(|_| BlockError::Cipher { slice })?;
+        Ok(Self {
+            key: LessSafeKey::new(key),
+            volume,
+            slice,
+            length,
+            codec,
+            sealing,
+        })
+    }
+
+    /// Plain bytes of a segment.
+    pub(super) fn segment_length(&self, index: u32) -> u32 {
+        self.length
+            .saturating_sub(index.saturating_mul(SEGMENT_BYTES))
+            .min(SEGMENT_BYTES)
+    }
+
+    fn nonce(&self, index: u32) -> Nonce {
+        let mut nonce = [0; NONCE_LEN];
+        let [.., a, b, c, d, last] = &mut nonce;
+        [*a, *b, *c, *d] = index.to_be_bytes();
+        *last = u8::from(index + 1 == segments(self.length));
+        Nonce::assume_unique_for_key(nonce)
+    }
+
+    fn associated_data(&self, index: u32) -> Aad<Vec<u8>> {
+        let mut data = Vec::with_capacity(AAD_BYTES);
+        data.extend_from_slice(DOMAIN);
+        data.extend_from_slice(&FORMAT.to_be_bytes());
+        data.extend_from_slice(&self.volume.0);
+        data.extend_from_slice(&self.slice.to_be_bytes());
+        data.extend_from_slice(&index.to_be_bytes());
+        data.extend_from_slice(&self.length.to_be_bytes());
+        data.push(self.codec.0);
+        Aad::from(data)
+    }
+
+    /// Appends the sealed segment to `sealed`.
+    pub(super) fn seal(
+        &self,
+        index: u32,
+        plain: &[u8],
+        sealed: &mut Vec<u8>,
+    ) -> Result<(), BlockError> {
+        let begin = sealed.len();
+        sealed.extend_from_slice(plain);
+        if self.sealing == Sealing::Off {
+            sealed.resize(sealed.len() + TAG_BYTES as usize, 0);
+            return Ok(());
+        }
+        let failed = || BlockError::Cipher { slice: self.slice };
+        let body = sealed.get_mut(begin..).ok_or_else(failed)?;
+        let tag = self
+            .key
+            .seal_in_place_separate_tag(self.nonce(index), self.associated_data(index), body)
+            .map_err(|_| failed())?;
+        sealed.extend_from_slice(tag.as_ref());
+        Ok(())
+    }
+
+    pub(super) fn forged(&self, segment: u32) -> BlockError {
+        BlockError::Forged {
+            slice: self.slice,
+            segment,
+        }
+    }
+
+    /// Opens a sealed segment into `plain`, which has the segment's length.
+    pub(super) fn open(
+        &self,
+        index: u32,
+        sealed: &[u8],
+        plain: &mut [u8],
+    ) -> Result<(), BlockError> {
+        let forged = || self.forged(index);
+        let (body, tag) = sealed
+            .split_at_checked(self.segment_length(index) as usize)
+            .ok_or_else(forged)?;
+        if tag.len() != TAG_BYTES as usize || plain.len() != body.len() {
+            return Err(forged());
+        }
+        if self.sealing == Sealing::Off {
+            plain.copy_from_slice(body);
+            return Ok(());
+        }
+        self.key
+            .open_separate_gather(
+                self.nonce(index),
+                self.associated_data(index),
+                body,
+                tag,
+                plain,
+            )
+            .map_err(|_| forged())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::Secret;
+    use quorumfs_metadata::identity::AllocationId;
+
+    fn cipher(key: u8, volume: u8, slice: u32, length: u32, codec: u8) -> SliceCipher {
+        let key = SliceKey::from_secret(Secret::from_bytes([key; 32]));
+        let slice = SliceId {
+            allocation: AllocationId(3),
+            counter: slice,
+        };
+        let volume = quorumfs_bft::identity::ClusterId([volume; 16]);
+        SliceCipher::new(&key, volume, slice, length, Codec(codec), Sealing::On).unwrap()
+    }
+
+    fn opens(cipher: &SliceCipher, index: u32, sealed: &[u8]) -> bool {
+        let mut plain = vec![0; cipher.segment_length(index) as usize];
+        cipher.open(index, sealed, &mut plain).is_ok()
+    }
+
+    #[test]
+    fn a_segment_opens_only_where_and_as_what_it_was_sealed() {
+        let length = SEGMENT_BYTES + 100;
+        let right = cipher(1, 1, 1, length, 0);
+        let mut sealed = Vec::new();
+        right.seal(1, &[9; 100], &mut sealed).unwrap();
+        assert!(opens(&right, 1, &sealed));
+        assert!(!opens(&right, 0, &sealed));
+        for wrong in [
+            cipher(2, 1, 1, length, 0),
+            cipher(1, 2, 1, length, 0),
+            cipher(1, 1, 2, length, 0),
+            cipher(1, 1, 1, length, 1),
+            cipher(1, 1, 1, length + SEGMENT_BYTES, 0),
+            cipher(1, 1, 1, length + 1, 0),
+        ] {
+            assert!(!opens(&wrong, 1, &sealed));
+        }
+        for bit in 0..sealed.len() * 8 {
+            let mut bad = sealed.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(!opens(&right, 1, &bad), "bit {bit}");
+        }
+        assert!(!opens(&right, 1, &sealed[1..]) && !opens(&right, 1, &[]));
+    }
+
+    #[test]
+    fn the_segments_of_a_slice_cover_it_exactly() {
+        for length in [
+            0,
+            1,
+            SEGMENT_BYTES - 1,
+            SEGMENT_BYTES,
+            SEGMENT_BYTES + 1,
+            4 << 20,
+        ] {
+            let cipher = cipher(1, 1, 1, length, 0);
+            let count = segments(length);
+            let sum: u32 = (0..count).map(|i| cipher.segment_length(i)).sum();
+            assert_eq!(sum, length);
+            assert_eq!(sealed_length(length), Some(length + count * TAG_BYTES));
+        }
+        assert_eq!(sealed_length(u32::MAX), None);
+    }
+}

@@ -1,0 +1,346 @@
+//! From a slice to the bytes on n clouds, and back from any k of them.
+//!
+//! Everything here is a pure function of its arguments: sealing the same bytes under the same ids and keys
+//! gives the same shards, and so does rebuilding one from k others. That is why completion and repair
+//! can restore exactly the shard whose digest the metadata holds.
+//!
+//! *Encoding* goes row by row, so that a row's k cells are sealed, coded and hashed while they are in
+//! the processor's cache. *Checking* takes a whole shard, or a run of its cells, and says whether the
+//! metadata's digest covers it; nothing looks into bytes before that. *Rebuilding* turns k checked
+//! shards into all n and compares every one with its digest: the digests of the data shards define the
+//! content, so a rebuilt shard that does not match convicts the writer and not a cloud.
+
+use super::code::Code;
+use super::error::BlockError;
+use super::header::{HEADER_BYTES, HeaderBytes};
+use super::layout::{CELL_BYTES, Layout};
+use super::merkle::{Tree, leaf, proves};
+use super::object::StoredObject;
+use super::segment::{SEGMENT_BYTES, SliceCipher};
+use bytes::Bytes;
+use quorumfs_bft::identity::Digest;
+use std::ops::Range;
+
+/// A shard as it is stored, with its digest.
+#[derive(Clone, Debug)]
+pub(super) struct ShardBytes {
+    pub(super) body: Bytes,
+    pub(super) digest: Digest,
+}
+
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// The part of a buffer that a cell takes; the layout has put it there.
+fn cut(buffer: &[u8], begin: u64, length: u64) -> &[u8] {
+    buffer
+        .get(size(begin)..size(begin + length))
+        .unwrap_or_default()
+}
+
+/// Builds one shard's buffer cell by cell; paths are filled in when all cells are known.
+struct Builder {
+    buffer: Vec<u8>,
+    leaves: Vec<[u8; 32]>,
+}
+
+impl Builder {
+    fn new(layout: Layout, shard: u64, header: &HeaderBytes) -> Self {
+        let mut buffer = Vec::with_capacity(size(layout.stored_length(shard)));
+        buffer.extend_from_slice(header);
+        Self {
+            buffer,
+            leaves: Vec::with_capacity(size(layout.rows())),
+        }
+    }
+
+    /// Ends a cell that begins at `begin`: hashes it and leaves room for its path.
+    fn end_cell(&mut self, layout: Layout, begin: u64) {
+        self.leaves
+            .push(leaf(self.buffer.get(size(begin)..).unwrap_or_default()));
+        self.buffer
+            .resize(self.buffer.len() + size(layout.path_length()), 0);
+    }
+
+    fn finish(mut self, layout: Layout, shard: u64, header: &HeaderBytes) -> ShardBytes {
+        let cells = self.leaves.len();
+        let tree = Tree::new(self.leaves, layout.depth());
+        for row in 0..cells {
+            let begin = layout.slot(row as u64) + layout.shard_cell_length(shard, row as u64);
+            let place = self.buffer.get_mut(size(begin)..).unwrap_or_default();
+            for (to, hash) in place.as_chunks_mut::<32>().0.iter_mut().zip(tree.path(row)) {
+                *to = *hash;
+            }
+        }
+        ShardBytes {
+            digest: tree.digest(header),
+            body: self.buffer.into(),
+        }
+    }
+}
+
+/// Seals a slice and codes it into n shards.
+pub(super) fn encode(
+    layout: Layout,
+    code: &Code,
+    headers: &[HeaderBytes],
+    cipher: &SliceCipher,
+    plain: &[u8],
+) -> Result<Vec<ShardBytes>, BlockError> {
+    let data = size(layout.data());
+    let mut shards: Vec<Builder> = headers
+        .iter()
+        .enumerate()
+        .map(|(shard, header)| Builder::new(layout, shard as u64, header))
+        .collect();
+    let mut segments = plain.chunks(SEGMENT_BYTES as usize);
+    for row in 0..layout.rows() {
+        let begin = layout.slot(row);
+        let (data_shards, parity_shards) = shards.split_at_mut_checked(data).unwrap_or_default();
+        for (i, shard) in data_shards.iter_mut().enumerate() {
+            let cell = row * layout.data() + i as u64;
+            if cell < layout.cells() {
+                let segment = segments.next().unwrap_or_default();
+                let index = u32::try_from(cell).unwrap_or(u32::MAX);
+                cipher.seal(index, segment, &mut shard.buffer)?;
+            }
+        }
+        encode_row(layout, code, row, data_shards, parity_shards)?;
+        for (i, shard) in shards.iter_mut().enumerate() {
+            if layout.shard_cell_length(i as u64, row) > 0 {
+                shard.end_cell(layout, begin);
+            }
+        }
+    }
+    Ok(shards
+        .into_iter()
+        .zip(headers)
+        .enumerate()
+        .map(|(i, (shard, header))| shard.finish(layout, i as u64, header))
+        .collect())
+}
+
+/// Appends a row's parity. In the last row data cells may be short or absent: zeros stand in for what is
+/// missing, in a copy.
+fn encode_row(
+    layout: Layout,
+    code: &Code,
+    row: u64,
+    data: &[Builder],
+    parity: &mut [Builder],
+) -> Result<(), BlockError> {
+    let begin = layout.slot(row);
+    let length = layout.row_length(row);
+    let mut padded: Vec<Vec<u8>> = Vec::new();
+    for (i, shard) in data.iter().enumerate() {
+        let own = layout.shard_cell_length(i as u64, row);
+        if own < length {
+            let mut copy = cut(&shard.buffer, begin, own).to_vec();
+            copy.resize(size(length), 0);
+            padded.push(copy);
+        }
+    }
+    let whole = data.len() - padded.len();
+    let cells: Vec<&[u8]> = data
+        .iter()
+        .take(whole)
+        .map(|shard| cut(&shard.buffer, begin, length))
+        .chain(padded.iter().map(Vec::as_slice))
+        .collect();
+    let mut coded: Vec<&mut [u8]> = parity
+        .iter_mut()
+        .map(|shard| {
+            shard.buffer.resize(size(begin + length), 0);
+            shard.buffer.get_mut(size(begin)..).unwrap_or_default()
+        })
+        .collect();
+    code.encode(&cells, &mut coded)
+}
+
+/// Where in the stored shard the cells of `rows` lie, paths included.
+pub(super) fn cells_range(layout: Layout, shard: u64, rows: &Range<u64>) -> Range<u64> {
+    match rows.end.checked_sub(1) {
+        Some(last) if rows.start < rows.end => {
+            let end = layout.slot(last) + layout.shard_cell_length(shard, last);
+            layout.slot(rows.start)..end + layout.path_length()
+        }
+        _ => HEADER_BYTES..HEADER_BYTES,
+    }
+}
+
+/// Checks the bytes of `rows` against the shard's digest and takes the cells out of them; `None` if any
+/// of it is not what was written.
+pub(super) fn check_cells(
+    layout: Layout,
+    shard: u64,
+    rows: &Range<u64>,
+    header: &HeaderBytes,
+    digest: &Digest,
+    bytes: &Bytes,
+) -> Option<Vec<Bytes>> {
+    let range = cells_range(layout, shard, rows);
+    if bytes.len() as u64 != range.end - range.start {
+        return None;
+    }
+    let mut cells = Vec::with_capacity(size(rows.end.saturating_sub(rows.start)));
+    for row in rows.clone() {
+        let begin = size(layout.slot(row) - range.start);
+        let middle = begin + size(layout.shard_cell_length(shard, row));
+        let end = middle + size(layout.path_length());
+        let (cell, path) = (bytes.get(begin..middle)?, bytes.get(middle..end)?);
+        if !proves(digest, header, row, cell, path, layout.depth()) {
+            return None;
+        }
+        cells.push(bytes.slice(begin..middle));
+    }
+    Some(cells)
+}
+
+/// Checks a whole shard, header, every cell and every path, and takes its cells out of it, padded to the
+/// length that the code works on.
+pub(super) fn check_whole(
+    layout: Layout,
+    shard: u64,
+    header: &HeaderBytes,
+    digest: &Digest,
+    body: &[u8],
+) -> Option<Vec<u8>> {
+    if body.len() as u64 != layout.stored_length(shard) || !body.starts_with(header) {
+        return None;
+    }
+    let mut payload = Vec::with_capacity(size(layout.payload_length()));
+    let mut leaves = Vec::with_capacity(size(layout.rows()));
+    for row in 0..layout.shard_cells(shard) {
+        let cell = cut(body, layout.slot(row), layout.shard_cell_length(shard, row));
+        leaves.push(leaf(cell));
+        payload.extend_from_slice(cell);
+    }
+    let tree = Tree::new(leaves, layout.depth());
+    if tree.digest(header) != *digest {
+        return None;
+    }
+    for row in 0..layout.shard_cells(shard) {
+        let begin = layout.slot(row) + layout.shard_cell_length(shard, row);
+        let path = cut(body, begin, layout.path_length());
+        if !path.as_chunks::<32>().0.iter().eq(tree.path(size(row))) {
+            return None;
+        }
+    }
+    payload.resize(size(layout.payload_length()), 0);
+    Some(payload)
+}
+
+/// Makes a shard from its payload, the inverse of [`check_whole`].
+fn assemble(layout: Layout, shard: u64, header: &HeaderBytes, payload: &[u8]) -> ShardBytes {
+    let mut builder = Builder::new(layout, shard, header);
+    for row in 0..layout.shard_cells(shard) {
+        let begin = row * u64::from(CELL_BYTES);
+        let cell = cut(payload, begin, layout.shard_cell_length(shard, row));
+        builder.buffer.extend_from_slice(cell);
+        builder.end_cell(layout, layout.slot(row));
+    }
+    builder.finish(layout, shard, header)
+}
+
+/// All of an object, rebuilt from k shards.
+#[derive(Debug)]
+pub(super) struct Rebuilt {
+    layout: Layout,
+    payloads: Vec<Vec<u8>>,
+    /// Parity shards that do not have the digest that the metadata holds: the writer's fault.
+    pub(super) wrong_parity: Vec<usize>,
+}
+
+impl Rebuilt {
+    /// Rebuilds all payloads from k that were checked.
+    ///
+    /// # Errors
+    /// `WrittenWrong` if a rebuilt data shard does not have its digest.
+    pub(super) fn new(
+        object: &StoredObject,
+        code: &Code,
+        headers: &[HeaderBytes],
+        mut payloads: Vec<Option<Vec<u8>>>,
+    ) -> Result<Self, BlockError> {
+        let layout = object.layout();
+        let given: Vec<bool> = payloads.iter().map(Option::is_some).collect();
+        code.rebuild(&mut payloads)?;
+        let payloads: Vec<Vec<u8>> = payloads
+            .into_iter()
+            .map(Option::unwrap_or_default)
+            .collect();
+        let mut wrong_parity = Vec::new();
+        for (shard, (payload, given)) in payloads.iter().zip(given).enumerate() {
+            let (Some(header), Some(digest)) = (headers.get(shard), object.digest(shard)) else {
+                continue;
+            };
+            if given || has_digest(layout, shard as u64, header, digest, payload) {
+                continue;
+            }
+            if (shard as u64) < layout.data() {
+                return Err(BlockError::WrittenWrong {
+                    object: object.id(),
+                    shard,
+                });
+            }
+            wrong_parity.push(shard);
+        }
+        Ok(Self {
+            layout,
+            payloads,
+            wrong_parity,
+        })
+    }
+
+    /// A cell of the stream.
+    pub(super) fn cell(&self, cell: u64) -> &[u8] {
+        let payload = self.payloads.get(size(cell % self.layout.data()));
+        let begin = cell / self.layout.data() * u64::from(CELL_BYTES);
+        cut(
+            payload.map_or(&[][..], Vec::as_slice),
+            begin,
+            self.layout.cell_length(cell),
+        )
+    }
+
+    /// A shard as it is stored.
+    pub(super) fn shard(&self, shard: usize, header: &HeaderBytes) -> ShardBytes {
+        let payload = self.payloads.get(shard).map_or(&[][..], Vec::as_slice);
+        assemble(self.layout, shard as u64, header, payload)
+    }
+
+    /// Bytes that it holds in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.payloads.iter().map(Vec::len).sum()
+    }
+
+    /// Forgets the parity, which reading does not need.
+    pub(super) fn without_parity(mut self) -> Self {
+        self.payloads.truncate(size(self.layout.data()));
+        self
+    }
+}
+
+/// Whether a rebuilt payload hashes to the digest. What lies behind a short last cell has to be zero,
+/// which the digest does not cover and the code relies on.
+fn has_digest(
+    layout: Layout,
+    shard: u64,
+    header: &HeaderBytes,
+    digest: &Digest,
+    payload: &[u8],
+) -> bool {
+    let cells = layout.shard_cells(shard);
+    let leaves = (0..cells)
+        .map(|row| {
+            let begin = row * u64::from(CELL_BYTES);
+            leaf(cut(payload, begin, layout.shard_cell_length(shard, row)))
+        })
+        .collect();
+    let used: u64 = (0..cells)
+        .map(|row| layout.shard_cell_length(shard, row))
+        .sum();
+    let rest = payload.get(size(used)..).unwrap_or_default();
+    Tree::new(leaves, layout.depth()).digest(header) == *digest && rest.iter().all(|b| *b == 0)
+}

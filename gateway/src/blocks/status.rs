@@ -1,0 +1,101 @@
+//! What an operator sees of the clouds.
+
+use super::counters::CounterValues;
+use super::engine::Engine;
+use quorumfs_backends::Deadline;
+use quorumfs_metadata::identity::CloudIndex;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// One cloud as the gateway sees it.
+#[derive(Clone, Debug)]
+pub struct CloudStatus {
+    /// Its place in the volume's list.
+    pub index: CloudIndex,
+    /// Where it is.
+    pub place: String,
+    /// Whether its last request did not fail as a whole.
+    pub reachable: bool,
+    /// Whether requests to it are held back for now.
+    pub suspended: bool,
+    /// What it last did wrong.
+    pub last_error: Option<String>,
+    /// What half of its last answers took at most.
+    pub latency_median: Option<Duration>,
+    /// What nineteen of twenty of its last answers took at most.
+    pub latency_95: Option<Duration>,
+    /// Puts that it has not answered yet.
+    pub puts_in_flight: usize,
+}
+
+/// The block store's state.
+#[derive(Clone, Debug)]
+pub struct BlockStatus {
+    /// The clouds.
+    pub clouds: Vec<CloudStatus>,
+    /// w: how many of them a write needs.
+    pub write_quorum: usize,
+    /// k: how many of them a read needs.
+    pub read_quorum: usize,
+    /// Puts that are on their way, of all writes.
+    pub puts_outstanding: usize,
+    /// Bytes of those whose writes have returned.
+    pub background_bytes: usize,
+    /// Placements that wait to be ordered.
+    pub unconfirmed: usize,
+    /// Objects that lacked shards when it was last looked.
+    pub under_replicated: usize,
+    /// Repairs that wait.
+    pub repairs_waiting: usize,
+    /// What happened so far.
+    pub counters: CounterValues,
+}
+
+impl Engine {
+    pub(super) fn status(&self) -> BlockStatus {
+        let clouds = self
+            .links
+            .iter()
+            .map(|link| CloudStatus {
+                index: link.index,
+                place: link.describe(),
+                reachable: !link.health.is_failing(),
+                suspended: link.health.is_suspended(),
+                last_error: link.health.last_error(),
+                latency_median: link.health.percentile(50),
+                latency_95: link.health.percentile(95),
+                puts_in_flight: link.puts.load(Ordering::Relaxed),
+            })
+            .collect();
+        let (puts_outstanding, background_bytes) = self.in_flight().outstanding();
+        BlockStatus {
+            clouds,
+            write_quorum: usize::from(self.config.policy.write_quorum()),
+            read_quorum: usize::from(self.config.policy.data()),
+            puts_outstanding,
+            background_bytes,
+            unconfirmed: self.unconfirmed.load(Ordering::Relaxed),
+            under_replicated: self.under_replicated.load(Ordering::Relaxed),
+            repairs_waiting: self.repairs.waiting(),
+            counters: self.counters.values(),
+        }
+    }
+
+    /// Asks the clouds for the smallest thing, so that their state is known without other traffic;
+    /// those alone that failed, if `failing` says so and none of them is suspended.
+    pub(super) async fn probe(&self, failing: bool) {
+        let mut probes = JoinSet::new();
+        for link in &self.links {
+            let health = &link.health;
+            let known_good = health.percentile(50).is_some() && !health.is_failing();
+            if failing && (known_good || health.is_suspended()) {
+                continue;
+            }
+            let link = std::sync::Arc::clone(link);
+            let deadline = Deadline::after(self.config.timeouts.suspect);
+            probes.spawn(async move { link.probe(deadline).await });
+        }
+        probes.join_all().await;
+    }
+}

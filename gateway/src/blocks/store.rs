@@ -1,0 +1,195 @@
+//! The block store: what the file system calls.
+
+use super::cloud::Cloud;
+use super::engine::{BlockConfig, Engine};
+use super::error::BlockError;
+use super::object::{SealedSlice, Stored, StoredObject};
+use super::placement_log::PlacementLog;
+use super::repair::Repairs;
+use super::status::BlockStatus;
+use crate::keys::SliceKey;
+use bytes::Bytes;
+use quorumfs_metadata::identity::{ObjectId, SliceId};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+/// Confirmations that may wait.
+const CONFIRMATIONS_MAX: usize = 4096;
+/// Between two looks of who waits for completion.
+const DRAIN_PAUSE: Duration = Duration::from_millis(50);
+
+/// Slices on several clouds, of which some may lie. Cheap to clone; the last clone ends what runs in the
+/// background.
+#[derive(Clone, Debug)]
+pub struct BlockStore {
+    engine: Arc<Engine>,
+    _background: Arc<Background>,
+}
+
+#[derive(Debug)]
+struct Background(Vec<AbortHandle>);
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        for task in &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// What is left when waiting for completion ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Drained {
+    /// Objects that still lack shards.
+    pub lacking: usize,
+    /// Those of them that lack shards only on clouds that cannot be reached.
+    pub unreachable: usize,
+    /// Whether puts, confirmations or repairs were still on their way.
+    pub busy: bool,
+}
+
+impl Drained {
+    /// Whether every object has all its shards.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.lacking == 0 && !self.busy
+    }
+}
+
+impl BlockStore {
+    /// Opens it over the volume's clouds. Clouds need not be reachable. Has to be called within a Tokio
+    /// runtime, on which completion and repair then run.
+    ///
+    /// # Errors
+    /// `Configuration` if the clouds do not fit the policy; `Processor` if this one is too old.
+    pub fn open(
+        config: BlockConfig,
+        clouds: &[Cloud],
+        log: Arc<dyn PlacementLog>,
+    ) -> Result<Self, BlockError> {
+        let (confirmations, placed) = mpsc::channel(CONFIRMATIONS_MAX);
+        let (repairs, notes) = Repairs::new();
+        let engine = Arc::new(Engine::new(config, clouds, log, confirmations, repairs)?);
+        let tasks = vec![
+            tokio::spawn(Arc::clone(&engine).confirm_all(placed)).abort_handle(),
+            tokio::spawn(Arc::clone(&engine).repair_all(notes)).abort_handle(),
+            tokio::spawn(Arc::clone(&engine).complete_all()).abort_handle(),
+        ];
+        Ok(Self {
+            engine,
+            _background: Arc::new(Background(tasks)),
+        })
+    }
+
+    /// Seals a slice into an object of its own and returns once w clouds have acknowledged it. Both ids
+    /// must never have been used before: an id is burned by its first write, successful or not.
+    ///
+    /// Afterwards either [`committed`](Self::committed) or [`abandoned`](Self::abandoned) is to be called.
+    ///
+    /// # Errors
+    /// `TooFewAcknowledged`; `Length` if the slice is larger than a block.
+    pub async fn write(
+        &self,
+        object: ObjectId,
+        slice: SliceId,
+        key: &SliceKey,
+        plain: Bytes,
+    ) -> Result<Stored, BlockError> {
+        if self.engine.shut.load(Ordering::Acquire) {
+            return Err(BlockError::Shut);
+        }
+        self.engine.write(object, slice, key, plain).await
+    }
+
+    /// Says that the metadata now knows the object, so that later acknowledgements can be ordered.
+    pub fn committed(&self, object: ObjectId) {
+        self.engine.committed(object);
+    }
+
+    /// Says that the object will never be committed; what is still on its way is broken off.
+    pub fn abandoned(&self, object: ObjectId) {
+        self.engine.abandoned(object);
+    }
+
+    /// Reads a range of a slice's plaintext.
+    ///
+    /// # Errors
+    /// `TooFewShards` if fewer than k good shards can be had; `NewerFormat`; `WrittenWrong` or `Forged` if
+    /// the shards are the writer's but do not make the slice; `Row` if the rows contradict themselves.
+    pub async fn read(
+        &self,
+        object: &StoredObject,
+        slice: &SealedSlice,
+        key: &SliceKey,
+        range: Range<u32>,
+    ) -> Result<Bytes, BlockError> {
+        if self.engine.shut.load(Ordering::Acquire) {
+            return Err(BlockError::Shut);
+        }
+        self.engine
+            .read(Arc::new(object.clone()), *slice, key, range)
+            .await
+    }
+
+    /// The most plain bytes in one block.
+    #[must_use]
+    pub fn block_bytes_max(&self) -> u32 {
+        self.engine.config.block_bytes_max
+    }
+
+    /// What an operator sees of the clouds.
+    #[must_use]
+    pub fn status(&self) -> BlockStatus {
+        self.engine.status()
+    }
+
+    /// Asks every cloud for a sign of life, so that [`status`](Self::status) is up to date.
+    pub async fn probe(&self) {
+        self.engine.probe(false).await;
+    }
+
+    /// Waits until every object has all its shards, or until only clouds that cannot be reached are
+    /// lacking, or until `patience` ends.
+    pub async fn drain(&self, patience: Duration) -> Drained {
+        let deadline = Instant::now() + patience;
+        let mut drained = Drained {
+            lacking: 0,
+            unreachable: 0,
+            busy: true,
+        };
+        let settled = tokio::time::timeout_at(deadline, async {
+            loop {
+                while !self.engine.is_idle() {
+                    tokio::time::sleep(DRAIN_PAUSE).await;
+                }
+                let (lacking, unreachable) = self.engine.sweep().await;
+                let busy = !self.engine.is_idle();
+                drained = Drained {
+                    lacking,
+                    unreachable,
+                    busy,
+                };
+                if lacking == unreachable && !busy {
+                    return;
+                }
+                tokio::time::sleep(DRAIN_PAUSE).await;
+            }
+        });
+        let _ = settled.await;
+        drained
+    }
+
+    /// Ends it: new calls are refused, what runs in the background is broken off. What was not completed
+    /// is completed by whoever opens the volume next.
+    pub fn shutdown(&self) {
+        self.engine.shut.store(true, Ordering::Release);
+        for task in &self._background.0 {
+            task.abort();
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The quorum write: sealed once, put to all clouds at once, returned when w = k + f have it.
+//!
+//! With w acknowledgements, whichever f clouds lie or vanish, k good shards remain; fewer are never
+//! reported as written. A suspended cloud is left out at first, and asked all the same when the others
+//! do not suffice or are slow. The write returns without waiting for the rest; see `completion`.
+
+use super::engine::Engine;
+use super::error::{BlockError, Failures, ShardFault};
+use super::layout::Layout;
+use super::object::{SealedSlice, Stored, StoredObject};
+use super::segment::{SliceCipher, sealed_length};
+use super::shard::{ShardBytes, encode};
+use crate::keys::SliceKey;
+use bytes::Bytes;
+use quorumfs_backends::StoreErrorKind;
+use quorumfs_metadata::identity::{Codec, ObjectClass, ObjectId, SliceId};
+use quorumfs_metadata::operation::{NewObject, PlacedShard};
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+/// A put's end, as the write sees it.
+type Answer = Result<PlacedShard, ShardFault>;
+
+/// Forgets the object unless the write got through: also when its future is dropped.
+struct Unsettled<'a>(&'a Engine, Option<ObjectId>);
+
+impl Drop for Unsettled<'_> {
+    fn drop(&mut self) {
+        if let Some(object) = self.1 {
+            self.0.abandoned(object);
+        }
+    }
+}
+
+impl Engine {
+    pub(super) async fn write(
+        self: &Arc<Self>,
+        id: ObjectId,
+        slice: SliceId,
+        key: &SliceKey,
+        plain: Bytes,
+    ) -> Result<Stored, BlockError> {
+        let too_long = || BlockError::Length {
+            what: "a block",
+            length: plain.len() as u64,
+            most: u64::from(self.config.block_bytes_max),
+        };
+        let length = u32::try_from(plain.len()).map_err(|_| too_long())?;
+        if length > self.config.block_bytes_max {
+            return Err(too_long());
+        }
+        let sealed = sealed_length(length).ok_or_else(too_long)?;
+        let layout = Layout::new(sealed, self.config.policy.data());
+        let shard_length = layout.stored_length(0);
+        let clouds = self.links.len() as u64;
+        let _memory = self
+            .memory
+            .hold(u64::from(length) + shard_length * clouds)
+            .await?;
+
+        let slice = SealedSlice {
+            id: slice,
+            object: id,
+            offset: 0,
+            length,
+            sealed_length: sealed,
+            codec: Codec::NONE,
+        };
+        let mut new = NewObject {
+            id,
+            class: ObjectClass::BLOCK,
+            policy: self.config.policy,
+            length: sealed,
+            shard_length: u32::try_from(shard_length).map_err(|_| too_long())?,
+            shards: self.spread(id),
+        };
+        let bodies = self.seal(&new, slice, key, plain).await?;
+        for (shard, made) in new.shards.iter_mut().zip(&bodies) {
+            shard.digest = made.digest;
+        }
+        for placed in self
+            .put_quorum(Arc::new(StoredObject::of_new(&new)?), bodies)
+            .await?
+        {
+            if let Some(shard) = new.shards.get_mut(usize::from(placed.shard.0)) {
+                shard.attempt = placed.attempt;
+                shard.acknowledged = true;
+            }
+        }
+        self.counters.objects_written.add(1);
+        self.counters.bytes_written.add(u64::from(length));
+        Ok(Stored { object: new, slice })
+    }
+
+    /// Seals on a thread that may block, no more at a time than there are cores.
+    async fn seal(
+        &self,
+        new: &NewObject,
+        slice: SealedSlice,
+        key: &SliceKey,
+        plain: Bytes,
+    ) -> Result<Vec<ShardBytes>, BlockError> {
+        let object = StoredObject::of_new(new)?;
+        let headers = self.headers(&object);
+        let code = self.code(new.policy)?;
+        let (volume, sealing) = (self.config.volume, self.config.sealing);
+        let cipher = SliceCipher::new(key, volume, slice.id, slice.length, slice.codec, sealing)?;
+        let turn = Arc::clone(&self.sealers)
+            .acquire_owned()
+            .await
+            .map_err(|_| BlockError::Shut)?;
+        let sealed = tokio::task::spawn_blocking(move || {
+            let sealed = encode(object.layout(), &code, &headers, &cipher, &plain);
+            drop(turn);
+            sealed
+        });
+        sealed.await.map_err(|_| BlockError::Shut)?
+    }
+
+    /// Puts the shards and waits for w of them.
+    async fn put_quorum(
+        self: &Arc<Self>,
+        object: Arc<StoredObject>,
+        bodies: Vec<ShardBytes>,
+    ) -> Result<Vec<PlacedShard>, BlockError> {
+        let wanted = usize::from(object.policy().write_quorum());
+        let (answers, mut answered) = mpsc::channel(bodies.len().max(1));
+        self.begin(object.id());
+        let mut unsettled = Unsettled(self, Some(object.id()));
+
+        let (mut held_back, at_once): (Vec<_>, Vec<_>) = bodies
+            .into_iter()
+            .enumerate()
+            .partition(|(shard, _)| self.is_suspended(&object, *shard));
+        let mut running = 0;
+        let launch = |shards: Vec<(usize, ShardBytes)>, running: &mut usize| {
+            for (shard, made) in shards {
+                *running += 1;
+                self.launch(&object, shard, made.body, answers.clone());
+            }
+        };
+        launch(at_once, &mut running);
+        let (mut acknowledged, mut faults) = (0, Vec::new());
+        let patience = tokio::time::sleep(self.config.timeouts.hedge_max);
+        tokio::pin!(patience);
+        while acknowledged < wanted {
+            if acknowledged + running < wanted && !held_back.is_empty() {
+                launch(std::mem::take(&mut held_back), &mut running);
+            }
+            if acknowledged + running < wanted {
+                return Err(too_few(&object, acknowledged, wanted, &faults));
+            }
+            tokio::select! {
+                answer = answered.recv() => {
+                    running -= 1;
+                    match answer.unwrap_or(Err(ShardFault::Defect)) {
+                        Ok(_) => acknowledged += 1,
+                        Err(fault) => faults.push(fault),
+                    }
+                }
+                () = &mut patience, if !held_back.is_empty() => {
+                    launch(std::mem::take(&mut held_back), &mut running);
+                }
+            }
+        }
+        unsettled.1 = None;
+        Ok(self.settle(object.id()))
+    }
+
+    fn launch(
+        self: &Arc<Self>,
+        object: &Arc<StoredObject>,
+        shard: usize,
+        body: Bytes,
+        answers: mpsc::Sender<Answer>,
+    ) {
+        let (engine, object) = (Arc::clone(self), Arc::clone(object));
+        let (id, index) = (object.id(), super::object::shard_index(shard).0);
+        self.put_begins(id, index, body.len());
+        let put = tokio::spawn(async move {
+            let result = engine.place(&object, shard, body, 0).await;
+            engine.put_ends(id, index, &result);
+            // The write may have returned already.
+            let _ = answers.try_send(result);
+        });
+        self.put_runs(id, index, put.abort_handle());
+    }
+}
+
+fn too_few(
+    object: &StoredObject,
+    acknowledged: usize,
+    wanted: usize,
+    faults: &[ShardFault],
+) -> BlockError {
+    let is_full = |fault: &ShardFault| matches!(fault, ShardFault::Store(error) if error.kind == StoreErrorKind::Full);
+    BlockError::TooFewAcknowledged {
+        object: object.id(),
+        acknowledged,
+        wanted,
+        full: faults.iter().any(is_full),
+        failures: Failures(faults.iter().map(ToString::to_string).collect()),
+    }
+}
