@@ -30,10 +30,6 @@ pub enum Kind {
     Keepalive,
     /// A message of the ordering library.
     Message,
-    /// Tell me your status.
-    StatusRequest,
-    /// The status asked for.
-    Status,
     /// The greeting, first in each direction.
     Hello,
 }
@@ -45,9 +41,7 @@ impl Kind {
         match self {
             Self::Keepalive => 0,
             Self::Message => 1,
-            Self::StatusRequest => 2,
-            Self::Status => 3,
-            Self::Hello => 4,
+            Self::Hello => 2,
         }
     }
 
@@ -55,9 +49,7 @@ impl Kind {
         Some(match byte {
             0 => Self::Keepalive,
             1 => Self::Message,
-            2 => Self::StatusRequest,
-            3 => Self::Status,
-            4 => Self::Hello,
+            2 => Self::Hello,
             _ => return None,
         })
     }

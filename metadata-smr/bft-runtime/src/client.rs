@@ -1,0 +1,303 @@
+//! The asynchronous client: connections to all replicas around the pure core of `bft::client`.
+//!
+//! ```text
+//!   execute, query ──► core (one lock) ──► outbox of each replica ──► link ──► replica
+//!   result ◄── core ◄── reader of each link ◄── replies
+//! ```
+//!
+//! Whoever has something for the core steps it right there, under a lock that is held for one step
+//! and at most one signature; there is no task in between, so a request costs no extra wake-ups.
+//! One task per replica keeps the link and one keeps the core's timer.
+//!
+//! # What always holds
+//!
+//! * An operation is answered exactly once: with its result, or with an error that says whether it
+//!   may have been executed.
+//! * At most the core's bound of operations waits; beyond it [`ClientError::Busy`] comes at once.
+//! * Replicas that cannot be reached are dialed again for ever; an error names them with reasons.
+//! * A session that was lost is not reopened silently: its owner has to know, and connects again.
+//! * When the last clone of a client is dropped, its tasks and connections end. The session then
+//!   ends by being idle; [`Client::close`] ends it at once.
+
+pub mod error;
+pub(crate) mod links;
+mod machine;
+
+pub use error::{ClientError, StatusError, Unreachable};
+
+use crate::keys::NodeKey;
+use crate::tls::Identity;
+use bytes::Bytes;
+use links::Links;
+use machine::{Machine, Notice};
+use quorumfs_bft::client::{self as core, Event, Kind};
+use quorumfs_bft::fault_model::FaultModel;
+use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId};
+use quorumfs_bft::metrics::ReplicaStatus;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// A replica as its peers and clients know it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Its number.
+    pub id: ReplicaId,
+    /// Its key.
+    pub key: PublicKey,
+    /// Where it listens.
+    pub address: SocketAddr,
+}
+
+/// How a client reaches its cluster.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Who may fail.
+    pub fault_model: FaultModel,
+    /// Its replicas.
+    pub replicas: Vec<Member>,
+    /// The key that sessions are opened with, and this client's TLS identity.
+    pub principal: Arc<NodeKey>,
+    /// How long an operation may take.
+    pub deadline: Duration,
+    /// How long opening the session may take.
+    pub connect_deadline: Duration,
+    /// How long a replica may take to tell its status.
+    pub status_deadline: Duration,
+    /// Closed loops that are asked for; what is submitted beyond is bundled.
+    pub lanes: u16,
+}
+
+impl ClientConfig {
+    /// With the usual deadlines.
+    #[must_use]
+    pub fn new(
+        cluster: ClusterId,
+        fault_model: FaultModel,
+        replicas: Vec<Member>,
+        principal: Arc<NodeKey>,
+    ) -> Self {
+        Self {
+            cluster,
+            fault_model,
+            replicas,
+            principal,
+            deadline: Duration::from_secs(30),
+            connect_deadline: Duration::from_secs(30),
+            status_deadline: Duration::from_secs(2),
+            lanes: 8,
+        }
+    }
+
+    fn check(&self) -> Result<(), ClientError> {
+        let expected = usize::from(self.fault_model.replicas());
+        let numbered = (0_u16..)
+            .zip(&self.replicas)
+            .all(|(number, member)| member.id == ReplicaId(number));
+        if self.replicas.len() != expected || !numbered {
+            return Err(ClientError::Configuration(format!(
+                "{} replicas are listed, the fault model speaks of {expected}; list each once, by rising number from 0",
+                self.replicas.len()
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Stops its task when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Task(pub(crate) JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    machine: Arc<Machine>,
+    links: Links,
+    config: ClientConfig,
+    _timer: Task,
+}
+
+/// A session with the cluster. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+impl Client {
+    /// Connects to the replicas and opens a session.
+    ///
+    /// # Errors
+    /// If too few replicas can be reached in time, or the service refuses this principal.
+    pub async fn connect(config: ClientConfig) -> Result<Self, ClientError> {
+        config.check()?;
+        let identity = Identity::new(config.principal.clone())
+            .map_err(|error| ClientError::Configuration(error.to_string()))?;
+        let mut settings =
+            core::ClientConfig::new(config.cluster, config.fault_model, identity.key());
+        settings.lanes = config.lanes;
+        settings.jitter_seed = getrandom::u64().map_err(no_randomness)?;
+        let session_key = Arc::new(
+            NodeKey::generate().map_err(|error| ClientError::Configuration(error.to_string()))?,
+        );
+        let (links, outboxes) = Links::prepare(&config, &identity)?;
+        let machine = Arc::new(Machine::new(
+            core::Client::new(settings),
+            config.principal.clone(),
+            session_key.clone(),
+            outboxes,
+        ));
+        let timer = Task(tokio::spawn(machine::keep_time(machine.clone())));
+        let mut notices = machine.notices();
+        machine.step(Event::Open {
+            session_key: session_key.public(),
+            nonce: getrandom::u64().map_err(no_randomness)?,
+        });
+        let links = links.start(Some(machine.clone()));
+        let client = Self {
+            inner: Arc::new(Inner {
+                machine,
+                links,
+                config,
+                _timer: timer,
+            }),
+        };
+        let opening = client.opened(&mut notices);
+        match tokio::time::timeout(client.inner.config.connect_deadline, opening).await {
+            Ok(opened) => opened.map(|()| client),
+            Err(_) => Err(client.too_few("opening a session")),
+        }
+    }
+
+    /// Waits for the session, or until it is certain that there will be none.
+    async fn opened(
+        &self,
+        notices: &mut tokio::sync::watch::Receiver<Notice>,
+    ) -> Result<(), ClientError> {
+        let mut look = tokio::time::interval(Duration::from_millis(50));
+        loop {
+            let notice = *notices.borrow_and_update();
+            match notice {
+                Notice::Open => return Ok(()),
+                Notice::Ended(end) => return Err(ClientError::SessionEnded(end)),
+                Notice::Opening => {}
+            }
+            let small = usize::from(self.inner.config.fault_model.small());
+            let hopeless = self.inner.links.hopeless();
+            if self.inner.config.replicas.len().saturating_sub(hopeless) < small {
+                return Err(self.too_few("opening a session"));
+            }
+            tokio::select! {
+                changed = notices.changed() => if changed.is_err() {
+                    return Err(self.too_few("opening a session"));
+                },
+                _ = look.tick() => {}
+            }
+        }
+    }
+
+    fn too_few(&self, doing: &'static str) -> ClientError {
+        ClientError::TooFew {
+            doing,
+            needed: self.inner.config.fault_model.medium(),
+            unreachable: self.inner.links.unreachable(),
+        }
+    }
+
+    /// Gets an operation executed and gives its result.
+    ///
+    /// # Errors
+    /// If it was not answered in time or the session has ended; the error says whether the
+    /// operation may have been executed.
+    pub async fn execute(&self, operation: Bytes) -> Result<Bytes, ClientError> {
+        self.submit(Kind::Execute, operation).await
+    }
+
+    /// Gets a query answered, in the order like everything else.
+    ///
+    /// # Errors
+    /// Like [`Client::execute`]; a query changes nothing in any case.
+    pub async fn query(&self, query: Bytes) -> Result<Bytes, ClientError> {
+        self.submit(Kind::Query, query).await
+    }
+
+    async fn submit(&self, kind: Kind, operation: Bytes) -> Result<Bytes, ClientError> {
+        let answer = self
+            .inner
+            .machine
+            .submit(kind, operation, self.inner.config.deadline);
+        match answer.await {
+            Ok(Ok(result)) => Ok(result),
+            Ok(Err(failure)) => Err(ClientError::from_failure(
+                failure,
+                self.inner.config.deadline,
+                self.inner.links.unreachable(),
+                self.inner.machine.end(),
+            )),
+            Err(_) => Err(ClientError::Closed),
+        }
+    }
+
+    /// Asks every replica how it stands. Each answer is that replica's own word.
+    pub async fn status(&self) -> Vec<(ReplicaId, Result<ReplicaStatus, StatusError>)> {
+        self.inner
+            .links
+            .ask_status(self.inner.config.status_deadline)
+            .await
+    }
+
+    /// The replicas that are not connected now, with the reason.
+    #[must_use]
+    pub fn unreachable(&self) -> Vec<Unreachable> {
+        self.inner.links.unreachable()
+    }
+
+    /// Closes the session, after everything under way has been answered.
+    ///
+    /// # Errors
+    /// If that takes longer than the deadline.
+    pub async fn close(&self) -> Result<(), ClientError> {
+        let mut notices = self.inner.machine.notices();
+        self.inner.machine.step(Event::Close);
+        let closing = async {
+            loop {
+                if matches!(*notices.borrow_and_update(), Notice::Ended(_)) {
+                    return;
+                }
+                if notices.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        match tokio::time::timeout(self.inner.config.deadline, closing).await {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.too_few("closing the session")),
+        }
+    }
+}
+
+fn no_randomness(error: getrandom::Error) -> ClientError {
+    ClientError::Configuration(format!("the operating system gave no randomness: {error}"))
+}
+
+/// Asks every replica how it stands without opening a session: any key may ask.
+///
+/// # Errors
+/// If the configuration makes no sense; a replica's silence is in its own entry.
+pub async fn status_of(
+    config: &ClientConfig,
+) -> Result<Vec<(ReplicaId, Result<ReplicaStatus, StatusError>)>, ClientError> {
+    config.check()?;
+    let identity = Identity::new(config.principal.clone())
+        .map_err(|error| ClientError::Configuration(error.to_string()))?;
+    let (links, _) = Links::prepare(config, &identity)?;
+    let links = links.start(None);
+    Ok(links.ask_status(config.status_deadline).await)
+}

@@ -1,0 +1,322 @@
+//! The thread that owns a replica's core: events in, effects out, in order.
+//!
+//! ```text
+//!   inbox ──► step ──► effects, in the order in which they were emitted
+//!               ▲         ├─ Sign: signed at once, fed back before anything else
+//!               │         ├─ Persist, Flush, TrimJournal: to the disk, which answers to the inbox
+//!               │         ├─ Send: to an outbox, or held until its write is durable
+//!               └─────────┴─ SetTimer, …: kept here
+//! ```
+//!
+//! # Invariants
+//!
+//! * A frame that names a write leaves only after the disk has said that this write, and every one
+//!   before it, is durable. It is the only place where such frames are held.
+//! * The core sees one event at a time, and the event's time is read just before.
+//! * Wall clock and monotonic clock are read in [`Clock`] and nowhere else in a replica.
+//! * A poisoned core, or a disk that failed, is never stepped again and sends nothing more.
+
+use crate::inbox::{Arrival, Inbox, Input};
+use crate::link::frame::Frame;
+use crate::roster::Roster;
+use crate::verification::Verification;
+use bytes::Bytes;
+use quorumfs_bft::authentication::Signer;
+use quorumfs_bft::identity::{Monotonic, Now, Time};
+use quorumfs_bft::metrics::ReplicaStatus;
+use quorumfs_bft::state::{DurableRoot, WriteBatch};
+use quorumfs_bft::step::{Destination, Effect, Effects, Event, Peer, Timer, Token};
+use quorumfs_bft::wire::Verified;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// The longest sleep without a timer, so that the published status does not grow old.
+const SLEEP_MAX: Duration = Duration::from_millis(200);
+/// The status is published at least this often, however busy the loop is.
+const PUBLISH: Duration = Duration::from_millis(50);
+
+/// The two clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    /// Monotonic time counts from now.
+    pub(crate) fn start() -> Self {
+        Self {
+            start: Instant::now(),
+        }
+    }
+
+    /// What both clocks show.
+    pub(crate) fn now(&self) -> Now {
+        let wall = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        Now {
+            clock: Time(nanos(wall)),
+            monotonic: Monotonic(nanos(self.start.elapsed())),
+        }
+    }
+
+    /// When a monotonic time is, for waiting.
+    fn instant(&self, at: Monotonic) -> Instant {
+        self.start + Duration::from_nanos(at.0)
+    }
+}
+
+fn nanos(length: Duration) -> u64 {
+    u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The core, as the loop sees it.
+pub(crate) trait Core {
+    /// Handles one event.
+    fn step(&mut self, now: Now, event: Event, effects: &mut Effects);
+    /// Says where it stands.
+    fn status(&self) -> ReplicaStatus;
+}
+
+/// The disk, as the loop sees it. Completions come to the inbox.
+pub(crate) trait Durable {
+    /// Appends a journal record.
+    fn append(&mut self, record: Bytes, token: Token) -> Result<(), String>;
+    /// Writes to the state store.
+    fn flush(&mut self, batch: WriteBatch, root: DurableRoot) -> Result<(), String>;
+    /// Forgets older journal records.
+    fn trim(&mut self, before: Token) -> Result<(), String>;
+}
+
+/// Why a loop ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Its owner wanted it to.
+    Stopped,
+    /// Its state or disk failed, and it fell silent.
+    Poisoned(String),
+}
+
+/// What the loop shows to everybody else.
+#[derive(Debug, Default)]
+pub(crate) struct Published {
+    status: Mutex<Option<ReplicaStatus>>,
+}
+
+impl Published {
+    pub(crate) fn get(&self) -> Option<ReplicaStatus> {
+        self.status
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn set(&self, status: ReplicaStatus) {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+    }
+}
+
+/// What a loop works with.
+pub(crate) struct Surroundings {
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) roster: Arc<Roster>,
+    pub(crate) verification: Arc<Verification>,
+    pub(crate) published: Arc<Published>,
+    pub(crate) signer: Arc<dyn Signer + Send + Sync>,
+    pub(crate) clock: Clock,
+}
+
+/// Runs one core.
+pub(crate) struct EventLoop<C, D> {
+    core: C,
+    disk: D,
+    around: Surroundings,
+    timers: BTreeMap<Timer, Monotonic>,
+    persisted: Option<Token>,
+    held: BTreeMap<Token, Vec<(Destination, Bytes)>>,
+    signed: VecDeque<Verified>,
+    published_at: Instant,
+}
+
+impl<C: Core, D: Durable> EventLoop<C, D> {
+    pub(crate) fn new(core: C, disk: D, around: Surroundings) -> Self {
+        Self {
+            core,
+            disk,
+            around,
+            timers: BTreeMap::new(),
+            persisted: None,
+            held: BTreeMap::new(),
+            signed: VecDeque::new(),
+            published_at: Instant::now(),
+        }
+    }
+
+    /// Carries out what recovery emitted, then runs until the end; gives the disk back.
+    pub(crate) fn run(mut self, recovered: Effects) -> (Ending, D) {
+        let ending = match self.run_on(recovered) {
+            Ok(()) => Ending::Stopped,
+            Err(reason) => {
+                tracing::error!(%reason, "the replica stops and stays silent");
+                Ending::Poisoned(reason)
+            }
+        };
+        (ending, self.disk)
+    }
+
+    fn run_on(&mut self, mut effects: Effects) -> Result<(), String> {
+        self.carry_out(&mut effects)?;
+        self.publish();
+        loop {
+            let input = match self.around.inbox.poll() {
+                Some(input) => Some(input),
+                None => {
+                    self.publish();
+                    let timer = self.timers.values().min().copied();
+                    let sleep = Instant::now() + SLEEP_MAX;
+                    let until = timer.map_or(sleep, |at| self.around.clock.instant(at).min(sleep));
+                    self.around.inbox.wait(until)
+                }
+            };
+            if matches!(input, Some(Input::Stop)) {
+                self.publish();
+                return Ok(());
+            }
+            if let Some(input) = input {
+                self.take(input, &mut effects)?;
+            }
+            self.ring(&mut effects)?;
+            if self.published_at.elapsed() >= PUBLISH {
+                self.publish();
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        let status = self.core.status();
+        self.around.verification.set_committed(status.sequence);
+        self.around.published.set(status);
+        self.published_at = Instant::now();
+    }
+
+    fn take(&mut self, input: Input, effects: &mut Effects) -> Result<(), String> {
+        let event = match input {
+            Input::Stop => return Ok(()),
+            Input::Failed(reason) => return Err(reason),
+            Input::Persisted(token) => {
+                self.release(token);
+                Event::Persisted { token }
+            }
+            Input::Flushed(sequence) => Event::Flushed { sequence },
+            Input::Connected(replica) => Event::Connected { replica },
+            Input::Gone(connection) => {
+                self.around.roster.release(connection);
+                Event::Disconnected { connection }
+            }
+            Input::Frame(from, arrival) => match self.open(from, arrival) {
+                Some(message) => Event::Received { from, message },
+                None => return Ok(()),
+            },
+        };
+        self.step(event, effects)
+    }
+
+    fn open(&self, from: Peer, arrival: Arrival) -> Option<Verified> {
+        match arrival {
+            Arrival::Admitted(message) => Some(*message),
+            Arrival::Raw(frame) => match self.around.verification.check(from, frame) {
+                Ok(message) => Some(message),
+                Err(refusal) => {
+                    if let Some(reason) = refusal.blame {
+                        self.around.roster.blacklist(from, &reason);
+                    }
+                    None
+                }
+            },
+        }
+    }
+
+    /// Lets the timers that are due run out, each once.
+    fn ring(&mut self, effects: &mut Effects) -> Result<(), String> {
+        if self.timers.is_empty() {
+            return Ok(());
+        }
+        let now = self.around.clock.now().monotonic;
+        let due: Vec<Timer> = self
+            .timers
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(timer, _)| *timer)
+            .collect();
+        for timer in due {
+            // An earlier one's step may have moved or cancelled this one.
+            if self.timers.get(&timer).is_some_and(|at| *at <= now) {
+                self.timers.remove(&timer);
+                self.step(Event::Timer { timer }, effects)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, event: Event, effects: &mut Effects) -> Result<(), String> {
+        self.core.step(self.around.clock.now(), event, effects);
+        self.carry_out(effects)
+    }
+
+    /// Carries out effects, and the effects of what was signed, until there are none.
+    fn carry_out(&mut self, effects: &mut Effects) -> Result<(), String> {
+        loop {
+            for effect in effects.drain() {
+                self.apply(effect)?;
+            }
+            let Some(message) = self.signed.pop_front() else {
+                return Ok(());
+            };
+            let now = self.around.clock.now();
+            self.core.step(now, Event::Signed { message }, effects);
+        }
+    }
+
+    fn apply(&mut self, effect: Effect) -> Result<(), String> {
+        match effect {
+            Effect::Sign { message } => {
+                self.signed.push_back(message.sign(&*self.around.signer));
+            }
+            Effect::Persist { record, token } => self.disk.append(record, token)?,
+            Effect::Send { to, frame, after } => match after {
+                Some(token) if self.persisted < Some(token) => {
+                    self.held.entry(token).or_default().push((to, frame));
+                }
+                _ => self.around.roster.send(to, Frame::message(frame)),
+            },
+            Effect::Flush { batch, root } => self.disk.flush(batch, root)?,
+            Effect::TrimJournal { before } => self.disk.trim(before)?,
+            Effect::SetTimer { timer, after } => {
+                let at = self.around.clock.now().monotonic.plus(after);
+                self.timers.insert(timer, at);
+            }
+            Effect::CancelTimer { timer } => {
+                self.timers.remove(&timer);
+            }
+            Effect::SessionKey { id, key, .. } => self.around.verification.open(id, key),
+            Effect::SessionClosed { id } => self.around.verification.close(id),
+            Effect::Blacklist { peer, reason } => self.around.roster.blacklist(peer, reason),
+            Effect::Poison { reason } => return Err(reason),
+        }
+        Ok(())
+    }
+
+    /// Sends what waited for this write or an earlier one.
+    fn release(&mut self, token: Token) {
+        self.persisted = self.persisted.max(Some(token));
+        while let Some(entry) = self.held.first_entry()
+            && Some(*entry.key()) <= self.persisted
+        {
+            for (to, frame) in entry.remove() {
+                self.around.roster.send(to, Frame::message(frame));
+            }
+        }
+    }
+}
+

@@ -1,0 +1,403 @@
+//! Everything that waits for the event loop, bounded and taken fairly.
+//!
+//! Links put frames in, the disk its completions; the event loop takes them out one by one. Every
+//! source has a queue of its own, and a source whose queue is full waits with its own socket
+//! unread: the flood of one connection is felt by that connection. The order of service:
+//!
+//! 1. the wish to stop;
+//! 2. completions of durable writes, because others wait for what they release;
+//! 3. connections that are new or gone;
+//! 4. frames, one of a peer and one of a client in turn, peers among each other and clients among
+//!    each other round-robin. So a thousand clients together get half the steps, and each the same.
+//!
+//! # Invariants
+//!
+//! * What waits is bounded: frames by the permits that they hold, completions by being absorbed
+//!   into one (a write is durable with all before it), connections that are gone by the places
+//!   that they keep occupied until the loop has heard of them.
+//! * A frame's permit is given back when the event loop has taken it, never earlier.
+
+use crate::limits;
+use bytes::Bytes;
+use quorumfs_bft::identity::{ConnectionId, ReplicaId, Sequence};
+use quorumfs_bft::step::{Peer, Token};
+use quorumfs_bft::wire::Verified;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// A frame, before or after its signatures were checked.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// Still to be checked.
+    Raw(Bytes),
+    /// Checked by a link's own thread.
+    Admitted(Box<Verified>),
+}
+
+/// What the event loop takes out.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// The owner wants the loop to end.
+    Stop,
+    /// The disk failed: nothing can be promised any more.
+    Failed(String),
+    /// Everything up to this record is durable.
+    Persisted(Token),
+    /// The state up to this root is durable.
+    Flushed(Sequence),
+    /// There is a new connection to a replica.
+    Connected(ReplicaId),
+    /// A client's connection is gone.
+    Gone(ConnectionId),
+    /// A frame came.
+    Frame(Peer, Arrival),
+}
+
+/// A source's share of the memory for frames that wait.
+#[derive(Clone, Debug)]
+pub(crate) struct Allowance {
+    own: Arc<Semaphore>,
+    own_bytes: usize,
+    shared: Option<Arc<Semaphore>>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    arrival: Arrival,
+    _own: OwnedSemaphorePermit,
+    _shared: Option<OwnedSemaphorePermit>,
+}
+
+/// Queues of one kind of source, served round-robin.
+#[derive(Debug, Default)]
+struct Ring {
+    queues: BTreeMap<Peer, VecDeque<Waiting>>,
+    turn: VecDeque<Peer>,
+    count: usize,
+}
+
+impl Ring {
+    fn push(&mut self, from: Peer, waiting: Waiting) {
+        let queue = self.queues.entry(from).or_default();
+        if queue.is_empty() {
+            self.turn.push_back(from);
+        }
+        queue.push_back(waiting);
+        self.count += 1;
+    }
+
+    fn pop(&mut self) -> Option<(Peer, Waiting)> {
+        let from = self.turn.pop_front()?;
+        let queue = self.queues.get_mut(&from)?;
+        let waiting = queue.pop_front()?;
+        if queue.is_empty() {
+            self.queues.remove(&from);
+        } else {
+            self.turn.push_back(from);
+        }
+        self.count -= 1;
+        Some((from, waiting))
+    }
+
+    fn forget(&mut self, from: Peer) {
+        if let Some(queue) = self.queues.remove(&from) {
+            self.count -= queue.len();
+            self.turn.retain(|other| *other != from);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queues {
+    stop: bool,
+    failed: Option<String>,
+    persisted: Option<Token>,
+    flushed: Option<Sequence>,
+    connected: BTreeSet<ReplicaId>,
+    gone: VecDeque<ConnectionId>,
+    peers: Ring,
+    clients: Ring,
+    client_is_next: bool,
+    loop_sleeps: bool,
+}
+
+impl Queues {
+    fn next(&mut self) -> Option<Input> {
+        if self.stop {
+            return Some(Input::Stop);
+        }
+        if let Some(reason) = self.failed.take() {
+            return Some(Input::Failed(reason));
+        }
+        if let Some(token) = self.persisted.take() {
+            return Some(Input::Persisted(token));
+        }
+        if let Some(sequence) = self.flushed.take() {
+            return Some(Input::Flushed(sequence));
+        }
+        if let Some(replica) = self.connected.pop_first() {
+            return Some(Input::Connected(replica));
+        }
+        if let Some(connection) = self.gone.pop_front() {
+            return Some(Input::Gone(connection));
+        }
+        self.client_is_next = !self.client_is_next;
+        let (first, second) = if self.client_is_next {
+            (&mut self.peers, &mut self.clients)
+        } else {
+            (&mut self.clients, &mut self.peers)
+        };
+        let (from, waiting) = first.pop().or_else(|| second.pop())?;
+        Some(Input::Frame(from, waiting.arrival))
+    }
+}
+
+/// The queues between everybody and one event loop.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    queues: Mutex<Queues>,
+    filled: Condvar,
+    clients: Arc<Semaphore>,
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self {
+            queues: Mutex::default(),
+            filled: Condvar::new(),
+            clients: Arc::new(Semaphore::new(limits::CLIENTS_INBOX_BYTES_MAX)),
+        }
+    }
+}
+
+impl Inbox {
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        // Every change below leaves the queues whole before anything can panic.
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Queues)) {
+        let mut queues = self.queues();
+        change(&mut queues);
+        let wake = std::mem::take(&mut queues.loop_sleeps);
+        drop(queues);
+        if wake {
+            self.filled.notify_one();
+        }
+    }
+
+    /// What a new source may have waiting.
+    pub(crate) fn allowance(&self, from: Peer) -> Allowance {
+        let (own_bytes, shared) = match from {
+            Peer::Replica(_) => (limits::PEER_INBOX_BYTES_MAX, None),
+            Peer::Client(_) => (limits::CLIENT_INBOX_BYTES_MAX, Some(self.clients.clone())),
+        };
+        Allowance {
+            own: Arc::new(Semaphore::new(own_bytes)),
+            own_bytes,
+            shared,
+        }
+    }
+
+    /// Frames of peers that wait.
+    pub(crate) fn peer_frames(&self) -> usize {
+        self.queues().peers.count
+    }
+
+    /// Puts a frame in, as soon as its source has room.
+    pub(crate) async fn put(
+        &self,
+        from: Peer,
+        bytes: usize,
+        allowance: &Allowance,
+        arrival: Arrival,
+    ) {
+        let cost = bytes.clamp(limits::FRAME_COST_MIN, allowance.own_bytes);
+        let cost = u32::try_from(cost).unwrap_or(u32::MAX);
+        // The semaphores are never closed.
+        let Ok(own) = allowance.own.clone().acquire_many_owned(cost).await else {
+            return;
+        };
+        let shared = match &allowance.shared {
+            None => None,
+            Some(shared) => match shared.clone().acquire_many_owned(cost).await {
+                Ok(permit) => Some(permit),
+                Err(_) => return,
+            },
+        };
+        let waiting = Waiting {
+            arrival,
+            _own: own,
+            _shared: shared,
+        };
+        self.change(|queues| match from {
+            Peer::Replica(_) => queues.peers.push(from, waiting),
+            Peer::Client(_) => queues.clients.push(from, waiting),
+        });
+    }
+
+    /// A connection of a client is gone, and what it had waiting with it.
+    pub(crate) fn gone(&self, connection: ConnectionId) {
+        self.change(|queues| {
+            queues.clients.forget(Peer::Client(connection));
+            queues.gone.push_back(connection);
+        });
+    }
+
+    /// There is a new connection to a replica.
+    pub(crate) fn connected(&self, replica: ReplicaId) {
+        self.change(|queues| {
+            queues.connected.insert(replica);
+        });
+    }
+
+    /// A record and all before it are durable.
+    pub(crate) fn persisted(&self, token: Token) {
+        self.change(|queues| queues.persisted = queues.persisted.max(Some(token)));
+    }
+
+    /// A root is durable.
+    pub(crate) fn flushed(&self, sequence: Sequence) {
+        self.change(|queues| queues.flushed = queues.flushed.max(Some(sequence)));
+    }
+
+    /// The disk failed.
+    pub(crate) fn failed(&self, reason: String) {
+        self.change(|queues| queues.failed = Some(reason));
+    }
+
+    /// Ends the loop.
+    pub(crate) fn stop(&self) {
+        self.change(|queues| queues.stop = true);
+    }
+
+    /// What is there now, if anything is.
+    pub(crate) fn poll(&self) -> Option<Input> {
+        self.queues().next()
+    }
+
+    /// Waits for the next input, until `deadline` at most.
+    pub(crate) fn wait(&self, deadline: Instant) -> Option<Input> {
+        let mut queues = self.queues();
+        loop {
+            if let Some(input) = queues.next() {
+                queues.loop_sleeps = false;
+                return Some(input);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                queues.loop_sleeps = false;
+                return None;
+            }
+            queues.loop_sleeps = true;
+            queues = self
+                .filled
+                .wait_timeout(queues, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn raw(number: u8) -> Arrival {
+        Arrival::Raw(vec![number].into())
+    }
+
+    async fn put(inbox: &Inbox, from: Peer, allowance: &Allowance, count: u8) {
+        for number in 0..count {
+            inbox.put(from, 1, allowance, raw(number)).await;
+        }
+    }
+
+    fn order(inbox: &Inbox) -> Vec<Peer> {
+        std::iter::from_fn(|| inbox.poll())
+            .map(|input| match input {
+                Input::Frame(from, _) => from,
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_one_client_delays_the_others_by_one_step_each() {
+        let inbox = Inbox::default();
+        let (flood, quiet) = (Peer::Client(ConnectionId(1)), Peer::Client(ConnectionId(2)));
+        let peer = Peer::Replica(ReplicaId(0));
+        put(&inbox, flood, &inbox.allowance(flood), 100).await;
+        put(&inbox, quiet, &inbox.allowance(quiet), 1).await;
+        put(&inbox, peer, &inbox.allowance(peer), 3).await;
+        let order = order(&inbox);
+        assert_eq!(order.len(), 104);
+        let place = order.iter().position(|from| *from == quiet);
+        assert!(place.expect("served") < 5, "{place:?}");
+        let last = order.iter().rposition(|from| *from == peer);
+        assert!(last.expect("served") < 7, "{last:?}");
+    }
+
+    #[tokio::test]
+    async fn a_source_waits_when_its_share_is_used_up_and_no_other_does() {
+        let inbox = Inbox::default();
+        let (flood, quiet) = (Peer::Client(ConnectionId(1)), Peer::Client(ConnectionId(2)));
+        let allowance = inbox.allowance(flood);
+        let mut count = 0;
+        let wait = Duration::from_millis(20);
+        while tokio::time::timeout(wait, inbox.put(flood, 64 << 10, &allowance, raw(0)))
+            .await
+            .is_ok()
+        {
+            count += 1;
+            assert!(count < 1000, "nothing is unbounded");
+        }
+        assert_eq!(count * (64 << 10), limits::CLIENT_INBOX_BYTES_MAX);
+        put(&inbox, quiet, &inbox.allowance(quiet), 1).await;
+        assert!(inbox.poll().is_some());
+        let again = inbox.put(flood, 64 << 10, &allowance, raw(0));
+        let _ = inbox.poll();
+        assert!(tokio::time::timeout(wait, again).await.is_ok(), "room was given back");
+    }
+
+    #[tokio::test]
+    async fn completions_come_first_and_are_absorbed() {
+        let inbox = Inbox::default();
+        let peer = Peer::Replica(ReplicaId(0));
+        put(&inbox, peer, &inbox.allowance(peer), 1).await;
+        for token in [3, 5, 4] {
+            inbox.persisted(Token(token));
+        }
+        assert!(matches!(inbox.poll(), Some(Input::Persisted(Token(5)))));
+        assert!(matches!(inbox.poll(), Some(Input::Frame(..))));
+        assert!(inbox.poll().is_none());
+    }
+
+    #[tokio::test]
+    async fn frames_of_a_connection_that_is_gone_are_forgotten() {
+        let inbox = Inbox::default();
+        let client = Peer::Client(ConnectionId(1));
+        put(&inbox, client, &inbox.allowance(client), 5).await;
+        inbox.gone(ConnectionId(1));
+        assert!(matches!(inbox.poll(), Some(Input::Gone(ConnectionId(1)))));
+        assert!(inbox.poll().is_none());
+        assert_eq!(inbox.clients.available_permits(), limits::CLIENTS_INBOX_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_sleeping_loop_is_woken() {
+        let inbox = Arc::new(Inbox::default());
+        let other = inbox.clone();
+        let waker = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            other.flushed(Sequence(1));
+        });
+        let input = inbox.wait(Instant::now() + Duration::from_secs(10));
+        assert!(matches!(input, Some(Input::Flushed(Sequence(1)))));
+        assert!(inbox.wait(Instant::now() + Duration::from_millis(5)).is_none());
+        waker.join().expect("waker");
+    }
+}

@@ -1,0 +1,167 @@
+//! A replica's connections: it dials every other replica and serves whoever dials it.
+
+use crate::inbox::{Arrival, Inbox};
+use crate::limits;
+use crate::link::LinkError;
+use crate::link::connection::{FrameReader, Greeted};
+use crate::link::dial::{Backoff, Dialer};
+use crate::link::frame::Kind;
+use crate::link::hello::{Refusal, Role};
+use crate::link::listen::Gatekeeper;
+use crate::link::outbox::Outbox;
+use crate::roster::{Connection, Roster};
+use crate::verification::Verification;
+use bytes::Bytes;
+use quorumfs_bft::identity::PublicKey;
+use quorumfs_bft::step::Peer;
+use quorumfs_bft::wire::limits::{FRAME_BYTES_MAX, REQUEST_BYTES_MAX};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Serves the connections that others open.
+#[derive(Debug)]
+pub(crate) struct Reception {
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) roster: Arc<Roster>,
+    pub(crate) verification: Arc<Verification>,
+}
+
+/// An admitted connection's place; the event loop is told when it goes.
+#[derive(Debug)]
+pub(crate) struct Place {
+    connection: Connection,
+    inbox: Arc<Inbox>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Peer::Client(id) = self.connection.peer {
+            self.inbox.gone(id);
+        }
+    }
+}
+
+impl Gatekeeper for Reception {
+    type Place = Place;
+
+    fn admit(&self, key: PublicKey, role: Role) -> Result<Place, Refusal> {
+        Ok(Place {
+            connection: self.roster.admit(key, role)?,
+            inbox: self.inbox.clone(),
+        })
+    }
+
+    async fn serve(self: Arc<Self>, place: Place, greeted: Greeted) -> LinkError {
+        let connection = &place.connection;
+        let frame_bytes_max = match connection.peer {
+            Peer::Replica(_) => FRAME_BYTES_MAX,
+            Peer::Client(_) => REQUEST_BYTES_MAX,
+        };
+        let (reader, mut writing) = greeted.start(connection.outbox.clone(), frame_bytes_max);
+        tokio::select! {
+            error = self.receive(connection.peer, reader) => error,
+            error = writing.ended() => error,
+            () = connection.end.notified() => LinkError::Ended,
+        }
+    }
+}
+
+impl Reception {
+    async fn receive(&self, from: Peer, mut reader: FrameReader) -> LinkError {
+        let allowance = self.inbox.allowance(from);
+        loop {
+            let frame = match reader.next().await {
+                Ok(frame) if frame.kind == Kind::Message => frame.payload,
+                Ok(_) => return LinkError::Malformed("a second greeting"),
+                Err(error) => return error,
+            };
+            let bytes = frame.len();
+            if let Some(arrival) = self.arrive(from, frame).await {
+                self.inbox.put(from, bytes, &allowance, arrival).await;
+            }
+        }
+    }
+
+    /// Checks a frame now, or leaves that to the event loop when it has little to do. A client's
+    /// frames are always checked here: forged ones then cost this link's share and not the loop.
+    async fn arrive(&self, from: Peer, frame: Bytes) -> Option<Arrival> {
+        let is_peer = matches!(from, Peer::Replica(_));
+        if is_peer && self.verification.is_stale(&frame) {
+            return None;
+        }
+        let inline = is_peer
+            && frame.len() <= limits::INLINE_FRAME_BYTES_MAX
+            && self.inbox.peer_frames() < limits::INLINE_VERIFICATION_MAX;
+        if inline {
+            return Some(Arrival::Raw(frame));
+        }
+        match self.verification.check_on_link(from, frame).await {
+            Ok(message) => Some(Arrival::Admitted(Box::new(message))),
+            Err(refused) => {
+                if let Some(reason) = refused.blame {
+                    self.roster.blacklist(from, &reason);
+                }
+                None
+            }
+        }
+    }
+}
+
+/// How it stands with a link that this node dials.
+#[derive(Clone, Debug, Default)]
+pub struct LinkState {
+    reason: Arc<Mutex<Option<String>>>,
+}
+
+impl LinkState {
+    /// Why there is no connection; `None` while there is one.
+    #[must_use]
+    pub fn unreachable(&self) -> Option<String> {
+        self.reason
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn set(&self, reason: Option<String>) {
+        *self.reason.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+    }
+}
+
+/// Keeps a connection to one other replica, for ever.
+pub(crate) async fn keep_dialing(dialer: Dialer, outbox: Arc<Outbox>, state: LinkState, inbox: Arc<Inbox>) {
+    let mut backoff = Backoff::default();
+    state.set(Some("not dialed yet".to_owned()));
+    loop {
+        let error = match dialer.dial().await {
+            Ok(greeted) => {
+                backoff.reset();
+                state.set(None);
+                outbox.set_connected(true);
+                inbox.connected(dialer.wanted);
+                tracing::info!(replica = %dialer.wanted, address = %dialer.address, "connected");
+                let error = send_all(greeted, outbox.clone()).await;
+                outbox.set_connected(false);
+                tracing::info!(replica = %dialer.wanted, %error, "disconnected");
+                error
+            }
+            Err(error) => {
+                tracing::debug!(replica = %dialer.wanted, %error, "cannot connect");
+                error
+            }
+        };
+        state.set(Some(error.to_string()));
+        backoff.pause().await;
+    }
+}
+
+/// Sends what the outbox holds until the connection ends. Only signs of life come back.
+async fn send_all(greeted: Greeted, outbox: Arc<Outbox>) -> LinkError {
+    let (mut reader, mut writing) = greeted.start(outbox, 0);
+    tokio::select! {
+        frame = reader.next() => match frame {
+            Ok(_) => LinkError::Malformed("an answer on a connection that takes none"),
+            Err(error) => error,
+        },
+        error = writing.ended() => error,
+    }
+}

@@ -1,0 +1,163 @@
+//! From bytes to verified messages: `wire::admit` with this replica's keys and context.
+//!
+//! The check is pure and runs wherever it is called: on the event loop while little waits there
+//! (a hand-over to another thread costs more than one signature), on the link's own task beyond
+//! that, and for large frames, which may hold hundreds of signatures, on threads apart, as many as
+//! there are processors, so that sockets are served meanwhile.
+//!
+//! Votes for what is committed already are the one thing that is dropped unchecked: with n replicas
+//! the last n − q votes of each phase come too late to matter, and each would cost a signature.
+//!
+//! The directory of session keys is fed by the core's effects, in order of execution, and bounded
+//! by the number of sessions that the core lets open.
+
+use crate::keys::Zip215;
+use crate::limits;
+use bytes::Bytes;
+use quorumfs_bft::authentication::KeyDirectory;
+use quorumfs_bft::identity::{PublicKey, ReplicaId, Sequence, SessionId};
+use quorumfs_bft::step::Peer;
+use quorumfs_bft::wire::frame::HEADER_BYTES;
+use quorumfs_bft::wire::message::Kind;
+use quorumfs_bft::wire::{Context, Verified, admit};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use tokio::sync::Semaphore;
+
+/// A frame that was not taken.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    /// What the sender did that no correct node does, if it did.
+    pub(crate) blame: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Directory {
+    replicas: Vec<PublicKey>,
+    sessions: BTreeMap<SessionId, PublicKey>,
+}
+
+impl KeyDirectory for Directory {
+    fn replica(&self, id: ReplicaId) -> Option<PublicKey> {
+        self.replicas.get(usize::from(id.0)).copied()
+    }
+
+    fn session(&self, id: SessionId) -> Option<PublicKey> {
+        self.sessions.get(&id).copied()
+    }
+}
+
+/// Checks frames for one replica.
+#[derive(Debug)]
+pub(crate) struct Verification {
+    context: Context,
+    /// Replaced as a whole, so that a long check keeps nobody from opening a session.
+    directory: RwLock<Arc<Directory>>,
+    committed: AtomicU64,
+    refused: AtomicU64,
+    stale: AtomicU64,
+    apart: Arc<Semaphore>,
+}
+
+impl Verification {
+    /// With the voters' keys in the order of their numbers.
+    pub(crate) fn new(context: Context, replicas: Vec<PublicKey>) -> Self {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            context,
+            directory: RwLock::new(Arc::new(Directory {
+                replicas,
+                sessions: BTreeMap::new(),
+            })),
+            committed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            stale: AtomicU64::new(0),
+            apart: Arc::new(Semaphore::new(threads)),
+        }
+    }
+
+    /// A session is open: its requests are checked under this key.
+    pub(crate) fn open(&self, id: SessionId, key: PublicKey) {
+        self.change(|directory| directory.sessions.insert(id, key));
+    }
+
+    /// A session has ended.
+    pub(crate) fn close(&self, id: SessionId) {
+        self.change(|directory| directory.sessions.remove(&id));
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Directory) -> T) {
+        let directory = self.directory.write();
+        let mut directory = directory.unwrap_or_else(PoisonError::into_inner);
+        change(Arc::make_mut(&mut directory));
+    }
+
+    /// Everything up to here is committed.
+    pub(crate) fn set_committed(&self, sequence: Sequence) {
+        self.committed.store(sequence.0, Ordering::Relaxed);
+    }
+
+    /// Frames refused and votes dropped as stale so far.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (
+            self.refused.load(Ordering::Relaxed),
+            self.stale.load(Ordering::Relaxed),
+        )
+    }
+
+    /// Whether this is a vote for what is committed already.
+    pub(crate) fn is_stale(&self, frame: &[u8]) -> bool {
+        let is_vote = frame.get(..8).and_then(Kind::of_tag);
+        if !matches!(is_vote, Some(Kind::Prepare | Kind::Commit)) {
+            return false;
+        }
+        let sequence = frame
+            .get(HEADER_BYTES..HEADER_BYTES + 8)
+            .and_then(|bytes| <[u8; 8]>::try_from(bytes).ok())
+            .map(u64::from_le_bytes);
+        let stale = sequence.is_some_and(|it| it <= self.committed.load(Ordering::Relaxed));
+        if stale {
+            self.stale.fetch_add(1, Ordering::Relaxed);
+        }
+        stale
+    }
+
+    /// Checks a frame, here and now.
+    pub(crate) fn check(&self, from: Peer, frame: Bytes) -> Result<Verified, Refused> {
+        if self.is_stale(&frame) {
+            return Err(Refused { blame: None });
+        }
+        let directory = self.directory.read();
+        let directory = directory.unwrap_or_else(PoisonError::into_inner).clone();
+        admit(frame, from, &*directory, &Zip215, &self.context).map_err(|rejection| {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(?from, %rejection, "a frame is refused");
+            Refused {
+                blame: rejection.blames_sender().then(|| rejection.to_string()),
+            }
+        })
+    }
+
+    /// Checks a frame, away from the caller's thread if it is large.
+    pub(crate) async fn check_on_link(
+        self: &Arc<Self>,
+        from: Peer,
+        frame: Bytes,
+    ) -> Result<Verified, Refused> {
+        if frame.len() <= limits::INLINE_FRAME_BYTES_MAX {
+            return self.check(from, frame);
+        }
+        let nobody = Refused { blame: None };
+        let Ok(permit) = self.apart.clone().acquire_owned().await else {
+            return Err(nobody);
+        };
+        let this = self.clone();
+        let checking = tokio::task::spawn_blocking(move || {
+            let verdict = this.check(from, frame);
+            drop(permit);
+            verdict
+        });
+        checking.await.unwrap_or(Err(nobody))
+    }
+}
