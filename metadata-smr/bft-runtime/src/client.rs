@@ -99,7 +99,8 @@ impl ClientConfig {
             .all(|(number, member)| member.id == ReplicaId(number));
         if self.replicas.len() != expected || !numbered {
             return Err(ClientError::Configuration(format!(
-                "{} replicas are listed, the fault model speaks of {expected}; list each once, by rising number from 0",
+                "{} replicas are listed, the fault model speaks of {expected}; \
+                 list each once, by rising number from 0",
                 self.replicas.len()
             )));
         }

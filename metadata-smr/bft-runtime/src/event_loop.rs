@@ -320,3 +320,5 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
     }
 }
 
+#[cfg(test)]
+mod tests;

@@ -360,7 +360,10 @@ mod tests {
         assert!(inbox.poll().is_some());
         let again = inbox.put(flood, 64 << 10, &allowance, raw(0));
         let _ = inbox.poll();
-        assert!(tokio::time::timeout(wait, again).await.is_ok(), "room was given back");
+        assert!(
+            tokio::time::timeout(wait, again).await.is_ok(),
+            "room was given back"
+        );
     }
 
     #[tokio::test]
@@ -384,7 +387,10 @@ mod tests {
         inbox.gone(ConnectionId(1));
         assert!(matches!(inbox.poll(), Some(Input::Gone(ConnectionId(1)))));
         assert!(inbox.poll().is_none());
-        assert_eq!(inbox.clients.available_permits(), limits::CLIENTS_INBOX_BYTES_MAX);
+        assert_eq!(
+            inbox.clients.available_permits(),
+            limits::CLIENTS_INBOX_BYTES_MAX
+        );
     }
 
     #[test]
@@ -397,7 +403,11 @@ mod tests {
         });
         let input = inbox.wait(Instant::now() + Duration::from_secs(10));
         assert!(matches!(input, Some(Input::Flushed(Sequence(1)))));
-        assert!(inbox.wait(Instant::now() + Duration::from_millis(5)).is_none());
+        assert!(
+            inbox
+                .wait(Instant::now() + Duration::from_millis(5))
+                .is_none()
+        );
         waker.join().expect("waker");
     }
 }

@@ -52,7 +52,9 @@ pub enum KeyError {
     },
     /// There is a key already, and it is not overwritten.
     #[error(
-        "the key file {} exists already and is not overwritten: move it away first if it is not needed", path.display()
+        "the key file {} exists already and is not overwritten: \
+         move it away first if it is not needed",
+        path.display()
     )]
     Exists {
         /// Which file.
@@ -60,7 +62,10 @@ pub enum KeyError {
     },
     /// Others may read the secret.
     #[error(
-        "the key file {} may be read by others (mode {mode:03o}): run `chmod 600 {}`, and replace the key if it has leaked", path.display(), path.display()
+        "the key file {} may be read by others (mode {mode:03o}): \
+         run `chmod 600 {}`, and replace the key if it has leaked",
+        path.display(),
+        path.display()
     )]
     Exposed {
         /// Which file.
@@ -69,7 +74,10 @@ pub enum KeyError {
         mode: u32,
     },
     /// It is not a key file of a version that this program reads.
-    #[error("the key file {} is not one of this version: {reason}; restore it from a copy", path.display())]
+    #[error(
+        "the key file {} is not one of this version: {reason}; restore it from a copy",
+        path.display()
+    )]
     Format {
         /// Which file.
         path: PathBuf,

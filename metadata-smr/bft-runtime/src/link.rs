@@ -45,7 +45,8 @@ use std::time::Duration;
 pub enum LinkError {
     /// Nobody listens there, or no route leads there.
     #[error(
-        "cannot connect to {address}: {source}; check that the replica runs and the address is right"
+        "cannot connect to {address}: {source}; \
+         check that the replica runs and the address is right"
     )]
     Connect {
         /// Where.
@@ -66,7 +67,8 @@ pub enum LinkError {
     Tls(#[from] TlsError),
     /// The peer belongs to another cluster.
     #[error(
-        "the peer belongs to cluster {theirs}, this program is configured for cluster {ours}: compare the configurations"
+        "the peer belongs to cluster {theirs}, this program is configured for cluster {ours}: \
+         compare the configurations"
     )]
     WrongCluster {
         /// The configured cluster.

@@ -128,7 +128,12 @@ impl LinkState {
 }
 
 /// Keeps a connection to one other replica, for ever.
-pub(crate) async fn keep_dialing(dialer: Dialer, outbox: Arc<Outbox>, state: LinkState, inbox: Arc<Inbox>) {
+pub(crate) async fn keep_dialing(
+    dialer: Dialer,
+    outbox: Arc<Outbox>,
+    state: LinkState,
+    inbox: Arc<Inbox>,
+) {
     let mut backoff = Backoff::default();
     state.set(Some("not dialed yet".to_owned()));
     loop {

@@ -229,7 +229,11 @@ mod tests {
     fn a_replica_is_known_by_its_key_alone() {
         let roster = roster();
         let refused = Some(Refusal::NotThatReplica);
-        let admit = |number, id| roster.admit(key(number), Role::Replica(ReplicaId(id))).err();
+        let admit = |number, id| {
+            roster
+                .admit(key(number), Role::Replica(ReplicaId(id)))
+                .err()
+        };
         assert_eq!(admit(1001, 1), None);
         assert_eq!(admit(1001, 0), refused, "another's number");
         assert_eq!(admit(1002, 1), refused, "another's key");
@@ -243,12 +247,18 @@ mod tests {
         for _ in 0..limits::CLIENTS_PER_PRINCIPAL_MAX {
             ids.push(id_of(&roster.admit(key(1), Role::Client).expect("room")));
         }
-        assert_eq!(roster.admit(key(1), Role::Client).err(), Some(Refusal::FullForPrincipal));
+        assert_eq!(
+            roster.admit(key(1), Role::Client).err(),
+            Some(Refusal::FullForPrincipal)
+        );
         let mut other = 2;
         while roster.admit(key(other), Role::Client).is_ok() {
             other += 1;
         }
-        assert_eq!(roster.admit(key(0), Role::Client).err(), Some(Refusal::Full));
+        assert_eq!(
+            roster.admit(key(0), Role::Client).err(),
+            Some(Refusal::Full)
+        );
         let clients = roster.inner().clients.len();
         assert_eq!(clients, limits::CLIENTS_MAX);
         roster.release(ids[0]);
@@ -262,7 +272,10 @@ mod tests {
         let roster = roster();
         let connection = roster.admit(key(7), Role::Client).expect("room");
         roster.blacklist(connection.peer, "test");
-        assert_eq!(roster.admit(key(7), Role::Client).err(), Some(Refusal::Blacklisted));
+        assert_eq!(
+            roster.admit(key(7), Role::Client).err(),
+            Some(Refusal::Blacklisted)
+        );
         assert!(roster.admit(key(8), Role::Client).is_ok());
     }
 

@@ -77,7 +77,8 @@ pub enum ServerError {
     },
     /// The configured key is another one than the replica has.
     #[error(
-        "replica {replica} has the key {own}, its configuration lists {listed} for it: use the key file and the cluster configuration that belong together"
+        "replica {replica} has the key {own}, its configuration lists {listed} for it: \
+         use the key file and the cluster configuration that belong together"
     )]
     WrongKey {
         /// Which replica.
@@ -88,9 +89,7 @@ pub enum ServerError {
         listed: PublicKey,
     },
     /// It cannot listen there.
-    #[error(
-        "replica {replica} cannot listen on {address}: {source}; is another process there?"
-    )]
+    #[error("replica {replica} cannot listen on {address}: {source}; is another process there?")]
     Listen {
         /// Which replica.
         replica: ReplicaId,
@@ -253,14 +252,19 @@ fn own(config: &ReplicaConfig) -> Result<&Member, ServerError> {
         .all(|(number, member)| member.id == ReplicaId(number));
     if config.replicas.len() != expected || !numbered {
         return Err(wrong(format!(
-            "{} replicas are listed, the fault model speaks of {expected}; list each once, by rising number from 0",
+            "{} replicas are listed, the fault model speaks of {expected}; \
+             list each once, by rising number from 0",
             config.replicas.len()
         )));
     }
     config
         .replicas
         .get(usize::from(config.id.0))
-        .ok_or_else(|| wrong(format!("there are only {expected} replicas, numbered from 0")))
+        .ok_or_else(|| {
+            wrong(format!(
+                "there are only {expected} replicas, numbered from 0"
+            ))
+        })
 }
 
 fn dial_all(
@@ -447,11 +451,15 @@ impl ReplicaHandle {
     #[must_use]
     pub fn status(&self) -> Option<ServerStatus> {
         let links = self.links.iter();
-        let outboxes = links.clone().filter_map(|(id, _)| self.shared.roster.outbox(*id));
+        let outboxes = links
+            .clone()
+            .filter_map(|(id, _)| self.shared.roster.outbox(*id));
         let (frames_refused, votes_stale) = self.shared.verification.counts();
         Some(ServerStatus {
             replica: self.shared.published.get()?,
-            links: links.map(|(id, state)| (*id, state.unreachable())).collect(),
+            links: links
+                .map(|(id, state)| (*id, state.unreachable()))
+                .collect(),
             frames_refused,
             votes_stale,
             frames_dropped: outboxes.map(|outbox| outbox.dropped()).sum(),

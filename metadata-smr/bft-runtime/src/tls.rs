@@ -55,7 +55,8 @@ pub enum TlsError {
     Configuration(#[from] rustls::Error),
     /// The peer proved to be somebody else.
     #[error(
-        "the peer has the key {found}, but {expected} is expected there: compare the configured keys and addresses"
+        "the peer has the key {found}, but {expected} is expected there: \
+         compare the configured keys and addresses"
     )]
     WrongKey {
         /// The key that the configuration names.

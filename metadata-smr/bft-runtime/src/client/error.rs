@@ -20,7 +20,11 @@ pub struct Unreachable {
 
 impl fmt::Display for Unreachable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "replica {} at {}: {}", self.replica, self.address, self.reason)
+        write!(
+            f,
+            "replica {} at {}: {}",
+            self.replica, self.address, self.reason
+        )
     }
 }
 
@@ -50,7 +54,8 @@ pub enum ClientError {
     Configuration(String),
     /// Not enough replicas answered.
     #[error(
-        "too few replicas answered while {doing}: {needed} must work together; {}", List(unreachable)
+        "too few replicas answered while {doing}: {needed} must work together; {}",
+        List(unreachable)
     )]
     TooFew {
         /// What was being done.
@@ -62,7 +67,8 @@ pub enum ClientError {
     },
     /// The operation was never sent and had no effect.
     #[error(
-        "the operation was not sent within {deadline:?} and had no effect; {}", List(unreachable)
+        "the operation was not sent within {deadline:?} and had no effect; {}",
+        List(unreachable)
     )]
     Expired {
         /// How long it was tried.
@@ -72,7 +78,9 @@ pub enum ClientError {
     },
     /// The operation was sent and may or may not have been executed.
     #[error(
-        "no quorum answered the operation within {deadline:?}; it may have been executed, look before trying again; {}", List(unreachable)
+        "no quorum answered the operation within {deadline:?}; it may have been executed, \
+         look before trying again; {}",
+        List(unreachable)
     )]
     OutcomeUnknown {
         /// How long it was tried.
@@ -84,7 +92,9 @@ pub enum ClientError {
     #[error("the operation was not sent: {0}")]
     SessionEnded(End),
     /// Too much is waiting in this client.
-    #[error("too much is waiting in this client already ({operations} operations); try again later")]
+    #[error(
+        "too much is waiting in this client already ({operations} operations); try again later"
+    )]
     Busy {
         /// How many operations wait.
         operations: usize,

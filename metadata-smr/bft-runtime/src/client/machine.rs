@@ -148,7 +148,9 @@ impl Machine {
                 };
                 let message = message.sign(&**key);
                 let now = self.clock.now().monotonic;
-                state.core.step(now, Event::Signed { message }, &mut state.effects);
+                state
+                    .core
+                    .step(now, Event::Signed { message }, &mut state.effects);
             }
             Effect::Send { to, frame } => {
                 if let Some(outbox) = self.outboxes.get(&to) {

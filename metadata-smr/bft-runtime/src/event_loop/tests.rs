@@ -1,0 +1,236 @@
+//! The loop around a core that does what the test says.
+
+use super::*;
+use crate::keys::NodeKey;
+use crate::link::frame::Frame;
+use quorumfs_bft::fault_model::FaultModel;
+use quorumfs_bft::identity::{ClusterId, Nanos, PublicKey, ReplicaId};
+use quorumfs_bft::replica::Config;
+
+/// Emits a script, one list of effects per event, and keeps what it was told.
+struct Scripted {
+    script: VecDeque<Vec<Effect>>,
+    seen: Arc<Mutex<Vec<Event>>>,
+}
+
+impl Core for Scripted {
+    fn step(&mut self, _now: Now, event: Event, effects: &mut Effects) {
+        self.seen.lock().expect("lock").push(event);
+        for effect in self.script.pop_front().unwrap_or_default() {
+            effects.push(effect);
+        }
+    }
+
+    fn status(&self) -> ReplicaStatus {
+        ReplicaStatus {
+            replica: ReplicaId(0),
+            view: Default::default(),
+            leader: ReplicaId(0),
+            active: true,
+            sequence: Default::default(),
+            batch: Default::default(),
+            time: Default::default(),
+            durable: Default::default(),
+            root: Default::default(),
+            voting: quorumfs_bft::metrics::Voting::Voting,
+            signers: Vec::new(),
+            sessions: 0,
+            waiting: 0,
+            counters: Default::default(),
+        }
+    }
+}
+
+/// A disk that completes when the test says so.
+#[derive(Default)]
+struct Slow {
+    appended: Arc<Mutex<Vec<Token>>>,
+}
+
+impl Durable for Slow {
+    fn append(&mut self, _record: Bytes, token: Token) -> Result<(), String> {
+        self.appended.lock().expect("lock").push(token);
+        Ok(())
+    }
+    fn flush(&mut self, _batch: WriteBatch, _root: DurableRoot) -> Result<(), String> {
+        Err("the disk is full".to_owned())
+    }
+    fn trim(&mut self, _before: Token) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+struct Fixture {
+    inbox: Arc<Inbox>,
+    roster: Arc<Roster>,
+    seen: Arc<Mutex<Vec<Event>>>,
+    appended: Arc<Mutex<Vec<Token>>>,
+    thread: std::thread::JoinHandle<Ending>,
+}
+
+fn run(script: Vec<Vec<Effect>>) -> Fixture {
+    let key = Arc::new(NodeKey::generate().expect("randomness"));
+    let keys = [
+        (ReplicaId(0), key.public()),
+        (ReplicaId(1), PublicKey([1; 32])),
+    ];
+    let model = FaultModel::new(0, 1, 2).expect("model");
+    let config = Config::new(ReplicaId(0), ClusterId([1; 16]), model, Bytes::new());
+    let (inbox, roster) = (
+        Arc::new(Inbox::default()),
+        Arc::new(Roster::new(ReplicaId(0), &keys)),
+    );
+    roster
+        .outbox(ReplicaId(1))
+        .expect("peer")
+        .set_connected(true);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let disk = Slow::default();
+    let appended = disk.appended.clone();
+    let core = Scripted {
+        script: script.into(),
+        seen: seen.clone(),
+    };
+    let around = Surroundings {
+        inbox: inbox.clone(),
+        roster: roster.clone(),
+        verification: Arc::new(Verification::new(config.context(), vec![])),
+        published: Arc::new(Published::default()),
+        signer: key,
+        clock: Clock::start(),
+    };
+    let mut effects = Effects::default();
+    effects.push(Effect::SetTimer {
+        timer: Timer::Status,
+        after: Nanos(0),
+    });
+    let looping = EventLoop::new(core, disk, around);
+    let thread = std::thread::spawn(move || looping.run(effects).0);
+    Fixture {
+        inbox,
+        roster,
+        seen,
+        appended,
+        thread,
+    }
+}
+
+impl Fixture {
+    async fn sent(&self) -> Vec<Bytes> {
+        let outbox = self.roster.outbox(ReplicaId(1)).expect("peer");
+        let mut frames: Vec<Frame> = Vec::new();
+        let wait = Duration::from_millis(50);
+        tokio::time::sleep(wait).await;
+        let _ = tokio::time::timeout(wait, outbox.take(1 << 20, &mut frames)).await;
+        frames.into_iter().map(|frame| frame.payload).collect()
+    }
+}
+
+fn send(frame: &'static [u8], after: Option<u64>) -> Effect {
+    Effect::Send {
+        to: Destination::Replicas,
+        frame: Bytes::from_static(frame),
+        after: after.map(Token),
+    }
+}
+
+fn persist(token: u64) -> Effect {
+    Effect::Persist {
+        record: Bytes::new(),
+        token: Token(token),
+    }
+}
+
+#[tokio::test]
+async fn a_frame_is_held_until_its_write_and_no_longer() {
+    let fixture = run(vec![
+        vec![
+            persist(1),
+            send(b"vote 1", Some(1)),
+            persist(2),
+            send(b"vote 2", Some(2)),
+            send(b"free", None),
+            send(b"also 1", Some(1)),
+        ],
+        vec![send(b"late 1", Some(1))],
+    ]);
+    assert_eq!(fixture.sent().await, ["free"]);
+    assert_eq!(
+        *fixture.appended.lock().expect("lock"),
+        [Token(1), Token(2)]
+    );
+    fixture.inbox.persisted(Token(1));
+    assert_eq!(fixture.sent().await, ["vote 1", "also 1", "late 1"]);
+    fixture.inbox.persisted(Token(2));
+    assert_eq!(fixture.sent().await, ["vote 2"]);
+    fixture.inbox.stop();
+    assert_eq!(fixture.thread.join().expect("loop"), Ending::Stopped);
+}
+
+#[tokio::test]
+async fn a_poisoned_core_is_silent_and_never_stepped_again() {
+    let poison = Effect::Poison {
+        reason: "damaged".to_owned(),
+    };
+    let fixture = run(vec![vec![
+        persist(1),
+        send(b"held", Some(1)),
+        poison,
+        send(b"no", None),
+    ]]);
+    let inbox = fixture.inbox.clone();
+    assert!(fixture.sent().await.is_empty());
+    inbox.persisted(Token(1));
+    assert!(fixture.sent().await.is_empty());
+    assert_eq!(fixture.seen.lock().expect("lock").len(), 1);
+    let ending = fixture.thread.join().expect("loop");
+    assert_eq!(ending, Ending::Poisoned("damaged".to_owned()));
+}
+
+#[tokio::test]
+async fn a_disk_that_fails_ends_the_loop() {
+    let flush = Effect::Flush {
+        batch: WriteBatch::default(),
+        root: DurableRoot {
+            sequence: Default::default(),
+            digest: Default::default(),
+        },
+    };
+    let fixture = run(vec![vec![flush]]);
+    let ending = fixture.thread.join().expect("loop");
+    assert_eq!(ending, Ending::Poisoned("the disk is full".to_owned()));
+    let fixture = run(vec![]);
+    fixture.inbox.failed("gone".to_owned());
+    let ending = fixture.thread.join().expect("loop");
+    assert_eq!(ending, Ending::Poisoned("gone".to_owned()));
+}
+
+#[tokio::test]
+async fn timers_run_out_once_in_their_time_and_not_when_cancelled() {
+    let set = |timer, millis| Effect::SetTimer {
+        timer,
+        after: Nanos::from_millis(millis),
+    };
+    let cancel = Effect::CancelTimer { timer: Timer::Tick };
+    let fixture = run(vec![
+        vec![
+            set(Timer::Progress, 60),
+            set(Timer::Flush, 20),
+            set(Timer::Tick, 40),
+        ],
+        vec![cancel],
+    ]);
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    let rung: Vec<Timer> = fixture
+        .seen
+        .lock()
+        .expect("lock")
+        .iter()
+        .map(|event| match event {
+            Event::Timer { timer } => *timer,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(rung, [Timer::Status, Timer::Flush, Timer::Progress]);
+    fixture.inbox.stop();
+}
