@@ -21,25 +21,22 @@ pub(crate) fn mounted_at(path: &Path) -> Option<MountEntry> {
 }
 
 fn find(table: &str, path: &Path) -> Option<MountEntry> {
-    table
-        .lines()
-        .filter_map(|line| {
-            let (mount, source) = line.split_once(" - ")?;
-            let mut mount = mount.split(' ');
-            let (device, place) = (mount.nth(2)?, mount.nth(1)?);
-            let mut source = source.split(' ');
-            (unescape(place) == path.as_os_str().as_bytes()).then(|| {
-                let minor = device
-                    .split_once(':')
-                    .and_then(|(_, minor)| minor.parse().ok());
-                Some(MountEntry {
-                    minor: minor?,
-                    kind: source.next()?.to_owned(),
-                    source: String::from_utf8_lossy(&unescape(source.next()?)).into_owned(),
-                })
-            })?
-        })
-        .last()
+    table.lines().rev().find_map(|line| {
+        let (mount, source) = line.split_once(" - ")?;
+        let mut mount = mount.split(' ');
+        let (device, place) = (mount.nth(2)?, mount.nth(1)?);
+        let mut source = source.split(' ');
+        (unescape(place) == path.as_os_str().as_bytes()).then(|| {
+            let minor = device
+                .split_once(':')
+                .and_then(|(_, minor)| minor.parse().ok());
+            Some(MountEntry {
+                minor: minor?,
+                kind: source.next()?.to_owned(),
+                source: String::from_utf8_lossy(&unescape(source.next()?)).into_owned(),
+            })
+        })?
+    })
 }
 
 /// Undoes the kernel's octal escapes of blanks, line ends and backslashes.

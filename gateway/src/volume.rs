@@ -367,9 +367,7 @@ impl Volume {
     /// # Errors
     /// If this principal does not have it.
     pub fn epoch_key(&self, epoch: RealmEpoch) -> Result<&RealmEpochKey, KeyError> {
-        self.epochs
-            .get(&epoch)
-            .ok_or_else(|| KeyError::NoEpoch { epoch })
+        self.epochs.get(&epoch).ok_or(KeyError::NoEpoch { epoch })
     }
 
     /// The key of a slice that was sealed in `epoch`.

@@ -14,7 +14,9 @@ mod client;
 mod embedded;
 mod error;
 mod ids;
+mod ordered;
 
+mod placement;
 mod transport;
 
 pub use client::MetadataClient;
@@ -22,4 +24,5 @@ pub use embedded::{Embedded, EmbeddedSession};
 pub use error::MetadataError;
 pub use ids::AllocatedId;
 
+pub use ordered::Ordered;
 pub use transport::Transport;

@@ -58,10 +58,13 @@ impl Caller {
     }
 }
 
-/// Groups of threads that called a moment ago.
+/// A thread and the user that it called as.
+type Calling = (u32, u32);
+
+/// Groups of threads that called a moment ago, with when they were read.
 #[derive(Debug, Default)]
 pub(crate) struct GroupCache {
-    threads: Mutex<HashMap<(u32, u32), (Instant, Vec<Gid>)>>,
+    threads: Mutex<HashMap<Calling, (Instant, Vec<Gid>)>>,
 }
 
 impl GroupCache {

@@ -16,7 +16,7 @@ use super::content::{ContentMap, Piece, StoredSlice};
 use super::dirty::{DirtyRuns, FrozenRuns};
 use super::file_system::Inner;
 use super::node::{Departure, Node};
-use super::slice_store::WrittenSlice;
+use super::slice_store::{SliceStore, WrittenSlice};
 use crate::keys::ValueBinding;
 use crate::metadata::AllocatedId;
 use bytes::Bytes;
@@ -31,12 +31,29 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A run of the file with the slice that it became.
+/// A run of the file with the slice that it became. Abandoned when it is dropped uncommitted.
 struct Stored {
     offset: u64,
     written: WrittenSlice,
+    slices: Arc<dyn SliceStore>,
+    committed: bool,
     /// Keeps the allocation open until the commit.
     _id: AllocatedId,
+}
+
+impl Stored {
+    fn committed(&mut self) {
+        self.committed = true;
+        self.slices.committed(self.written.object.id);
+    }
+}
+
+impl Drop for Stored {
+    fn drop(&mut self) {
+        if !self.committed {
+            self.slices.abandoned(self.written.object.id);
+        }
+    }
 }
 
 impl Inner {
@@ -116,12 +133,12 @@ impl Inner {
         mut content: ContentMap,
         runs: FrozenRuns,
     ) -> Result<(Attributes, ContentMap), VfsError> {
-        let stored = self.upload(&runs).await?;
-        let groups: Vec<&[Stored]> = stored.chunks(COMMIT_EXTENTS_MAX).collect();
+        let mut stored = self.upload(&runs).await?;
+        let mut groups: Vec<&mut [Stored]> = stored.chunks_mut(COMMIT_EXTENTS_MAX).collect();
         let (last, earlier) = groups
-            .split_last()
+            .split_last_mut()
             .ok_or_else(|| VfsError::refused("commit", Errno::INVAL))?;
-        for group in earlier {
+        for group in earlier.iter_mut() {
             let step = Step::Commit(commit_of_slices(node, group));
             let credentials = owner(departure, self.metadata.own());
             match self
@@ -130,6 +147,7 @@ impl Inner {
                 .await?
             {
                 StepDone::Committed(attributes) => {
+                    group.iter_mut().for_each(Stored::committed);
                     node.state().learn(&attributes);
                 }
                 other => return Err(self.metadata.mismatch("commit", &other)),
@@ -141,6 +159,7 @@ impl Inner {
             ..commit_of_slices(node, last)
         };
         let (steps, attributes) = self.finish(node, departure, Some(commit)).await?;
+        last.iter_mut().for_each(Stored::committed);
         // What we know of the content holds on only if nobody else changed the inode in between.
         let changes = (earlier.len() as u64).saturating_add(steps);
         let expected = InodeVersion(content.version().0.saturating_add(changes));
@@ -168,6 +187,8 @@ impl Inner {
                     Ok::<_, VfsError>(Stored {
                         offset,
                         written,
+                        slices: inner.slices.clone(),
+                        committed: false,
                         _id: id,
                     })
                 });

@@ -28,6 +28,7 @@ mod cache;
 mod caller;
 mod chunk_cache;
 mod clock;
+mod cloud_slices;
 mod commit;
 mod content;
 mod directory;
@@ -47,6 +48,7 @@ mod write;
 
 pub use attributes::{AttributeChange, TimeChange, Usage};
 pub use caller::{Caller, GroupSource};
+pub use cloud_slices::CloudSlices;
 pub use content::StoredSlice;
 pub use directory::DirectoryEntry;
 pub use error::VfsError;

@@ -5,6 +5,7 @@ use super::content::StoredSlice;
 use crate::metadata::AllocatedId;
 use async_trait::async_trait;
 use bytes::Bytes;
+use quorumfs_metadata::identity::ObjectId;
 use quorumfs_metadata::operation::{NewObject, NewSlice};
 use std::ops::Range;
 
@@ -20,9 +21,16 @@ pub struct WrittenSlice {
 /// Seals and keeps slices, and gives them back.
 #[async_trait]
 pub trait SliceStore: Send + Sync + 'static {
-    /// Seals `plain` under fresh ids and returns once w clouds have acknowledged its shards.
+    /// Seals `plain` under fresh ids and returns once w clouds have acknowledged its shards. What
+    /// becomes of it is then told by [`SliceStore::committed`] or [`SliceStore::abandoned`].
     async fn write(&self, id: &AllocatedId, plain: Bytes) -> Result<WrittenSlice, VfsError>;
 
     /// The bytes of `range` of a slice's plaintext, verified.
     async fn read(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Bytes, VfsError>;
+
+    /// The servers know the object now.
+    fn committed(&self, object: ObjectId);
+
+    /// The object will not be committed, or nobody knows whether it was.
+    fn abandoned(&self, object: ObjectId);
 }

@@ -1,0 +1,79 @@
+//! A session with the replicated servers.
+
+use super::{MetadataError, Transport};
+use async_trait::async_trait;
+use bytes::Bytes;
+use quorumfs_bft_runtime::client::{Client, ClientError};
+use std::time::Duration;
+
+/// How often an operation that was not sent for lack of room is submitted again.
+const BUSY_TRIES: u32 = 50;
+/// How long to wait before each.
+const BUSY_WAIT: Duration = Duration::from_millis(20);
+
+/// Carries operations through the order.
+#[derive(Clone, Debug)]
+pub struct Ordered {
+    client: Client,
+}
+
+impl Ordered {
+    /// A transport over an open session.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self { client }
+    }
+
+    /// The session, to ask replicas how they stand.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    async fn patiently<F: Future<Output = Result<Bytes, ClientError>>>(
+        &self,
+        submit: impl Fn() -> F,
+    ) -> Result<Bytes, MetadataError> {
+        for _ in 0..BUSY_TRIES {
+            match submit().await {
+                // It was not sent, so submitting it again executes it once.
+                Err(ClientError::Busy { .. }) => tokio::time::sleep(BUSY_WAIT).await,
+                outcome => return outcome.map_err(failed),
+            }
+        }
+        submit().await.map_err(failed)
+    }
+}
+
+fn failed(error: ClientError) -> MetadataError {
+    let reason = error.to_string();
+    match error {
+        ClientError::SessionEnded(_) | ClientError::Closed => {
+            MetadataError::SessionEnded { reason }
+        }
+        ClientError::OutcomeUnknown { .. } => MetadataError::OutcomeUnknown { reason },
+        ClientError::Configuration(_)
+        | ClientError::TooFew { .. }
+        | ClientError::Expired { .. }
+        | ClientError::Busy { .. }
+        | ClientError::TooLarge { .. } => MetadataError::NotExecuted { reason },
+    }
+}
+
+#[async_trait]
+impl Transport for Ordered {
+    async fn execute(&self, operation: Bytes) -> Result<Bytes, MetadataError> {
+        self.patiently(|| self.client.execute(operation.clone()))
+            .await
+    }
+
+    async fn query(&self, query: Bytes) -> Result<Bytes, MetadataError> {
+        self.patiently(|| self.client.query(query.clone())).await
+    }
+
+    async fn close(&self) {
+        if let Err(error) = self.client.close().await {
+            tracing::debug!(%error, "the session could not be closed; it ends by being idle");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Slices on the volume's clouds: the block store with the volume's keys.
+
+use super::slice_store::{SliceStore, WrittenSlice};
+use super::{StoredSlice, VfsError};
+use crate::blocks::{BlockError, BlockErrorKind, BlockStore, SealedSlice, StoredObject};
+use crate::metadata::AllocatedId;
+use crate::volume::Volume;
+use async_trait::async_trait;
+use bytes::Bytes;
+use quorumfs_metadata::identity::ObjectId;
+use quorumfs_metadata::row::SliceKey;
+use rustix::io::Errno;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Keeps slices in a [`BlockStore`], sealed under the volume's keys.
+#[derive(Clone, Debug)]
+pub struct CloudSlices {
+    volume: Arc<Volume>,
+    blocks: BlockStore,
+}
+
+impl CloudSlices {
+    /// Slices of `volume` in `blocks`.
+    #[must_use]
+    pub fn new(volume: Arc<Volume>, blocks: BlockStore) -> Self {
+        Self { volume, blocks }
+    }
+}
+
+fn failed(doing: &'static str, error: &BlockError) -> VfsError {
+    match error.kind() {
+        BlockErrorKind::NoSpace => {
+            tracing::warn!(%error, "too many clouds are full");
+            VfsError::refused(doing, Errno::NOSPC)
+        }
+        _ => VfsError::Data {
+            doing,
+            reason: error.to_string(),
+        },
+    }
+}
+
+#[async_trait]
+impl SliceStore for CloudSlices {
+    async fn write(&self, id: &AllocatedId, plain: Bytes) -> Result<WrittenSlice, VfsError> {
+        let key = self.volume.current_key();
+        let stored = self
+            .blocks
+            .write(id.object(), id.slice(), &key.slice_key(id.slice()), plain)
+            .await
+            .map_err(|error| failed("writing to the clouds", &error))?;
+        let slice = stored.slice.into_new(SliceKey::Derived(key.epoch()));
+        Ok(WrittenSlice {
+            object: stored.object,
+            slice,
+        })
+    }
+
+    async fn read(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Bytes, VfsError> {
+        let SliceKey::Derived(epoch) = stored.slice.key else {
+            return Err(VfsError::Data {
+                doing: "reading from the clouds",
+                reason: format!(
+                    "slice {} was copied from another realm, which this program cannot read: \
+                     update it",
+                    stored.id
+                ),
+            });
+        };
+        let key = self.volume.slice_key(epoch, stored.id)?;
+        let slice = SealedSlice::of_row(stored.id, &stored.slice);
+        let read = async {
+            let object = StoredObject::of_row(stored.slice.object, &stored.object)?;
+            self.blocks.read(&object, &slice, &key, range).await
+        };
+        read.await
+            .map_err(|error| failed("reading from the clouds", &error))
+    }
+
+    fn committed(&self, object: ObjectId) {
+        self.blocks.committed(object);
+    }
+
+    fn abandoned(&self, object: ObjectId) {
+        self.blocks.abandoned(object);
+    }
+}
