@@ -267,11 +267,14 @@ fn own(config: &ReplicaConfig) -> Result<&Member, ServerError> {
         })
 }
 
+/// Tasks that dial, and how each link stands.
+type Dialing = (Vec<Task>, Vec<(ReplicaId, LinkState)>);
+
 fn dial_all(
     config: &ReplicaConfig,
     identity: &Identity,
     shared: &Shared,
-) -> Result<(Vec<Task>, Vec<(ReplicaId, LinkState)>), ServerError> {
+) -> Result<Dialing, ServerError> {
     let mut tasks = Vec::new();
     let mut links = Vec::new();
     for member in &config.replicas {
