@@ -35,36 +35,346 @@
 //! Source: Castro and Liskov, "Practical Byzantine Fault Tolerance" (1999), §4.1; sessions and
 //! bundles after Clement, "UpRight Fault Tolerance" (2010), chapter 5.
 
+mod answer;
 pub mod config;
 pub mod event;
 pub mod failure;
+mod flight;
+mod queue;
+mod reply_quorum;
+mod retry;
+mod session;
+mod speech;
 
 pub use config::ClientConfig;
-pub use event::{Effect, Effects, Event, Kind, SigningKey, Ticket};
+pub use event::{Effect, Effects, End, Event, Kind, SigningKey, Ticket};
 pub use failure::Failure;
 
-use crate::identity::Monotonic;
+use crate::identity::{Lane, Monotonic, PublicKey, ReplicaId, RequestNumber};
+use crate::wire::Verified;
+use bytes::Bytes;
+use flight::Flight;
+use queue::{Pending, Queue};
+use session::{Asking, Phase};
+use speech::Own;
+use std::collections::BTreeSet;
 
 /// A client. See the module's documentation.
 #[derive(Debug)]
 pub struct Client {
     config: ClientConfig,
+    connected: BTreeSet<ReplicaId>,
+    queue: Queue,
+    phase: Phase,
+    timer: Option<Monotonic>,
+    busy: u64,
+    retries: u64,
+}
+
+/// A bundle that has its place: what has to be signed.
+struct Bundle {
+    lane: Lane,
+    number: RequestNumber,
+    operations: Vec<(Kind, Bytes)>,
 }
 
 impl Client {
     /// A client that has no session yet; nothing happens before [`Event::Open`].
     #[must_use]
     pub fn new(config: ClientConfig) -> Self {
-        Self { config }
+        Self {
+            config,
+            connected: BTreeSet::new(),
+            queue: Queue::default(),
+            phase: Phase::None,
+            timer: None,
+            busy: 0,
+            retries: 0,
+        }
+    }
+
+    /// How often a replica answered that it is busy.
+    #[must_use]
+    pub const fn busy(&self) -> u64 {
+        self.busy
+    }
+
+    /// How often something was sent again because it was not answered in time.
+    #[must_use]
+    pub const fn retries(&self) -> u64 {
+        self.retries
     }
 
     /// Handles one input.
     pub fn step(&mut self, now: Monotonic, event: Event, effects: &mut Effects) {
-        let _ = (now, event, effects, &self.config);
+        match event {
+            Event::Open { session_key, nonce } => self.open(now, session_key, nonce, effects),
+            Event::Close => match &mut self.phase {
+                Phase::Open(session) => session.closing = true,
+                Phase::None | Phase::Opening { .. } => self.end(End::Closed, effects),
+            },
+            Event::Submit {
+                ticket,
+                kind,
+                operation,
+                deadline,
+            } => {
+                let pending = Pending {
+                    ticket,
+                    kind,
+                    operation,
+                    deadline,
+                };
+                if let Err(reason) = self.submit(pending) {
+                    effects.push(Effect::Failed { ticket, reason });
+                }
+            }
+            Event::Signed { message } => self.signed(&message, effects),
+            Event::Received { from, frame } => self.received(from, &frame, effects),
+            Event::Connected { replica } => self.connected(replica, effects),
+            Event::Disconnected { replica } => {
+                self.connected.remove(&replica);
+            }
+            Event::Timer => {
+                self.timer = None;
+                self.expire(now, effects);
+                self.retry(now, effects);
+            }
+        }
     }
 
-    /// Closes bundles of what waits. Call it after all inputs that were ready have been handled.
+    /// Closes bundles of what waits, ends a session that is to be closed, and sets the timer. Call
+    /// it after all inputs that were ready have been handled.
     pub fn dispatch(&mut self, now: Monotonic, effects: &mut Effects) {
-        let _ = (now, effects);
+        while let Some(bundle) = self.next_bundle(now) {
+            if let Phase::Open(session) = &self.phase {
+                effects.push(Effect::Sign {
+                    key: SigningKey::Session,
+                    message: speech::request(&self.config, session.id, bundle),
+                });
+            }
+        }
+        if let Phase::Open(session) = &mut self.phase
+            && session.closing
+            && session.close.is_none()
+            && self.queue.is_empty()
+            && session.flights().next().is_none()
+        {
+            session.close = Some(Asking::new(&self.config, session.id.0, now));
+            effects.push(Effect::Sign {
+                key: SigningKey::Session,
+                message: speech::close(&self.config, session.id),
+            });
+        }
+        self.set_timer(now, effects);
+    }
+
+    fn open(&mut self, now: Monotonic, key: PublicKey, nonce: u64, effects: &mut Effects) {
+        if matches!(self.phase, Phase::None) {
+            let asking = Asking::new(&self.config, nonce, now);
+            self.phase = Phase::Opening { key, asking };
+            effects.push(Effect::Sign {
+                key: SigningKey::Principal,
+                message: speech::open(&self.config, key, nonce),
+            });
+        }
+    }
+
+    fn submit(&mut self, pending: Pending) -> Result<(), Failure> {
+        let bytes_max = match &self.phase {
+            Phase::None => return Err(Failure::NoSession),
+            Phase::Open(session) if session.closing => return Err(Failure::NoSession),
+            Phase::Open(session) => speech::OPERATION_BYTES_MAX.min(session.room_max()),
+            Phase::Opening { .. } => speech::OPERATION_BYTES_MAX,
+        };
+        let bytes = pending.operation.len();
+        if bytes > bytes_max {
+            return Err(Failure::TooLarge { bytes, bytes_max });
+        }
+        self.queue.push(&self.config, pending)
+    }
+
+    /// Takes what waits into a lane that has room, as far as credit and one request reach.
+    fn next_bundle(&mut self, now: Monotonic) -> Option<Bundle> {
+        let Phase::Open(session) = &mut self.phase else {
+            return None;
+        };
+        let mut room = session.room();
+        let (lane, state) = session.free_lane(self.config.in_flight)?;
+        let mut bundle = Vec::new();
+        while let Some(bytes) = self.queue.peek() {
+            let cost = bytes.saturating_add(speech::OPERATION_OVERHEAD);
+            if cost > room || bundle.len() >= speech::BUNDLE_OPERATIONS_MAX {
+                break;
+            }
+            room = room.saturating_sub(cost);
+            bundle.extend(self.queue.pop());
+        }
+        if bundle.is_empty() {
+            return None;
+        }
+        let number = state.take_number();
+        let operations = bundle
+            .iter()
+            .map(|pending| (pending.kind, pending.operation.clone()))
+            .collect();
+        state
+            .flights
+            .push_back(Flight::new(&self.config, number, lane, bundle, now));
+        Some(Bundle {
+            lane,
+            number,
+            operations,
+        })
+    }
+
+    fn signed(&mut self, message: &Verified, effects: &mut Effects) {
+        let frame = message.frame().clone();
+        match (speech::own(message), &mut self.phase) {
+            (Some(Own::Open { key: own, digest }), Phase::Opening { key, asking })
+                if own == *key =>
+            {
+                asking.sign(digest, frame.clone());
+            }
+            (Some(Own::Request(own)), Phase::Open(session)) if own.session == session.id => {
+                match session.flight(own.lane, own.number) {
+                    Some(flight) => flight.signed = Some((own.digest, frame.clone())),
+                    None => return,
+                }
+            }
+            (
+                Some(Own::Close {
+                    session: own,
+                    digest,
+                }),
+                Phase::Open(session),
+            ) if own == session.id => match &mut session.close {
+                Some(close) => close.sign(digest, frame.clone()),
+                None => return,
+            },
+            // What was signed for a session that has ended meanwhile.
+            _ => return,
+        }
+        for to in &self.connected {
+            send(*to, Some(&frame), effects);
+        }
+    }
+
+    fn connected(&mut self, replica: ReplicaId, effects: &mut Effects) {
+        self.connected.insert(replica);
+        match &self.phase {
+            Phase::None => {}
+            Phase::Opening { asking, .. } => send(replica, asking.frame(), effects),
+            Phase::Open(session) => {
+                for (_, flight) in session.flights() {
+                    send(replica, flight.frame(), effects);
+                }
+                let close = session.close.as_ref();
+                send(replica, close.and_then(Asking::frame), effects);
+            }
+        }
+    }
+
+    /// Answers the operations whose deadline has passed.
+    fn expire(&mut self, now: Monotonic, effects: &mut Effects) {
+        while let Some(pending) = self.queue.pop_expired(now) {
+            self.queue.fail(&pending, Failure::Expired, effects);
+        }
+        if let Phase::Open(session) = &mut self.phase {
+            for flight in session.flights_mut() {
+                for pending in flight.take_expired(now) {
+                    self.queue.fail(&pending, Failure::OutcomeUnknown, effects);
+                }
+            }
+        }
+    }
+
+    /// Sends again what is due to those that have not answered it.
+    fn retry(&mut self, now: Monotonic, effects: &mut Effects) {
+        let (config, connected) = (&self.config, &self.connected);
+        let mut retries = 0_u64;
+        let mut due = |retry: &mut retry::Retry| {
+            let due = retry.at <= now;
+            if due {
+                retry.wait(config, now);
+                retries += 1;
+            }
+            due
+        };
+        match &mut self.phase {
+            Phase::None => {}
+            Phase::Opening { asking, .. } => {
+                if due(&mut asking.retry) {
+                    for to in connected {
+                        send(*to, asking.frame(), effects);
+                    }
+                }
+            }
+            Phase::Open(session) => {
+                for flight in session.flights_mut() {
+                    if due(&mut flight.retry) {
+                        for to in connected.iter().filter(|to| !flight.answered(**to)) {
+                            send(*to, flight.frame(), effects);
+                        }
+                    }
+                }
+                if let Some(close) = &mut session.close
+                    && due(&mut close.retry)
+                {
+                    for to in connected {
+                        send(*to, close.frame(), effects);
+                    }
+                }
+            }
+        }
+        self.retries = self.retries.saturating_add(retries);
+    }
+
+    fn set_timer(&mut self, now: Monotonic, effects: &mut Effects) {
+        let phase = match &self.phase {
+            Phase::None => None,
+            Phase::Opening { asking, .. } => Some(asking.retry.at),
+            Phase::Open(session) => session.next_deadline(),
+        };
+        let next = [phase, self.queue.next_deadline()]
+            .into_iter()
+            .flatten()
+            .min();
+        if let Some(next) = next
+            && self.timer.is_none_or(|set| next < set)
+        {
+            self.timer = Some(next);
+            let after = next.since(now);
+            effects.push(Effect::SetTimer { after });
+        }
+    }
+
+    /// Answers everything and forgets the session.
+    fn end(&mut self, end: End, effects: &mut Effects) {
+        if let Phase::Open(session) = std::mem::replace(&mut self.phase, Phase::None) {
+            for flight in session.into_flights() {
+                let reason = match flight.signed {
+                    Some(_) => Failure::OutcomeUnknown,
+                    None => Failure::NoSession,
+                };
+                for pending in flight.operations.into_iter().flatten() {
+                    self.queue.fail(&pending, reason, effects);
+                }
+            }
+        }
+        while let Some(pending) = self.queue.pop() {
+            self.queue.fail(&pending, Failure::NoSession, effects);
+        }
+        effects.push(Effect::Ended { end });
     }
 }
+
+fn send(to: ReplicaId, frame: Option<&Bytes>, effects: &mut Effects) {
+    if let Some(frame) = frame {
+        let frame = frame.clone();
+        effects.push(Effect::Send { to, frame });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -30,4 +30,9 @@ pub enum Failure {
         /// The most that is carried.
         bytes_max: usize,
     },
+    /// The results of operations before it in the same bundle left no room for its own.
+    #[error(
+        "the operation had no effect, for the results of a bundle have a bound: submit it again"
+    )]
+    NoRoom,
 }

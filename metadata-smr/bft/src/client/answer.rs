@@ -1,0 +1,124 @@
+//! What the replicas say, and when it counts.
+
+use super::Client;
+use super::event::{Effect, Effects, End};
+use super::failure::Failure;
+use super::flight::Statement;
+use super::session::{Opening, Phase, Session};
+use super::speech::{self, Heard, RequestName};
+use crate::identity::{Digest, ReplicaId};
+use bytes::Bytes;
+
+impl Client {
+    pub(super) fn received(&mut self, from: ReplicaId, frame: &Bytes, effects: &mut Effects) {
+        if from.0 >= self.config.fault_model.replicas() {
+            return;
+        }
+        match speech::hear(&self.config, frame) {
+            None => {}
+            Some(Heard::Busy) => self.busy = self.busy.saturating_add(1),
+            Some(Heard::Opening { request, opening }) => {
+                self.opening(from, request, opening, effects);
+            }
+            Some(Heard::Closed { session }) => {
+                let needed = self.config.fault_model.small();
+                if let Phase::Open(open) = &mut self.phase
+                    && open.id == session
+                    && let Some(close) = &mut open.close
+                    && close.quorum.vote(from, (), needed)
+                {
+                    self.end(End::Closed, effects);
+                }
+            }
+            Some(Heard::NoSession { session, version }) => {
+                let needed = self.config.fault_model.small();
+                if let Phase::Open(open) = &mut self.phase
+                    && open.id == session
+                    && version >= open.opened
+                    && open.lost.vote(from, (), needed)
+                {
+                    let closed = open.close.is_some();
+                    self.end(if closed { End::Closed } else { End::Lost }, effects);
+                }
+            }
+            Some(Heard::Answer { request, statement }) => {
+                self.answered(from, &request, statement, effects);
+            }
+        }
+    }
+
+    fn opening(
+        &mut self,
+        from: ReplicaId,
+        request: Digest,
+        opening: Opening,
+        effects: &mut Effects,
+    ) {
+        let needed = self.config.fault_model.small();
+        let Phase::Opening { asking, .. } = &mut self.phase else {
+            return;
+        };
+        if !asking.is(&request) || !asking.quorum.vote(from, opening, needed) {
+            return;
+        }
+        match opening {
+            Opening::Refused => self.end(End::Refused, effects),
+            Opening::Opened {
+                session,
+                credit,
+                version,
+            } => {
+                let open = Session::new(&self.config, session, credit, version);
+                self.phase = Phase::Open(open);
+                effects.push(Effect::Opened { session, credit });
+            }
+        }
+    }
+
+    fn answered(
+        &mut self,
+        from: ReplicaId,
+        request: &RequestName,
+        statement: Statement,
+        effects: &mut Effects,
+    ) {
+        let needed = self.config.fault_model.small();
+        let Phase::Open(open) = &mut self.phase else {
+            return;
+        };
+        if open.id != request.session {
+            return;
+        }
+        let Some(flight) = open.flight(request.lane, request.number) else {
+            return;
+        };
+        // A reply to other bytes under our number: somebody else has our session's key, or lies.
+        let own = flight.signed.as_ref().map(|(digest, _)| *digest);
+        if own != Some(request.digest) || !flight.quorum.vote(from, statement, needed) {
+            return;
+        }
+        let Some(mut flight) = open.land(request.lane, request.number) else {
+            return;
+        };
+        let (version, results) = match flight.quorum.take(from) {
+            Some(Statement::Results { version, results }) => (Some(version), results),
+            _ => (None, Vec::new()),
+        };
+        let mut results = results.into_iter();
+        for slot in flight.operations {
+            let result = results.next();
+            let Some(pending) = slot else {
+                continue;
+            };
+            match (result, version) {
+                (Some(Some(result)), Some(version)) => {
+                    self.queue.deliver(&pending, result, version, effects);
+                }
+                (Some(None), Some(_)) => {
+                    self.queue.fail(&pending, Failure::NoRoom, effects);
+                }
+                _ => self.queue.fail(&pending, Failure::OutcomeUnknown, effects),
+            }
+        }
+    }
+}

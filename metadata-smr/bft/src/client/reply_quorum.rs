@@ -1,0 +1,69 @@
+//! Counting the replicas that say the same.
+//!
+//! A statement counts once r + 1 replicas make it, for then at least one of them is correct. Every
+//! replica has one vote, its last one, so that a laggard that catches up counts with what it says
+//! then; memory is bounded by the number of replicas.
+
+use crate::identity::ReplicaId;
+use std::collections::BTreeMap;
+
+/// The last statement of each replica about one thing.
+#[derive(Clone, Debug)]
+pub(super) struct ReplyQuorum<T> {
+    votes: BTreeMap<ReplicaId, T>,
+}
+
+impl<T> Default for ReplyQuorum<T> {
+    fn default() -> Self {
+        Self {
+            votes: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T: Eq> ReplyQuorum<T> {
+    /// Takes a statement and tells whether `needed` replicas make it now.
+    pub(super) fn vote(&mut self, from: ReplicaId, statement: T, needed: u16) -> bool {
+        self.votes.insert(from, statement);
+        let Some(statement) = self.votes.get(&from) else {
+            return false;
+        };
+        let equal = self.votes.values().filter(|vote| *vote == statement);
+        equal.count() >= usize::from(needed)
+    }
+
+    /// The last statement of a replica.
+    pub(super) fn said(&self, from: ReplicaId) -> Option<&T> {
+        self.votes.get(&from)
+    }
+
+    /// Takes out the last statement of a replica.
+    pub(super) fn take(&mut self, from: ReplicaId) -> Option<T> {
+        self.votes.remove(&from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_replica_counts_once_however_often_it_speaks() {
+        let mut quorum = ReplyQuorum::default();
+        assert!(!quorum.vote(ReplicaId(0), 'a', 2));
+        assert!(!quorum.vote(ReplicaId(0), 'a', 2));
+        assert!(!quorum.vote(ReplicaId(1), 'b', 2));
+        assert!(quorum.vote(ReplicaId(2), 'a', 2));
+    }
+
+    #[test]
+    fn a_laggard_counts_with_its_latest_word() {
+        let mut quorum = ReplyQuorum::default();
+        assert!(!quorum.vote(ReplicaId(0), 'a', 2));
+        assert!(!quorum.vote(ReplicaId(1), 'b', 2));
+        assert!(quorum.vote(ReplicaId(0), 'b', 2));
+        assert!(!quorum.vote(ReplicaId(2), 'a', 2), "its old vote is gone");
+        assert_eq!(quorum.said(ReplicaId(2)), Some(&'a'));
+        assert_eq!(quorum.take(ReplicaId(2)), Some('a'));
+    }
+}

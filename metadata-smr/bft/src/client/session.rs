@@ -1,0 +1,212 @@
+//! A session from its opening to its end.
+//!
+//! ```text
+//!   Open ──► Opening ── r+1 replicas: opened ──► Open ── Close, all answered ──► Closing ──► ∅
+//!               │ r+1: refused                     │ r+1: no such session (Lost)
+//!               ▼                                  ▼
+//!               ∅                                  ∅
+//! ```
+//!
+//! An attempt to open is idempotent by the session's key: the same bytes are sent until r + 1
+//! replicas say the same. A replica that lags may honestly not know a session that others have
+//! opened already, so "no such session" counts only from a replica that has executed at least as
+//! much as was needed to open it.
+
+use super::config::ClientConfig;
+use super::flight::Flight;
+use super::reply_quorum::ReplyQuorum;
+use super::retry::Retry;
+use super::speech;
+use crate::identity::{Digest, Lane, Monotonic, PublicKey, RequestNumber, Sequence, SessionId};
+use crate::service::Credit;
+use bytes::Bytes;
+use std::collections::VecDeque;
+
+/// What a replica says about an attempt to open a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// It is open.
+    Opened {
+        session: SessionId,
+        credit: Credit,
+        version: Sequence,
+    },
+    /// The service will not have it.
+    Refused,
+}
+
+/// Bytes that are sent to everybody until enough have answered: OpenSession and CloseSession.
+#[derive(Debug)]
+pub(super) struct Asking<T> {
+    signed: Option<(Digest, Bytes)>,
+    pub(super) retry: Retry,
+    pub(super) quorum: ReplyQuorum<T>,
+}
+
+impl<T> Asking<T> {
+    pub(super) fn new(config: &ClientConfig, salt: u64, now: Monotonic) -> Self
+    where
+        T: Eq,
+    {
+        Self {
+            signed: None,
+            retry: Retry::start(config, salt, now),
+            quorum: ReplyQuorum::default(),
+        }
+    }
+}
+
+impl<T> Asking<T> {
+    /// Fixes the bytes.
+    pub(super) fn sign(&mut self, digest: Digest, frame: Bytes) {
+        self.signed = Some((digest, frame));
+    }
+
+    /// The bytes, once they are signed.
+    pub(super) fn frame(&self) -> Option<&Bytes> {
+        self.signed.as_ref().map(|(_, frame)| frame)
+    }
+
+    /// Whether this is about the bytes that were signed.
+    pub(super) fn is(&self, digest: &Digest) -> bool {
+        self.signed.as_ref().is_some_and(|(own, _)| own == digest)
+    }
+}
+
+/// Where a client stands.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// There is no session.
+    None,
+    /// A session has been asked for.
+    Opening {
+        key: PublicKey,
+        asking: Asking<Opening>,
+    },
+    /// There is one.
+    Open(Session),
+}
+
+/// An open session.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) id: SessionId,
+    credit: Credit,
+    pub(super) opened: Sequence,
+    pub(super) lost: ReplyQuorum<()>,
+    lanes: Vec<LaneState>,
+    pub(super) closing: bool,
+    pub(super) close: Option<Asking<()>>,
+}
+
+/// One closed loop.
+#[derive(Debug)]
+pub(super) struct LaneState {
+    next: RequestNumber,
+    pub(super) flights: VecDeque<Flight>,
+}
+
+impl Session {
+    /// A session that has just been opened.
+    pub(super) fn new(
+        config: &ClientConfig,
+        id: SessionId,
+        credit: Credit,
+        opened: Sequence,
+    ) -> Self {
+        let lanes = config.lanes.min(credit.lanes).max(1);
+        let lane = || LaneState {
+            next: RequestNumber(1),
+            flights: VecDeque::new(),
+        };
+        Self {
+            id,
+            credit,
+            opened,
+            lost: ReplyQuorum::default(),
+            lanes: std::iter::repeat_with(lane)
+                .take(usize::from(lanes))
+                .collect(),
+            closing: false,
+            close: None,
+        }
+    }
+
+    /// The lane to put the next bundle in: the emptiest that has room.
+    pub(super) fn free_lane(&mut self, in_flight: u16) -> Option<(Lane, &mut LaneState)> {
+        let lanes = self.lanes.iter_mut().enumerate();
+        let (index, lane) = lanes.min_by_key(|(_, lane)| lane.flights.len())?;
+        if lane.flights.len() >= usize::from(in_flight.clamp(1, 2)) {
+            return None;
+        }
+        Some((Lane(u16::try_from(index).ok()?), lane))
+    }
+
+    /// The most that a request may carry when nothing else is under way.
+    pub(super) const fn room_max(&self) -> usize {
+        let credit = self.credit.bytes as usize;
+        credit.saturating_sub(speech::REQUEST_OVERHEAD + speech::OPERATION_OVERHEAD)
+    }
+
+    /// Bytes of operations, with what each costs to carry, that a request may carry now.
+    pub(super) fn room(&self) -> usize {
+        let under_way: usize = self.flights().map(|(_, flight)| flight.bytes).sum();
+        let credit = (self.credit.bytes as usize).saturating_sub(under_way);
+        credit
+            .saturating_sub(speech::REQUEST_OVERHEAD)
+            .min(speech::BUNDLE_BYTES_MAX)
+    }
+
+    /// Every request under way.
+    pub(super) fn flights(&self) -> impl Iterator<Item = (Lane, &Flight)> {
+        (0_u16..)
+            .zip(&self.lanes)
+            .flat_map(|(index, lane)| lane.flights.iter().map(move |flight| (Lane(index), flight)))
+    }
+
+    /// Every request under way.
+    pub(super) fn flights_mut(&mut self) -> impl Iterator<Item = &mut Flight> {
+        self.lanes
+            .iter_mut()
+            .flat_map(|lane| lane.flights.iter_mut())
+    }
+
+    /// Every request under way, for good.
+    pub(super) fn into_flights(self) -> impl Iterator<Item = Flight> {
+        self.lanes.into_iter().flat_map(|lane| lane.flights)
+    }
+
+    /// The next instant at which something has to be done.
+    pub(super) fn next_deadline(&self) -> Option<Monotonic> {
+        let flights = self.flights().map(|(_, flight)| flight.next_deadline());
+        let close = self.close.iter().map(|close| close.retry.at);
+        flights.chain(close).min()
+    }
+
+    /// One request under way.
+    pub(super) fn flight(&mut self, lane: Lane, number: RequestNumber) -> Option<&mut Flight> {
+        let lane = self.lanes.get_mut(usize::from(lane.0))?;
+        lane.flights
+            .iter_mut()
+            .find(|flight| flight.number == number)
+    }
+
+    /// Ends a request.
+    pub(super) fn land(&mut self, lane: Lane, number: RequestNumber) -> Option<Flight> {
+        let lane = self.lanes.get_mut(usize::from(lane.0))?;
+        let at = lane
+            .flights
+            .iter()
+            .position(|flight| flight.number == number)?;
+        lane.flights.remove(at)
+    }
+}
+
+impl LaneState {
+    /// The number for the next request.
+    pub(super) const fn take_number(&mut self) -> RequestNumber {
+        let number = self.next;
+        self.next = RequestNumber(number.0.saturating_add(1));
+        number
+    }
+}

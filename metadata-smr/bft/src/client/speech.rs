@@ -1,0 +1,194 @@
+//! The client's words: what it asks, and what it makes of a replica's frame.
+//!
+//! Replies are not signed: the transport says who sent them. Anything else that comes in, or that
+//! does not decode, means nothing to a client.
+
+use super::Bundle;
+use super::config::ClientConfig;
+use super::event::Kind;
+use super::flight::Statement;
+use super::queue::Pending;
+use super::session::Opening;
+use crate::identity::{Digest, Group, Lane, PublicKey, RequestNumber, Sequence, SessionId, View};
+use crate::wire::frame::{Envelope, Header, Unsigned};
+use crate::wire::limits::{OPERATIONS_MAX, REQUEST_BYTES_MAX};
+use crate::wire::message::{
+    CloseSession, Message, OpenSession, Operation, Outcome, Reply, Request,
+};
+use bytes::Bytes;
+
+/// Bytes of a request besides its operations: header, names, count, signature, and some to spare.
+pub(super) const REQUEST_OVERHEAD: usize = 256;
+/// Bytes of an operation besides its own: tag and length, and some to spare.
+pub(super) const OPERATION_OVERHEAD: usize = 8;
+/// What one bundle carries at most, overhead of operations included.
+pub(super) const BUNDLE_BYTES_MAX: usize = REQUEST_BYTES_MAX - REQUEST_OVERHEAD;
+/// The longest operation.
+pub(super) const OPERATION_BYTES_MAX: usize = BUNDLE_BYTES_MAX - OPERATION_OVERHEAD;
+/// Operations in a bundle.
+pub(super) const BUNDLE_OPERATIONS_MAX: usize = OPERATIONS_MAX;
+
+/// A request of ours, by name and content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RequestName {
+    pub(super) session: SessionId,
+    pub(super) lane: Lane,
+    pub(super) number: RequestNumber,
+    pub(super) digest: Digest,
+}
+
+/// What we signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Own {
+    Open { key: PublicKey, digest: Digest },
+    Request(RequestName),
+    Close { session: SessionId, digest: Digest },
+}
+
+/// What a replica said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    Opening {
+        request: Digest,
+        opening: Opening,
+    },
+    Answer {
+        request: RequestName,
+        statement: Statement,
+    },
+    Closed {
+        session: SessionId,
+    },
+    NoSession {
+        session: SessionId,
+        version: Sequence,
+    },
+    Busy,
+}
+
+const fn header(config: &ClientConfig) -> Header {
+    Header {
+        cluster: config.cluster,
+        epoch: config.epoch,
+        group: Group(0),
+        view: View(0),
+    }
+}
+
+/// What a request of these operations costs against credit.
+pub(super) fn request_bytes(operations: &[Pending]) -> usize {
+    let cost = |pending: &Pending| pending.operation.len().saturating_add(OPERATION_OVERHEAD);
+    operations
+        .iter()
+        .map(cost)
+        .sum::<usize>()
+        .saturating_add(REQUEST_OVERHEAD)
+}
+
+/// Asks for a session under `key`.
+pub(super) fn open(config: &ClientConfig, key: PublicKey, nonce: u64) -> Unsigned {
+    let message = OpenSession {
+        principal: config.principal,
+        session_key: key,
+        lanes: config.lanes,
+        nonce,
+    };
+    Unsigned::new(header(config), Message::OpenSession(message))
+}
+
+/// Asks for the execution of a bundle.
+pub(super) fn request(config: &ClientConfig, session: SessionId, bundle: Bundle) -> Unsigned {
+    let operation = |(kind, operation)| match kind {
+        Kind::Execute => Operation::Execute(operation),
+        Kind::Query => Operation::Query(operation),
+    };
+    let request = Request {
+        session,
+        lane: bundle.lane,
+        number: bundle.number,
+        operations: bundle.operations.into_iter().map(operation).collect(),
+    };
+    Unsigned::new(header(config), Message::Request(request))
+}
+
+/// Gives a session up.
+pub(super) fn close(config: &ClientConfig, session: SessionId) -> Unsigned {
+    Unsigned::new(
+        header(config),
+        Message::CloseSession(CloseSession { session }),
+    )
+}
+
+/// Recognises what we asked to have signed.
+pub(super) fn own(message: &Envelope) -> Option<Own> {
+    let digest = message.digest();
+    match message.message() {
+        Message::OpenSession(open) => Some(Own::Open {
+            key: open.session_key,
+            digest,
+        }),
+        Message::Request(request) => Some(Own::Request(RequestName {
+            session: request.session,
+            lane: request.lane,
+            number: request.number,
+            digest,
+        })),
+        Message::CloseSession(close) => Some(Own::Close {
+            session: close.session,
+            digest,
+        }),
+        _ => None,
+    }
+}
+
+/// Understands a frame from a replica.
+pub(super) fn hear(config: &ClientConfig, frame: &Bytes) -> Option<Heard> {
+    let envelope = Envelope::decode(frame.clone()).ok()?;
+    let theirs = envelope.header();
+    if theirs.cluster != config.cluster || theirs.epoch != config.epoch {
+        return None;
+    }
+    let Message::Reply(reply) = envelope.message() else {
+        return None;
+    };
+    Some(understand(reply))
+}
+
+fn understand(reply: &Reply) -> Heard {
+    let request = RequestName {
+        session: reply.session,
+        lane: reply.lane,
+        number: reply.number,
+        digest: reply.request,
+    };
+    let version = reply.version;
+    let session = reply.session;
+    match &reply.outcome {
+        Outcome::Results(results) => Heard::Answer {
+            request,
+            statement: Statement::Results {
+                version,
+                results: results.clone(),
+            },
+        },
+        Outcome::Superseded | Outcome::Conflict => Heard::Answer {
+            request,
+            statement: Statement::Forgotten,
+        },
+        Outcome::SessionOpened { session, credit } => Heard::Opening {
+            request: reply.request,
+            opening: Opening::Opened {
+                session: *session,
+                credit: *credit,
+                version,
+            },
+        },
+        Outcome::SessionRefused => Heard::Opening {
+            request: reply.request,
+            opening: Opening::Refused,
+        },
+        Outcome::SessionClosed => Heard::Closed { session },
+        Outcome::NoSession => Heard::NoSession { session, version },
+        Outcome::Busy => Heard::Busy,
+    }
+}

@@ -1,0 +1,338 @@
+//! The client against replicas that are played by hand.
+
+use super::*;
+use crate::authentication::Signer;
+use crate::fault_model::FaultModel;
+use crate::identity::{ClusterId, Digest, Nanos, Sequence, SessionId, Signature};
+use crate::service::Credit;
+use crate::wire::message::{Message, Outcome, Reply};
+use crate::wire::{Envelope, Header};
+
+struct NoSigner;
+
+impl Signer for NoSigner {
+    fn public_key(&self) -> PublicKey {
+        PublicKey([0; 32])
+    }
+    fn sign(&self, _: &[u8]) -> Signature {
+        Signature([0; 64])
+    }
+}
+
+const CREDIT: Credit = Credit {
+    lanes: 2,
+    bytes: 10_000,
+};
+
+/// A client with four connected replicas, and everything that came out of it.
+struct Desk {
+    client: Client,
+    now: Monotonic,
+    sent: Vec<(ReplicaId, Bytes)>,
+    delivered: Vec<(u64, Bytes)>,
+    failed: Vec<(u64, Failure)>,
+    ended: Vec<End>,
+    opened: bool,
+}
+
+impl Desk {
+    fn new(change: impl FnOnce(&mut ClientConfig)) -> Self {
+        let model = FaultModel::new(1, 1, 4).unwrap();
+        let mut config = ClientConfig::new(ClusterId([0; 16]), model, PublicKey([1; 32]));
+        change(&mut config);
+        let mut desk = Self {
+            client: Client::new(config),
+            now: Monotonic(1000),
+            sent: Vec::new(),
+            delivered: Vec::new(),
+            failed: Vec::new(),
+            ended: Vec::new(),
+            opened: false,
+        };
+        for replica in 0..4 {
+            desk.step(Event::Connected {
+                replica: ReplicaId(replica),
+            });
+        }
+        desk
+    }
+
+    fn open(change: impl FnOnce(&mut ClientConfig)) -> Self {
+        let mut desk = Self::new(change);
+        desk.step(Event::Open {
+            session_key: PublicKey([2; 32]),
+            nonce: 1,
+        });
+        let (_, frame) = desk.sent.last().unwrap().clone();
+        for replica in [0, 1] {
+            let outcome = Outcome::SessionOpened {
+                session: SessionId(7),
+                credit: CREDIT,
+            };
+            desk.reply(replica, &frame, 3, outcome);
+        }
+        assert!(desk.opened);
+        desk.sent.clear();
+        desk
+    }
+
+    fn step(&mut self, event: Event) {
+        let mut events = vec![event];
+        let mut effects = Effects::default();
+        while let Some(event) = events.pop() {
+            self.client.step(self.now, event, &mut effects);
+            if events.is_empty() {
+                self.client.dispatch(self.now, &mut effects);
+            }
+            for effect in effects.drain() {
+                match effect {
+                    Effect::Sign { message, .. } => events.push(Event::Signed {
+                        message: message.sign(&NoSigner),
+                    }),
+                    Effect::Send { to, frame } => self.sent.push((to, frame)),
+                    Effect::SetTimer { .. } => {}
+                    Effect::Deliver { ticket, result, .. } => {
+                        self.delivered.push((ticket.0, result));
+                    }
+                    Effect::Failed { ticket, reason } => self.failed.push((ticket.0, reason)),
+                    Effect::Opened { .. } => self.opened = true,
+                    Effect::Ended { end } => self.ended.push(end),
+                }
+            }
+        }
+    }
+
+    fn submit(&mut self, ticket: u64) {
+        let deadline = self.now.plus(Nanos::from_secs(30));
+        self.submit_until(ticket, deadline);
+    }
+
+    fn submit_until(&mut self, ticket: u64, deadline: Monotonic) {
+        self.step(Event::Submit {
+            ticket: Ticket(ticket),
+            kind: Kind::Execute,
+            operation: Bytes::from(vec![ticket as u8; 10]),
+            deadline,
+        });
+    }
+
+    /// Replica `from` answers the request in `frame`.
+    fn reply(&mut self, from: u16, frame: &Bytes, version: u64, outcome: Outcome) {
+        let envelope = Envelope::decode(frame.clone()).unwrap();
+        let (session, lane, number) = match envelope.message() {
+            Message::Request(request) => (request.session, request.lane, request.number),
+            Message::CloseSession(close) => (close.session, Lane(0), RequestNumber(0)),
+            _ => (SessionId(0), Lane(0), RequestNumber(0)),
+        };
+        let reply = Reply {
+            session,
+            lane,
+            number,
+            request: envelope.digest(),
+            version: Sequence(version),
+            outcome,
+        };
+        self.step(Event::Received {
+            from: ReplicaId(from),
+            frame: crate::wire::encode(Header::default(), &Message::Reply(reply)),
+        });
+    }
+
+    fn results(&self, texts: &[&'static str]) -> Outcome {
+        let result = |text: &&'static str| Some(Bytes::from_static(text.as_bytes()));
+        Outcome::Results(texts.iter().map(result).collect())
+    }
+
+    fn last(&self) -> Bytes {
+        self.sent.last().unwrap().1.clone()
+    }
+}
+
+#[test]
+fn a_result_counts_when_one_more_than_the_liars_agree_on_it() {
+    let mut desk = Desk::open(|_| {});
+    desk.submit(1);
+    assert_eq!(desk.sent.len(), 4, "to every replica at once");
+    let frame = desk.last();
+    desk.reply(0, &frame, 9, desk.results(&["lie"]));
+    desk.reply(0, &frame, 9, desk.results(&["lie"]));
+    desk.reply(1, &frame, 9, desk.results(&["truth"]));
+    desk.reply(2, &frame, 8, desk.results(&["truth"]));
+    assert_eq!(desk.delivered, []);
+    desk.reply(3, &frame, 9, desk.results(&["truth"]));
+    assert_eq!(desk.delivered, [(1, Bytes::from_static(b"truth"))]);
+}
+
+#[test]
+fn what_waits_goes_out_in_one_bundle_and_what_was_sent_is_never_bundled_anew() {
+    let mut desk = Desk::open(|config| config.lanes = 1);
+    desk.submit(1);
+    for ticket in 2..6 {
+        desk.submit(ticket);
+    }
+    assert_eq!(desk.sent.len(), 4, "the lane is a closed loop");
+    let first = desk.last();
+    desk.now = desk.now.plus(Nanos::from_secs(1));
+    desk.step(Event::Timer);
+    assert_eq!(desk.sent.len(), 8);
+    assert!(desk.sent.iter().all(|(_, frame)| *frame == first));
+    for replica in [2, 3] {
+        desk.reply(replica, &first, 9, desk.results(&["a"]));
+    }
+    let second = desk.last();
+    let envelope = Envelope::decode(second.clone()).unwrap();
+    let Message::Request(request) = envelope.message() else {
+        panic!("not a request");
+    };
+    assert_eq!(
+        (request.number, request.operations.len()),
+        (RequestNumber(2), 4)
+    );
+    for replica in [2, 3] {
+        desk.reply(replica, &second, 10, desk.results(&["b", "c", "d", "e"]));
+    }
+    let tickets: Vec<u64> = desk.delivered.iter().map(|(ticket, _)| *ticket).collect();
+    assert_eq!(tickets, [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_reply_to_other_bytes_under_the_same_number_is_not_ours() {
+    let mut desk = Desk::open(|_| {});
+    desk.submit(1);
+    let envelope = Envelope::decode(desk.last()).unwrap();
+    let Message::Request(request) = envelope.message() else {
+        panic!("not a request");
+    };
+    for from in 0..4 {
+        let reply = Reply {
+            session: request.session,
+            lane: request.lane,
+            number: request.number,
+            request: Digest([9; 32]),
+            version: Sequence(9),
+            outcome: desk.results(&["theirs"]),
+        };
+        desk.step(Event::Received {
+            from: ReplicaId(from),
+            frame: crate::wire::encode(Header::default(), &Message::Reply(reply)),
+        });
+    }
+    assert_eq!(desk.delivered, []);
+}
+
+#[test]
+fn a_passed_deadline_answers_the_ticket_and_the_lane_goes_on() {
+    let mut desk = Desk::open(|config| config.lanes = 1);
+    let soon = desk.now.plus(Nanos::from_millis(10));
+    desk.submit_until(1, soon);
+    desk.submit_until(2, soon);
+    desk.now = soon;
+    desk.step(Event::Timer);
+    let mut failed = desk.failed.clone();
+    failed.sort_by_key(|(ticket, _)| *ticket);
+    assert_eq!(
+        failed,
+        [(1, Failure::OutcomeUnknown), (2, Failure::Expired)]
+    );
+    desk.submit(3);
+    assert_eq!(desk.sent.len(), 4, "number 1 is not answered yet");
+    let first = desk.last();
+    for replica in [0, 1] {
+        desk.reply(replica, &first, 9, desk.results(&["late"]));
+    }
+    assert_eq!(desk.delivered, [], "its ticket has been answered");
+    assert_eq!(desk.sent.len(), 8, "number 2 goes out");
+}
+
+#[test]
+fn a_laggard_that_does_not_know_the_session_yet_does_not_end_it() {
+    let mut desk = Desk::open(|_| {});
+    desk.submit(1);
+    let frame = desk.last();
+    for replica in 0..3 {
+        desk.reply(replica, &frame, 2, Outcome::NoSession);
+    }
+    assert_eq!(desk.ended, []);
+    desk.reply(0, &frame, 20, Outcome::NoSession);
+    assert_eq!(desk.ended, [], "one alone may lie");
+    desk.reply(1, &frame, 25, Outcome::NoSession);
+    assert_eq!(desk.ended, [End::Lost]);
+    assert_eq!(desk.failed, [(1, Failure::OutcomeUnknown)]);
+    desk.submit(2);
+    assert_eq!(desk.failed.last(), Some(&(2, Failure::NoSession)));
+}
+
+#[test]
+fn a_session_closes_after_everything_has_been_answered() {
+    let mut desk = Desk::open(|_| {});
+    desk.submit(1);
+    let request = desk.last();
+    desk.step(Event::Close);
+    desk.submit(2);
+    assert_eq!(desk.failed, [(2, Failure::NoSession)]);
+    assert_eq!(desk.sent.len(), 4);
+    for replica in [0, 1] {
+        desk.reply(replica, &request, 9, desk.results(&["a"]));
+    }
+    assert_eq!(desk.sent.len(), 8);
+    let close = desk.last();
+    for replica in [0, 3] {
+        desk.reply(replica, &close, 10, Outcome::SessionClosed);
+    }
+    assert_eq!(desk.ended, [End::Closed]);
+}
+
+#[test]
+fn a_replica_that_comes_back_is_sent_what_it_may_have_missed() {
+    let mut desk = Desk::open(|_| {});
+    let replica = ReplicaId(2);
+    desk.step(Event::Disconnected { replica });
+    desk.submit(1);
+    assert_eq!(desk.sent.len(), 3);
+    desk.step(Event::Connected { replica });
+    assert_eq!(desk.sent.last().unwrap().0, replica);
+    assert_eq!(desk.sent.len(), 4);
+}
+
+#[test]
+fn the_queue_is_bounded_and_says_so() {
+    let mut desk = Desk::open(|config| {
+        config.operations_max = 3;
+        config.lanes = 1;
+    });
+    for ticket in 1..5 {
+        desk.submit(ticket);
+    }
+    assert_eq!(desk.failed, [(4, Failure::Full { operations: 3 })]);
+    desk.step(Event::Submit {
+        ticket: Ticket(5),
+        kind: Kind::Query,
+        operation: Bytes::from(vec![0; 20_000]),
+        deadline: Monotonic(u64::MAX),
+    });
+    assert!(matches!(
+        desk.failed.last(),
+        Some((5, Failure::TooLarge { .. }))
+    ));
+}
+
+#[test]
+fn no_bundle_exceeds_the_credit_of_its_session() {
+    let mut desk = Desk::open(|_| {});
+    for ticket in 0..40 {
+        desk.step(Event::Submit {
+            ticket: Ticket(ticket),
+            kind: Kind::Execute,
+            operation: Bytes::from(vec![0; 900]),
+            deadline: Monotonic(u64::MAX),
+        });
+    }
+    let under_way: usize = desk
+        .sent
+        .iter()
+        .filter(|(to, _)| *to == ReplicaId(0))
+        .map(|(_, frame)| frame.len())
+        .sum();
+    assert!(under_way <= CREDIT.bytes as usize, "{under_way}");
+    assert_eq!(desk.failed, []);
+}
