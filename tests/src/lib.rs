@@ -1,1 +1,3 @@
-//! Placeholder.
+//! What the end-to-end tests, the simulation and the benchmarks share.
+
+pub mod simulate;

@@ -1,0 +1,212 @@
+//! An honest client: the real client core with its keys, its connections and its closed loops.
+
+use crate::authentication::{FakeSigner, Keyring};
+use crate::plan::Plan;
+use crate::random::Random;
+use bytes::Bytes;
+use quorumfs_bft::authentication::Signer as _;
+use quorumfs_bft::client::{
+    Client, ClientConfig, Effect, Effects, End, Event, Failure, Kind, SigningKey, Ticket,
+};
+use quorumfs_bft::identity::{ClusterId, ConnectionId, Monotonic, Nanos, ReplicaId, SessionId};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What a client wants done by the simulation.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    Send {
+        to: ReplicaId,
+        frame: Bytes,
+    },
+    Timer {
+        generation: u64,
+        nanos: u64,
+    },
+    Answered {
+        call: usize,
+        operation: Bytes,
+        result: Bytes,
+    },
+    Unanswered {
+        call: usize,
+        operation: Bytes,
+        reason: Failure,
+    },
+    Opened {
+        session: SessionId,
+    },
+    Ended {
+        end: End,
+    },
+}
+
+#[derive(Debug)]
+struct Asked {
+    call: usize,
+    operation: Bytes,
+}
+
+/// A client's process; a restart makes another one.
+#[derive(Debug)]
+pub(crate) struct Customer {
+    core: Client,
+    principal: FakeSigner,
+    session: FakeSigner,
+    pub(crate) generation: u64,
+    pub(crate) links: BTreeMap<usize, ConnectionId>,
+    pub(crate) session_id: Option<SessionId>,
+    asked: BTreeMap<Ticket, Asked>,
+    next_ticket: u64,
+    timer: u64,
+    nonce: u64,
+}
+
+impl Customer {
+    pub(crate) fn new(
+        cluster: ClusterId,
+        plan: &Plan,
+        principal: FakeSigner,
+        keyring: &Keyring,
+        generation: u64,
+        random: &mut Random,
+    ) -> Self {
+        let key = principal.public_key();
+        let config = ClientConfig {
+            lanes: plan.lanes,
+            in_flight: plan.in_flight,
+            jitter_seed: random.next(),
+            ..ClientConfig::new(cluster, plan.fault_model, key)
+        };
+        Self {
+            core: Client::new(config),
+            principal,
+            session: keyring.generate(random.bytes()),
+            generation,
+            links: BTreeMap::new(),
+            session_id: None,
+            asked: BTreeMap::new(),
+            next_ticket: 0,
+            timer: 0,
+            nonce: random.next(),
+        }
+    }
+
+    /// Begins.
+    pub(crate) fn open_session(&mut self, now: Monotonic) -> Vec<Wish> {
+        let event = Event::Open {
+            session_key: self.session.public_key(),
+            nonce: self.nonce,
+        };
+        self.step(now, event)
+    }
+
+    /// Asks for one operation.
+    pub(crate) fn submit(
+        &mut self,
+        now: Monotonic,
+        call: usize,
+        kind: Kind,
+        operation: Bytes,
+        patience: Nanos,
+    ) -> Vec<Wish> {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        let asked = Asked {
+            call,
+            operation: operation.clone(),
+        };
+        self.asked.insert(ticket, asked);
+        let deadline = now.plus(patience);
+        self.step(
+            now,
+            Event::Submit {
+                ticket,
+                kind,
+                operation,
+                deadline,
+            },
+        )
+    }
+
+    /// The timer of this generation ran out.
+    pub(crate) fn timer(&mut self, now: Monotonic, generation: u64) -> Vec<Wish> {
+        if generation != self.timer {
+            return Vec::new();
+        }
+        self.step(now, Event::Timer)
+    }
+
+    /// Handles an input, and the signatures that follow from it.
+    pub(crate) fn step(&mut self, now: Monotonic, event: Event) -> Vec<Wish> {
+        let mut wishes = Vec::new();
+        let mut effects = Effects::default();
+        let mut events = VecDeque::from([event]);
+        loop {
+            match events.pop_front() {
+                Some(event) => self.core.step(now, event, &mut effects),
+                None => {
+                    self.core.dispatch(now, &mut effects);
+                    if effects.is_empty() {
+                        return wishes;
+                    }
+                }
+            }
+            for effect in effects.drain() {
+                match effect {
+                    Effect::Sign { key, message } => {
+                        let signer = match key {
+                            SigningKey::Principal => &self.principal,
+                            SigningKey::Session => &self.session,
+                        };
+                        events.push_back(Event::Signed {
+                            message: message.sign(signer),
+                        });
+                    }
+                    Effect::Send { to, frame } => wishes.push(Wish::Send { to, frame }),
+                    Effect::SetTimer { after } => {
+                        self.timer += 1;
+                        wishes.push(Wish::Timer {
+                            generation: self.timer,
+                            nanos: after.0,
+                        });
+                    }
+                    Effect::Deliver { ticket, result, .. } => {
+                        if let Some(Asked { call, operation }) = self.asked.remove(&ticket) {
+                            wishes.push(Wish::Answered {
+                                call,
+                                operation,
+                                result,
+                            });
+                        }
+                    }
+                    Effect::Failed { ticket, reason } => {
+                        if let Some(Asked { call, operation }) = self.asked.remove(&ticket) {
+                            wishes.push(Wish::Unanswered {
+                                call,
+                                operation,
+                                reason,
+                            });
+                        }
+                    }
+                    Effect::Opened { session, .. } => wishes.push(Wish::Opened { session }),
+                    Effect::Ended { end } => wishes.push(Wish::Ended { end }),
+                }
+            }
+        }
+    }
+
+    /// How many operations are not answered yet.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// How often something was sent again.
+    pub(crate) const fn retries(&self) -> u64 {
+        self.core.retries()
+    }
+
+    /// How often a replica was too busy.
+    pub(crate) const fn busy(&self) -> u64 {
+        self.core.busy()
+    }
+}

@@ -1,0 +1,258 @@
+//! One machine's disk: a journal with group commit, and a state store with atomic batches.
+//!
+//! What was appended is durable only when a sync that began afterwards has completed. A crash
+//! keeps what was durable and, of the rest, some prefix whose last record may be torn in the
+//! middle. A *forgetful* disk (it reports a sync that it did not do) loses durable records and
+//! batches too; a replica with such a disk breaks its promises without knowing, and the plan
+//! counts it among the r liars.
+
+use crate::random::Random;
+use bytes::{Bytes, BytesMut};
+use quorumfs_bft::identity::Sequence;
+use quorumfs_bft::state::{WriteBatch, memory::MemoryStore};
+use quorumfs_bft::step::Token;
+use std::collections::VecDeque;
+
+/// How a disk comes out of a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// What was durable is there.
+    Honest,
+    /// Some of what was reported durable is gone, without a trace.
+    Forgetful,
+    /// The journal has a byte changed in the middle.
+    Damaged,
+    /// The journal is gone.
+    Wiped,
+}
+
+#[derive(Clone, Debug)]
+struct Record {
+    token: Token,
+    framed: Bytes,
+}
+
+#[derive(Debug)]
+struct Flushing {
+    number: u64,
+    sequence: Sequence,
+    batch: WriteBatch,
+}
+
+/// The disk. Its owner keeps the time: it starts syncs and reports their completion.
+#[derive(Debug)]
+pub struct Disk {
+    records: VecDeque<Record>,
+    durable: usize,
+    syncing: Option<usize>,
+    store: MemoryStore,
+    flushes: VecDeque<Flushing>,
+    flushes_begun: u64,
+    older: Option<(MemoryStore, VecDeque<Record>)>,
+    remembers_older: bool,
+}
+
+impl Disk {
+    /// An empty disk. One that is going to be forgetful has to know from the start.
+    #[must_use]
+    pub fn new(forgetful: bool) -> Self {
+        Self {
+            records: VecDeque::new(),
+            durable: 0,
+            syncing: None,
+            store: MemoryStore::new(),
+            flushes: VecDeque::new(),
+            flushes_begun: 0,
+            older: None,
+            remembers_older: forgetful,
+        }
+    }
+
+    /// A handle on the state store.
+    #[must_use]
+    pub fn store(&self) -> MemoryStore {
+        self.store.clone()
+    }
+
+    /// Appends a framed record. True if a sync has to be started for it.
+    pub fn append(&mut self, token: Token, framed: Bytes) -> bool {
+        self.records.push_back(Record { token, framed });
+        if self.syncing.is_some() {
+            return false;
+        }
+        self.syncing = Some(self.records.len());
+        true
+    }
+
+    /// The sync that was started last has completed: which record is durable now, and whether
+    /// another sync has to be started for what came in meanwhile.
+    pub fn synced(&mut self) -> (Option<Token>, bool) {
+        let Some(upto) = self.syncing.take() else {
+            return (None, false);
+        };
+        self.durable = upto.min(self.records.len());
+        let token = self
+            .durable
+            .checked_sub(1)
+            .and_then(|last| self.records.get(last))
+            .map(|record| record.token);
+        let more = self.durable < self.records.len();
+        if more {
+            self.syncing = Some(self.records.len());
+        }
+        (token, more)
+    }
+
+    /// Drops the records below `before`, as far as they are durable.
+    pub fn trim(&mut self, before: Token) {
+        while self.durable > 0
+            && self
+                .records
+                .front()
+                .is_some_and(|record| record.token < before)
+        {
+            self.records.pop_front();
+            self.durable -= 1;
+            self.syncing = self.syncing.map(|upto| upto.saturating_sub(1));
+        }
+    }
+
+    /// Starts writing a batch to the state store; its number is handed to [`Disk::flushed`].
+    pub fn flush(&mut self, sequence: Sequence, batch: WriteBatch) -> u64 {
+        self.flushes_begun += 1;
+        self.flushes.push_back(Flushing {
+            number: self.flushes_begun,
+            sequence,
+            batch,
+        });
+        self.flushes_begun
+    }
+
+    /// Batch `number` and those before it are durable; returns the sequence of the last one.
+    pub fn flushed(&mut self, number: u64) -> Option<Sequence> {
+        let mut last = None;
+        while self.flushes.front().is_some_and(|f| f.number <= number) {
+            if let Some(flushing) = self.flushes.pop_front() {
+                if self.remembers_older {
+                    let records = self.records.iter().take(self.durable).cloned().collect();
+                    self.older = Some((self.store.snapshot(), records));
+                }
+                self.store.apply(&flushing.batch);
+                last = Some(flushing.sequence);
+            }
+        }
+        last
+    }
+
+    /// The power goes. Returns the journal's bytes as they are found afterwards. The store of before must not be used any more: take [`Disk::store`] again.
+    pub fn crash(&mut self, how: Crash, random: &mut Random) -> Bytes {
+        self.syncing = None;
+        self.flushes.clear();
+        self.store = self.store.snapshot();
+        let unsynced = self.records.len().saturating_sub(self.durable);
+        let mut kept = self.durable + random.index(unsynced + 1);
+        let mut torn = Bytes::new();
+        match how {
+            Crash::Honest | Crash::Damaged => {
+                if let Some(record) = self.records.get(kept)
+                    && random.chance(2, 3)
+                {
+                    torn = record.framed.slice(..random.index(record.framed.len()));
+                }
+            }
+            Crash::Forgetful => {
+                if let Some((store, records)) = self.older.take()
+                    && random.chance(1, 3)
+                {
+                    self.store = store;
+                    self.records = records;
+                    kept = self.records.len();
+                } else {
+                    kept = random.index(self.durable + 1);
+                }
+            }
+            Crash::Wiped => kept = 0,
+        }
+        self.records.truncate(kept);
+        self.durable = kept;
+        let mut found = BytesMut::new();
+        for record in &self.records {
+            found.extend_from_slice(&record.framed);
+        }
+        found.extend_from_slice(&torn);
+        if how == Crash::Damaged {
+            let whole = found.len() - torn.len();
+            let at = random.index(whole);
+            if let Some(byte) = found.get_mut(at) {
+                *byte ^= 1 << random.below(8);
+            }
+        }
+        found.freeze()
+    }
+
+    /// Takes over the records that a recovery accepted, under the tokens that they have now.
+    pub fn restore(&mut self, records: impl IntoIterator<Item = (Token, Bytes)>) {
+        self.records = records
+            .into_iter()
+            .map(|(token, framed)| Record { token, framed })
+            .collect();
+        self.durable = self.records.len();
+        self.syncing = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(number: u64) -> (Token, Bytes) {
+        (Token(number), Bytes::from(vec![number as u8; 8]))
+    }
+
+    #[test]
+    fn a_crash_keeps_what_was_durable_and_at_most_a_prefix_of_the_rest() {
+        let mut random = Random::new(1);
+        let mut torn_tails = 0;
+        for _ in 0..200 {
+            let mut disk = Disk::new(false);
+            let (token, framed) = record(1);
+            assert!(disk.append(token, framed));
+            let (token, framed) = record(2);
+            assert!(!disk.append(token, framed), "one sync at a time");
+            assert_eq!(disk.synced(), (Some(Token(1)), true));
+            let found = disk.crash(Crash::Honest, &mut random);
+            assert!(found.starts_with(&[1; 8]) && found.len() <= 16);
+            torn_tails += u32::from(found.len() % 8 != 0);
+        }
+        assert!(torn_tails > 20);
+    }
+
+    #[test]
+    fn a_forgetful_disk_loses_what_it_called_durable() {
+        let mut random = Random::new(1);
+        let lost = (0..50).any(|_| {
+            let mut disk = Disk::new(true);
+            let (token, framed) = record(1);
+            disk.append(token, framed);
+            disk.synced();
+            disk.crash(Crash::Forgetful, &mut random).is_empty()
+        });
+        assert!(lost);
+    }
+
+    #[test]
+    fn a_batch_is_applied_whole_or_not_at_all() {
+        use quorumfs_bft::identity::Sequence;
+        use quorumfs_bft::state::Store as _;
+        let mut disk = Disk::new(false);
+        let batch = |key: &'static [u8]| WriteBatch {
+            entries: vec![(Bytes::from_static(key), Some(Bytes::from_static(b"v")))],
+        };
+        let first = disk.flush(Sequence(1), batch(b"a"));
+        disk.flush(Sequence(2), batch(b"b"));
+        assert_eq!(disk.flushed(first), Some(Sequence(1)));
+        disk.crash(Crash::Honest, &mut Random::new(1));
+        assert!(disk.store().get(b"a").unwrap().is_some());
+        assert!(disk.store().get(b"b").unwrap().is_none());
+    }
+}

@@ -1,0 +1,38 @@
+//! What the clients did and saw: all that a judge of a run may rest on.
+
+use bytes::Bytes;
+pub use quorumfs_bft::client::Kind;
+
+/// One operation as a client saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Which client asked.
+    pub client: usize,
+    /// Whether it could change something.
+    pub kind: Kind,
+    /// What was asked.
+    pub operation: Bytes,
+    /// When it was submitted, in virtual nanoseconds.
+    pub invoked: u64,
+    /// When it was answered and with what; `None` if its outcome stayed unknown: it may take
+    /// effect at any time after its invocation, or never.
+    pub answer: Option<(u64, Bytes)>,
+}
+
+/// All calls of a run, in the order of their invocation.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// The calls.
+    pub calls: Vec<Call>,
+}
+
+impl History {
+    /// How many calls were answered.
+    #[must_use]
+    pub fn answered(&self) -> usize {
+        self.calls
+            .iter()
+            .filter(|call| call.answer.is_some())
+            .count()
+    }
+}

@@ -1,0 +1,171 @@
+//! The replicated key-value service.
+//!
+//! | Row | Holds |
+//! |---|---|
+//! | `p` ‖ principal | an admitted principal |
+//! | `v` ‖ key | the list and when it is taken back |
+//! | `t` ‖ time ‖ key | that it is taken back then |
+
+use super::command::{Answer, Command, decode, encode};
+use borsh::{BorshDeserialize, BorshSerialize};
+use bytes::Bytes;
+use quorumfs_bft::identity::Time;
+use quorumfs_bft::service::{Caller, Context, Credit, Service};
+use quorumfs_bft::state::{StateError, Txn, View};
+
+/// The service. It has no state of its own: that is what rows are for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KeyValue;
+
+/// What a session is granted.
+pub const CREDIT: Credit = Credit {
+    lanes: 4,
+    bytes: 16 << 10,
+};
+
+/// How many values one tick takes back.
+const TICK_MAX: usize = 64;
+
+#[derive(Clone, Debug, Default, BorshSerialize, BorshDeserialize)]
+struct Cell {
+    list: Vec<u64>,
+    until: Option<u64>,
+}
+
+fn cell_key(key: u8) -> [u8; 2] {
+    [b'v', key]
+}
+
+fn time_key(until: u64, key: u8) -> Vec<u8> {
+    let mut bytes = vec![b't'];
+    bytes.extend_from_slice(&until.to_be_bytes());
+    bytes.push(key);
+    bytes
+}
+
+fn damaged(place: &str) -> StateError {
+    StateError::Damaged {
+        place: place.into(),
+        reason: "a row of the key-value service does not decode".into(),
+    }
+}
+
+fn cell(view: &View<'_>, key: u8) -> Result<Cell, StateError> {
+    match view.get(&cell_key(key))? {
+        None => Ok(Cell::default()),
+        Some(bytes) => decode(&bytes).ok_or_else(|| damaged("a cell")),
+    }
+}
+
+/// The time and the key of the row that is due first.
+fn first_due(view: &View<'_>) -> Result<Option<(u64, u8)>, StateError> {
+    let rows = view.scan(b"t".as_slice()..b"u".as_slice(), 1)?;
+    let Some((row, _)) = rows.first() else {
+        return Ok(None);
+    };
+    let due = row.get(1..).and_then(|rest| {
+        let (time, key) = rest.split_first_chunk::<8>()?;
+        Some((u64::from_be_bytes(*time), *key.first()?))
+    });
+    due.map(Some).ok_or_else(|| damaged("a due time"))
+}
+
+impl Service for KeyValue {
+    fn genesis(&self, txn: &mut Txn<'_>, genesis: &[u8]) -> Result<(), StateError> {
+        for principal in genesis.chunks_exact(32) {
+            let mut key = vec![b'p'];
+            key.extend_from_slice(principal);
+            txn.put(&key, Bytes::new())?;
+        }
+        Ok(())
+    }
+
+    fn open_session(
+        &self,
+        txn: &mut Txn<'_>,
+        _: &Context,
+        caller: &Caller,
+    ) -> Result<Option<Credit>, StateError> {
+        let mut key = vec![b'p'];
+        key.extend_from_slice(&caller.principal.0);
+        Ok(txn.get(&key)?.map(|_| CREDIT))
+    }
+
+    fn close_session(&self, _: &mut Txn<'_>, _: &Context, _: &Caller) -> Result<(), StateError> {
+        Ok(())
+    }
+
+    fn execute(
+        &self,
+        txn: &mut Txn<'_>,
+        context: &Context,
+        _: &Caller,
+        operation: &[u8],
+    ) -> Result<Bytes, StateError> {
+        let Some(command) = decode::<Command>(operation) else {
+            return Ok(Bytes::from_static(b"?"));
+        };
+        let key = command.key();
+        let before = cell(&txn.view(), key)?;
+        let changed = command.change(&before.list);
+        let mut list = before.list;
+        if let Some(after) = &changed {
+            let until = match &command {
+                Command::Lend { nanos, .. } => Some(context.time.0.saturating_add(*nanos)),
+                Command::Append { .. } => before.until,
+                _ => None,
+            };
+            if let Some(time) = before.until {
+                txn.delete(&time_key(time, key))?;
+            }
+            if let Some(time) = until {
+                txn.put(&time_key(time, key), Bytes::new())?;
+            }
+            list.clone_from(after);
+            let cell = Cell {
+                list: after.clone(),
+                until,
+            };
+            txn.put(&cell_key(key), encode(&cell))?;
+        }
+        Ok(encode(&Answer {
+            time: context.time.0,
+            changed: changed.is_some(),
+            list,
+        }))
+    }
+
+    fn read(
+        &self,
+        view: &View<'_>,
+        context: &Context,
+        _: &Caller,
+        query: &[u8],
+    ) -> Result<Bytes, StateError> {
+        let Some(Command::Get { key }) = decode::<Command>(query) else {
+            return Ok(Bytes::from_static(b"?"));
+        };
+        Ok(encode(&Answer {
+            time: context.time.0,
+            changed: false,
+            list: cell(view, key)?.list,
+        }))
+    }
+
+    fn next_deadline(&self, view: &View<'_>) -> Result<Option<Time>, StateError> {
+        Ok(first_due(view)?.map(|(time, _)| Time(time)))
+    }
+
+    fn tick(&self, txn: &mut Txn<'_>, context: &Context) -> Result<(), StateError> {
+        for _ in 0..TICK_MAX {
+            match first_due(&txn.view())? {
+                Some((time, key)) if time <= context.time.0 => {
+                    txn.delete(&time_key(time, key))?;
+                    txn.delete(&cell_key(key))?;
+                }
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+}

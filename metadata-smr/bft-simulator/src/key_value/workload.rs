@@ -1,0 +1,150 @@
+//! Operations and judge of the key-value service.
+
+use super::command::{Answer, Command, decode, encode};
+use super::model::OneKey;
+use super::service::KeyValue;
+use crate::agenda::MILLISECOND;
+use crate::history::{History, Kind};
+use crate::linearizability::check_by_key;
+use crate::random::Random;
+use crate::workload::Workload;
+use bytes::Bytes;
+use quorumfs_bft::identity::PublicKey;
+use std::collections::BTreeMap;
+
+/// How many keys are used: few, so that clients meet.
+const KEYS: u64 = 6;
+
+/// Random commands with tokens that are used once.
+#[derive(Clone, Debug, Default)]
+pub struct KeyValueWorkload {
+    next_token: u64,
+    last_seen: BTreeMap<u8, Option<u64>>,
+}
+
+impl Workload for KeyValueWorkload {
+    type Service = KeyValue;
+
+    fn service(&self) -> KeyValue {
+        KeyValue
+    }
+
+    fn genesis(&self, principals: &[PublicKey]) -> Bytes {
+        let mut bytes = Vec::new();
+        for principal in principals {
+            bytes.extend_from_slice(&principal.0);
+        }
+        Bytes::from(bytes)
+    }
+
+    fn next(&mut self, _: usize, random: &mut Random) -> (Kind, Bytes) {
+        let key = random.below(KEYS) as u8;
+        self.next_token += 1;
+        let token = self.next_token;
+        let command = match random.below(20) {
+            0..5 => return (Kind::Query, encode(&Command::Get { key })),
+            5 => Command::Get { key },
+            6..12 => Command::Append { key, token },
+            12..14 => Command::Put { key, token },
+            14..17 => Command::CompareAndSet {
+                key,
+                expected: self.last_seen.get(&key).copied().flatten(),
+                token,
+            },
+            _ => Command::Lend {
+                key,
+                token,
+                nanos: random.between(10, 600) * MILLISECOND,
+            },
+        };
+        (Kind::Execute, encode(&command))
+    }
+
+    fn answered(&mut self, _: usize, operation: &Bytes, answer: Option<&Bytes>) {
+        let command = decode::<Command>(operation);
+        let answer = answer.and_then(|answer| decode::<Answer>(answer));
+        if let (Some(command), Some(answer)) = (command, answer) {
+            self.last_seen
+                .insert(command.key(), answer.list.last().copied());
+        }
+    }
+
+    fn judge(&self, history: &History) -> Result<(), String> {
+        check_by_key(&OneKey, &history.calls, |call| {
+            decode::<Command>(&call.operation).map(|command| command.key())
+        })
+        .map_err(|failure| failure.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Call;
+    use quorumfs_bft::identity::{Sequence, SessionId, Time};
+    use quorumfs_bft::service::{Caller, Context, Service as _};
+    use quorumfs_bft::state::{Area, KeySpace, MemoryStore};
+
+    /// Runs the service alone, one call after the other; `spoil` may change an answer.
+    fn run(seed: u64, spoil: impl Fn(usize, Answer) -> Answer) -> Result<(), String> {
+        let mut random = Random::new(seed);
+        let mut workload = KeyValueWorkload::default();
+        let mut space = KeySpace::open(MemoryStore::new()).unwrap();
+        let caller = Caller {
+            session: SessionId(1),
+            principal: PublicKey([0; 32]),
+        };
+        let mut history = History::default();
+        let mut time = 1000;
+        for index in 0..300 {
+            time += random.between(1, 40) * MILLISECOND;
+            let context = Context {
+                sequence: Sequence(index as u64 + 1),
+                time: Time(time),
+                lease_clock: Time(time),
+                behaviour_version: 1,
+            };
+            let (kind, operation) = workload.next(0, &mut random);
+            let mut txn = space.begin(Area::Service);
+            let due = KeyValue.next_deadline(&txn.view()).unwrap();
+            if due.is_some_and(|due| due <= context.time) {
+                KeyValue.tick(&mut txn, &context).unwrap();
+            }
+            let answer = match kind {
+                Kind::Execute => KeyValue.execute(&mut txn, &context, &caller, &operation),
+                Kind::Query => KeyValue.read(&txn.view(), &context, &caller, &operation),
+            };
+            txn.commit();
+            let answer = encode(&spoil(index, decode(&answer.unwrap()).unwrap()));
+            workload.answered(0, &operation, Some(&answer));
+            history.calls.push(Call {
+                client: 0,
+                kind,
+                operation,
+                invoked: time - 1,
+                answer: Some((time, answer)),
+            });
+        }
+        workload.judge(&history)
+    }
+
+    #[test]
+    fn the_judge_accepts_the_service_run_alone() {
+        for seed in 0..20 {
+            run(seed, |_, answer| answer).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_judge_finds_one_wrong_answer() {
+        for seed in 0..20 {
+            let verdict = run(seed, |index, mut answer| {
+                if index == 150 {
+                    answer.list.push(u64::MAX);
+                }
+                answer
+            });
+            assert!(verdict.is_err());
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! A Byzantine replica: the real core behind a proxy that rewrites what it says.
+//!
+//! The core believes that it is honest, so whatever it says is what a correct replica would say
+//! now; the proxy changes it on its way out and signs the result with the replica's real key.
+//! Lies therefore come at the right time and are plausible, which random bytes never are. What a
+//! liar does is drawn once a run as a set of [`Habit`]s; most pass every check of form and
+//! signature, and a few crude ones do not and get their author blacklisted.
+//!
+//! Sources: Winter et al., "Randomized Testing of Byzantine Fault Tolerant Algorithms" (ByzzFuzz,
+//! 2023) for the small-scope mutations; Bano et al., "Twins" (2021) for equivocation.
+
+mod mutation;
+mod proposal;
+
+use crate::authentication::FakeSigner;
+use crate::lie::Lie;
+use crate::random::Random;
+use bytes::Bytes;
+use proposal::Equivocations;
+use quorumfs_bft::identity::{Digest, ReplicaId, SessionId};
+use quorumfs_bft::wire::frame::{Envelope, Header, Unsigned};
+use quorumfs_bft::wire::message::{Ballot, Kind, Message, Operation, Outcome, Suspect};
+use std::collections::VecDeque;
+
+/// One way of lying.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Habit {
+    /// As leader, propose one thing to some and another to the others, and vote for both.
+    Equivocate,
+    /// Never say anything to these.
+    Exclude(Vec<ReplicaId>),
+    /// As leader, never propose anything to these.
+    ProposeNotTo(Vec<ReplicaId>),
+    /// Keep messages of this kind to itself now and then.
+    Withhold(Kind),
+    /// Change one field by a little now and then.
+    Mutate,
+    /// Hide what it prepared, or show an old base, when the view changes.
+    Stale,
+    /// Lie about where it stands.
+    FalseStatus,
+    /// Suspect every leader.
+    Suspect,
+    /// Send old messages again.
+    Replay,
+    /// Give clients false results.
+    FalseReplies,
+    /// Give out bodies and batches that were not asked for.
+    Forge,
+    /// As leader, wait with each proposal.
+    Dawdle,
+    /// Lies that no correct replica lets in.
+    Crude,
+}
+
+/// A frame on its way out of a liar.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// The bytes.
+    pub frame: Bytes,
+    /// What is wrong with them, if something is.
+    pub lie: Option<Lie>,
+    /// Nanoseconds to wait before sending.
+    pub delay: u64,
+}
+
+impl Told {
+    const fn truth(frame: Bytes) -> Self {
+        Self {
+            frame,
+            lie: None,
+            delay: 0,
+        }
+    }
+
+    const fn lie(frame: Bytes, lie: Lie) -> Self {
+        Self {
+            frame,
+            lie: Some(lie),
+            delay: 0,
+        }
+    }
+}
+
+/// A lying replica's proxy.
+#[derive(Debug)]
+pub struct Proxy {
+    replica: ReplicaId,
+    replicas: u16,
+    signer: FakeSigner,
+    habits: Vec<Habit>,
+    random: Random,
+    equivocations: Equivocations,
+    said: VecDeque<Bytes>,
+}
+
+/// How many old messages a liar keeps for replaying.
+const SAID_MAX: usize = 48;
+
+impl Proxy {
+    /// A liar with habits drawn from `random`.
+    #[must_use]
+    pub fn new(
+        replica: ReplicaId,
+        replicas: u16,
+        excluded: u16,
+        signer: FakeSigner,
+        mut random: Random,
+    ) -> Self {
+        let mut habits = Vec::new();
+        for _ in 0..random.between(1, 4) {
+            habits.push(draw_habit(replica, replicas, excluded, &mut random));
+        }
+        let equivocations = Equivocations::new(replicas, &mut random);
+        Self {
+            replica,
+            replicas,
+            signer,
+            habits,
+            random,
+            equivocations,
+            said: VecDeque::new(),
+        }
+    }
+
+    /// What it is up to, for the trace.
+    #[must_use]
+    pub fn habits(&self) -> &[Habit] {
+        &self.habits
+    }
+
+    /// What a frame for a replica becomes.
+    pub fn tell(&mut self, to: ReplicaId, frame: &Bytes) -> Vec<Told> {
+        let Ok(envelope) = Envelope::decode(frame.clone()) else {
+            return vec![Told::truth(frame.clone())];
+        };
+        self.remember(&envelope);
+        let mut told = vec![Told::truth(frame.clone())];
+        for habit in self.habits.clone() {
+            self.follow(&habit, to, &envelope, &mut told);
+        }
+        told
+    }
+
+    /// What a frame for a client becomes.
+    pub fn reply(&mut self, frame: &Bytes) -> Bytes {
+        if !self.habits.contains(&Habit::FalseReplies) || self.random.chance(1, 3) {
+            return frame.clone();
+        }
+        let Ok(envelope) = Envelope::decode(frame.clone()) else {
+            return frame.clone();
+        };
+        let Message::Reply(reply) = envelope.message() else {
+            return frame.clone();
+        };
+        let mut reply = reply.clone();
+        match (self.random.below(3), &mut reply.outcome) {
+            (0, Outcome::Results(results)) => {
+                results.reverse();
+                if let Some(last) = results.last_mut() {
+                    *last = Some(Bytes::from_static(b"a lie"));
+                }
+            }
+            (1, _) => reply.outcome = Outcome::NoSession,
+            (_, Outcome::SessionOpened { session, .. }) => {
+                *session = SessionId(session.0.wrapping_add(1));
+            }
+            _ => reply.version.0 = reply.version.0.wrapping_add(1),
+        }
+        quorumfs_bft::wire::encode(*envelope.header(), &Message::Reply(reply))
+    }
+
+    fn follow(&mut self, habit: &Habit, to: ReplicaId, envelope: &Envelope, told: &mut Vec<Told>) {
+        let kind = envelope.message().kind();
+        match habit {
+            Habit::Equivocate => self.equivocate(to, envelope, told),
+            Habit::Exclude(victims) if victims.contains(&to) => told.clear(),
+            Habit::ProposeNotTo(victims) if kind == Kind::Proposal && victims.contains(&to) => {
+                told.clear();
+            }
+            Habit::Withhold(withheld) if *withheld == kind && self.random.chance(1, 2) => {
+                told.clear();
+            }
+            Habit::Mutate if self.random.chance(1, 12) => {
+                if let Some((message, header, lie)) = self.mutate(envelope) {
+                    let lie = Told::lie(self.frame(header, message), lie);
+                    if self.random.chance(1, 2) {
+                        told.clear();
+                    }
+                    told.push(lie);
+                }
+            }
+            Habit::Stale if kind == Kind::ViewChange => {
+                if let Some(message) = self.stale(envelope) {
+                    told.clear();
+                    let frame = self.frame(*envelope.header(), message);
+                    told.push(Told::lie(frame, Lie::StaleCertificate));
+                }
+            }
+            Habit::FalseStatus if self.random.chance(1, 2) => {
+                if let Some(message) = self.false_status(envelope) {
+                    told.clear();
+                    let frame = self.frame(*envelope.header(), message);
+                    told.push(Told::lie(frame, Lie::FalseStatus));
+                }
+            }
+            Habit::Suspect if kind == Kind::Status => {
+                let signer = self.replica;
+                let frame = self.frame(*envelope.header(), Message::Suspect(Suspect { signer }));
+                told.push(Told::lie(frame, Lie::FalseSuspicion));
+            }
+            Habit::Replay if self.random.chance(1, 8) => {
+                let index = self.random.index(self.said.len());
+                if let Some(old) = self.said.get(index) {
+                    told.push(Told::lie(old.clone(), Lie::Replay));
+                }
+            }
+            Habit::Forge => {
+                if let Some(message) = self.forge(envelope) {
+                    told.clear();
+                    let frame = self.frame(*envelope.header(), message);
+                    told.push(Told::lie(frame, Lie::ForgedBody));
+                }
+            }
+            Habit::Dawdle if kind == Kind::Proposal => {
+                let delay = self.random.between(50, 350) * crate::agenda::MILLISECOND;
+                for told in told {
+                    told.delay = delay;
+                }
+            }
+            Habit::Crude if self.random.chance(1, 60) => {
+                if let Some(lie) = self.crude(envelope) {
+                    told.push(lie);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Lays out and signs, where the kind is signed.
+    fn frame(&self, header: Header, message: Message) -> Bytes {
+        if message.kind().signed() {
+            let verified = Unsigned::new(header, message).sign(&self.signer);
+            verified.frame().clone()
+        } else {
+            quorumfs_bft::wire::encode(header, &message)
+        }
+    }
+
+    fn remember(&mut self, envelope: &Envelope) {
+        if envelope.message().kind().signed() && self.random.chance(1, 4) {
+            if self.said.len() >= SAID_MAX {
+                self.said.pop_front();
+            }
+            self.said.push_back(envelope.frame().clone());
+        }
+    }
+
+    fn equivocate(&mut self, to: ReplicaId, envelope: &Envelope, told: &mut Vec<Told>) {
+        if !self.equivocations.is_victim(to) {
+            return;
+        }
+        let header = *envelope.header();
+        match envelope.message() {
+            Message::Proposal(batch) => {
+                let twin = self
+                    .equivocations
+                    .twin(header.view, batch, envelope.digest());
+                let frame = self.frame(header, Message::Proposal(twin));
+                if let Ok(other) = Envelope::decode(frame.clone()) {
+                    let sequence = batch.sequence;
+                    self.equivocations
+                        .settle(header.view, sequence, other.digest());
+                }
+                told.clear();
+                told.push(Told::lie(frame, Lie::Equivocation));
+            }
+            Message::Commit(ballot) => {
+                if let Some(digest) = self.equivocations.told(header.view, ballot.sequence) {
+                    let ballot = Ballot { digest, ..*ballot };
+                    let frame = self.frame(header, Message::Commit(ballot));
+                    told.clear();
+                    told.push(Told::lie(frame, Lie::DoubleVote));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn draw_habit(replica: ReplicaId, replicas: u16, excluded: u16, random: &mut Random) -> Habit {
+    let mut others: Vec<ReplicaId> = (0..replicas)
+        .map(ReplicaId)
+        .filter(|id| *id != replica)
+        .collect();
+    random.shuffle(&mut others);
+    others.truncate(usize::from(excluded.max(1)));
+    let kinds = [
+        Kind::Proposal,
+        Kind::Prepare,
+        Kind::Commit,
+        Kind::ViewChange,
+        Kind::NewView,
+        Kind::Status,
+        Kind::Bodies,
+        Kind::Committed,
+    ];
+    match random.below(16) {
+        0..3 => Habit::Equivocate,
+        3 => Habit::Exclude(others),
+        4 => Habit::ProposeNotTo(others),
+        5 => Habit::Withhold(*random.pick(&kinds).unwrap_or(&Kind::Commit)),
+        6 | 7 => Habit::Mutate,
+        8 => Habit::Stale,
+        9 => Habit::FalseStatus,
+        10 => Habit::Suspect,
+        11 => Habit::Replay,
+        12 => Habit::FalseReplies,
+        13 => Habit::Forge,
+        14 => Habit::Dawdle,
+        _ => Habit::Crude,
+    }
+}
+
+/// A request that nobody made: its session's key is not known to the liar.
+fn invented_request() -> Message {
+    Message::Request(quorumfs_bft::wire::message::Request {
+        session: SessionId(1),
+        lane: Default::default(),
+        number: quorumfs_bft::identity::RequestNumber(1),
+        operations: vec![Operation::Execute(Bytes::from_static(b"invented"))],
+    })
+}
+
+/// A digest of nothing.
+fn no_digest(random: &mut Random) -> Digest {
+    Digest(random.bytes())
+}

@@ -1,0 +1,210 @@
+//! Changing one thing in a message.
+
+use super::{Proxy, Told, invented_request, no_digest};
+use crate::agenda::SECOND;
+use crate::lie::Lie;
+use bytes::Bytes;
+use quorumfs_bft::identity::{ReplicaId, Sequence, Signature, View};
+use quorumfs_bft::wire::frame::{Envelope, Header, Unsigned};
+use quorumfs_bft::wire::message::{Ballot, Bodies, Message};
+use std::sync::Arc;
+
+/// One more or one less.
+fn nudge(value: u64, up: bool) -> u64 {
+    if up {
+        value.saturating_add(1)
+    } else {
+        value.saturating_sub(1)
+    }
+}
+
+impl Proxy {
+    /// A message with one field a little off.
+    pub(super) fn mutate(&mut self, envelope: &Envelope) -> Option<(Message, Header, Lie)> {
+        let header = *envelope.header();
+        let mut message = envelope.message().clone();
+        let up = self.random.chance(1, 2);
+        let lie = match &mut message {
+            Message::Proposal(batch) => match self.random.below(5) {
+                0 => {
+                    batch.sequence = Sequence(nudge(batch.sequence.0, up));
+                    Lie::WrongSequence
+                }
+                1 => {
+                    batch.time.0 = batch
+                        .time
+                        .0
+                        .saturating_add(self.random.between(1, 4000) * SECOND);
+                    Lie::TimeAhead
+                }
+                2 => {
+                    let back = self.random.between(1, 4000) * SECOND;
+                    batch.time.0 = batch.time.0.saturating_sub(back);
+                    Lie::TimeBehind
+                }
+                3 => {
+                    match self.random.below(3) {
+                        0 => {
+                            batch.requests.pop();
+                        }
+                        1 => batch.requests.push(no_digest(&mut self.random)),
+                        _ => batch.requests.extend(batch.requests.first().copied()),
+                    }
+                    Lie::WrongRequests
+                }
+                _ => {
+                    batch.previous = no_digest(&mut self.random);
+                    Lie::WrongDigest
+                }
+            },
+            Message::Prepare(ballot) | Message::Commit(ballot) => match self.random.below(3) {
+                0 => {
+                    ballot.sequence = Sequence(nudge(ballot.sequence.0, up));
+                    Lie::WrongSequence
+                }
+                1 => {
+                    ballot.digest = no_digest(&mut self.random);
+                    Lie::WrongDigest
+                }
+                _ => {
+                    return Some((
+                        message,
+                        header.at(View(nudge(header.view.0, up))),
+                        Lie::WrongView,
+                    ));
+                }
+            },
+            Message::Suspect(_) | Message::ViewChange(_) | Message::Status(_) => {
+                let view = View(nudge(header.view.0, up));
+                return Some((message, header.at(view), Lie::WrongView));
+            }
+            Message::FetchCommitted(fetch) => {
+                fetch.from = Sequence(nudge(fetch.from.0, up));
+                Lie::WrongSequence
+            }
+            _ => return None,
+        };
+        Some((message, header, lie))
+    }
+
+    /// A VIEW-CHANGE that knows less than it should.
+    pub(super) fn stale(&mut self, envelope: &Envelope) -> Option<Message> {
+        let Message::ViewChange(change) = envelope.message() else {
+            return None;
+        };
+        let mut change = change.clone();
+        if change.prepared.is_some() && self.random.chance(2, 3) {
+            change.prepared = None;
+        } else {
+            change.base = None;
+            change.prepared = None;
+        }
+        Some(Message::ViewChange(change))
+    }
+
+    /// A STATUS that claims to be elsewhere.
+    pub(super) fn false_status(&mut self, envelope: &Envelope) -> Option<Message> {
+        let Message::Status(status) = envelope.message() else {
+            return None;
+        };
+        let mut status = *status;
+        match self.random.below(4) {
+            0 => {
+                status.committed.0 = status
+                    .committed
+                    .0
+                    .saturating_add(self.random.between(1, 99))
+            }
+            1 => status.committed.0 /= 2,
+            2 => {
+                status.proposal = Some(no_digest(&mut self.random));
+                status.prepares = self.random.next();
+                status.commits = self.random.next();
+            }
+            _ => {
+                status.active = !status.active;
+                status.view_changes = self.random.next();
+                status.suspects = self.random.next();
+            }
+        }
+        Some(Message::Status(status))
+    }
+
+    /// Bodies or committed batches with something else in them.
+    pub(super) fn forge(&mut self, envelope: &Envelope) -> Option<Message> {
+        match envelope.message() {
+            Message::Bodies(bodies) => {
+                let mut requests = bodies.requests.clone();
+                if self.random.chance(4, 5) {
+                    requests.pop();
+                } else {
+                    let header = *envelope.header();
+                    let forged = Unsigned::new(header.at(View(0)), invented_request());
+                    let forged = forged.with_signature(Signature([7; 64]));
+                    requests.push(Arc::clone(forged.envelope()));
+                }
+                Some(Message::Bodies(Bodies { requests }))
+            }
+            Message::Committed(committed) => {
+                let mut committed = committed.clone();
+                match self.random.below(3) {
+                    0 => committed.batch.time.0 = committed.batch.time.0.saturating_add(1),
+                    1 => {
+                        committed.bodies.pop();
+                    }
+                    _ => {
+                        committed.certificate.sequence = committed.certificate.sequence.next();
+                        committed.batch.sequence = committed.batch.sequence.next();
+                    }
+                }
+                Some(Message::Committed(committed))
+            }
+            _ => None,
+        }
+    }
+
+    /// Something that gets its author blacklisted.
+    pub(super) fn crude(&mut self, envelope: &Envelope) -> Option<Told> {
+        let header = *envelope.header();
+        match envelope.message() {
+            Message::Prepare(ballot) | Message::Commit(ballot) => {
+                let other = (ballot.signer.0 + 1) % self.replicas;
+                let ballot = Ballot {
+                    signer: ReplicaId(other),
+                    ..*ballot
+                };
+                let message = match envelope.message() {
+                    Message::Prepare(_) => Message::Prepare(ballot),
+                    _ => Message::Commit(ballot),
+                };
+                Some(Told::lie(self.frame(header, message), Lie::WrongSigner))
+            }
+            Message::ViewChange(change) => {
+                let mut change = change.clone();
+                if let Some(base) = &mut change.base {
+                    doubled(&mut base.votes);
+                } else if let Some(prepared) = &mut change.prepared {
+                    doubled(&mut prepared.votes);
+                } else {
+                    return None;
+                }
+                let frame = self.frame(header, Message::ViewChange(change));
+                Some(Told::lie(frame, Lie::DuplicateSigner))
+            }
+            Message::Status(_) => {
+                let mut bytes = envelope.frame().to_vec();
+                let length = self.random.index(bytes.len()).max(1);
+                bytes.truncate(length);
+                Some(Told::lie(Bytes::from(bytes), Lie::Garbage))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The first entry in place of the last one.
+fn doubled<T: Copy>(list: &mut [T]) {
+    if let (Some(first), Some(last)) = (list.first().copied(), list.last_mut()) {
+        *last = first;
+    }
+}

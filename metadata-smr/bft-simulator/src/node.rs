@@ -1,0 +1,384 @@
+//! One replica's process with its machine: the driver of the real core in virtual time.
+//!
+//! It does what the runtime does, without threads: admits frames, signs, appends to the journal
+//! with group commit, holds back what waits for a write, and keeps the timers. A liar's frames go
+//! through its [`Proxy`] on their way out.
+
+use crate::authentication::{FakeSigner, Keyring};
+use crate::clock::Clock;
+use crate::counters::Counters;
+use crate::disk::{Crash, Disk};
+use crate::liar::{Proxy, Told};
+use crate::observed::{Log, Observed};
+use crate::random::Random;
+use bytes::Bytes;
+use quorumfs_bft::admission::Blacklist;
+use quorumfs_bft::authentication::KeyDirectory;
+use quorumfs_bft::identity::{ConnectionId, Now, PublicKey, ReplicaId, SessionId};
+use quorumfs_bft::journal::{Condition, Journal, examine, frame};
+use quorumfs_bft::metrics::ReplicaStatus;
+use quorumfs_bft::replica::{Config, Replica};
+use quorumfs_bft::service::Service;
+use quorumfs_bft::state::{DurableRoot, MemoryStore};
+use quorumfs_bft::step::{Destination, Effect, Effects, Event, Peer, Timer, Token};
+use quorumfs_bft::wire::{Context, Rejection, Verified, admit};
+use std::collections::{BTreeMap, VecDeque};
+
+/// What a node wants done by the simulation.
+#[derive(Debug)]
+pub(crate) enum Act {
+    ToReplica {
+        to: ReplicaId,
+        told: Told,
+    },
+    ToClient {
+        to: ConnectionId,
+        frame: Bytes,
+    },
+    Sync,
+    Flush {
+        number: u64,
+        root: DurableRoot,
+    },
+    Timer {
+        timer: Timer,
+        generation: u64,
+        nanos: u64,
+    },
+    Poisoned {
+        reason: String,
+    },
+}
+
+/// The keys that a node knows.
+#[derive(Debug, Default)]
+struct Directory {
+    replicas: Vec<PublicKey>,
+    sessions: BTreeMap<SessionId, PublicKey>,
+}
+
+impl KeyDirectory for Directory {
+    fn replica(&self, id: ReplicaId) -> Option<PublicKey> {
+        self.replicas.get(usize::from(id.0)).copied()
+    }
+    fn session(&self, id: SessionId) -> Option<PublicKey> {
+        self.sessions.get(&id).copied()
+    }
+}
+
+/// What belongs to a machine for good.
+pub(crate) struct Setup {
+    pub(crate) config: Config,
+    pub(crate) signer: FakeSigner,
+    pub(crate) keyring: Keyring,
+    pub(crate) replica_keys: Vec<PublicKey>,
+    pub(crate) clock: Clock,
+    pub(crate) proxy: Option<Proxy>,
+    pub(crate) forgetful: bool,
+    pub(crate) honest: bool,
+}
+
+/// A machine with a replica on it, if it runs.
+pub(crate) struct Node<S: Service> {
+    setup: Setup,
+    admission: Context,
+    core: Option<Replica<Observed<S>, MemoryStore>>,
+    pub(crate) clock: Clock,
+    disk: Disk,
+    found: Option<Bytes>,
+    keys: Directory,
+    blacklist: Blacklist,
+    timers: BTreeMap<Timer, u64>,
+    timer_number: u64,
+    durable: Option<Token>,
+    held: VecDeque<(Token, Destination, Bytes)>,
+    pub(crate) log: Log,
+    /// Counts starts: what belongs to an earlier one is void.
+    pub(crate) generation: u64,
+    pub(crate) disk_factor: u64,
+    pub(crate) lost: bool,
+}
+
+impl<S: Service> Node<S> {
+    pub(crate) fn new(setup: Setup) -> Self {
+        Self {
+            clock: setup.clock.clone(),
+            disk: Disk::new(setup.forgetful),
+            admission: setup.config.context(),
+            blacklist: Blacklist::default(),
+            setup,
+            core: None,
+            found: None,
+            keys: Directory::default(),
+            timers: BTreeMap::new(),
+            timer_number: 0,
+            durable: None,
+            held: VecDeque::new(),
+            log: Log::default(),
+            generation: 0,
+            disk_factor: 1,
+            lost: false,
+        }
+    }
+
+    pub(crate) const fn replica(&self) -> ReplicaId {
+        self.setup.config.replica
+    }
+
+    /// Whether everything that it does has to be right.
+    pub(crate) const fn honest(&self) -> bool {
+        self.setup.honest
+    }
+
+    pub(crate) const fn running(&self) -> bool {
+        self.core.is_some()
+    }
+
+    pub(crate) fn habits(&self) -> String {
+        match &self.setup.proxy {
+            Some(proxy) => format!("{:?}", proxy.habits()),
+            None => String::new(),
+        }
+    }
+
+    pub(crate) fn status(&self) -> Option<ReplicaStatus> {
+        self.core.as_ref().map(Replica::status)
+    }
+
+    /// Starts the process on what is on the disk.
+    pub(crate) fn start(&mut self, now: Now, service: S, counters: &mut Counters) -> Vec<Act> {
+        self.generation += 1;
+        self.keys = Directory {
+            replicas: self.setup.replica_keys.clone(),
+            sessions: BTreeMap::new(),
+        };
+        self.timers.clear();
+        self.held.clear();
+        self.durable = None;
+        let service = Observed::new(service, self.log.clone());
+        let mut effects = Effects::default();
+        let recovery = self.recovery(counters);
+        let core = Replica::recover(
+            self.setup.config.clone(),
+            service,
+            self.disk.store(),
+            recovery,
+            now,
+            &mut effects,
+        );
+        match core {
+            Ok(core) => self.core = Some(core),
+            Err(error) => {
+                return vec![Act::Poisoned {
+                    reason: error.to_string(),
+                }];
+            }
+        }
+        let mut acts = Vec::new();
+        let mut signed = VecDeque::new();
+        self.carry_out(now, &mut effects, &mut signed, &mut acts);
+        while let Some(event) = signed.pop_front() {
+            self.advance(now, event, &mut acts);
+        }
+        acts
+    }
+
+    /// Stops the process. What was counted is added up.
+    pub(crate) fn crash(&mut self, how: Crash, random: &mut Random, counters: &mut Counters) {
+        self.collect(counters);
+        self.core = None;
+        self.generation += 1;
+        self.lost |= matches!(how, Crash::Damaged | Crash::Wiped);
+        self.found = Some(self.disk.crash(how, random));
+        self.blacklist = Blacklist::default();
+    }
+
+    /// Adds up what the core counted.
+    pub(crate) fn collect(&self, counters: &mut Counters) {
+        if let Some(status) = self.status() {
+            for (name, count) in status.counters.named() {
+                counters.add(name, count);
+            }
+        }
+    }
+
+    /// Handles an event and the signatures that follow from it.
+    pub(crate) fn handle(&mut self, now: Now, event: Event) -> Vec<Act> {
+        let mut acts = Vec::new();
+        self.advance(now, event, &mut acts);
+        acts
+    }
+
+    fn advance(&mut self, now: Now, event: Event, acts: &mut Vec<Act>) {
+        let mut events = VecDeque::from([event]);
+        let mut effects = Effects::default();
+        while let Some(event) = events.pop_front() {
+            let Some(core) = &mut self.core else {
+                return;
+            };
+            core.step(now, event, &mut effects);
+            self.carry_out(now, &mut effects, &mut events, acts);
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        now: Now,
+        effects: &mut Effects,
+        events: &mut VecDeque<Event>,
+        acts: &mut Vec<Act>,
+    ) {
+        for effect in effects.drain() {
+            match effect {
+                Effect::Sign { message } => events.push_back(Event::Signed {
+                    message: message.sign(&self.setup.signer),
+                }),
+                Effect::Persist { record, token } => {
+                    let framed = frame(token, &record);
+                    if self.disk.append(token, framed) {
+                        acts.push(Act::Sync);
+                    }
+                }
+                Effect::Send { to, frame, after } => match after {
+                    Some(token) if self.durable.is_none_or(|durable| durable < token) => {
+                        self.held.push_back((token, to, frame));
+                    }
+                    _ => send(&mut self.setup, to, &frame, acts),
+                },
+                Effect::Flush { batch, root } => {
+                    let number = self.disk.flush(root.sequence, batch);
+                    acts.push(Act::Flush { number, root });
+                }
+                Effect::TrimJournal { before } => self.disk.trim(before),
+                Effect::SetTimer { timer, after } => {
+                    self.timer_number += 1;
+                    self.timers.insert(timer, self.timer_number);
+                    acts.push(Act::Timer {
+                        timer,
+                        generation: self.timer_number,
+                        nanos: self.clock.true_length(after.0),
+                    });
+                }
+                Effect::CancelTimer { timer } => {
+                    self.timers.remove(&timer);
+                }
+                Effect::SessionKey { id, key, .. } => {
+                    self.keys.sessions.insert(id, key);
+                }
+                Effect::SessionClosed { id } => {
+                    self.keys.sessions.remove(&id);
+                }
+                Effect::Blacklist { peer, .. } => self.blame(now, peer),
+                Effect::Poison { reason } => acts.push(Act::Poisoned { reason }),
+            }
+        }
+    }
+
+    /// A timer ran out, if it is still the one that was set.
+    pub(crate) fn timer(&mut self, now: Now, timer: Timer, generation: u64) -> Vec<Act> {
+        if self.timers.get(&timer) != Some(&generation) {
+            return Vec::new();
+        }
+        self.timers.remove(&timer);
+        self.handle(now, Event::Timer { timer })
+    }
+
+    /// A sync has completed: what waited for it goes out.
+    pub(crate) fn synced(&mut self, now: Now) -> Vec<Act> {
+        let mut acts = Vec::new();
+        let (token, more) = self.disk.synced();
+        if more {
+            acts.push(Act::Sync);
+        }
+        let Some(token) = token else {
+            return acts;
+        };
+        self.durable = Some(token);
+        for (after, to, frame) in std::mem::take(&mut self.held) {
+            if after <= token {
+                send(&mut self.setup, to, &frame, &mut acts);
+            } else {
+                self.held.push_back((after, to, frame));
+            }
+        }
+        self.advance(now, Event::Persisted { token }, &mut acts);
+        acts
+    }
+
+    /// A batch of the state store is durable.
+    pub(crate) fn flushed(&mut self, now: Now, number: u64) -> Vec<Act> {
+        match self.disk.flushed(number) {
+            Some(sequence) => self.handle(now, Event::Flushed { sequence }),
+            None => Vec::new(),
+        }
+    }
+
+    /// Stops listening to a peer for a while.
+    pub(crate) fn blame(&mut self, now: Now, peer: Peer) {
+        self.blacklist.add(peer, now.monotonic);
+    }
+
+    /// Whether a peer is listened to.
+    pub(crate) fn listens_to(&self, now: Now, peer: Peer) -> bool {
+        !self.blacklist.holds(&peer, now.monotonic)
+    }
+
+    /// Checks a frame as the runtime does.
+    pub(crate) fn admit(&self, from: Peer, frame: Bytes) -> Result<Verified, Rejection> {
+        let (keys, ring) = (&self.keys, &self.setup.keyring);
+        admit(frame, from, keys, ring, &self.admission)
+    }
+
+    /// What the disk has for the core to begin with. A journal that was lost once stays lost, as
+    /// the runtime's mark on the disk says.
+    fn recovery(&mut self, counters: &mut Counters) -> Journal {
+        let Some(found) = self.found.take() else {
+            return Journal::default();
+        };
+        let mut journal = examine(&[found]);
+        if self.lost {
+            journal = Journal::lost("the simulation took it away");
+        }
+        match journal.condition {
+            Condition::Lost { .. } => counters.count("recoveries_without_log"),
+            Condition::TornTail { .. } => counters.count("torn_tails"),
+            Condition::Intact => {}
+        }
+        counters.count("recoveries");
+        self.disk.restore(journal.entries.iter().map(|entry| {
+            let framed = frame(entry.token, &entry.record);
+            (entry.token, framed)
+        }));
+        journal
+    }
+}
+
+/// Sends, or has the liar send what it makes of it.
+fn send(setup: &mut Setup, to: Destination, frame: &Bytes, acts: &mut Vec<Act>) {
+    let own = setup.config.replica;
+    let replicas = setup.config.model.replicas();
+    let everybody = (0..replicas).map(ReplicaId).filter(|id| *id != own);
+    let receivers: Vec<ReplicaId> = match to {
+        Destination::Replica(id) => vec![id],
+        Destination::Replicas => everybody.collect(),
+        Destination::Client(to) => {
+            let frame = match &mut setup.proxy {
+                Some(proxy) => proxy.reply(frame),
+                None => frame.clone(),
+            };
+            acts.push(Act::ToClient { to, frame });
+            return;
+        }
+    };
+    for to in receivers {
+        let told = match &mut setup.proxy {
+            Some(proxy) => proxy.tell(to, frame),
+            None => vec![Told {
+                frame: frame.clone(),
+                lie: None,
+                delay: 0,
+            }],
+        };
+        acts.extend(told.into_iter().map(|told| Act::ToReplica { to, told }));
+    }
+}

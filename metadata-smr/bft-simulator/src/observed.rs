@@ -1,0 +1,163 @@
+//! A service with somebody looking over its shoulder.
+//!
+//! Everything that a replica asks its service to do is folded, batch by batch, into one hash: who
+//! asked what at which agreed time, and what was answered. Two correct replicas must come to the
+//! same hash for the same sequence, which checks order, time, bodies and determinism at once, and
+//! rests on nothing that the library says about itself.
+
+use bytes::Bytes;
+use quorumfs_bft::identity::{Sequence, SessionId, Time};
+use quorumfs_bft::service::{Caller, Context, Credit, Service};
+use quorumfs_bft::state::{StateError, Txn, View};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// What one batch did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Executed {
+    /// Its place in the order.
+    pub sequence: Sequence,
+    /// The hash of everything that was asked and answered.
+    pub hash: [u8; 32],
+    /// The operations, with the session that asked for each.
+    pub operations: Vec<(SessionId, Bytes)>,
+    /// How many ticks it had.
+    pub ticks: u32,
+}
+
+/// The log that a replica's service is folded into.
+#[derive(Clone, Debug, Default)]
+pub struct Log {
+    batches: Rc<RefCell<Vec<Executed>>>,
+}
+
+impl Log {
+    /// Takes what was executed since the last time.
+    #[must_use]
+    pub fn take(&self) -> Vec<Executed> {
+        std::mem::take(&mut self.batches.borrow_mut())
+    }
+
+    fn fold(&self, context: &Context, what: &[&[u8]]) {
+        let mut batches = self.batches.borrow_mut();
+        if batches
+            .last()
+            .is_none_or(|batch| batch.sequence != context.sequence)
+        {
+            batches.push(Executed {
+                sequence: context.sequence,
+                hash: [0; 32],
+                operations: Vec::new(),
+                ticks: 0,
+            });
+        }
+        if let Some(batch) = batches.last_mut() {
+            let mut hasher = blake3::Hasher::new_keyed(&batch.hash);
+            hasher.update(&context.time.0.to_le_bytes());
+            hasher.update(&context.lease_clock.0.to_le_bytes());
+            hasher.update(&context.behaviour_version.to_le_bytes());
+            for part in what {
+                hasher.update(&(part.len() as u64).to_le_bytes());
+                hasher.update(part);
+            }
+            batch.hash = *hasher.finalize().as_bytes();
+        }
+    }
+
+    fn note(&self, note: impl FnOnce(&mut Executed)) {
+        if let Some(batch) = self.batches.borrow_mut().last_mut() {
+            note(batch);
+        }
+    }
+}
+
+/// A service whose every act is logged.
+#[derive(Debug)]
+pub struct Observed<S> {
+    inner: S,
+    log: Log,
+}
+
+impl<S> Observed<S> {
+    /// Logs `inner` to `log`.
+    pub const fn new(inner: S, log: Log) -> Self {
+        Self { inner, log }
+    }
+}
+
+fn caller_bytes(caller: &Caller) -> Vec<u8> {
+    let mut bytes = caller.session.0.to_le_bytes().to_vec();
+    bytes.extend_from_slice(&caller.principal.0);
+    bytes
+}
+
+impl<S: Service> Service for Observed<S> {
+    fn genesis(&self, txn: &mut Txn<'_>, genesis: &[u8]) -> Result<(), StateError> {
+        self.inner.genesis(txn, genesis)
+    }
+
+    fn open_session(
+        &self,
+        txn: &mut Txn<'_>,
+        context: &Context,
+        caller: &Caller,
+    ) -> Result<Option<Credit>, StateError> {
+        let credit = self.inner.open_session(txn, context, caller)?;
+        let granted = credit.map_or(0, |credit| credit.lanes);
+        let who = caller_bytes(caller);
+        self.log
+            .fold(context, &[b"open", &who, &granted.to_le_bytes()]);
+        Ok(credit)
+    }
+
+    fn close_session(
+        &self,
+        txn: &mut Txn<'_>,
+        context: &Context,
+        caller: &Caller,
+    ) -> Result<(), StateError> {
+        self.log.fold(context, &[b"close", &caller_bytes(caller)]);
+        self.inner.close_session(txn, context, caller)
+    }
+
+    fn execute(
+        &self,
+        txn: &mut Txn<'_>,
+        context: &Context,
+        caller: &Caller,
+        operation: &[u8],
+    ) -> Result<Bytes, StateError> {
+        let answer = self.inner.execute(txn, context, caller, operation)?;
+        let who = caller_bytes(caller);
+        self.log
+            .fold(context, &[b"execute", &who, operation, &answer]);
+        self.log.note(|batch| {
+            let operation = Bytes::copy_from_slice(operation);
+            batch.operations.push((caller.session, operation));
+        });
+        Ok(answer)
+    }
+
+    fn read(
+        &self,
+        view: &View<'_>,
+        context: &Context,
+        caller: &Caller,
+        query: &[u8],
+    ) -> Result<Bytes, StateError> {
+        let answer = self.inner.read(view, context, caller, query)?;
+        let who = caller_bytes(caller);
+        self.log.fold(context, &[b"read", &who, query, &answer]);
+        Ok(answer)
+    }
+
+    fn next_deadline(&self, view: &View<'_>) -> Result<Option<Time>, StateError> {
+        self.inner.next_deadline(view)
+    }
+
+    fn tick(&self, txn: &mut Txn<'_>, context: &Context) -> Result<(), StateError> {
+        self.log.fold(context, &[b"tick"]);
+        self.log.note(|batch| batch.ticks += 1);
+        self.inner.tick(txn, context)
+    }
+}

@@ -1,0 +1,419 @@
+//! What is going to go wrong in a run, drawn from its seed before it starts.
+//!
+//! A plan keeps within the fault model. *Liars* (rewriting proxies, twins, forgetful disks) are at
+//! most r and stay liars to the end; replicas that lose their log never vote again and, together
+//! with the liars, are at most u. Everything else is a spell that heals: crashes with an intact
+//! disk, partitions, storms, clocks. Any number of replicas may be in such a spell, since safety
+//! may rest on no bound there and progress is asked for only after the last one has healed.
+
+use crate::agenda::{Instant, MICROSECOND, MILLISECOND, SECOND};
+use crate::disk::Crash;
+use crate::network::Conditions;
+use crate::profile::Profile;
+use crate::random::Random;
+use quorumfs_bft::fault_model::{FaultModel, FaultModelError};
+
+/// How a replica lies, from the start to the end of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Liar {
+    /// The real core behind a proxy that rewrites and signs anew what it says.
+    Proxy,
+    /// Two copies of the real core under one identity.
+    Twins,
+    /// A disk that forgets what it called durable.
+    Forgetful,
+}
+
+/// Something that is wrong for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// A replica's process ends, and starts again when it is over.
+    Crash {
+        /// Which node.
+        node: usize,
+        /// In which state its disk is found.
+        disk: Crash,
+    },
+    /// Every replica's process ends at once.
+    PowerFailure,
+    /// No frame crosses between the endpoints that are marked and the others, in the directions
+    /// that are named.
+    Partition {
+        /// Which side each endpoint is on.
+        side: Vec<bool>,
+        /// Whether frames are lost from the marked ones to the others.
+        outwards: bool,
+        /// Whether frames are lost from the others to the marked ones.
+        inwards: bool,
+    },
+    /// The network is in a bad state.
+    Storm(Conditions),
+    /// A node's disk takes so many times as long.
+    SlowDisk {
+        /// Which node.
+        node: usize,
+        /// How many times as long.
+        factor: u64,
+    },
+    /// A node's wall clock is off by so many nanoseconds until it is set right again.
+    ClockJump {
+        /// Which node.
+        node: usize,
+        /// By how much.
+        nanos: i64,
+    },
+    /// A client's process ends and another one starts in its place, with a new session.
+    ClientRestart {
+        /// Which client.
+        client: usize,
+    },
+}
+
+/// A trouble and when it lasts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// When it begins.
+    pub from: Instant,
+    /// When it is over.
+    pub until: Instant,
+    /// What it is.
+    pub trouble: Trouble,
+}
+
+/// Everything about a run that is decided before it starts.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Who may fail, and how many replicas there are.
+    pub fault_model: FaultModel,
+    /// For every replica how it lies, if it does.
+    pub liars: Vec<Option<Liar>>,
+    /// Nodes: one a replica, and a second one for each pair of twins, at the end.
+    pub nodes: Vec<usize>,
+    /// Honest clients.
+    pub clients: usize,
+    /// Lanes of each of them; it keeps twice as many operations under way.
+    pub lanes: u16,
+    /// Requests that each lane keeps in flight.
+    pub in_flight: u16,
+    /// Whether a client that lies is there too.
+    pub byzantine_client: bool,
+    /// The network's usual state.
+    pub network: Conditions,
+    /// The usual time of a sync, shortest and longest.
+    pub disk: (u64, u64),
+    /// Skew (ns) and drift (ppm) of every node's clock.
+    pub clocks: Vec<(i64, i64)>,
+    /// The longest pause of a client between two operations.
+    pub pause: u64,
+    /// The troubles, by their beginning.
+    pub faults: Vec<Fault>,
+    /// When the last of them is over.
+    pub healed: Instant,
+    /// Answered operations that the clients have to reach together.
+    pub operations: usize,
+}
+
+/// The fault models that are rehearsed, with how many of a hundred runs take each.
+const PRESETS: [(u16, u16, u16, u64); 6] = [
+    (1, 1, 4, 70),
+    (1, 0, 3, 8),
+    (0, 0, 1, 5),
+    (2, 1, 6, 6),
+    (2, 2, 7, 6),
+    (0, 1, 2, 5),
+];
+
+fn preset(profile: Profile, random: &mut Random) -> (u16, u16, u16) {
+    let needs_liars = matches!(profile, Profile::Byzantine | Profile::Twins);
+    loop {
+        let mut drawn = random.below(100);
+        for (up, right, replicas, share) in PRESETS {
+            if drawn < share {
+                if needs_liars && (up == 0 || right == 0) {
+                    break;
+                }
+                return (up, right, replicas);
+            }
+            drawn -= share;
+        }
+    }
+}
+
+impl Plan {
+    /// Draws a plan.
+    ///
+    /// # Errors
+    /// Never for the presets that are built in; the type says what a wrong one would be.
+    pub fn draw(profile: Profile, random: &mut Random) -> Result<Self, FaultModelError> {
+        let (up, right, replicas) = preset(profile, random);
+        let fault_model = FaultModel::new(up, right, replicas)?;
+        let mut plan = Self {
+            fault_model,
+            liars: vec![None; usize::from(replicas)],
+            nodes: (0..usize::from(replicas)).collect(),
+            clients: random.between(2, 5) as usize,
+            lanes: random.between(1, 3) as u16,
+            in_flight: random.between(1, 2) as u16,
+            byzantine_client: matches!(profile, Profile::Mixed | Profile::Clients)
+                && random.chance(1, 3),
+            network: network(profile, random),
+            disk: (100 * MICROSECOND, random.between(1, 8) * MILLISECOND),
+            clocks: Vec::new(),
+            pause: random.between(10, 90) * MILLISECOND,
+            faults: Vec::new(),
+            healed: Instant(0),
+            operations: 0,
+        };
+        plan.operations = 212 + random.index(60);
+        let unreliable = plan.draw_liars(profile, random);
+        for _ in 0..plan.nodes.len() {
+            let drift = random.between(0, 400) as i64 - 200;
+            let skew = random.between(0, 40) as i64 * MILLISECOND as i64;
+            plan.clocks.push((skew - 20 * MILLISECOND as i64, drift));
+        }
+        if profile != Profile::Calm {
+            plan.draw_faults(profile, unreliable, random);
+        }
+        Ok(plan)
+    }
+
+    /// Chooses the liars, and the replica that will lose its log if one may.
+    fn draw_liars(&mut self, profile: Profile, random: &mut Random) -> Option<usize> {
+        let mut order: Vec<usize> = (0..self.liars.len()).collect();
+        random.shuffle(&mut order);
+        let mut order = order.into_iter();
+        let budget = self.fault_model.right().min(self.fault_model.up());
+        let mut left = self.fault_model.up();
+        for _ in 0..budget {
+            let liar = match profile {
+                Profile::Byzantine => Some(Liar::Proxy),
+                Profile::Twins => Some(Liar::Twins),
+                Profile::Disk if random.chance(1, 2) => Some(Liar::Forgetful),
+                Profile::Mixed => match random.below(10) {
+                    0..4 => Some(Liar::Proxy),
+                    4..6 => Some(Liar::Twins),
+                    6 => Some(Liar::Forgetful),
+                    _ => None,
+                },
+                _ => None,
+            };
+            let (Some(liar), Some(replica)) = (liar, order.next()) else {
+                continue;
+            };
+            left -= 1;
+            if liar == Liar::Twins {
+                self.nodes.push(replica);
+            }
+            if let Some(slot) = self.liars.get_mut(replica) {
+                *slot = Some(liar);
+            }
+        }
+        let loses = matches!(profile, Profile::Mixed | Profile::Disk) && random.chance(1, 2);
+        if left > 0 && loses {
+            order.next()
+        } else {
+            None
+        }
+    }
+
+    fn draw_faults(&mut self, profile: Profile, unreliable: Option<usize>, random: &mut Random) {
+        let start = 300 * MILLISECOND;
+        let window = random.between(2500, 4500) * MILLISECOND;
+        let count = random.between(5, 10);
+        for _ in 0..count {
+            let from = Instant(start + random.below(window));
+            let until = from.plus(random.between(60, 1400) * MILLISECOND);
+            let trouble = self.trouble(profile, random);
+            self.faults.push(Fault {
+                from,
+                until,
+                trouble,
+            });
+        }
+        if let Some(node) = unreliable {
+            let disk = *random
+                .pick(&[Crash::Damaged, Crash::Wiped])
+                .unwrap_or(&Crash::Wiped);
+            let from = Instant(start + random.below(window));
+            self.faults.push(Fault {
+                from,
+                until: from.plus(random.between(60, 1400) * MILLISECOND),
+                trouble: Trouble::Crash { node, disk },
+            });
+        }
+        let forgetful: Vec<usize> = (0..self.liars.len())
+            .filter(|node| self.liars.get(*node) == Some(&Some(Liar::Forgetful)))
+            .collect();
+        for node in forgetful {
+            for _ in 0..random.between(1, 3) {
+                let from = Instant(start + random.below(window));
+                self.faults.push(Fault {
+                    from,
+                    until: from.plus(random.between(20, 400) * MILLISECOND),
+                    trouble: Trouble::Crash {
+                        node,
+                        disk: Crash::Forgetful,
+                    },
+                });
+            }
+        }
+        if self.nodes.len() > self.liars.len() {
+            self.part_twins(Instant(start), window, random);
+        }
+        self.faults.sort_by_key(|fault| fault.from);
+        let last = self.faults.iter().map(|fault| fault.until).max();
+        self.healed = last.unwrap_or_default();
+    }
+
+    /// Twins are kept apart most of the time, with changing company, and one of them for good: a
+    /// replica that speaks with two tongues to the same peer is only a noisy liar.
+    fn part_twins(&mut self, start: Instant, window: u64, random: &mut Random) {
+        let mut from = Instant(0);
+        while from < start.plus(window) {
+            let until = from.plus(random.between(150, 1200) * MILLISECOND);
+            let mut side: Vec<bool> = self.endpoints().map(|_| random.chance(1, 2)).collect();
+            for (node, replica) in self.nodes.iter().enumerate().skip(self.liars.len()) {
+                let flag = side.get(*replica).copied().unwrap_or_default();
+                if let Some(twin) = side.get_mut(node) {
+                    *twin = !flag;
+                }
+            }
+            self.faults.push(Fault {
+                from,
+                until,
+                trouble: Trouble::Partition {
+                    side,
+                    outwards: true,
+                    inwards: true,
+                },
+            });
+            from = until.plus(random.between(0, 300) * MILLISECOND);
+        }
+    }
+
+    fn endpoints(&self) -> std::ops::Range<usize> {
+        0..self.nodes.len() + self.clients + 1
+    }
+
+    fn trouble(&self, profile: Profile, random: &mut Random) -> Trouble {
+        let node = random.index(self.nodes.len());
+        let kind = match profile {
+            Profile::Network => random.below(4),
+            Profile::Crash => *random.pick(&[4, 4, 4, 5, 0]).unwrap_or(&4),
+            Profile::Disk => *random.pick(&[4, 6, 6, 0]).unwrap_or(&6),
+            Profile::Clock => *random.pick(&[7, 7, 7, 0, 2]).unwrap_or(&7),
+            Profile::Clients => *random.pick(&[8, 8, 0, 2, 4]).unwrap_or(&8),
+            Profile::Byzantine | Profile::Twins => *random.pick(&[0, 0, 1, 2, 3, 4]).unwrap_or(&0),
+            Profile::Mixed | Profile::Calm => random.below(10),
+        };
+        match kind {
+            0 => Trouble::Storm(storm(random)),
+            1 => self.isolation(node, random),
+            2 | 3 => self.partition(random),
+            5 => Trouble::PowerFailure,
+            6 => Trouble::SlowDisk {
+                node,
+                factor: random.between(3, 40),
+            },
+            7 => {
+                let nanos = random.between(50, 5_000) as i64 * MILLISECOND as i64;
+                Trouble::ClockJump {
+                    node,
+                    nanos: if random.chance(1, 2) { nanos } else { -nanos },
+                }
+            }
+            8 => Trouble::ClientRestart {
+                client: random.index(self.clients),
+            },
+            _ => Trouble::Crash {
+                node,
+                disk: match self.nodes.get(node).and_then(|r| self.liars.get(*r)) {
+                    Some(Some(Liar::Forgetful)) => Crash::Forgetful,
+                    _ => Crash::Honest,
+                },
+            },
+        }
+    }
+
+    fn isolation(&self, node: usize, random: &mut Random) -> Trouble {
+        let direction = random.below(3);
+        Trouble::Partition {
+            side: self.endpoints().map(|endpoint| endpoint == node).collect(),
+            outwards: direction != 1,
+            inwards: direction != 2,
+        }
+    }
+
+    fn partition(&self, random: &mut Random) -> Trouble {
+        let direction = random.below(4);
+        Trouble::Partition {
+            side: self.endpoints().map(|_| random.chance(1, 2)).collect(),
+            outwards: direction != 1,
+            inwards: direction != 2,
+        }
+    }
+}
+
+fn network(profile: Profile, random: &mut Random) -> Conditions {
+    let noisy = profile != Profile::Calm && random.chance(1, 2);
+    let delay_max = random.between(1, 12) * MILLISECOND;
+    Conditions {
+        delay_min: 100 * MICROSECOND,
+        delay_max,
+        straggling: if noisy { random.below(40) } else { 2 },
+        lost: if noisy { random.below(10) } else { 0 },
+        duplicated: if noisy { random.below(10) } else { 0 },
+        corrupted: 0,
+    }
+}
+
+fn storm(random: &mut Random) -> Conditions {
+    Conditions {
+        delay_min: MILLISECOND,
+        delay_max: random.between(5, 120) * MILLISECOND,
+        straggling: random.below(100),
+        lost: random.below(300),
+        duplicated: random.below(200),
+        corrupted: random.below(60),
+    }
+}
+
+/// The longest that a run may take after everything has healed.
+pub const PROGRESS: u64 = 20 * SECOND;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_plan_breaks_its_own_fault_model() {
+        for seed in 0..2000 {
+            let mut random = Random::new(seed);
+            let profile = Profile::ALL[random.index(Profile::ALL.len())];
+            let plan = Plan::draw(profile, &mut random).unwrap();
+            let liars = plan.liars.iter().flatten().count();
+            let mut lost: Vec<usize> = plan
+                .faults
+                .iter()
+                .filter_map(|fault| match fault.trouble {
+                    Trouble::Crash {
+                        node,
+                        disk: Crash::Damaged | Crash::Wiped,
+                    } => Some(plan.nodes[node]),
+                    _ => None,
+                })
+                .collect();
+            lost.dedup();
+            assert!(liars <= usize::from(plan.fault_model.right()));
+            assert!(liars + lost.len() <= usize::from(plan.fault_model.up()));
+            assert!(lost.iter().all(|replica| plan.liars[*replica].is_none()));
+            assert!(plan.faults.iter().all(|fault| fault.until <= plan.healed));
+            for fault in &plan.faults {
+                if let Trouble::Crash { node, disk } = fault.trouble {
+                    let forgets = plan.liars[plan.nodes[node]] == Some(Liar::Forgetful);
+                    assert_eq!(disk == Crash::Forgetful, forgets);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,672 @@
+//! The run of a whole cluster from one seed.
+//!
+//! ```text
+//!            ┌────────── Agenda: what happens next, in virtual time ──────────┐
+//!            ▼                                                                │
+//!   Node (replica, disk, clock, proxy) ──acts──► Network ──delays, cuts──────►│
+//!   Customer (client core)            ──wishes─► Network ─────────────────────┤
+//!   Outlaw (Byzantine client)         ──volleys► Network ─────────────────────┤
+//!   Plan (faults)                     ──begin, end───────────────────────────►┘
+//!            │
+//!            └─► Judge (agreement, exactly once) · History ─► Workload::judge · Counters
+//! ```
+//!
+//! A run ends when every client is done after the last fault has healed and the replicas have
+//! caught up, or when that has taken longer than [`PROGRESS`]. Nothing in it depends on anything
+//! but the seed, the profile and the workload.
+
+mod deliver;
+mod fault;
+mod observe;
+
+use crate::agenda::{Agenda, Instant, MILLISECOND};
+use crate::authentication::{FakeSigner, Keyring};
+use crate::clock::Clock;
+use crate::counters::Counters;
+use crate::customer::{Customer, Wish};
+use crate::history::{Call, History};
+use crate::judge::Judge;
+use crate::liar::{Proxy, Told};
+use crate::lie::Lie;
+use crate::network::Network;
+use crate::node::{Act, Node, Setup};
+use crate::outlaw::Outlaw;
+use crate::plan::{Liar, PROGRESS, Plan};
+use crate::profile::Profile;
+use crate::random::Random;
+use crate::report::Report;
+use crate::workload::Workload;
+use bytes::Bytes;
+use quorumfs_bft::authentication::Signer as _;
+use quorumfs_bft::fault_model::FaultModelError;
+use quorumfs_bft::identity::{ClusterId, ConnectionId, Monotonic, Nanos, SessionId};
+use quorumfs_bft::replica::Sabotage;
+use quorumfs_bft::step::Timer;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What can be chosen about a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Decides everything.
+    pub seed: u64,
+    /// What may go wrong.
+    pub profile: Profile,
+    /// A defect to build into every honest replica, to see it caught.
+    pub sabotage: Option<Sabotage>,
+}
+
+/// Takes what happens, when it happens.
+pub type Trace<'a> = Option<&'a mut dyn FnMut(&str)>;
+
+/// Something that is going to happen.
+#[derive(Debug)]
+pub(crate) enum Happening {
+    FrameToNode {
+        node: usize,
+        generation: u64,
+        from: Source,
+        frame: Bytes,
+        lie: Option<Lie>,
+        corrupted: bool,
+    },
+    FrameToClient {
+        client: usize,
+        generation: u64,
+        node: usize,
+        frame: Bytes,
+        corrupted: bool,
+    },
+    Tell {
+        node: usize,
+        generation: u64,
+        to: usize,
+        frame: Bytes,
+        lie: Option<Lie>,
+    },
+    Synced {
+        node: usize,
+        generation: u64,
+    },
+    Flushed {
+        node: usize,
+        generation: u64,
+        number: u64,
+    },
+    Timer {
+        node: usize,
+        generation: u64,
+        timer: Timer,
+        number: u64,
+    },
+    ClientTimer {
+        client: usize,
+        generation: u64,
+        number: u64,
+    },
+    Connect {
+        client: usize,
+        node: usize,
+    },
+    Next {
+        client: usize,
+        generation: u64,
+    },
+    Outlaw,
+    Begin(usize),
+    End(usize),
+    Look,
+}
+
+/// Where a frame to a node comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source {
+    Node(usize),
+    Client(ConnectionId),
+}
+
+/// Who a connection belongs to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    pub(crate) client: usize,
+    pub(crate) node: usize,
+}
+
+/// A run under way.
+pub struct Simulation<'a, W: Workload> {
+    options: Options,
+    plan: Plan,
+    workload: W,
+    cluster: ClusterId,
+    agenda: Agenda<Happening>,
+    network: Network,
+    nodes: Vec<Node<W::Service>>,
+    down: Vec<Option<usize>>,
+    customers: Vec<Customer>,
+    principals: Vec<FakeSigner>,
+    outlaw: Option<Outlaw>,
+    outlaw_sessions: BTreeSet<SessionId>,
+    links: BTreeMap<ConnectionId, Link>,
+    connections: u64,
+    keyring: Keyring,
+    history: History,
+    judge: Judge,
+    counters: Counters,
+    effective: BTreeSet<usize>,
+    answered: usize,
+    stalls: Vec<String>,
+    network_random: Random,
+    disk_random: Random,
+    client_random: Random,
+    trace: Trace<'a>,
+    done: Option<Instant>,
+    finished: bool,
+    events: u64,
+}
+
+/// Seeds of different profiles are different runs.
+const fn mix(seed: u64, profile: Profile) -> u64 {
+    seed ^ (profile as u64).wrapping_mul(0xa076_1d64_78bd_642f)
+}
+
+impl<'a, W: Workload> Simulation<'a, W> {
+    /// Runs to the end.
+    ///
+    /// # Errors
+    /// Never with the fault models that are built in.
+    pub fn run(options: Options, workload: W, trace: Trace<'a>) -> Result<Report, FaultModelError> {
+        let mut simulation = Self::new(options, workload, trace)?;
+        simulation.begin();
+        while !simulation.finished {
+            let Some(happening) = simulation.agenda.take() else {
+                break;
+            };
+            simulation.events += 1;
+            simulation.happen(happening);
+        }
+        Ok(simulation.report())
+    }
+
+    fn new(options: Options, workload: W, trace: Trace<'a>) -> Result<Self, FaultModelError> {
+        let mut random = Random::new(mix(options.seed, options.profile));
+        let plan = Plan::draw(options.profile, &mut random.fork(1))?;
+        let keyring = Keyring::default();
+        let mut keys = random.fork(2);
+        let mut lies = random.fork(3);
+        let model = plan.fault_model;
+        let mut cluster = ClusterId([0; 16]);
+        for (to, from) in cluster.0.iter_mut().zip(keys.bytes()) {
+            *to = from;
+        }
+        let signers: Vec<FakeSigner> = (0..model.replicas())
+            .map(|_| keyring.generate(keys.bytes()))
+            .collect();
+        let replica_keys: Vec<_> = signers.iter().map(FakeSigner::public_key).collect();
+        let principals: Vec<FakeSigner> = (0..=plan.clients)
+            .map(|_| keyring.generate(keys.bytes()))
+            .collect();
+        let principal_keys: Vec<_> = principals.iter().map(FakeSigner::public_key).collect();
+        let genesis = workload.genesis(&principal_keys);
+        let network = Network::new(plan.nodes.len() + plan.clients + 1, plan.network);
+        let mut nodes = Vec::new();
+        for ((replica, (skew, drift)), node) in plan.nodes.iter().zip(&plan.clocks).zip(0..) {
+            let liar = plan.liars.get(*replica).copied().flatten();
+            let Some(signer) = signers.get(*replica).cloned() else {
+                continue;
+            };
+            let id = replica_id(*replica);
+            let excluded = model.right();
+            let proxy = (liar == Some(Liar::Proxy)).then(|| {
+                let random = lies.fork(node);
+                Proxy::new(id, model.replicas(), excluded, signer.clone(), random)
+            });
+            let config = observe::config(cluster, model, id, genesis.clone(), options.sabotage);
+            nodes.push(Node::new(Setup {
+                config,
+                signer,
+                keyring: keyring.clone(),
+                replica_keys: replica_keys.clone(),
+                clock: Clock::new(*skew, *drift),
+                proxy,
+                forgetful: liar == Some(Liar::Forgetful),
+                honest: liar.is_none(),
+            }));
+        }
+        let mut client_random = random.fork(4);
+        let customers = principals
+            .iter()
+            .take(plan.clients)
+            .map(|principal| {
+                let principal = principal.clone();
+                Customer::new(cluster, &plan, principal, &keyring, 0, &mut client_random)
+            })
+            .collect();
+        let outlaw = principals
+            .last()
+            .filter(|_| plan.byzantine_client)
+            .map(|principal| {
+                let session = keyring.generate(keys.bytes());
+                Outlaw::new(cluster, principal.clone(), session, random.fork(5))
+            });
+        Ok(Self {
+            options,
+            down: vec![None; nodes.len()],
+            plan,
+            workload,
+            cluster,
+            agenda: Agenda::default(),
+            network,
+            nodes,
+            customers,
+            principals,
+            outlaw,
+            outlaw_sessions: BTreeSet::new(),
+            links: BTreeMap::new(),
+            connections: 0,
+            keyring,
+            history: History::default(),
+            judge: Judge::default(),
+            counters: Counters::new(),
+            effective: BTreeSet::new(),
+            answered: 0,
+            stalls: Vec::new(),
+            network_random: random.fork(6),
+            disk_random: random.fork(7),
+            client_random,
+            trace,
+            done: None,
+            finished: false,
+            events: 0,
+        })
+    }
+
+    fn begin(&mut self) {
+        self.note(|simulation| {
+            let plan = &simulation.plan;
+            format!("plan {plan:?}")
+        });
+        for node in 0..self.nodes.len() {
+            self.start(node);
+        }
+        for client in 0..self.customers.len() {
+            self.start_client(client);
+        }
+        for index in 0..self.plan.faults.len() {
+            if let Some(fault) = self.plan.faults.get(index) {
+                self.agenda.put(fault.from, Happening::Begin(index));
+                self.agenda.put(fault.until, Happening::End(index));
+            }
+        }
+        if self.outlaw.is_some() {
+            self.agenda.after(20 * MILLISECOND, Happening::Outlaw);
+        }
+        let look = self.plan.healed.plus(50 * MILLISECOND);
+        self.agenda.put(look, Happening::Look);
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::FrameToNode {
+                node,
+                generation,
+                from,
+                frame,
+                lie,
+                corrupted,
+            } => {
+                if self.generation(node) == Some(generation) {
+                    self.frame_to_node(node, from, frame, lie, corrupted);
+                }
+            }
+            Happening::FrameToClient {
+                client,
+                generation,
+                node,
+                frame,
+                corrupted,
+            } => self.frame_to_client(client, generation, node, frame, corrupted),
+            Happening::Tell {
+                node,
+                generation,
+                to,
+                frame,
+                lie,
+            } => {
+                if self.generation(node) == Some(generation) {
+                    self.transmit(node, to, frame, lie);
+                }
+            }
+            Happening::Synced { node, generation } => {
+                self.with_node(node, generation, |node, now| node.synced(now));
+            }
+            Happening::Flushed {
+                node,
+                generation,
+                number,
+            } => self.with_node(node, generation, |node, now| node.flushed(now, number)),
+            Happening::Timer {
+                node,
+                generation,
+                timer,
+                number,
+            } => self.with_node(node, generation, |node, now| node.timer(now, timer, number)),
+            Happening::ClientTimer {
+                client,
+                generation,
+                number,
+            } => self.with_client(client, generation, |client, now| client.timer(now, number)),
+            Happening::Connect { client, node } => self.connect(client, node),
+            Happening::Next { client, generation } => self.next_operation(client, generation),
+            Happening::Outlaw => self.outlaw_acts(),
+            Happening::Begin(index) => self.begin_fault(index),
+            Happening::End(index) => self.end_fault(index),
+            Happening::Look => self.look(),
+        }
+    }
+
+    fn generation(&self, node: usize) -> Option<u64> {
+        self.nodes.get(node).map(|node| node.generation)
+    }
+
+    /// Tells the trace, if there is one.
+    fn note(&mut self, what: impl FnOnce(&Self) -> String) {
+        if self.trace.is_some() {
+            let line = format!("{:>12.6} {}", seconds(self.agenda.now()), what(self));
+            if let Some(trace) = &mut self.trace {
+                trace(&line);
+            }
+        }
+    }
+
+    fn with_node(
+        &mut self,
+        index: usize,
+        generation: u64,
+        act: impl FnOnce(&mut Node<W::Service>, quorumfs_bft::identity::Now) -> Vec<Act>,
+    ) {
+        let at = self.agenda.now();
+        let Some(node) = self.nodes.get_mut(index) else {
+            return;
+        };
+        if node.generation == generation && node.running() {
+            let now = node.clock.now(at);
+            let acts = act(node, now);
+            self.carry_out(index, acts);
+        }
+    }
+
+    fn carry_out(&mut self, index: usize, acts: Vec<Act>) {
+        self.observe(index);
+        let Some(node) = self.nodes.get(index) else {
+            return;
+        };
+        let (generation, factor) = (node.generation, node.disk_factor);
+        for act in acts {
+            match act {
+                Act::ToReplica { to, told } => self.tell(index, generation, to, told),
+                Act::ToClient { to, frame } => self.reply(index, to, frame),
+                Act::Sync => {
+                    let (shortest, longest) = self.plan.disk;
+                    let nanos = self.disk_random.between(shortest, longest) * factor;
+                    let node = index;
+                    self.agenda
+                        .after(nanos, Happening::Synced { node, generation });
+                }
+                Act::Flush { number, root } => {
+                    self.saw_root(index, root);
+                    let (shortest, longest) = self.plan.disk;
+                    let nanos = self.disk_random.between(shortest, 3 * longest) * factor;
+                    self.agenda.after(
+                        nanos,
+                        Happening::Flushed {
+                            node: index,
+                            generation,
+                            number,
+                        },
+                    );
+                }
+                Act::Timer {
+                    timer,
+                    generation: number,
+                    nanos,
+                } => self.agenda.after(
+                    nanos,
+                    Happening::Timer {
+                        node: index,
+                        generation,
+                        timer,
+                        number,
+                    },
+                ),
+                Act::Poisoned { reason } => self.poisoned(index, &reason),
+            }
+        }
+    }
+
+    fn with_client(
+        &mut self,
+        index: usize,
+        generation: u64,
+        act: impl FnOnce(&mut Customer, Monotonic) -> Vec<Wish>,
+    ) {
+        let now = Monotonic(self.agenda.now().0);
+        let Some(customer) = self.customers.get_mut(index) else {
+            return;
+        };
+        if customer.generation == generation {
+            let wishes = act(customer, now);
+            self.grant(index, generation, wishes);
+        }
+    }
+
+    fn grant(&mut self, index: usize, generation: u64, wishes: Vec<Wish>) {
+        for wish in wishes {
+            match wish {
+                Wish::Send { to, frame } => self.ask(index, to, &frame),
+                Wish::Timer {
+                    generation: number,
+                    nanos,
+                } => self.agenda.after(
+                    nanos,
+                    Happening::ClientTimer {
+                        client: index,
+                        generation,
+                        number,
+                    },
+                ),
+                Wish::Answered {
+                    call,
+                    operation,
+                    result,
+                } => {
+                    let at = self.agenda.now().0;
+                    self.answered += 1;
+                    self.settle(index, call, &operation, Some((at, result)));
+                    self.pause(index, generation);
+                }
+                Wish::Unanswered {
+                    call,
+                    operation,
+                    reason,
+                } => {
+                    self.note(|_| format!("client {index} gives up call {call}: {reason}"));
+                    self.counters.count("outcomes_unknown");
+                    self.settle(index, call, &operation, None);
+                    self.pause(index, generation);
+                }
+                Wish::Opened { session } => {
+                    self.note(|_| format!("client {index} has session {session}"));
+                    if let Some(customer) = self.customers.get_mut(index) {
+                        customer.session_id = Some(session);
+                    }
+                    for _ in 0..2 * self.plan.lanes {
+                        self.pause(index, generation);
+                    }
+                }
+                Wish::Ended { end } => {
+                    let what = format!("client {index} lost its session: {end}");
+                    self.judge.violation(what);
+                }
+            }
+        }
+    }
+
+    /// An operation is over, for better or worse.
+    fn settle(
+        &mut self,
+        client: usize,
+        call: usize,
+        operation: &Bytes,
+        answer: Option<(u64, Bytes)>,
+    ) {
+        let result = answer.as_ref().map(|(_, result)| result);
+        self.workload.answered(client, operation, result);
+        let session = self.customers.get(client).and_then(|c| c.session_id);
+        let Some(call) = self.history.calls.get_mut(call) else {
+            return;
+        };
+        if let (Some(session), true, quorumfs_bft::client::Kind::Execute) =
+            (session, answer.is_some(), call.kind)
+        {
+            self.judge.answered(session, operation);
+        }
+        call.answer = answer;
+    }
+
+    /// A client thinks before it goes on.
+    fn pause(&mut self, client: usize, generation: u64) {
+        let nanos = self.client_random.between(MILLISECOND, self.plan.pause);
+        self.agenda
+            .after(nanos, Happening::Next { client, generation });
+    }
+
+    /// Whether nobody has to ask for anything more.
+    fn enough(&self) -> bool {
+        self.answered >= self.plan.operations && self.agenda.now() >= self.plan.healed
+    }
+
+    fn next_operation(&mut self, client: usize, generation: u64) {
+        let enough = self.enough();
+        let at = self.agenda.now().0;
+        let Some(customer) = self.customers.get_mut(client) else {
+            return;
+        };
+        let Some(session) = customer.session_id else {
+            return;
+        };
+        if enough || customer.generation != generation {
+            return;
+        }
+        let random = &mut self.client_random;
+        let (kind, operation) = self.workload.next(client, random);
+        let patience = if random.chance(1, 50) {
+            Nanos::from_millis(random.between(1, 300))
+        } else {
+            Nanos::from_secs(120)
+        };
+        let call = self.history.calls.len();
+        self.history.calls.push(Call {
+            client,
+            kind,
+            operation: operation.clone(),
+            invoked: at,
+            answer: None,
+        });
+        if kind == quorumfs_bft::client::Kind::Execute {
+            self.judge.submitted(session, &operation);
+        }
+        let wishes = customer.submit(Monotonic(at), call, kind, operation, patience);
+        self.grant(client, generation, wishes);
+    }
+
+    /// Looks whether the run is over.
+    fn look(&mut self) {
+        let now = self.agenda.now();
+        let late = now.since(self.plan.healed) > PROGRESS;
+        if self.done.is_none() {
+            let waiting = self.waiting();
+            if waiting.is_empty() {
+                self.done = Some(now);
+                self.note(|_| "every client is done".into());
+            } else if late {
+                self.stalls = waiting;
+                self.finished = true;
+                return;
+            }
+        }
+        if self.done.is_some() {
+            let behind = self.behind();
+            if behind.is_empty() {
+                self.finished = true;
+                return;
+            }
+            if late {
+                self.stalls = behind;
+                self.finished = true;
+                return;
+            }
+        }
+        self.agenda.after(100 * MILLISECOND, Happening::Look);
+    }
+
+    /// The clients that are not done.
+    fn waiting(&self) -> Vec<String> {
+        let mut waiting = Vec::new();
+        if !self.enough() {
+            waiting.push(format!(
+                "{} of {} operations were answered",
+                self.answered, self.plan.operations
+            ));
+        }
+        for (index, customer) in self.customers.iter().enumerate() {
+            let outstanding = customer.outstanding();
+            if outstanding > 0 || customer.session_id.is_none() {
+                waiting.push(format!("client {index} waits for {outstanding} answers"));
+            }
+        }
+        waiting
+    }
+
+    /// Sends what a node says to every node of a replica.
+    fn tell(
+        &mut self,
+        node: usize,
+        generation: u64,
+        to: quorumfs_bft::identity::ReplicaId,
+        told: Told,
+    ) {
+        if let Some(lie) = told.lie {
+            self.counters.count(lie.sent());
+        }
+        let receivers = self.plan.nodes.iter().enumerate();
+        let receivers: Vec<usize> = receivers
+            .filter(|(_, replica)| **replica == usize::from(to.0))
+            .map(|(receiver, _)| receiver)
+            .collect();
+        for to in receivers {
+            let Told { frame, lie, delay } = told.clone();
+            if delay > 0 {
+                self.agenda.after(
+                    delay,
+                    Happening::Tell {
+                        node,
+                        generation,
+                        to,
+                        frame,
+                        lie,
+                    },
+                );
+            } else {
+                self.transmit(node, to, frame, lie);
+            }
+        }
+    }
+}
+
+/// The id of the replica with this number.
+fn replica_id(index: usize) -> quorumfs_bft::identity::ReplicaId {
+    quorumfs_bft::identity::ReplicaId(u16::try_from(index).unwrap_or(u16::MAX))
+}
+
+fn seconds(at: Instant) -> f64 {
+    at.0 as f64 / crate::agenda::SECOND as f64
+}

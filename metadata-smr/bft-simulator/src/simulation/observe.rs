@@ -1,0 +1,113 @@
+//! Looking at a run from outside.
+
+use super::Simulation;
+use crate::report::Report;
+use crate::workload::Workload;
+use quorumfs_bft::identity::{Sequence, SessionId};
+use quorumfs_bft::state::DurableRoot;
+use quorumfs_bft::step::Peer;
+use quorumfs_bft::wire::Rejection;
+
+impl<W: Workload> Simulation<'_, W> {
+    /// Takes note of what a node has executed.
+    pub(super) fn observe(&mut self, index: usize) {
+        let Some(node) = self.nodes.get(index) else {
+            return;
+        };
+        let (honest, replica) = (node.honest(), node.replica());
+        for batch in node.log.take() {
+            if honest {
+                self.counters.add("service_ticks", u64::from(batch.ticks));
+                self.judge.executed(replica, &batch);
+            }
+        }
+    }
+
+    /// A node's state has a root.
+    pub(super) fn saw_root(&mut self, index: usize, root: DurableRoot) {
+        if let Some(node) = self.nodes.get(index)
+            && node.honest()
+        {
+            let replica = node.replica();
+            self.judge.root(replica, root);
+        }
+    }
+
+    pub(super) fn poisoned(&mut self, index: usize, reason: &str) {
+        let what = format!("node {index} stops: {reason}");
+        self.note(|_| what.clone());
+        if self.nodes.get(index).is_some_and(|node| node.honest()) {
+            self.judge.violation(what);
+        }
+    }
+
+    /// A node refused a frame: if the sender is to blame it does not listen to it any more.
+    pub(super) fn refused(&mut self, index: usize, peer: Peer, rejection: Rejection) {
+        let at = self.agenda.now();
+        if let Some(node) = self.nodes.get_mut(index)
+            && rejection.blames_sender()
+        {
+            let now = node.clock.now(at);
+            node.blame(now, peer);
+            self.counters.count("peers_blacklisted");
+        }
+    }
+
+    /// The honest replicas that have not executed all that one of them has.
+    pub(super) fn behind(&self) -> Vec<String> {
+        let mut at: Vec<(usize, Option<Sequence>)> = Vec::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            if node.honest() {
+                at.push((index, node.status().map(|status| status.sequence)));
+            }
+        }
+        let newest = at.iter().filter_map(|(_, sequence)| *sequence).max();
+        at.into_iter()
+            .filter(|(_, sequence)| *sequence != newest)
+            .map(|(index, sequence)| {
+                format!("node {index} is at {sequence:?}, another one at {newest:?}")
+            })
+            .collect()
+    }
+
+    /// Judges the run.
+    pub(super) fn report(mut self) -> Report {
+        for node in &self.nodes {
+            node.collect(&mut self.counters);
+        }
+        for customer in &self.customers {
+            self.counters.add("retries", customer.retries());
+            self.counters.add("busy_replies", customer.busy());
+        }
+        self.counters
+            .add("roots_compared", self.judge.roots_compared);
+        let outlaws: Vec<SessionId> = self.outlaw_sessions.iter().copied().collect();
+        self.judge.close(&outlaws);
+        if let Err(what) = self.workload.judge(&self.history) {
+            self.judge.violation(what);
+        }
+        let liars = self.plan.liars.iter().flatten().count();
+        Report {
+            seed: self.options.seed,
+            profile: self.options.profile,
+            violations: self.judge.violations,
+            stalls: self.stalls,
+            operations: self.answered,
+            faults: self.effective.len() + liars,
+            virtual_nanos: self.agenda.now().0,
+            events: self.events,
+            counters: self.counters,
+        }
+    }
+}
+
+pub(super) fn config(
+    cluster: quorumfs_bft::identity::ClusterId,
+    fault_model: quorumfs_bft::fault_model::FaultModel,
+    replica: quorumfs_bft::identity::ReplicaId,
+    genesis: bytes::Bytes,
+    sabotage: Option<quorumfs_bft::replica::Sabotage>,
+) -> quorumfs_bft::replica::Config {
+    let config = quorumfs_bft::replica::Config::new(replica, cluster, fault_model, genesis);
+    quorumfs_bft::replica::Config { sabotage, ..config }
+}

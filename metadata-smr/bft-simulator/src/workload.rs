@@ -1,0 +1,41 @@
+//! What a service brings along to be simulated.
+//!
+//! Implement [`Workload`] for a service of your own and hand it to
+//! [`Simulation::run`](crate::simulation::Simulation::run): the simulator provides cluster,
+//! clients, faults and liars, and judges agreement, exactly-once and progress by itself. The
+//! workload adds what only it can know: which operations make sense, and whether the answers that
+//! the clients saw could have come from one correct machine ([`crate::linearizability`] helps).
+//! [`crate::key_value`] is a complete example.
+
+use crate::history::{History, Kind};
+use crate::random::Random;
+use bytes::Bytes;
+use quorumfs_bft::identity::PublicKey;
+use quorumfs_bft::service::Service;
+
+/// A service under test with its operations and its judge.
+pub trait Workload {
+    /// The replicated application.
+    type Service: Service;
+
+    /// A fresh instance for one replica; called at every start of a replica.
+    fn service(&self) -> Self::Service;
+
+    /// The bytes that every replica is initialised with. Sessions of `principals` have to be
+    /// admitted with at least four lanes.
+    fn genesis(&self, principals: &[PublicKey]) -> Bytes;
+
+    /// The next operation of a client.
+    fn next(&mut self, client: usize, random: &mut Random) -> (Kind, Bytes);
+
+    /// A client learns an answer, or (`None`) that it will never learn one.
+    fn answered(&mut self, client: usize, operation: &Bytes, answer: Option<&Bytes>) {
+        let _ = (client, operation, answer);
+    }
+
+    /// Decides whether the clients saw one correct machine.
+    ///
+    /// # Errors
+    /// What they saw that no correct machine could have shown.
+    fn judge(&self, history: &History) -> Result<(), String>;
+}

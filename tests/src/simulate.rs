@@ -1,0 +1,97 @@
+//! Running one seed over the service that its parity chooses.
+
+use quorumfs_bft::replica::Sabotage;
+use quorumfs_bft_simulator::counters::Counters;
+use quorumfs_bft_simulator::key_value::KeyValueWorkload;
+use quorumfs_bft_simulator::profile::Profile;
+use quorumfs_bft_simulator::report::Report;
+use quorumfs_bft_simulator::simulation::{Options, Simulation, Trace};
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::str::FromStr;
+
+/// Which service is simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Even seeds the one, odd seeds the other.
+    Alternate,
+    /// The key-value service.
+    KeyValue,
+    /// The metadata service.
+    Metadata,
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Alternate => "alternate",
+            Self::KeyValue => "key-value",
+            Self::Metadata => "metadata",
+        })
+    }
+}
+
+impl FromStr for Service {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        [Self::Alternate, Self::KeyValue, Self::Metadata]
+            .into_iter()
+            .find(|service| service.to_string() == name)
+            .ok_or_else(|| format!("there is no service {name:?}: alternate, key-value, metadata"))
+    }
+}
+
+/// The name of a sabotage on the command line.
+#[must_use]
+pub fn name(sabotage: Sabotage) -> String {
+    let mut name = String::new();
+    for letter in format!("{sabotage:?}").chars() {
+        if letter.is_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.extend(letter.to_lowercase());
+    }
+    name
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("a panic: {}", text.unwrap_or("without a message"))
+}
+
+/// Runs one seed. A panic counts as a violation.
+#[must_use]
+pub fn run_seed(
+    seed: u64,
+    profile: Profile,
+    service: Service,
+    sabotage: Option<Sabotage>,
+    trace: Trace<'_>,
+) -> Report {
+    let options = Options {
+        seed,
+        profile,
+        sabotage,
+    };
+    let _ = service;
+    let run = || Simulation::run(options, KeyValueWorkload::default(), trace);
+    let failure = match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(report)) => return report,
+        Ok(Err(error)) => error.to_string(),
+        Err(panic) => panic_text(panic.as_ref()),
+    };
+    Report {
+        seed,
+        profile,
+        violations: vec![failure],
+        stalls: Vec::new(),
+        operations: 0,
+        faults: 0,
+        virtual_nanos: 0,
+        events: 0,
+        counters: Counters::new(),
+    }
+}
