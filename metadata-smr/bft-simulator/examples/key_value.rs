@@ -1,0 +1,31 @@
+//! Simulates the key-value service over many seeds: `key_value [first seed] [seeds] [profile]`.
+//!
+//! This is all that it takes to simulate a service of your own: put your workload in the place of
+//! [`KeyValueWorkload`].
+
+use quorumfs_bft_simulator::key_value::KeyValueWorkload;
+use quorumfs_bft_simulator::profile::Profile;
+use quorumfs_bft_simulator::simulation::{Options, Simulation};
+use std::error::Error;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let first: u64 = arguments.next().map_or(Ok(1), |text| text.parse())?;
+    let seeds: u64 = arguments.next().map_or(Ok(100), |text| text.parse())?;
+    let profile = arguments.next().map_or(Ok(Profile::Mixed), |t| t.parse())?;
+    let mut failed = 0;
+    for seed in first..first + seeds {
+        let options = Options {
+            seed,
+            profile,
+            sabotage: None,
+        };
+        let report = Simulation::run(options, KeyValueWorkload::default(), None)?;
+        for what in report.violations.iter().chain(&report.stalls) {
+            println!("seed {seed}: {what}");
+        }
+        failed += u64::from(!report.passed());
+    }
+    println!("{failed} of {seeds} seeds failed");
+    Ok(())
+}
