@@ -99,6 +99,9 @@ pub enum ClientError {
         /// How many operations wait.
         operations: usize,
     },
+    /// The results of operations before it in the same bundle left no room for its own.
+    #[error("the operation had no effect, for the results of a bundle have a bound; try again")]
+    NoRoom,
     /// The operation is too large for a request.
     #[error("the operation has {bytes} bytes, a request carries at most {bytes_max}; split it")]
     TooLarge {
@@ -130,6 +133,7 @@ impl ClientError {
             },
             Failure::NoSession => end.map_or(Self::Closed, Self::SessionEnded),
             Failure::Full { operations } => Self::Busy { operations },
+            Failure::NoRoom => Self::NoRoom,
             Failure::TooLarge { bytes, bytes_max } => Self::TooLarge { bytes, bytes_max },
         }
     }
