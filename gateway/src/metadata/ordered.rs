@@ -56,7 +56,8 @@ fn failed(error: ClientError) -> MetadataError {
         | ClientError::TooFew { .. }
         | ClientError::Expired { .. }
         | ClientError::Busy { .. }
-        | ClientError::TooLarge { .. } => MetadataError::NotExecuted { reason },
+        | ClientError::TooLarge { .. }
+        | ClientError::NoRoom => MetadataError::NotExecuted { reason },
     }
 }
 
