@@ -27,7 +27,7 @@
 //! # When the journal is lost
 //!
 //! A replica that forgot what it said can be made to contradict itself. [`Opened::journal`] says
-//! [`Journal::Lost`] if a segment is missing or damaged, if the mode before was `os` and the machine
+//! [`Condition::Lost`](quorumfs_bft::journal::Condition) if a segment is missing or damaged, if the mode before was `os` and the machine
 //! was booted since without a clean stop, or if it was `none`. The verdict is written down before
 //! anything else is and stays; the segments move aside into `journal.lost` for whoever wants to look.
 //! A record cut short by the end of the last segment was never reported, hence never acted on: it
@@ -49,11 +49,12 @@ mod tests;
 pub use error::DiskError;
 pub use run_mark::Durability;
 
-use crate::store::FjallStore;
+use crate::store::DiskStore;
 use bytes::Bytes;
 use files::Layout;
 use queue::Queue;
 use quorumfs_bft::identity::Sequence;
+use quorumfs_bft::journal::Journal;
 use quorumfs_bft::state::{DurableRoot, WriteBatch};
 use quorumfs_bft::step::Token;
 use std::path::Path;
@@ -64,9 +65,6 @@ use std::thread::JoinHandle;
 const JOURNAL_QUEUE_BYTES_MAX: usize = 64 << 20;
 /// The same for the state. One flush is under way at a time; this is for its successor.
 const STATE_QUEUE_BYTES_MAX: usize = 256 << 20;
-
-/// The database that holds the state.
-pub type DiskStore = FjallStore;
 
 /// Something has become durable, or never will.
 #[derive(Debug)]
@@ -88,30 +86,11 @@ pub enum Completion {
     },
 }
 
-/// What the journal held when it was opened.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Journal {
-    /// Everything that was reported persisted and not given up since, oldest first.
-    Kept {
-        /// The records with their tokens, which rise by one.
-        records: Vec<(Token, Bytes)>,
-        /// The token of the next record.
-        next: Token,
-    },
-    /// Something may be missing: this replica must not vote as if it had never said anything.
-    Lost {
-        /// Why, for the operator.
-        reason: String,
-        /// The token of the next record.
-        next: Token,
-    },
-}
-
 /// A disk that was opened, with what was on it.
 pub struct Opened {
     /// For writing.
     pub disk: Disk,
-    /// What was written before.
+    /// The records that were reported persisted and not given up since, with the verdict on them.
     pub journal: Journal,
     /// For reading the state.
     pub store: DiskStore,
@@ -153,10 +132,9 @@ impl Disk {
         let layout = Layout::new(directory);
         let lock = layout.lock()?;
         layout.check_format()?;
-        let journal = layout.recover()?;
+        let (journal, next) = layout.recover()?;
         run_mark::begin(&layout, durability)?;
-        let (Journal::Kept { next, .. } | Journal::Lost { next, .. }) = &journal;
-        let segments = segment::Writer::create(&layout.journal(), *next)?;
+        let segments = segment::Writer::create(&layout.journal(), next)?;
         let store = DiskStore::open(&layout.state()).map_err(DiskError::State)?;
         let report = Arc::new(report);
         let journal_queue = Arc::new(Queue::new(JOURNAL_QUEUE_BYTES_MAX));
@@ -185,7 +163,7 @@ impl Disk {
     }
 
     /// Appends a record to the journal, to be reported as [`Completion::Persisted`]. Waits while too
-    /// much is under way.
+    /// much is under way. Tokens rise by one, from the last one in [`Opened::journal`], or from 1.
     ///
     /// # Errors
     /// If the disk has failed before.

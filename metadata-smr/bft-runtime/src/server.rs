@@ -14,7 +14,7 @@
 //! * Dropping the handle stops the replica as a crash would: without the clean-stop mark.
 
 use crate::client::{Member, Task};
-use crate::disk::{Completion, Disk, DiskError, Durability, Journal as DiskJournal, Opened};
+use crate::disk::{Completion, Disk, DiskError, Durability, Opened};
 use crate::event_loop::{Clock, Core, Durable, Ending, EventLoop, Published, Surroundings};
 use crate::inbox::Inbox;
 use crate::keys::NodeKey;
@@ -28,7 +28,6 @@ use crate::verification::Verification;
 use bytes::Bytes;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{ClusterId, Now, PublicKey, ReplicaId};
-use quorumfs_bft::journal::{Condition, Entry, Journal};
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::replica::{Config, Replica};
 use quorumfs_bft::service::Service;
@@ -360,7 +359,6 @@ async fn run_on_thread<S: Service + Send + 'static>(
         } = opened;
         let clock = Clock::start();
         let mut effects = Effects::default();
-        let journal = to_core(journal);
         let recovered = Replica::recover(core, service, store, journal, clock.now(), &mut effects);
         let machine = match recovered {
             Ok(machine) => machine,
@@ -410,20 +408,6 @@ fn report_to(inbox: Arc<Inbox>) -> impl Fn(Completion) + Send + Sync + 'static {
         Completion::Persisted { token } => inbox.persisted(token),
         Completion::Flushed { sequence } => inbox.flushed(sequence),
         Completion::Failed { error } => inbox.failed(error.to_string()),
-    }
-}
-
-/// What the disk found, in the core's words.
-fn to_core(journal: DiskJournal) -> Journal {
-    match journal {
-        DiskJournal::Kept { records, .. } => Journal {
-            entries: records
-                .into_iter()
-                .map(|(token, record)| Entry { token, record })
-                .collect(),
-            condition: Condition::Intact,
-        },
-        DiskJournal::Lost { reason, .. } => Journal::lost(reason),
     }
 }
 
@@ -490,10 +474,7 @@ impl ReplicaHandle {
     }
 
     async fn stop(mut self) -> Ending {
-        for task in self.tasks.drain(..) {
-            // Waited for, so that the address is free when this returns.
-            task.end().await;
-        }
+        self.tasks.clear();
         self.shared.inbox.stop();
         self.ended().await
     }

@@ -66,6 +66,14 @@ pub enum DiskError {
         /// The token that was due.
         expected: u64,
     },
+    /// A record that could not be read back: a defect.
+    #[error("a record of {length} bytes was appended; {max} is the most")]
+    RecordTooLong {
+        /// Its length.
+        length: usize,
+        /// The limit.
+        max: usize,
+    },
     /// An earlier failure, already reported, has stopped the disk.
     #[error("the disk has stopped after an earlier failure")]
     Stopped,

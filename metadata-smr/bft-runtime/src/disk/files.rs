@@ -1,8 +1,8 @@
 //! The files of a data directory: creating them durably, locking, and the verdict on the journal.
 
 use super::error::failed;
-use super::segment::{self, End};
-use super::{DiskError, Journal, run_mark};
+use super::{DiskError, run_mark, segment};
+use quorumfs_bft::journal::{Condition, Journal};
 use quorumfs_bft::step::Token;
 use rustix::fs::FlockOperation;
 use std::fs::{self, File};
@@ -109,45 +109,32 @@ impl Layout {
         }
     }
 
-    /// Reads the journal back and decides whether it can be relied on.
-    pub(super) fn recover(&self) -> Result<Journal, DiskError> {
+    /// Reads the journal back and decides whether it can be relied on; with it, the token of the
+    /// next record.
+    pub(super) fn recover(&self) -> Result<(Journal, Token), DiskError> {
         let read_back = segment::read_all(&self.journal())?;
         let before = read(&self.lost())?.map(|reason| reason.trim().to_owned());
-        let reason = match (before, run_mark::doubt(self)?, &read_back.end) {
-            (Some(reason), _, End::Damaged(_)) => Some((reason, true)),
-            (Some(reason), _, _) => Some((reason, false)),
-            (None, _, End::Damaged(reason)) => Some((reason.clone(), true)),
-            (None, Some(doubt), _) => Some((doubt, true)),
-            (None, None, _) => None,
-        };
-        let Some((reason, set_aside)) = reason else {
-            read_back.drop_torn_tail()?;
-            return Ok(Journal::Kept {
-                next: read_back.next,
-                records: read_back.records,
-            });
+        let reason = match (before, run_mark::doubt(self)?, &read_back.journal.condition) {
+            (Some(reason), ..) => reason,
+            (None, _, Condition::Lost { reason }) => reason.clone(),
+            (None, Some(doubt), _) => doubt,
+            (None, None, _) => {
+                read_back.drop_torn_tail()?;
+                return Ok((read_back.journal, read_back.next));
+            }
         };
         // The verdict first: whatever happens after this, it is not forgotten.
         write_durably(&self.lost(), &format!("{reason}\n"))?;
-        let mut next = read_back.next;
-        if set_aside {
-            self.set_journal_aside()?;
-            next = Token(1);
-        } else {
-            read_back.drop_torn_tail()?;
-        }
-        Ok(Journal::Lost { reason, next })
+        self.set_journal_aside()?;
+        Ok((Journal::lost(reason), Token(1)))
     }
 
+    /// Makes room for an empty journal. The first one that was lost is kept, later ones tell nothing.
     fn set_journal_aside(&self) -> Result<(), DiskError> {
         let (journal, aside) = (self.journal(), self.directory.join("journal.lost"));
-        match fs::remove_dir_all(&aside) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(failed("removing", &aside)(error));
-            }
-            _ => {}
-        }
-        if journal.exists() {
+        if journal.exists() && aside.exists() {
+            fs::remove_dir_all(&journal).map_err(failed("removing", &journal))?;
+        } else if journal.exists() {
             fs::rename(&journal, &aside).map_err(failed("moving aside", &journal))?;
         }
         fs::create_dir_all(&journal).map_err(failed("creating", &journal))?;

@@ -2,141 +2,86 @@
 //!
 //! ```text
 //! N.journal = header │ record N │ record N+1 │ …       N: twenty decimal digits
-//! header    = magic "qfsjrnl\0" │ format u32 │ features u32 │ N u64 │ crc32c of these u32
-//! record    = length u32 │ token u64 │ crc32c of these u32 │ crc32c of the body u32 │ body
+//! header    = magic "qfsjrnl\0" │ format u32 │ features u32 │ N u64
 //! ```
 //!
-//! Little-endian. The length has a checksum of its own, so that a damaged one is not mistaken for a
-//! record that was cut short.
+//! Little-endian. Records are framed and judged by [`quorumfs_bft::journal`]; what is added here is
+//! only that their files are there, begin as they must and follow one another.
 
 use super::DiskError;
 use super::error::failed;
 use super::files::{sync, sync_directory};
-use bytes::{Buf, BufMut, Bytes};
+use bytes::{BufMut, Bytes};
+use quorumfs_bft::journal::{Condition, Journal, examine, frame};
 use quorumfs_bft::step::Token;
+use quorumfs_bft::wire::limits::RECORD_BYTES_MAX;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"qfsjrnl\0";
 const FORMAT: u32 = 1;
-const HEADER_BYTES: usize = 28;
-const RECORD_HEADER_BYTES: usize = 20;
-/// The longest body; a length beyond it is damage.
-const RECORD_BYTES_MAX: usize = 1 << 30;
+const HEADER_BYTES: usize = 24;
 /// A segment that is longer is followed by a new one.
 const SEGMENT_BYTES_MAX: u64 = 16 << 20;
-
-/// How the journal ends.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// With a whole record.
-    Clean,
-    /// With one that was cut short: the file must be cut to this length.
-    Torn(PathBuf, u64),
-    /// Something is wrong before the end.
-    Damaged(String),
-}
 
 /// What was read back.
 #[derive(Debug)]
 pub(super) struct ReadBack {
-    pub(super) records: Vec<(Token, Bytes)>,
+    pub(super) journal: Journal,
+    /// The token of the next record.
     pub(super) next: Token,
-    pub(super) end: End,
+    /// The last segment, if there is one.
+    last: Option<PathBuf>,
 }
 
 impl ReadBack {
     /// Cuts off a record that was never whole, so that the next segment follows a clean end.
     pub(super) fn drop_torn_tail(&self) -> Result<(), DiskError> {
-        let End::Torn(path, length) = &self.end else {
+        let (Condition::TornTail { good_bytes }, Some(path)) =
+            (&self.journal.condition, &self.last)
+        else {
             return Ok(());
         };
         let file = File::options()
             .write(true)
             .open(path)
             .map_err(failed("opening", path))?;
-        file.set_len(*length).map_err(failed("cutting", path))?;
+        let length = (HEADER_BYTES + good_bytes) as u64;
+        file.set_len(length).map_err(failed("cutting", path))?;
         sync(&file, path)
     }
 }
 
 /// Reads all segments in `directory`.
 pub(super) fn read_all(directory: &Path) -> Result<ReadBack, DiskError> {
-    let mut back = ReadBack {
-        records: Vec::new(),
-        next: Token(1),
-        end: End::Clean,
-    };
     let segments = list(directory)?;
-    let Some((first, _)) = segments.first() else {
-        back.end = End::Damaged("the journal has no segment".to_owned());
-        return Ok(back);
-    };
-    back.next = *first;
+    let last = segments.last().cloned();
+    let mut bodies = Vec::with_capacity(segments.len());
+    let mut wrong = last
+        .is_none()
+        .then(|| "the journal has no segment".to_owned());
     for (first, path) in segments {
-        if let End::Torn(path, _) = &back.end {
-            // A segment whose header was cut short was given up by the start after it.
-            back.end = damaged(path, "ends in the middle of a record and is not the last");
+        let mut bytes = Bytes::from(fs::read(&path).map_err(failed("reading", &path))?);
+        let header = bytes.split_to(HEADER_BYTES.min(bytes.len()));
+        // One that was cut short has no records: it is as if the segment were empty.
+        if header.len() == HEADER_BYTES && header != header_of(first) {
+            wrong = Some(format!("{} does not begin as it must", path.display()));
             break;
         }
-        if first != back.next {
-            back.end = damaged(&path, &format!("begins where {} was due", back.next.0));
-            break;
-        }
-        let bytes = Bytes::from(fs::read(&path).map_err(failed("reading", &path))?);
-        back.end = read_segment(&path, bytes, &mut back.records, &mut back.next);
-        if matches!(back.end, End::Damaged(_)) {
-            break;
-        }
+        bodies.push(bytes);
     }
-    Ok(back)
-}
-
-fn damaged(path: &Path, how: &str) -> End {
-    End::Damaged(format!("{} {how}", path.display()))
-}
-
-fn read_segment(
-    path: &Path,
-    bytes: Bytes,
-    records: &mut Vec<(Token, Bytes)>,
-    next: &mut Token,
-) -> End {
-    let length = bytes.len();
-    let mut rest = bytes.clone();
-    if length < HEADER_BYTES {
-        // Nothing was ever appended behind it.
-        return End::Torn(path.to_owned(), 0);
+    let mut journal = examine(&bodies);
+    if let Some(reason) = wrong {
+        journal = Journal::lost(reason);
     }
-    let header = rest.split_to(HEADER_BYTES);
-    if header != header_of(*next) {
-        return damaged(path, "has a header that is not this format's, or damaged");
-    }
-    while !rest.is_empty() {
-        let whole = (length - rest.len()) as u64;
-        let torn = End::Torn(path.to_owned(), whole);
-        if rest.len() < RECORD_HEADER_BYTES {
-            return torn;
-        }
-        let mut header = rest.split_to(RECORD_HEADER_BYTES);
-        let expected = crc32c::crc32c(header.get(..12).unwrap_or_default());
-        let body_length = header.get_u32_le() as usize;
-        let token = Token(header.get_u64_le());
-        if header.get_u32_le() != expected || body_length > RECORD_BYTES_MAX || token != *next {
-            return damaged(path, &format!("is damaged at byte {whole}"));
-        }
-        if rest.len() < body_length {
-            return torn;
-        }
-        let body = rest.split_to(body_length);
-        if header.get_u32_le() != crc32c::crc32c(&body) {
-            return damaged(path, &format!("is damaged in the record at byte {whole}"));
-        }
-        records.push((token, body));
-        *next = Token(token.0 + 1);
-    }
-    End::Clean
+    let behind = journal.entries.last().map(|entry| Token(entry.token.0 + 1));
+    let named = last.as_ref().map(|(first, _)| *first);
+    Ok(ReadBack {
+        journal,
+        next: behind.or(named).unwrap_or(Token(1)),
+        last: last.map(|(_, path)| path),
+    })
 }
 
 /// The segments by their first token, in order.
@@ -165,7 +110,6 @@ fn header_of(first: Token) -> Bytes {
     header.put_u32_le(FORMAT);
     header.put_u32_le(0);
     header.put_u64_le(first.0);
-    header.put_u32_le(crc32c::crc32c(&header));
     header.into()
 }
 
@@ -208,13 +152,13 @@ impl Writer {
                 expected: self.next.0,
             });
         }
-        let start = out.len();
-        // A body is bounded far below by the limits of the wire.
-        out.put_u32_le(u32::try_from(body.len()).unwrap_or(u32::MAX));
-        out.put_u64_le(token.0);
-        out.put_u32_le(crc32c::crc32c(out.get(start..).unwrap_or_default()));
-        out.put_u32_le(crc32c::crc32c(body));
-        out.put_slice(body);
+        if body.len() > RECORD_BYTES_MAX {
+            return Err(DiskError::RecordTooLong {
+                length: body.len(),
+                max: RECORD_BYTES_MAX,
+            });
+        }
+        out.put_slice(&frame(token, body));
         self.next = Token(token.0 + 1);
         Ok(())
     }
@@ -244,6 +188,10 @@ impl Writer {
 
     /// Removes the segments with nothing but records before `before`.
     pub(super) fn trim(&mut self, before: Token) -> Result<(), DiskError> {
+        if self.length == HEADER_BYTES as u64 {
+            // The last record stays: the token after it is found again by it.
+            return Ok(());
+        }
         let needed = |window: &[(Token, PathBuf)]| window.get(1).is_none_or(|next| next.0 > before);
         let count = self
             .segments

@@ -6,7 +6,8 @@
 use super::error::failed;
 use super::queue::Queue;
 use super::segment;
-use super::{Completion, DiskError, DiskStore, Durability};
+use super::{Completion, DiskError, Durability};
+use crate::store::DiskStore;
 use bytes::Bytes;
 use quorumfs_bft::state::{DurableRoot, WriteBatch};
 use quorumfs_bft::step::Token;

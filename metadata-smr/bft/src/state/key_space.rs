@@ -25,7 +25,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 
 /// The bound on the rows of one leaf. Part of the format: it decides the shape of the tree.
-const LEAF_BYTES_MAX: u64 = 2_048;
+const LEAF_BYTES_MAX: u64 = 4_096;
 /// Memory for clean nodes, unless something else is asked for.
 const CACHE_BYTES: usize = 64 << 20;
 /// The store's key of the list of nodes that the newest root no longer needs.
@@ -94,7 +94,13 @@ impl<D: Store> KeySpace<D> {
         Self::open_shaped(store, cache_bytes, LEAF_BYTES_MAX)
     }
 
-    pub(super) fn open_shaped(
+    /// The same with another bound on the rows of one leaf. It decides the shape of the tree and
+    /// with it every digest, so that all replicas of a cluster must use the same: for measurements
+    /// and tests only.
+    ///
+    /// # Errors
+    /// As [`KeySpace::open`].
+    pub fn open_shaped(
         store: D,
         cache_bytes: usize,
         leaf_bytes_max: u64,

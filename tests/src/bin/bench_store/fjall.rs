@@ -1,15 +1,17 @@
-//! The state on fjall, a log-structured merge tree.
+//! The state on fjall, a log-structured merge tree: the candidate that was not chosen.
 
-use super::{CACHE_BYTES, failed};
 use bytes::Bytes;
 use fjall::config::BlockSizePolicy;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use quorumfs_bft::state::{StateError, Store, WriteBatch};
 use std::path::Path;
 
+/// As much as the product gives to its database.
+const CACHE_BYTES: u64 = 16 << 20;
+
 /// The rows of one replica. A clone is another handle.
 #[derive(Clone)]
-pub struct FjallStore {
+pub(crate) struct FjallStore {
     database: Database,
     rows: Keyspace,
 }
@@ -19,7 +21,7 @@ impl FjallStore {
     ///
     /// # Errors
     /// If the directory cannot be used or what is in it is damaged.
-    pub fn open(directory: &Path) -> Result<Self, StateError> {
+    pub(crate) fn open(directory: &Path) -> Result<Self, StateError> {
         let database = Database::builder(directory)
             .cache_size(CACHE_BYTES)
             .worker_threads(1)
@@ -42,7 +44,7 @@ impl FjallStore {
     ///
     /// # Errors
     /// If the medium fails; the store must not be used any more then.
-    pub fn apply(&self, batch: &WriteBatch) -> Result<(), StateError> {
+    pub(crate) fn apply(&self, batch: &WriteBatch) -> Result<(), StateError> {
         let mut writes = self
             .database
             .batch()
@@ -61,5 +63,12 @@ impl Store for FjallStore {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StateError> {
         let found = self.rows.get(key).map_err(failed("reading a row"))?;
         Ok(found.map(|value| Bytes::copy_from_slice(&value)))
+    }
+}
+
+fn failed<E: std::fmt::Display>(doing: &'static str) -> impl Fn(E) -> StateError {
+    move |error| StateError::Store {
+        doing,
+        reason: error.to_string(),
     }
 }

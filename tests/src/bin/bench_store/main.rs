@@ -1,0 +1,181 @@
+//! `bench_store`: which database, and how leaves hold rows.
+//!
+//! Runs the metadata's access pattern (see [`workload`]) over each candidate, each in a process of
+//! its own: load 10^6 rows, change and remove some, read points and ranges, then write on until it
+//! is killed with SIGKILL; another process opens what is left, and the time until its first row is
+//! read is the reopen time. What is printed:
+//!
+//! * rows/s and the 99th percentile of a batch, durable roots included;
+//! * bytes written by the process (`write_bytes` in /proc/self/io: what reached the block layer)
+//!   divided by the bytes of the rows that were put: the write amplification;
+//! * the peak of resident memory, the disk taken, reads per second, the reopen time.
+//!
+//! The machine is rarely idle and the medium rarely one's own: compare within one run.
+
+mod candidate;
+mod child;
+mod fjall;
+mod workload;
+
+use candidate::{Engine, Layout};
+use clap::Parser;
+use serde_json::Value;
+use std::error::Error;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Measure databases and leaf layouts under the metadata's access pattern.
+#[derive(Parser, Debug)]
+struct Arguments {
+    /// Rows to load.
+    #[arg(long, default_value_t = 1_000_000)]
+    rows: u64,
+    /// Row writes after the load.
+    #[arg(long, default_value_t = 200_000)]
+    changes: u64,
+    /// Databases to measure.
+    #[arg(long, value_delimiter = ',', default_value = "fjall,redb")]
+    engines: Vec<Engine>,
+    /// How leaves hold rows.
+    #[arg(long, value_delimiter = ',', default_value = "contained,hashed")]
+    layouts: Vec<Layout>,
+    /// Bounds of a leaf in bytes.
+    #[arg(long, value_delimiter = ',', default_value = "2048,4096")]
+    leaf_bytes: Vec<u64>,
+    /// Where to put the data; a directory that is removed afterwards.
+    #[arg(long)]
+    directory: Option<PathBuf>,
+    /// Machine-readable lines instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Internal: be the process that is measured.
+    #[arg(long, hide = true)]
+    child: bool,
+    /// Internal: be the process that opens what a killed one left.
+    #[arg(long, hide = true)]
+    reopen: bool,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments = Arguments::parse();
+    if arguments.child || arguments.reopen {
+        return child::run(&arguments);
+    }
+    let base = match &arguments.directory {
+        Some(directory) => tempfile::tempdir_in(directory)?,
+        None => tempfile::tempdir()?,
+    };
+    if !arguments.json {
+        println!("{}", HEADINGS.join(" | "));
+        println!("{}", HEADINGS.map(|_| "---").join(" | "));
+    }
+    for engine in &arguments.engines {
+        for layout in &arguments.layouts {
+            for leaf_bytes in &arguments.leaf_bytes {
+                let directory = base.path().join(format!("{engine}-{layout}-{leaf_bytes}"));
+                let result = measure(&arguments, *engine, *layout, *leaf_bytes, &directory)?;
+                if arguments.json {
+                    println!("{result}");
+                } else {
+                    println!("{}", line(&result));
+                }
+                std::fs::remove_dir_all(&directory)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+const HEADINGS: [&str; 13] = [
+    "engine",
+    "layout",
+    "leaf bytes",
+    "load rows/s",
+    "change rows/s",
+    "batch p99 ms",
+    "root p50/max ms",
+    "write amplification load/change",
+    "peak RSS MiB",
+    "disk MiB",
+    "gets/s",
+    "scanned rows/s",
+    "reopen ms",
+];
+
+fn line(result: &Value) -> String {
+    let text = |key: &str| match result.get(key) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Number(number)) => match number.as_f64() {
+            Some(value) if number.is_f64() && value < 100.0 => format!("{value:.1}"),
+            Some(value) => format!("{value:.0}"),
+            None => number.to_string(),
+        },
+        _ => "?".to_owned(),
+    };
+    let pair = |left, right| format!("{} / {}", text(left), text(right));
+    [
+        text("engine"),
+        text("layout"),
+        text("leaf_bytes"),
+        text("load_rows_per_second"),
+        text("change_rows_per_second"),
+        text("batch_p99_ms"),
+        pair("root_p50_ms", "root_max_ms"),
+        pair("load_amplification", "change_amplification"),
+        text("rss_peak_mib"),
+        text("disk_mib"),
+        text("gets_per_second"),
+        text("scanned_rows_per_second"),
+        text("reopen_ms"),
+    ]
+    .join(" | ")
+}
+
+/// Starts a process that is measured, kills it while it writes, and opens what it left.
+fn measure(
+    arguments: &Arguments,
+    engine: Engine,
+    layout: Layout,
+    leaf_bytes: u64,
+    directory: &Path,
+) -> Result<Value, Box<dyn Error>> {
+    let start = |role: &str| {
+        Command::new(std::env::current_exe()?)
+            .arg(role)
+            .args(["--rows", &arguments.rows.to_string()])
+            .args(["--changes", &arguments.changes.to_string()])
+            .args(["--engines", &engine.to_string()])
+            .args(["--layouts", &layout.to_string()])
+            .args(["--leaf-bytes", &leaf_bytes.to_string()])
+            .arg("--directory")
+            .arg(directory)
+            .stdout(Stdio::piped())
+            .spawn()
+    };
+    let mut child = start("--child")?;
+    let first = first_line(&mut child);
+    std::thread::sleep(Duration::from_secs(3));
+    child.kill()?;
+    child.wait()?;
+    let mut result: Value = serde_json::from_str(&first?)?;
+    let mut child = start("--reopen")?;
+    let reopened = first_line(&mut child);
+    child.wait()?;
+    let reopened: Value = serde_json::from_str(&reopened?)?;
+    if let (Some(all), Some(more)) = (result.as_object_mut(), reopened.as_object()) {
+        all.extend(more.clone());
+    }
+    Ok(result)
+}
+
+fn first_line(child: &mut Child) -> Result<String, Box<dyn Error>> {
+    let output = child.stdout.take().ok_or("the child has no output")?;
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line)?;
+    if line.is_empty() {
+        return Err("the child ended without a result".into());
+    }
+    Ok(line)
+}
