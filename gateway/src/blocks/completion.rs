@@ -372,7 +372,7 @@ impl Engine {
                 Err(ShardFault::Store(error)) if error.kind.concerns_the_cloud() => {
                     outcome = outcome.max(Completed::Unreachable);
                 }
-                Err(_) => absent.push(shard),
+                Err(fault) => absent.push((shard, fault)),
             }
         }
         if absent.is_empty() {
@@ -384,17 +384,18 @@ impl Engine {
     async fn rebuild_missing(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
-        absent: Vec<usize>,
+        absent: Vec<(usize, ShardFault)>,
     ) -> Completed {
         let mut outcome = Completed::Whole;
-        let rebuilt = match self.gather(object, Vec::new()).await {
+        let missing: Vec<usize> = absent.iter().map(|(shard, _)| *shard).collect();
+        let rebuilt = match self.gather(object, absent).await {
             Ok(rebuilt) => rebuilt,
             Err(error) => {
                 tracing::warn!(%error, "an object cannot be completed now");
                 return Completed::Lacking;
             }
         };
-        for shard in absent {
+        for shard in missing {
             let (Some(row), Some(header)) = (
                 object.shard(shard),
                 self.headers(object).get(shard).copied(),

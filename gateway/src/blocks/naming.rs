@@ -167,6 +167,9 @@ mod tests {
             shard: ShardIndex(3),
             attempt: 0,
         };
-        assert_eq!(keys(1).name(&named).unwrap().as_str(), "GOLDEN");
+        assert_eq!(
+            keys(1).name(&named).unwrap().as_str(),
+            "9c/9c3cac958e7e5f62ee2be0d97fd5abe2"
+        );
     }
 }

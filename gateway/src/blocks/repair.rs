@@ -125,10 +125,11 @@ impl Engine {
             return false;
         }
         // Another repair may have been quicker, or the cloud have recovered.
-        if self.fetch_whole(object, shard).await.is_ok() {
-            return true;
-        }
-        let rebuilt = match self.gather(object, Vec::new()).await {
+        let known = match self.fetch_whole(object, shard).await {
+            Ok(_) => return true,
+            Err(fault) => vec![(shard, fault)],
+        };
+        let rebuilt = match self.gather(object, known).await {
             Ok(rebuilt) => rebuilt,
             Err(error) => {
                 tracing::warn!(%error, "a shard cannot be repaired now");

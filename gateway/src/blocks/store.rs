@@ -167,6 +167,8 @@ impl BlockStore {
                 while !self.engine.is_idle() {
                     tokio::time::sleep(DRAIN_PAUSE).await;
                 }
+                // Whoever was suspended gets a chance to show that it is back.
+                self.engine.probe(false).await;
                 let (lacking, unreachable) = self.engine.sweep().await;
                 let busy = !self.engine.is_idle();
                 drained = Drained {

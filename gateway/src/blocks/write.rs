@@ -148,6 +148,18 @@ impl Engine {
                 launch(std::mem::take(&mut held_back), &mut running);
             }
             if acknowledged + running < wanted {
+                // It has failed; a moment for the others' answers makes the message whole.
+                let patience = self.config.timeouts.hedge_max;
+                let rest = async {
+                    while running > 0 {
+                        running -= 1;
+                        match answered.recv().await.unwrap_or(Err(ShardFault::Defect)) {
+                            Ok(_) => acknowledged += 1,
+                            Err(fault) => faults.push(fault),
+                        }
+                    }
+                };
+                let _ = tokio::time::timeout(patience, rest).await;
                 return Err(too_few(&object, acknowledged, wanted, &faults));
             }
             tokio::select! {

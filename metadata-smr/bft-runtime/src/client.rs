@@ -30,7 +30,7 @@ use crate::tls::Identity;
 use bytes::Bytes;
 use links::Links;
 use machine::{Machine, Notice};
-use quorumfs_bft::client::{self as core, Event, Kind};
+use quorumfs_bft::client::{self as core, Event, Failure, Kind};
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId};
 use quorumfs_bft::metrics::ReplicaStatus;
@@ -38,6 +38,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
+
+/// An operation whose result found no room in its bundle had no effect, and is tried so often: the
+/// bundles after it hold others' results, so it gets ahead of them.
+const NO_ROOM_ATTEMPTS: u32 = 8;
 
 /// A replica as its peers and clients know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +115,15 @@ impl ClientConfig {
 /// Stops its task when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Task(pub(crate) JoinHandle<()>);
+
+impl Task {
+    /// Stops it and waits until everything that it held is dropped.
+    pub(crate) async fn end(mut self) {
+        self.0.abort();
+        // Cancelled is what it should be.
+        let _ = (&mut self.0).await;
+    }
+}
 
 impl Drop for Task {
     fn drop(&mut self) {
@@ -230,19 +243,24 @@ impl Client {
     }
 
     async fn submit(&self, kind: Kind, operation: Bytes) -> Result<Bytes, ClientError> {
-        let answer = self
-            .inner
-            .machine
-            .submit(kind, operation, self.inner.config.deadline);
-        match answer.await {
-            Ok(Ok(result)) => Ok(result),
-            Ok(Err(failure)) => Err(ClientError::from_failure(
-                failure,
-                self.inner.config.deadline,
-                self.inner.links.unreachable(),
-                self.inner.machine.end(),
-            )),
-            Err(_) => Err(ClientError::Closed),
+        let deadline = self.inner.config.deadline;
+        let mut attempts = NO_ROOM_ATTEMPTS;
+        loop {
+            let answer = self.inner.machine.submit(kind, operation.clone(), deadline);
+            let failure = match answer.await {
+                Ok(Ok(result)) => return Ok(result),
+                Ok(Err(failure)) => failure,
+                Err(_) => return Err(ClientError::Closed),
+            };
+            attempts -= 1;
+            if failure != Failure::NoRoom || attempts == 0 {
+                return Err(ClientError::from_failure(
+                    failure,
+                    deadline,
+                    self.inner.links.unreachable(),
+                    self.inner.machine.end(),
+                ));
+            }
         }
     }
 

@@ -474,7 +474,10 @@ impl ReplicaHandle {
     }
 
     async fn stop(mut self) -> Ending {
-        self.tasks.clear();
+        for task in self.tasks.drain(..) {
+            // Waited for, so that the address is free when this returns.
+            task.end().await;
+        }
         self.shared.inbox.stop();
         self.ended().await
     }

@@ -1,0 +1,383 @@
+//! Clouds in memory behind decorators that make them lie, and a log that remembers placements.
+
+use crate::blocks::{
+    BlockConfig, BlockError, BlockStore, Cloud, PlacementError, PlacementLog, SealedSlice, Sealing,
+    Stored, StoredObject, Timeouts, UnderReplicatedCursor, UnderReplicatedPage,
+};
+use crate::keys::{CloudSecret, Secret, SliceKey};
+use bytes::Bytes;
+use quorumfs_backends::faulty::{Faulty, Plan};
+use quorumfs_backends::{
+    Deadline, ObjectInfo, ObjectName, ObjectStore, Operation, Page, StoreError, StoreErrorKind,
+};
+use quorumfs_bft::identity::ClusterId;
+use quorumfs_metadata::identity::{AllocationId, CloudIndex, ObjectId, SliceId};
+use quorumfs_metadata::operation::{NewObject, PlacedShard};
+use quorumfs_metadata::placement::Policy;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+pub(super) const VOLUME: ClusterId = ClusterId([7; 16]);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A cloud in memory.
+#[derive(Debug, Default)]
+pub(super) struct MemoryStore {
+    pub(super) objects: Mutex<BTreeMap<ObjectName, Bytes>>,
+}
+
+impl MemoryStore {
+    fn error(operation: Operation, name: &ObjectName, kind: StoreErrorKind) -> StoreError {
+        StoreError {
+            kind,
+            operation,
+            cloud: "memory".to_owned(),
+            object: Some(name.clone()),
+            detail: format!("{kind:?}"),
+        }
+    }
+
+    fn find(&self, name: &ObjectName) -> Result<Bytes, StoreError> {
+        let missing = || Self::error(Operation::Get, name, StoreErrorKind::NotFound);
+        self.objects
+            .lock()
+            .unwrap()
+            .get(name)
+            .cloned()
+            .ok_or_else(missing)
+    }
+
+    /// Changes every stored object.
+    pub(super) fn alter(&self, change: impl Fn(&mut Vec<u8>)) {
+        for body in self.objects.lock().unwrap().values_mut() {
+            let mut bytes = body.to_vec();
+            change(&mut bytes);
+            *body = bytes.into();
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for MemoryStore {
+    fn describe(&self) -> String {
+        "memory".to_owned()
+    }
+    async fn put_if_absent(
+        &self,
+        name: &ObjectName,
+        body: Bytes,
+        _: Deadline,
+    ) -> Result<(), StoreError> {
+        let mut objects = self.objects.lock().unwrap();
+        if objects.contains_key(name) {
+            return Err(Self::error(
+                Operation::Put,
+                name,
+                StoreErrorKind::AlreadyExists,
+            ));
+        }
+        objects.insert(name.clone(), body);
+        Ok(())
+    }
+    async fn get(&self, name: &ObjectName, most: u64, _: Deadline) -> Result<Bytes, StoreError> {
+        let body = self.find(name)?;
+        if body.len() as u64 > most {
+            return Err(Self::error(Operation::Get, name, StoreErrorKind::Corrupt));
+        }
+        Ok(body)
+    }
+    async fn get_range(
+        &self,
+        name: &ObjectName,
+        range: Range<u64>,
+        _: Deadline,
+    ) -> Result<Bytes, StoreError> {
+        let body = self.find(name)?;
+        if range.end > body.len() as u64 {
+            return Err(Self::error(Operation::Get, name, StoreErrorKind::Corrupt));
+        }
+        Ok(body.slice(range.start as usize..range.end as usize))
+    }
+    async fn head(&self, name: &ObjectName, _: Deadline) -> Result<ObjectInfo, StoreError> {
+        Ok(ObjectInfo {
+            length: self.find(name)?.len() as u64,
+        })
+    }
+    async fn list(
+        &self,
+        prefix: &str,
+        cursor: Option<&ObjectName>,
+        limit: usize,
+        _: Deadline,
+    ) -> Result<Page, StoreError> {
+        let objects = self.objects.lock().unwrap();
+        let wanted = |name: &&ObjectName| {
+            name.as_str().starts_with(prefix) && cursor.is_none_or(|c| *name > c)
+        };
+        let names: Vec<_> = objects.keys().filter(wanted).take(limit).cloned().collect();
+        Ok(Page {
+            more: names.len() == limit,
+            names,
+        })
+    }
+    async fn delete(&self, name: &ObjectName, _: Deadline) -> Result<(), StoreError> {
+        self.objects.lock().unwrap().remove(name);
+        Ok(())
+    }
+}
+
+/// The metadata's part: rows of objects, and what was ordered about them.
+#[derive(Debug, Default)]
+pub(super) struct MemoryLog {
+    pub(super) rows: Mutex<BTreeMap<ObjectId, NewObject>>,
+}
+
+impl MemoryLog {
+    fn apply(&self, placed: PlacedShard) -> Result<(), PlacementError> {
+        let mut rows = self.rows.lock().unwrap();
+        let unknown = || PlacementError {
+            reason: format!("no object {}", placed.object),
+        };
+        let row = rows.get_mut(&placed.object).ok_or_else(unknown)?;
+        let shard = &mut row.shards[usize::from(placed.shard.0)];
+        assert_eq!(shard.cloud, placed.cloud);
+        shard.attempt = shard.attempt.max(placed.attempt);
+        shard.acknowledged = true;
+        Ok(())
+    }
+
+    pub(super) fn row(&self, object: ObjectId) -> NewObject {
+        self.rows.lock().unwrap()[&object].clone()
+    }
+}
+
+#[async_trait::async_trait]
+impl PlacementLog for MemoryLog {
+    async fn confirm_placed(&self, shards: Vec<PlacedShard>) -> Result<(), PlacementError> {
+        shards.into_iter().try_for_each(|placed| self.apply(placed))
+    }
+    async fn replace_placement(&self, shard: PlacedShard) -> Result<(), PlacementError> {
+        self.apply(shard)
+    }
+    async fn list_under_replicated(
+        &self,
+        after: Option<UnderReplicatedCursor>,
+        limit: u32,
+    ) -> Result<UnderReplicatedPage, PlacementError> {
+        let rows = self.rows.lock().unwrap();
+        let lacking = rows
+            .values()
+            .filter(|row| row.shards.iter().any(|s| !s.acknowledged));
+        let page: Vec<_> = lacking
+            .filter(|row| after.is_none_or(|(_, id)| row.id > id))
+            .take(limit as usize)
+            .collect();
+        let next = match page.last() {
+            Some(last) if page.len() == limit as usize => Some((0, last.id)),
+            _ => None,
+        };
+        let objects = page
+            .into_iter()
+            .map(|row| StoredObject::of_new(row).unwrap())
+            .collect();
+        Ok(UnderReplicatedPage { objects, next })
+    }
+}
+
+/// A volume's clouds, log and block store.
+pub(super) struct Volume {
+    pub(super) policy: Policy,
+    pub(super) memories: Vec<Arc<MemoryStore>>,
+    pub(super) clouds: Vec<Arc<Faulty>>,
+    pub(super) log: Arc<MemoryLog>,
+    pub(super) blocks: BlockStore,
+    pub(super) timeouts: Timeouts,
+    pub(super) background_bytes_max: usize,
+    pub(super) sealing: Sealing,
+}
+
+pub(super) fn policy(n: u8, f: u8, k: u8) -> Policy {
+    Policy::new(n, f, k, n).unwrap()
+}
+
+/// The policies that every behaviour is tested with.
+pub(super) fn policies() -> [Policy; 3] {
+    [policy(4, 1, 2), policy(3, 1, 1), policy(5, 1, 3)]
+}
+
+pub(super) fn key(slice: u32) -> SliceKey {
+    let mut bytes = [3; 32];
+    bytes[..4].copy_from_slice(&slice.to_be_bytes());
+    SliceKey::from_secret(Secret::from_bytes(bytes))
+}
+
+pub(super) fn object_id(number: u32) -> ObjectId {
+    ObjectId {
+        allocation: AllocationId(5),
+        counter: number,
+    }
+}
+
+pub(super) fn slice_id(number: u32) -> SliceId {
+    SliceId {
+        allocation: AllocationId(5),
+        counter: number,
+    }
+}
+
+/// Bytes that are different everywhere.
+pub(super) fn content(seed: u64, length: usize) -> Bytes {
+    let mut bytes = vec![0; length];
+    blake3::Hasher::new()
+        .update(&seed.to_be_bytes())
+        .finalize_xof()
+        .fill(&mut bytes);
+    bytes.into()
+}
+
+pub(super) fn timeouts() -> Timeouts {
+    Timeouts {
+        put: Duration::from_secs(2),
+        get: Duration::from_secs(2),
+        hedge_min: Duration::from_millis(20),
+        hedge_max: Duration::from_millis(100),
+        suspect: Duration::from_millis(200),
+        backoff_min: Duration::from_millis(50),
+        backoff_max: Duration::from_millis(200),
+        completion: Duration::from_millis(100),
+    }
+}
+
+pub(super) fn secrets(count: u8) -> Vec<CloudSecret> {
+    (0..count)
+        .map(|i| CloudSecret::from_secret(Secret::from_bytes([i + 1; 32])))
+        .collect()
+}
+
+impl Volume {
+    pub(super) fn new(policy: Policy) -> Self {
+        Self::with(policy, Sealing::On, 64 << 20)
+    }
+
+    pub(super) fn with(policy: Policy, sealing: Sealing, background_bytes_max: usize) -> Self {
+        let memories: Vec<_> = (0..policy.clouds())
+            .map(|_| Arc::new(MemoryStore::default()))
+            .collect();
+        let clouds: Vec<_> = memories
+            .iter()
+            .enumerate()
+            .map(|(i, memory)| {
+                let memory: Arc<dyn ObjectStore> = Arc::clone(memory) as _;
+                Arc::new(Faulty::new(memory, Plan::honest(), i as u64))
+            })
+            .collect();
+        let log = Arc::new(MemoryLog::default());
+        let timeouts = timeouts();
+        let blocks = open(
+            policy,
+            &clouds,
+            &log,
+            timeouts,
+            sealing,
+            background_bytes_max,
+        );
+        Self {
+            policy,
+            memories,
+            clouds,
+            log,
+            blocks,
+            timeouts,
+            background_bytes_max,
+            sealing,
+        }
+    }
+
+    /// The process dies and another opens the volume.
+    pub(super) fn restart(&mut self) {
+        self.blocks.shutdown();
+        self.blocks = open(
+            self.policy,
+            &self.clouds,
+            &self.log,
+            self.timeouts,
+            self.sealing,
+            self.background_bytes_max,
+        );
+    }
+
+    /// Writes and commits.
+    pub(super) async fn write(&self, number: u32, plain: &Bytes) -> Result<Stored, BlockError> {
+        let key = key(number);
+        let written = self
+            .blocks
+            .write(object_id(number), slice_id(number), &key, plain.clone());
+        let stored = written.await?;
+        self.log
+            .rows
+            .lock()
+            .unwrap()
+            .insert(stored.object.id, stored.object.clone());
+        self.blocks.committed(stored.object.id);
+        Ok(stored)
+    }
+
+    /// Reads by the log's row, as a later reader would.
+    pub(super) async fn read(
+        &self,
+        number: u32,
+        slice: &SealedSlice,
+        range: Range<u32>,
+    ) -> Result<Bytes, BlockError> {
+        let object = StoredObject::of_new(&self.log.row(object_id(number))).unwrap();
+        self.blocks.read(&object, slice, &key(number), range).await
+    }
+
+    pub(super) async fn drain(&self) {
+        let drained = self.blocks.drain(PATIENCE).await;
+        assert!(
+            drained.is_complete(),
+            "{drained:?} {:?}",
+            self.blocks.status()
+        );
+    }
+
+    pub(super) fn plan(&self, cloud: usize, plan: Plan) {
+        self.clouds[cloud].set_plan(plan);
+    }
+
+    pub(super) fn heal(&self) {
+        for cloud in &self.clouds {
+            cloud.set_plan(Plan::honest());
+        }
+    }
+}
+
+fn open(
+    policy: Policy,
+    clouds: &[Arc<Faulty>],
+    log: &Arc<MemoryLog>,
+    timeouts: Timeouts,
+    sealing: Sealing,
+    background_bytes_max: usize,
+) -> BlockStore {
+    let clouds: Vec<Cloud> = clouds
+        .iter()
+        .zip(secrets(policy.clouds()))
+        .enumerate()
+        .map(|(i, (store, secret))| Cloud {
+            index: CloudIndex(i as u8),
+            store: Arc::clone(store) as _,
+            secret,
+        })
+        .collect();
+    let config = BlockConfig {
+        timeouts,
+        sealing,
+        background_bytes_max,
+        ..BlockConfig::new(VOLUME, policy)
+    };
+    BlockStore::open(config, &clouds, Arc::clone(log) as _).unwrap()
+}
