@@ -34,8 +34,9 @@ fn failed(doing: &'static str, error: &BlockError) -> VfsError {
             tracing::warn!(%error, "too many clouds are full");
             VfsError::refused(doing, Errno::NOSPC)
         }
-        _ => VfsError::Data {
+        kind => VfsError::Data {
             doing,
+            kind,
             reason: error.to_string(),
         },
     }
@@ -61,6 +62,7 @@ impl SliceStore for CloudSlices {
         let SliceKey::Derived(epoch) = stored.slice.key else {
             return Err(VfsError::Data {
                 doing: "reading from the clouds",
+                kind: BlockErrorKind::NewerFormat,
                 reason: format!(
                     "slice {} was copied from another realm, which this program cannot read: \
                      update it",

@@ -1,5 +1,6 @@
 //! Why a call of the file system failed: always with an errno, always with what happened.
 
+use crate::blocks::BlockErrorKind;
 use crate::keys::KeyError;
 use crate::metadata::MetadataError;
 use rustix::io::Errno;
@@ -31,6 +32,8 @@ pub enum VfsError {
     Data {
         /// What was being done.
         doing: &'static str,
+        /// Which kind of failure it is, for those who branch on it.
+        kind: BlockErrorKind,
         /// What went wrong.
         reason: String,
     },

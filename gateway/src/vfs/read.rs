@@ -7,6 +7,7 @@ use super::dirty::part_of;
 use super::file_system::{FileSystem, Inner};
 use super::handle::HandleId;
 use super::node::Node;
+use crate::blocks::BlockErrorKind;
 use crate::keys::ValueBinding;
 use bytes::Bytes;
 use quorumfs_metadata::identity::InodeId;
@@ -198,6 +199,7 @@ impl Inner {
         if part.end > chunk.len() || part.start > part.end {
             return Err(VfsError::Data {
                 doing: "reading a slice",
+                kind: BlockErrorKind::Corrupt,
                 reason: format!("slice {} is shorter than its extents", stored.id),
             });
         }
