@@ -14,22 +14,46 @@
 //! | [`reply`], [`error`] | what is answered |
 //! | [`genesis`] | what a volume begins with |
 //! | [`limits`] | every bound, with its reason |
+//! | `service` | [`Metadata`]: decodes, admits, executes, answers |
+//! | `permission` | who may do what, by uid, gid and mode |
+//! | `namespace` | create, link, unlink, rename |
+//! | `set_attributes` | chmod, chown, utimes, truncate |
+//! | `content` | extents over slices over objects |
+//! | [`session`] | sessions, mounts, allocations |
+//! | `reap` | what was too large for one operation |
+//! | `answer` | queries |
 //!
 //! # What it is not
 //!
 //! It sees no plain name, target or content and holds no key. It touches no clock, network, disk,
 //! thread, random source or unordered map.
 
+mod answer;
 pub mod attributes;
+mod change;
 mod codec;
+mod content;
 pub mod error;
 pub mod genesis;
 pub mod identity;
+mod install;
 pub mod limits;
+mod namespace;
 pub mod operation;
+mod permission;
 pub mod placement;
 pub mod query;
+mod reap;
 pub mod reply;
 pub mod row;
+mod rows;
+mod service;
+pub mod session;
+mod set_attributes;
+pub mod simulation;
+
+#[cfg(test)]
+mod tests;
 
 pub use codec::{DecodeError, VERSION};
+pub use service::Metadata;

@@ -8,9 +8,9 @@
 /// splits it. Keeps the longest batch short and its write set in memory.
 pub const ROWS_WRITTEN_MAX: usize = 1000;
 /// Rows that one operation may read, scans included. A few reads go with each write.
-pub const ROWS_READ_MAX: usize = 4 * ROWS_WRITTEN_MAX;
+pub const ROWS_READ_MAX: usize = 8 * ROWS_WRITTEN_MAX;
 /// Rows that one tick may write while it drains the reap queue.
-pub const TICK_ROWS_MAX: usize = 512;
+pub const TICK_ROWS_MAX: usize = 640;
 /// Bytes of an encoded operation. Fits a commit of several hundred objects.
 pub const OPERATION_BYTES_MAX: usize = 512 << 10;
 /// Bytes of an encoded query: two sealed names and a few numbers.
@@ -84,10 +84,13 @@ pub const EXTENT_PAGE_MAX: u32 = 256;
 pub const QUEUE_PAGE_MAX: u32 = 256;
 
 /// Extents that an operation removes by itself when a file shrinks or goes; the rest is queued.
-pub const EXTENTS_DROPPED_MAX: usize = 64;
+pub const EXTENTS_DROPPED_MAX: usize = 48;
 /// Slices whose references an operation drops by itself; beyond it they are queued.
-pub const SLICES_DROPPED_MAX: usize = 64;
+pub const SLICES_DROPPED_MAX: usize = 48;
 /// Slices in one row of the reap queue.
 pub const REAP_SLICES_PER_ROW: usize = 128;
-/// Orphans that go at once with their session; the others go by ticks.
-pub const ORPHANS_PER_TICK: usize = 64;
+/// Extents or slices that one piece of work on the reap queue drops.
+pub const REAPED_PER_PIECE: usize = 48;
+/// Extents that go at once with an inode, a truncation or a piece of reaping cost about five rows
+/// each: their own, the slice, the object and its places in two queues.
+pub const ROWS_PER_EXTENT: usize = 5;

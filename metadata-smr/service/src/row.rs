@@ -22,7 +22,7 @@ pub mod volume;
 pub use content::{
     Extent, Object, ObjectState, Reap, Slice, SliceKey, UnderReplicated, Unreferenced,
 };
-pub use inode::{Content, Entry, Inline, Inode, Node, Orphan, Sealed, SealedName};
+pub use inode::{Content, Entry, FileBody, Inline, Inode, Node, Orphan, Sealed, SealedName};
 pub use principal::{Allocation, Assertable, Principal, Rights, Session};
 pub use realm::{Epoch, Lock, Member, Mount, Realm};
 pub use volume::{Cloud, Counters, Format, HomeCounters, ReplicaInfo, WrappedKey};

@@ -11,7 +11,8 @@ use crate::placement::{Policy, Shard};
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{Sequence, SessionId, Time};
 
-/// A run of a file. Where in the file it begins is in the key.
+/// A run of a file. Where in the file it *ends* is in the key, so that a scan from an offset finds
+/// the extent that covers it first; it begins `length` bytes before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Extent {
     /// Which slice.

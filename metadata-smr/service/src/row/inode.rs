@@ -37,6 +37,8 @@ pub struct Inode {
     pub created: Timestamp,
     /// Rises with every change.
     pub version: InodeVersion,
+    /// Sessions that hold it open although no entry leads to it any more.
+    pub holders: u32,
     /// What depends on the kind.
     pub node: Node,
 }
@@ -45,17 +47,7 @@ pub struct Inode {
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum Node {
     /// A regular file.
-    File {
-        /// Its length.
-        size: u64,
-        /// Bytes that its extents cover.
-        allocated: u64,
-        /// Where the bytes are.
-        content: Content,
-        /// Extents at this offset and beyond are dead: a truncation left them for the reap queue.
-        /// Nothing is written there before they are gone.
-        dead_from: Option<u64>,
-    },
+    File(FileBody),
     /// A directory.
     Directory {
         /// Where `..` leads; the root is its own parent.
@@ -80,6 +72,33 @@ pub enum Node {
     CharacterDevice(DeviceNumber),
     /// A block device.
     BlockDevice(DeviceNumber),
+}
+
+/// A regular file's length and content.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct FileBody {
+    /// Its length.
+    pub size: u64,
+    /// Bytes that its extents cover.
+    pub allocated: u64,
+    /// Where the bytes are.
+    pub content: Content,
+    /// Extents at this offset and beyond are dead: a truncation left them for the reap queue.
+    /// Nothing is written there before they are gone.
+    pub dead_from: Option<u64>,
+}
+
+impl FileBody {
+    /// A file without content.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self {
+            size: 0,
+            allocated: 0,
+            content: Content::Empty,
+            dead_from: None,
+        }
+    }
 }
 
 /// Where a file's bytes are. Whatever no extent covers reads as zeros.
@@ -115,7 +134,7 @@ impl Inode {
     #[must_use]
     pub const fn file_type(&self) -> FileType {
         match self.node {
-            Node::File { .. } => FileType::File,
+            Node::File(_) => FileType::File,
             Node::Directory { .. } => FileType::Directory,
             Node::Symlink { .. } => FileType::Symlink,
             Node::Fifo => FileType::Fifo,
@@ -135,9 +154,7 @@ impl Inode {
     #[must_use]
     pub fn attributes(&self, inode: InodeId) -> Attributes {
         let (size, allocated, detail) = match &self.node {
-            Node::File {
-                size, allocated, ..
-            } => (*size, *allocated, Detail::File),
+            Node::File(file) => (file.size, file.allocated, Detail::File),
             Node::Directory {
                 parent,
                 generations,

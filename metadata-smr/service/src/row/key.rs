@@ -160,10 +160,11 @@ pub fn extents(inode: InodeId) -> Vec<u8> {
     key!(EXTENT, inode.0.to_be_bytes())
 }
 
-/// An extent of a file.
+/// An extent of a file, by the offset at which it ends (exclusive): the extent that covers an
+/// offset is then the first one behind it, and no scan has to go backwards.
 #[must_use]
-pub fn extent(inode: InodeId, offset: u64) -> Vec<u8> {
-    key!(EXTENT, inode.0.to_be_bytes(), offset.to_be_bytes())
+pub fn extent(inode: InodeId, end: u64) -> Vec<u8> {
+    key!(EXTENT, inode.0.to_be_bytes(), end.to_be_bytes())
 }
 
 /// A slice.
@@ -228,19 +229,6 @@ pub fn trailing_object(key: &[u8]) -> Option<ObjectId> {
         .and_then(|bytes| ObjectId::from_be_bytes(bytes))
 }
 
-/// The first key behind all keys that begin with `prefix`, if there is one.
-#[must_use]
-pub fn end_of(prefix: &[u8]) -> Option<Vec<u8>> {
-    let mut end = prefix.to_vec();
-    while let Some(last) = end.pop() {
-        if last < u8::MAX {
-            end.push(last + 1);
-            return Some(end);
-        }
-    }
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,12 +269,5 @@ mod tests {
                 assert!(i == j || !a.starts_with(b), "{a:?} {b:?}");
             }
         }
-    }
-
-    #[test]
-    fn the_end_of_a_prefix_is_behind_all_of_it() {
-        assert_eq!(end_of(b"a/"), Some(b"a0".to_vec()));
-        assert_eq!(end_of(&[1, 255, 255]), Some(vec![2]));
-        assert_eq!(end_of(&[255]), None);
     }
 }

@@ -1,0 +1,303 @@
+//! Queries, answered from one state.
+
+use crate::attributes::Access;
+use crate::content::behind;
+use crate::error::Error;
+use crate::identity::{Cookie, InodeId, ObjectId, RealmId, SliceId};
+use crate::limits::{CLOUDS_MAX, DIRECTORY_PAGE_MAX, EXTENT_PAGE_MAX, QUEUE_PAGE_MAX};
+use crate::namespace::lookup;
+use crate::operation::Place;
+use crate::permission::{assert_credentials, check, check_handle};
+use crate::query::{Query, Question};
+use crate::reply::{ContentPage, DirectoryPage, Found, ListedEntry, ListedExtent};
+use crate::row::{
+    Cloud, Content, Entry, Epoch, FileBody, Format, HomeCounters, Mount, Node, Object, Principal,
+    Session, Slice, key,
+};
+use crate::rows::{Halt, Outcome, Rows, decode, require};
+use crate::session::orphans;
+use quorumfs_bft::service::Caller;
+use std::collections::BTreeMap;
+
+/// The epochs of a realm that a member is shown; older keys are opened by the newer ones, and
+/// older rows are asked for when they are needed.
+const EPOCHS_SHOWN: usize = 64;
+
+/// Answers a query of `caller`.
+pub(crate) fn answer(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<Found> {
+    let principal = rows.principal(&caller.principal)?;
+    assert_credentials(&principal.rights, &query.credentials)?;
+    let who = &query.credentials;
+    match &query.question {
+        Question::Lookup(place) => find_entry(rows, query, place),
+        Question::Attributes(inode) => {
+            let row = rows.inode(*inode)?;
+            Ok(Found::Attributes(row.attributes(*inode)))
+        }
+        Question::Access { inode, access } => {
+            require(access.0 <= 7, Error::Invalid)?;
+            check(&rows.inode(*inode)?, who, *access)?;
+            Ok(Found::Allowed)
+        }
+        Question::Directory {
+            inode,
+            after,
+            limit,
+            by_handle,
+        } => {
+            let row = rows.directory(*inode)?;
+            if *by_handle {
+                check_handle(&row, &principal.rights, Access::READ)?;
+            } else {
+                check(&row, who, Access::READ)?;
+            }
+            list(rows, *inode, *after, *limit)
+        }
+        Question::Symlink(inode) => match rows.inode(*inode)?.node {
+            Node::Symlink { target, .. } => Ok(Found::Symlink(target)),
+            _ => Err(Error::WrongKind.into()),
+        },
+        Question::Content {
+            inode,
+            from,
+            to,
+            limit,
+        } => {
+            let row = rows.inode(*inode)?;
+            check_handle(&row, &principal.rights, Access::READ)?;
+            let Node::File(file) = &row.node else {
+                return Err(Error::WrongKind.into());
+            };
+            let mut page = ContentPage {
+                attributes: row.attributes(*inode),
+                inline: None,
+                extents: Vec::new(),
+                slices: Vec::new(),
+                objects: Vec::new(),
+                more: false,
+            };
+            map(rows, *inode, file, *from..*to, *limit, &mut page)?;
+            Ok(Found::Content(page))
+        }
+        other => answer_about_volume(rows, caller, principal, other),
+    }
+}
+
+fn answer_about_volume(
+    rows: &impl Rows,
+    caller: &Caller,
+    principal: Principal,
+    question: &Question,
+) -> Outcome<Found> {
+    match question {
+        Question::Usage(realm) => {
+            let home = rows.realm(*realm)?.home;
+            let counters: HomeCounters = rows.expect_row(&key::home(home))?;
+            Ok(Found::Usage {
+                inodes: counters.inodes,
+                allocated: counters.allocated,
+            })
+        }
+        Question::Object(id) => match rows.find(&key::object(*id))? {
+            Some(object) => Ok(Found::Object(object)),
+            None => Err(Error::NoObject(*id).into()),
+        },
+        Question::UnderReplicated { after, limit } => under_replicated(rows, *after, *limit),
+        Question::Unreferenced { after, limit } => unreferenced(rows, *after, *limit),
+        Question::Orphans { after, limit } => {
+            let limit = page(*limit, QUEUE_PAGE_MAX);
+            let mut inodes = orphans(rows, caller.session, *after, limit.saturating_add(1))?;
+            let more = inodes.len() > limit;
+            inodes.truncate(limit);
+            Ok(Found::Orphans { inodes, more })
+        }
+        Question::Volume => volume(rows),
+        Question::Realm(realm) => find_realm(rows, caller, *realm),
+        _ => {
+            let row: Session = rows
+                .find(&key::session(caller.session))?
+                .ok_or(Halt::Refused(Error::NoSession))?;
+            Ok(Found::WhoAmI {
+                session: caller.session,
+                row,
+                principal: caller.principal,
+                rights: principal,
+            })
+        }
+    }
+}
+
+/// How many rows a page has: at least one, so that who asks for none gets on.
+fn page(asked: u32, bound: u32) -> usize {
+    usize::try_from(asked.clamp(1, bound)).unwrap_or(1)
+}
+
+fn find_entry(rows: &impl Rows, query: &Query, place: &Place) -> Outcome<Found> {
+    let parent = rows.directory(place.parent)?;
+    check(&parent, &query.credentials, Access::EXECUTE)?;
+    let found = lookup(rows, &parent, place)?.ok_or(Halt::Refused(Error::NotFound))?;
+    let inode = found.entry.inode;
+    Ok(Found::Entry {
+        cookie: found.cookie,
+        inode: rows.inode(inode)?.attributes(inode),
+        parent: parent.attributes(place.parent),
+    })
+}
+
+fn list(rows: &impl Rows, directory: InodeId, after: Cookie, limit: u32) -> Outcome<Found> {
+    let limit = page(limit, DIRECTORY_PAGE_MAX);
+    let prefix = key::entries(directory);
+    let mut entries = Vec::new();
+    let mut more = false;
+    if let Some(next) = after.0.checked_add(1) {
+        let from = key::entry(directory, Cookie(next));
+        for (row_key, bytes) in rows.scan(&prefix, &from, limit.saturating_add(1))? {
+            if entries.len() == limit {
+                more = true;
+                break;
+            }
+            let entry: Entry = decode(&row_key, &bytes)?;
+            let inode = rows.inode(entry.inode)?.attributes(entry.inode);
+            entries.push(ListedEntry {
+                cookie: Cookie(key::trailing_number(&row_key).unwrap_or_default()),
+                generation: entry.generation,
+                name: entry.name,
+                inode,
+            });
+        }
+    }
+    Ok(Found::Directory(DirectoryPage {
+        directory: rows.directory(directory)?.attributes(directory),
+        entries,
+        more,
+    }))
+}
+
+/// Fills a page with the extents that lie, in part at least, within `range`.
+fn map(
+    rows: &impl Rows,
+    inode: InodeId,
+    file: &FileBody,
+    range: std::ops::Range<u64>,
+    limit: u32,
+    page_of: &mut ContentPage,
+) -> Outcome<()> {
+    let limit = page(limit, EXTENT_PAGE_MAX);
+    match &file.content {
+        Content::Empty => {}
+        Content::Inline(inline) => page_of.inline = Some(inline.clone()),
+        Content::One { offset, extent } => {
+            let end = offset.saturating_add(u64::from(extent.length));
+            if end > range.start && *offset < range.end {
+                page_of.extents.push(ListedExtent {
+                    offset: *offset,
+                    extent: *extent,
+                });
+            }
+        }
+        Content::Extents => {
+            let alive_to = file.dead_from.unwrap_or(u64::MAX);
+            let to = range.end.min(alive_to);
+            let found = behind(rows, inode, range.start, limit.saturating_add(1))?;
+            for placed in found.iter().take_while(|placed| placed.start < to) {
+                if page_of.extents.len() == limit {
+                    page_of.more = true;
+                    break;
+                }
+                page_of.extents.push(ListedExtent {
+                    offset: placed.start,
+                    extent: placed.extent,
+                });
+            }
+        }
+    }
+    let mut slices: BTreeMap<SliceId, Slice> = BTreeMap::new();
+    let mut objects: BTreeMap<ObjectId, Object> = BTreeMap::new();
+    for listed in &page_of.extents {
+        let id = listed.extent.slice;
+        if slices.contains_key(&id) {
+            continue;
+        }
+        let slice: Slice = rows.expect_row(&key::slice(inode.home(), id))?;
+        if !objects.contains_key(&slice.object) {
+            let object = rows.expect_row(&key::object(slice.object))?;
+            objects.insert(slice.object, object);
+        }
+        slices.insert(id, slice);
+    }
+    page_of.slices = slices.into_iter().collect();
+    page_of.objects = objects.into_iter().collect();
+    Ok(())
+}
+
+fn under_replicated(rows: &impl Rows, after: Option<(u8, ObjectId)>, limit: u32) -> Outcome<Found> {
+    let limit = page(limit, QUEUE_PAGE_MAX);
+    let prefix = key::all_under_replicated();
+    let from = match after {
+        None => prefix.clone(),
+        Some((priority, id)) => behind_key(key::under_replicated(priority, id)),
+    };
+    let mut objects = Vec::new();
+    let mut more = false;
+    for (row_key, _) in rows.scan(&prefix, &from, limit.saturating_add(1))? {
+        if objects.len() == limit {
+            more = true;
+            break;
+        }
+        let priority = row_key.get(prefix.len()).copied().unwrap_or_default();
+        if let Some(id) = key::trailing_object(&row_key) {
+            objects.push((priority, id, rows.expect_row(&key::object(id))?));
+        }
+    }
+    Ok(Found::UnderReplicated { objects, more })
+}
+
+fn unreferenced(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcome<Found> {
+    let limit = page(limit, QUEUE_PAGE_MAX);
+    let prefix = key::all_unreferenced();
+    let from = match after {
+        None => prefix.clone(),
+        Some(id) => behind_key(key::unreferenced(id)),
+    };
+    let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
+    let more = found.len() > limit;
+    let objects = found
+        .iter()
+        .take(limit)
+        .filter_map(|(row_key, _)| key::trailing_object(row_key))
+        .collect();
+    Ok(Found::Unreferenced { objects, more })
+}
+
+/// The first key behind `row_key`.
+fn behind_key(mut row_key: Vec<u8>) -> Vec<u8> {
+    row_key.push(0);
+    row_key
+}
+
+fn volume(rows: &impl Rows) -> Outcome<Found> {
+    let format: Format = rows.expect_row(&key::format())?;
+    let prefix = key::clouds();
+    let clouds = rows
+        .scan(&prefix, &prefix, CLOUDS_MAX)?
+        .iter()
+        .map(|(row_key, bytes)| decode::<Cloud>(row_key, bytes))
+        .collect::<Outcome<Vec<_>>>()?;
+    Ok(Found::Volume { format, clouds })
+}
+
+fn find_realm(rows: &impl Rows, caller: &Caller, id: RealmId) -> Outcome<Found> {
+    let realm = rows.realm(id)?;
+    let first = realm.epoch.0.saturating_sub(EPOCHS_SHOWN as u32 - 1);
+    let mut epochs = Vec::new();
+    for number in (first..=realm.epoch.0).map(crate::identity::RealmEpoch) {
+        let epoch: Epoch = rows.expect_row(&key::epoch(id, number))?;
+        epochs.push((number, epoch));
+    }
+    Ok(Found::Realm {
+        member: rows.find(&key::member(id, &caller.principal))?,
+        mount: rows.find::<Mount>(&key::mount(id))?,
+        realm,
+        epochs,
+    })
+}

@@ -1,0 +1,187 @@
+//! One operation's writes: counted, typed, and undone together.
+//!
+//! Every row that an operation writes goes through [`Change`], which refuses the operation when it
+//! exceeds its bounds; the service then rolls back to where the operation began.
+
+use crate::attributes::Timestamp;
+use crate::error::Error;
+use crate::identity::{CloudIndex, Home, InodeId, InodeVersion, SliceId};
+use crate::limits::{ROWS_READ_MAX, ROWS_WRITTEN_MAX};
+use crate::row::{Cloud, Counters, HomeCounters, Inode, Reap, Rights, Row, Session, key};
+use crate::rows::{Halt, Outcome, Rows, decode, require};
+use quorumfs_bft::identity::Time;
+use quorumfs_bft::service::{Caller, Context};
+use quorumfs_bft::state::{Txn, View};
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The writes of one operation or tick.
+pub(crate) struct Change<'a, 't> {
+    txn: &'a mut Txn<'t>,
+    context: Context,
+    written: BTreeSet<Vec<u8>>,
+    written_max: usize,
+    read: Cell<usize>,
+    read_max: usize,
+    clouds: Option<BTreeMap<CloudIndex, String>>,
+    /// References to slices that the operation has dropped and not yet accounted for.
+    pub(crate) dropped: BTreeMap<(Home, SliceId), u32>,
+}
+
+impl Rows for Change<'_, '_> {
+    fn view(&self) -> View<'_> {
+        self.txn.view()
+    }
+
+    fn count_reads(&self, rows: usize) -> Outcome<()> {
+        let read = self.read.get().saturating_add(rows);
+        self.read.set(read);
+        require(read <= self.read_max, Error::TooManyRows)
+    }
+}
+
+impl<'a, 't> Change<'a, 't> {
+    /// An operation of a client, bounded in what it reads and writes.
+    pub(crate) const fn bounded(txn: &'a mut Txn<'t>, context: &Context) -> Self {
+        Self::new(txn, context, ROWS_WRITTEN_MAX, ROWS_READ_MAX)
+    }
+
+    /// Work of the service's own, which bounds itself.
+    pub(crate) const fn unbounded(txn: &'a mut Txn<'t>, context: &Context) -> Self {
+        Self::new(txn, context, usize::MAX, usize::MAX)
+    }
+
+    const fn new(
+        txn: &'a mut Txn<'t>,
+        context: &Context,
+        written_max: usize,
+        read_max: usize,
+    ) -> Self {
+        Self {
+            txn,
+            context: *context,
+            written: BTreeSet::new(),
+            written_max,
+            read: Cell::new(0),
+            read_max,
+            clouds: None,
+            dropped: BTreeMap::new(),
+        }
+    }
+
+    /// What all replicas agree on about the batch.
+    pub(crate) const fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The batch's time.
+    pub(crate) const fn time(&self) -> Time {
+        self.context.time
+    }
+
+    /// How many rows were written so far.
+    pub(crate) fn rows_written(&self) -> usize {
+        self.written.len()
+    }
+
+    /// Writes a row.
+    pub(crate) fn put<R: Row>(&mut self, row_key: Vec<u8>, row: &R) -> Outcome<()> {
+        self.txn.put(&row_key, row.to_bytes())?;
+        self.count_write(row_key)
+    }
+
+    /// Deletes a row.
+    pub(crate) fn delete(&mut self, row_key: Vec<u8>) -> Outcome<()> {
+        self.txn.delete(&row_key)?;
+        self.count_write(row_key)
+    }
+
+    fn count_write(&mut self, row_key: Vec<u8>) -> Outcome<()> {
+        self.written.insert(row_key);
+        require(self.written.len() <= self.written_max, Error::TooManyRows)
+    }
+
+    /// Writes an inode after a change: its version and ctime move on.
+    pub(crate) fn save(&mut self, inode: InodeId, row: &mut Inode) -> Outcome<()> {
+        row.ctime = Timestamp::from(self.context.time);
+        row.version = InodeVersion(row.version.0.saturating_add(1));
+        self.put(key::inode(inode), row)
+    }
+
+    /// A home's counters.
+    pub(crate) fn home(&self, home: Home) -> Outcome<HomeCounters> {
+        Ok(self.find(&key::home(home))?.unwrap_or_default())
+    }
+
+    /// Adds to and takes from what the extents of a home cover.
+    pub(crate) fn allocate(&mut self, home: Home, added: u64, removed: u64) -> Outcome<()> {
+        if added == removed {
+            return Ok(());
+        }
+        let mut counters = self.home(home)?;
+        counters.allocated = counters
+            .allocated
+            .saturating_add(added)
+            .saturating_sub(removed);
+        self.put(key::home(home), &counters)
+    }
+
+    /// A fresh number from the volume's counters.
+    pub(crate) fn next(&mut self, counter: impl FnOnce(&mut Counters) -> &mut u64) -> Outcome<u64> {
+        let mut counters: Counters = self.find(&key::counters())?.unwrap_or_default();
+        let place = counter(&mut counters);
+        let number = *place;
+        *place = number.checked_add(1).ok_or(Halt::Refused(Error::NoRoom))?;
+        self.put(key::counters(), &counters)?;
+        Ok(number)
+    }
+
+    /// Leaves work to the ticks.
+    pub(crate) fn queue(&mut self, reap: &Reap) -> Outcome<()> {
+        let number = self.next(|counters| &mut counters.next_reap)?;
+        self.put(key::reap(number), reap)
+    }
+
+    /// The failure domain of a cloud, if the volume has such a cloud.
+    pub(crate) fn failure_domain(&mut self, cloud: CloudIndex) -> Outcome<Option<String>> {
+        if self.clouds.is_none() {
+            let prefix = key::clouds();
+            let mut clouds = BTreeMap::new();
+            for (row_key, bytes) in self.scan(&prefix, &prefix, crate::limits::CLOUDS_MAX)? {
+                let row: Cloud = decode(&row_key, &bytes)?;
+                clouds.insert(row.index, row.failure_domain);
+            }
+            self.clouds = Some(clouds);
+        }
+        let domain = self.clouds.as_ref().and_then(|clouds| clouds.get(&cloud));
+        Ok(domain.cloned())
+    }
+}
+
+/// Who asks for an operation, as the servers know them.
+pub(crate) struct Asker {
+    /// Session and principal.
+    pub(crate) caller: Caller,
+    /// The session's row.
+    pub(crate) session: Session,
+    /// The principal's rights.
+    pub(crate) rights: Rights,
+}
+
+impl Asker {
+    /// Who `caller` is; refused if the session is unknown or was fenced.
+    pub(crate) fn admit(rows: &impl Rows, caller: &Caller) -> Outcome<Self> {
+        let session: Session = rows
+            .find(&key::session(caller.session))?
+            .ok_or(Halt::Refused(Error::NoSession))?;
+        if let Some(by) = session.fenced_by {
+            return Err(Error::Fenced { by }.into());
+        }
+        let principal = rows.principal(&caller.principal)?;
+        Ok(Self {
+            caller: *caller,
+            session,
+            rights: principal.rights,
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! Shards on clouds: what a commit must show, and what completion and repair change.
+//!
+//! Acknowledgements are claims of whoever sends them. A writer may complete what its own session
+//! brought in; everything else takes the right to reconcile.
+
+use super::references::put_object;
+use crate::change::{Asker, Change};
+use crate::error::Error;
+use crate::identity::{CloudIndex, ObjectId};
+use crate::limits::CONFIRM_SHARDS_MAX;
+use crate::operation::PlacedShard;
+use crate::placement::{Policy, Shard};
+use crate::row::{Object, key};
+use crate::rows::{Halt, Outcome, Rows, require};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Refuses unless the shards lie on different clouds in different failure domains, as many as the
+/// policy says, and enough of them are acknowledged.
+pub(super) fn check(
+    change: &mut Change<'_, '_>,
+    id: ObjectId,
+    policy: &Policy,
+    shards: &[Shard],
+) -> Outcome<()> {
+    let bad = || Error::BadPlacement(id);
+    require(shards.len() == usize::from(policy.clouds()), bad())?;
+    let acknowledged = shards.iter().filter(|shard| shard.acknowledged).count();
+    require(acknowledged >= usize::from(policy.write_quorum()), bad())?;
+    check_spread(change, id, shards)
+}
+
+fn check_spread(change: &mut Change<'_, '_>, id: ObjectId, shards: &[Shard]) -> Outcome<()> {
+    let bad = || Error::BadPlacement(id);
+    let mut clouds: BTreeSet<CloudIndex> = BTreeSet::new();
+    let mut domains: BTreeSet<String> = BTreeSet::new();
+    for shard in shards {
+        let domain = change
+            .failure_domain(shard.cloud)?
+            .ok_or(Halt::Refused(bad()))?;
+        let apart = clouds.insert(shard.cloud) && domains.insert(domain);
+        require(apart, bad())?;
+    }
+    Ok(())
+}
+
+fn check_right(asker: &Asker, object: &Object) -> Outcome<()> {
+    let own = object.writer == asker.caller.session;
+    require(own || asker.rights.reconcile, Error::NoRight)
+}
+
+/// Records acknowledgements; returns how many objects are complete by it. What does not name the
+/// place where a shard is now is passed over: it was repaired or deleted meanwhile.
+pub(crate) fn confirm(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    shards: &[PlacedShard],
+) -> Outcome<u32> {
+    let too_many = Error::TooMany {
+        limit: CONFIRM_SHARDS_MAX as u32,
+    };
+    require(shards.len() <= CONFIRM_SHARDS_MAX, too_many)?;
+    let mut by_object: BTreeMap<ObjectId, Vec<&PlacedShard>> = BTreeMap::new();
+    for shard in shards {
+        by_object.entry(shard.object).or_default().push(shard);
+    }
+    let mut completed = 0_u32;
+    for (id, placed) in by_object {
+        let Some(before) = change.find::<Object>(&key::object(id))? else {
+            continue;
+        };
+        check_right(asker, &before)?;
+        let mut after = before.clone();
+        for shard in placed {
+            let index = usize::from(shard.shard.0);
+            if let Some(row) = after.shards.get_mut(index)
+                && (row.cloud, row.attempt) == (shard.cloud, shard.attempt)
+            {
+                row.acknowledged = true;
+            }
+        }
+        if after == before {
+            continue;
+        }
+        put_object(change, id, Some(&before), &after)?;
+        if before.is_under_replicated() && !after.is_under_replicated() {
+            completed = completed.saturating_add(1);
+        }
+    }
+    Ok(completed)
+}
+
+/// Gives a shard a new place.
+pub(crate) fn replace(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    placed: &PlacedShard,
+    acknowledged: bool,
+) -> Outcome<()> {
+    let id = placed.object;
+    let before: Object = change
+        .find(&key::object(id))?
+        .ok_or(Halt::Refused(Error::NoObject(id)))?;
+    check_right(asker, &before)?;
+    let mut after = before.clone();
+    let row = after
+        .shards
+        .get_mut(usize::from(placed.shard.0))
+        .ok_or(Halt::Refused(Error::Invalid))?;
+    let fresh = row.cloud != placed.cloud || placed.attempt > row.attempt;
+    require(fresh, Error::Changed)?;
+    row.cloud = placed.cloud;
+    row.attempt = placed.attempt;
+    row.acknowledged = acknowledged;
+    check_spread(change, id, &after.shards)?;
+    put_object(change, id, Some(&before), &after)
+}

@@ -1,0 +1,122 @@
+//! Who names a slice, and what of an object is live.
+//!
+//! References that an operation drops are collected and accounted for at its end: at once if they
+//! are few, else by the reap queue. Objects are written through [`put_object`] alone, which keeps
+//! the queues over them in step.
+
+use crate::change::Change;
+use crate::error::Error;
+use crate::identity::{Home, ObjectId, SliceId};
+use crate::limits::{REAP_SLICES_PER_ROW, SLICES_DROPPED_MAX};
+use crate::row::{Object, Reap, Slice, UnderReplicated, Unreferenced, key};
+use crate::rows::{Halt, Outcome, Rows};
+use std::collections::BTreeMap;
+
+/// Adds references to a slice that exists.
+pub(super) fn add(
+    change: &mut Change<'_, '_>,
+    home: Home,
+    slice: SliceId,
+    references: u32,
+) -> Outcome<()> {
+    let row_key = key::slice(home, slice);
+    let mut row: Slice = change
+        .find(&row_key)?
+        .ok_or(Halt::Refused(Error::SliceNotOwned(slice)))?;
+    row.references = row
+        .references
+        .checked_add(references)
+        .ok_or(Halt::Refused(Error::BadContent))?;
+    change.put(row_key, &row)
+}
+
+/// Accounts for the references that the operation has dropped.
+pub(crate) fn settle_dropped(change: &mut Change<'_, '_>) -> Outcome<()> {
+    let dropped = std::mem::take(&mut change.dropped);
+    if dropped.len() <= SLICES_DROPPED_MAX {
+        for ((home, slice), references) in dropped {
+            release_slice(change, home, slice, references)?;
+        }
+        return Ok(());
+    }
+    let mut by_home: BTreeMap<Home, Vec<(SliceId, u32)>> = BTreeMap::new();
+    for ((home, slice), references) in dropped {
+        by_home.entry(home).or_default().push((slice, references));
+    }
+    let since = change.time();
+    for (home, slices) in by_home {
+        for part in slices.chunks(REAP_SLICES_PER_ROW) {
+            let dropped = part.to_vec();
+            change.queue(&Reap::Slices {
+                home,
+                dropped,
+                since,
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes references off a slice; with the last of them it goes, and its bytes of the object die.
+pub(crate) fn release_slice(
+    change: &mut Change<'_, '_>,
+    home: Home,
+    slice: SliceId,
+    references: u32,
+) -> Outcome<()> {
+    let row_key = key::slice(home, slice);
+    let mut row: Slice = change.expect_row(&row_key)?;
+    row.references = row.references.saturating_sub(references);
+    if row.references > 0 {
+        return change.put(row_key, &row);
+    }
+    change.delete(row_key)?;
+    let before: Object = change.expect_row(&key::object(row.object))?;
+    let mut after = before.clone();
+    after.live_bytes = after
+        .live_bytes
+        .saturating_sub(u64::from(row.sealed_length));
+    after.slices = after.slices.saturating_sub(1);
+    put_object(change, row.object, Some(&before), &after)
+}
+
+/// Writes an object, and its place in the queues.
+pub(super) fn put_object(
+    change: &mut Change<'_, '_>,
+    id: ObjectId,
+    before: Option<&Object>,
+    after: &Object,
+) -> Outcome<()> {
+    change.put(key::object(id), after)?;
+    let was = before.and_then(priority);
+    let is = priority(after);
+    if was != is {
+        let mut since = change.time();
+        if let Some(priority) = was {
+            let row_key = key::under_replicated(priority, id);
+            if let Some(row) = change.find::<UnderReplicated>(&row_key)? {
+                since = row.since;
+            }
+            change.delete(row_key)?;
+        }
+        if let Some(priority) = is {
+            let row_key = key::under_replicated(priority, id);
+            change.put(row_key, &UnderReplicated { since })?;
+        }
+    }
+    let was_idle = before.is_some_and(|object| object.slices == 0);
+    match (was_idle, after.slices == 0) {
+        (false, true) => {
+            let since = change.context().sequence;
+            change.put(key::unreferenced(id), &Unreferenced { since })
+        }
+        (true, false) => change.delete(key::unreferenced(id)),
+        _ => Ok(()),
+    }
+}
+
+/// An object's place among the under-replicated, if it is one: the fewer shards it can lose, the
+/// earlier.
+fn priority(object: &Object) -> Option<u8> {
+    (object.slices > 0 && object.is_under_replicated()).then(|| object.spare())
+}

@@ -1,0 +1,86 @@
+//! The first rows, from the genesis.
+
+use crate::attributes::{Mode, NameGenerations, Timestamp};
+use crate::change::Change;
+use crate::genesis::{Genesis, SignedGenesis};
+use crate::identity::{Gid, Home, InodeId, InodeVersion, MountEpoch, RealmEpoch, RealmId, Uid};
+use crate::row::{Counters, Format, HomeCounters, Inode, Node, Principal, Realm, key};
+use crate::rows::Outcome;
+
+/// Writes the first rows. The root directory belongs to the superuser; its owner gives it away.
+pub(crate) fn install(
+    change: &mut Change<'_, '_>,
+    signed: &SignedGenesis,
+    genesis: &Genesis,
+) -> Outcome<()> {
+    let format = Format {
+        volume: genesis.volume,
+        format: genesis.format,
+        features: genesis.features,
+        incarnation: 0,
+        up: genesis.up,
+        right: genesis.right,
+        replicas: genesis.replicas.clone(),
+        root_key: signed.root_key,
+    };
+    change.put(key::format(), &format)?;
+    change.put(key::counters(), &Counters::default())?;
+    for cloud in &genesis.clouds {
+        change.put(key::cloud(cloud.index), cloud)?;
+    }
+    for principal in &genesis.principals {
+        let row = Principal {
+            wrapping_key: principal.wrapping_key,
+            rights: principal.rights.clone(),
+            label: principal.label.clone(),
+            sessions: 0,
+        };
+        change.put(key::principal(&principal.key), &row)?;
+    }
+    let realm = Realm {
+        root: InodeId::ROOT,
+        home: Home(0),
+        policy: genesis.policy,
+        epoch: RealmEpoch(0),
+        mounts: MountEpoch(0),
+    };
+    change.put(key::realm(RealmId::ROOT), &realm)?;
+    change.put(key::epoch(RealmId::ROOT, RealmEpoch(0)), &genesis.epoch)?;
+    for (principal, member) in &genesis.members {
+        change.put(key::member(RealmId::ROOT, principal), member)?;
+    }
+    let counters = HomeCounters {
+        next_inode: InodeId::ROOT.counter().saturating_add(1),
+        inodes: 1,
+        allocated: 0,
+    };
+    change.put(key::home(Home(0)), &counters)?;
+    change.put(
+        key::inode(InodeId::ROOT),
+        &root(Timestamp::from(genesis.created)),
+    )
+}
+
+fn root(created: Timestamp) -> Inode {
+    Inode {
+        realm: RealmId::ROOT,
+        mode: Mode(0o755),
+        uid: Uid::ROOT,
+        gid: Gid(0),
+        links: 2,
+        atime: created,
+        mtime: created,
+        ctime: created,
+        created,
+        version: InodeVersion(1),
+        holders: 0,
+        node: Node::Directory {
+            parent: InodeId::ROOT,
+            generations: NameGenerations {
+                current: RealmEpoch(0),
+                previous: None,
+            },
+            entries: 0,
+        },
+    }
+}

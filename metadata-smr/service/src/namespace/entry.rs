@@ -1,0 +1,144 @@
+//! Finding a sealed name in its directory.
+//!
+//! A name's hash gives the first of eight neighbouring places. A name lies at any of them, for
+//! entries never move when a neighbour goes: their cookies are what `readdir` continues from.
+
+use crate::attributes::{Attributes, NameGenerations, Timestamp};
+use crate::change::Change;
+use crate::error::Error;
+use crate::identity::{Cookie, InodeId};
+use crate::limits::{COOKIE_COLLISIONS_MAX, LINKS_MAX, SEALED_NAME_BYTES_MAX};
+use crate::operation::{EntryName, Place};
+use crate::row::{Entry, Inode, Node, SealedName, key};
+use crate::rows::{Halt, Outcome, Rows, damaged, decode, require};
+
+/// An entry and its place.
+#[derive(Debug)]
+pub(crate) struct FoundEntry {
+    pub(crate) cookie: Cookie,
+    pub(crate) entry: Entry,
+}
+
+/// The entry under a name, in either generation.
+pub(crate) fn lookup(
+    rows: &impl Rows,
+    directory: &Inode,
+    place: &Place,
+) -> Outcome<Option<FoundEntry>> {
+    check_name(directory, &place.name)?;
+    if let Some(found) = among_neighbours(rows, place.parent, &place.name.current)?.0 {
+        return Ok(Some(found));
+    }
+    match &place.name.previous {
+        Some(name) => Ok(among_neighbours(rows, place.parent, name)?.0),
+        None => Ok(None),
+    }
+}
+
+/// The entry under a sealed name, and the first free place for it.
+fn among_neighbours(
+    rows: &impl Rows,
+    directory: InodeId,
+    name: &SealedName,
+) -> Outcome<(Option<FoundEntry>, Option<Cookie>)> {
+    let first = name.cookie.0;
+    let end = first.saturating_add(COOKIE_COLLISIONS_MAX);
+    let prefix = key::entries(directory);
+    let from = key::entry(directory, name.cookie);
+    let mut free = first;
+    let neighbours = usize::try_from(COOKIE_COLLISIONS_MAX).unwrap_or(usize::MAX);
+    for (row_key, bytes) in rows.scan(&prefix, &from, neighbours)? {
+        let Some(cookie) = key::trailing_number(&row_key).filter(|cookie| *cookie < end) else {
+            break;
+        };
+        let entry: Entry = decode(&row_key, &bytes)?;
+        if entry.generation == name.generation && entry.name == name.bytes {
+            let cookie = Cookie(cookie);
+            return Ok((Some(FoundEntry { cookie, entry }), None));
+        }
+        if cookie == free {
+            free = cookie.saturating_add(1);
+        }
+    }
+    Ok((None, (free < end).then_some(Cookie(free))))
+}
+
+/// Whether the name can belong to the directory.
+fn check_name(directory: &Inode, name: &EntryName) -> Outcome<()> {
+    let Node::Directory { generations, .. } = &directory.node else {
+        return Err(Error::NotDirectory.into());
+    };
+    let NameGenerations { current, previous } = *generations;
+    let well_formed = |sealed: &SealedName| -> Outcome<()> {
+        require(
+            sealed.bytes.len() <= SEALED_NAME_BYTES_MAX,
+            Error::NameTooLong,
+        )?;
+        require(
+            sealed.cookie.is_base() && !sealed.bytes.is_empty(),
+            Error::BadName,
+        )
+    };
+    well_formed(&name.current)?;
+    require(name.current.generation == current, Error::BadName)?;
+    match (&name.previous, previous) {
+        (Some(sealed), Some(generation)) => {
+            well_formed(sealed)?;
+            require(sealed.generation == generation, Error::BadName)
+        }
+        (None, None) => Ok(()),
+        _ => Err(Error::BadName.into()),
+    }
+}
+
+/// Adds an entry under a name that is known to be absent.
+pub(super) fn add(
+    change: &mut Change<'_, '_>,
+    place: &Place,
+    inode: InodeId,
+    row: &Inode,
+) -> Outcome<Cookie> {
+    let name = &place.name.current;
+    let (_, free) = among_neighbours(change, place.parent, name)?;
+    let cookie = free.ok_or(Halt::Refused(Error::NoRoom))?;
+    let entry = Entry {
+        inode,
+        file_type: row.file_type(),
+        generation: name.generation,
+        name: name.bytes.clone(),
+        folded: None,
+    };
+    change.put(key::entry(place.parent, cookie), &entry)?;
+    Ok(cookie)
+}
+
+/// How a directory changes with its entries.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Adjustment {
+    pub(super) entries: i64,
+    pub(super) links: i32,
+}
+
+/// Changes a directory's counts and times.
+pub(super) fn adjust(
+    change: &mut Change<'_, '_>,
+    directory: InodeId,
+    time: Timestamp,
+    by: Adjustment,
+) -> Outcome<Attributes> {
+    let mut row = change.directory(directory)?;
+    let row_key = key::inode(directory);
+    row.links = row
+        .links
+        .checked_add_signed(by.links)
+        .ok_or_else(|| damaged::<Inode>(&row_key, "it would have fewer links than none"))?;
+    require(row.links <= LINKS_MAX, Error::TooManyLinks)?;
+    if let Node::Directory { entries, .. } = &mut row.node {
+        *entries = entries
+            .checked_add_signed(by.entries)
+            .ok_or_else(|| damaged::<Inode>(&row_key, "it would have fewer entries than none"))?;
+    }
+    row.mtime = time;
+    change.save(directory, &mut row)?;
+    Ok(row.attributes(directory))
+}

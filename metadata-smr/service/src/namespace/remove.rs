@@ -1,0 +1,185 @@
+//! unlink, rmdir, and what becomes of an inode whose last entry goes.
+//!
+//! An inode that a session holds open lives on as that session's *orphan* until the session
+//! releases it or ends. A gateway tells with the removal whether it has the inode open, so that
+//! opening costs no ordered operation. If another session has the realm mounted the servers cannot
+//! know what it has open: the inode becomes its orphan too, and it releases what it does not need.
+
+use super::entry::{Adjustment, FoundEntry, adjust, lookup};
+use crate::attributes::{Access, Credentials, Timestamp};
+use crate::change::{Asker, Change};
+use crate::content::{Kept, remove_all};
+use crate::error::Error;
+use crate::identity::InodeId;
+use crate::operation::{Place, Remove};
+use crate::permission::{check, check_removal};
+use crate::reply::{Removed, StepDone};
+use crate::row::{Inode, Mount, Node, Orphan, Reap, key};
+use crate::rows::{Halt, Outcome, Rows, damaged, require};
+use quorumfs_bft::identity::SessionId;
+
+/// Removes the entry of anything but a directory.
+pub(crate) fn unlink(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    who: &Credentials,
+    time: Timestamp,
+    step: &Remove,
+) -> Outcome<StepDone> {
+    let (found, inode) = removable(change, who, &step.place, step.expected)?;
+    require(!inode.is_directory(), Error::IsDirectory)?;
+    change.delete(key::entry(step.place.parent, found.cookie))?;
+    let removed = drop_link(change, asker, found.entry.inode, step.held)?;
+    let by = Adjustment {
+        entries: -1,
+        links: 0,
+    };
+    let parent = adjust(change, step.place.parent, time, by)?;
+    Ok(StepDone::Removed { removed, parent })
+}
+
+/// Removes an empty directory.
+pub(crate) fn remove_directory(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    who: &Credentials,
+    time: Timestamp,
+    step: &Remove,
+) -> Outcome<StepDone> {
+    let (found, inode) = removable(change, who, &step.place, step.expected)?;
+    check_empty(&inode)?;
+    change.delete(key::entry(step.place.parent, found.cookie))?;
+    let removed = drop_link(change, asker, found.entry.inode, step.held)?;
+    let by = Adjustment {
+        entries: -1,
+        links: -1,
+    };
+    let parent = adjust(change, step.place.parent, time, by)?;
+    Ok(StepDone::Removed { removed, parent })
+}
+
+/// Refuses unless the inode is a directory without entries.
+pub(super) fn check_empty(inode: &Inode) -> Outcome<()> {
+    match inode.node {
+        Node::Directory { entries: 0, .. } => Ok(()),
+        Node::Directory { .. } => Err(Error::NotEmpty.into()),
+        _ => Err(Error::NotDirectory.into()),
+    }
+}
+
+/// The entry at `place`, which `who` may remove.
+fn removable(
+    change: &Change<'_, '_>,
+    who: &Credentials,
+    place: &Place,
+    expected: Option<InodeId>,
+) -> Outcome<(FoundEntry, Inode)> {
+    let parent = change.directory(place.parent)?;
+    check(&parent, who, Access::EXECUTE)?;
+    let found = lookup(change, &parent, place)?.ok_or(Halt::Refused(Error::NotFound))?;
+    let as_expected = expected.is_none_or(|inode| inode == found.entry.inode);
+    require(as_expected, Error::Changed)?;
+    let inode = change.inode(found.entry.inode)?;
+    check_removal(&parent, &inode, who)?;
+    Ok((found, inode))
+}
+
+/// Takes one link off an inode; a directory loses all of its links with its only entry.
+pub(super) fn drop_link(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    inode: InodeId,
+    held: bool,
+) -> Outcome<Removed> {
+    let mut row = change.inode(inode)?;
+    row.links = if row.is_directory() {
+        0
+    } else {
+        row.links
+            .checked_sub(1)
+            .ok_or_else(|| damaged::<Inode>(&key::inode(inode), "it has an entry but no link"))?
+    };
+    if row.links > 0 {
+        change.save(inode, &mut row)?;
+        return Ok(Removed {
+            inode: row.attributes(inode),
+            held: false,
+        });
+    }
+    let holders = holders(change, asker, &row, held)?;
+    row.holders = u32::try_from(holders.len()).unwrap_or(u32::MAX);
+    change.save(inode, &mut row)?;
+    let attributes = row.attributes(inode);
+    for session in &holders {
+        change.put(key::orphan(*session, inode), &Orphan { realm: row.realm })?;
+    }
+    if holders.is_empty() {
+        destroy(change, inode, &row)?;
+    }
+    Ok(Removed {
+        inode: attributes,
+        held: !holders.is_empty(),
+    })
+}
+
+/// The sessions that have, or may have, an inode open.
+fn holders(
+    change: &Change<'_, '_>,
+    asker: &Asker,
+    row: &Inode,
+    held: bool,
+) -> Outcome<Vec<SessionId>> {
+    let mut holders = Vec::new();
+    if held {
+        holders.push(asker.caller.session);
+    }
+    if let Some(mount) = change.find::<Mount>(&key::mount(row.realm))?
+        && mount.session != asker.caller.session
+    {
+        holders.push(mount.session);
+    }
+    Ok(holders)
+}
+
+/// The session has closed its orphan.
+pub(crate) fn release(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    inode: InodeId,
+) -> Outcome<StepDone> {
+    let session = asker.caller.session;
+    let held = change.find::<Orphan>(&key::orphan(session, inode))?;
+    require(held.is_some(), Error::Stale(inode))?;
+    drop_holder(change, session, inode)?;
+    Ok(StepDone::Released)
+}
+
+/// One session holds an orphan no more; with the last of them it goes.
+pub(crate) fn drop_holder(
+    change: &mut Change<'_, '_>,
+    session: SessionId,
+    inode: InodeId,
+) -> Outcome<()> {
+    change.delete(key::orphan(session, inode))?;
+    let mut row: Inode = change.expect_row(&key::inode(inode))?;
+    row.holders = row.holders.saturating_sub(1);
+    if row.holders > 0 {
+        return change.put(key::inode(inode), &row);
+    }
+    destroy(change, inode, &row)
+}
+
+/// Deletes an inode that nothing leads to, and its content now or by and by.
+fn destroy(change: &mut Change<'_, '_>, inode: InodeId, row: &Inode) -> Outcome<()> {
+    if let Node::File(file) = &row.node
+        && remove_all(change, inode, file)? == Kept::Some
+    {
+        let since = change.time();
+        change.queue(&Reap::Content { inode, since })?;
+    }
+    change.delete(key::inode(inode))?;
+    let home = inode.home();
+    let mut counters = change.home(home)?;
+    counters.inodes = counters.inodes.saturating_sub(1);
+    change.put(key::home(home), &counters)
+}

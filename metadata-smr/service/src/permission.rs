@@ -1,0 +1,164 @@
+//! Who may do what: uid, gid and mode, by the rules of Linux.
+//!
+//! Two questions are asked here. What a *caller* may do is decided from the credentials of a
+//! request ([`check`]). What an open *handle* may still do is decided from the principal's rights
+//! alone ([`check_handle`]): permission was checked at open, perhaps under a mode that has changed
+//! since, so the servers only make sure that the principal could have had the right at all.
+//!
+//! Source: Linux, `fs/namei.c` (`generic_permission`, `may_delete`), `fs/attr.c`.
+
+use crate::attributes::{Access, Credentials, Mode};
+use crate::error::Error;
+use crate::identity::Uid;
+use crate::limits::GROUPS_MAX;
+use crate::row::{Assertable, Inode, Rights};
+
+/// Whether the principal may speak for `who`.
+pub(crate) fn assert_credentials(rights: &Rights, who: &Credentials) -> Result<(), Error> {
+    if who.groups.len() > GROUPS_MAX {
+        return Err(Error::TooMany {
+            limit: GROUPS_MAX as u32,
+        });
+    }
+    if rights.may_assert(who) {
+        Ok(())
+    } else {
+        Err(Error::NoRight)
+    }
+}
+
+/// Whether `who` may do all of `access` to the inode.
+pub(crate) fn check(inode: &Inode, who: &Credentials, access: Access) -> Result<(), Error> {
+    if who.uid == Uid::ROOT {
+        let executes = access.has(Access::EXECUTE);
+        if executes && !inode.is_directory() && !inode.mode.executable_by_anybody() {
+            return Err(Error::Denied);
+        }
+        return Ok(());
+    }
+    let granted = if who.uid == inode.uid {
+        inode.mode.0 >> 6
+    } else if who.in_group(inode.gid) {
+        inode.mode.0 >> 3
+    } else {
+        inode.mode.0
+    };
+    if grants(granted, access) {
+        Ok(())
+    } else {
+        Err(Error::Denied)
+    }
+}
+
+/// Whether some identity that the principal may speak for could do `access`, if need be after
+/// giving itself the right as an owner.
+pub(crate) fn check_handle(inode: &Inode, rights: &Rights, access: Access) -> Result<(), Error> {
+    let speaks_for_nobody = matches!(&rights.uids, Assertable::Only(uids) if uids.is_empty());
+    let could = rights.uids.contains(&Uid::ROOT)
+        || rights.uids.contains(&inode.uid)
+        || (!speaks_for_nobody
+            && (grants(inode.mode.0, access)
+                || (rights.gids.contains(&inode.gid) && grants(inode.mode.0 >> 3, access))));
+    if could { Ok(()) } else { Err(Error::Denied) }
+}
+
+fn grants(bits: u16, access: Access) -> bool {
+    bits & u16::from(access.0) == u16::from(access.0)
+}
+
+/// Whether `who` owns the inode or is the superuser.
+pub(crate) fn owns(inode: &Inode, who: &Credentials) -> bool {
+    who.uid == Uid::ROOT || who.uid == inode.uid
+}
+
+/// Whether `who` may take an entry that leads to `inode` out of `directory`.
+pub(crate) fn check_removal(
+    directory: &Inode,
+    inode: &Inode,
+    who: &Credentials,
+) -> Result<(), Error> {
+    check(directory, who, Access::CHANGE_ENTRIES)?;
+    let sticky = directory.mode.has(Mode::STICKY);
+    if sticky && !owns(inode, who) && who.uid != directory.uid {
+        return Err(Error::NotPermitted);
+    }
+    Ok(())
+}
+
+/// The mode of a file after its owner, group or length was changed: set-id bits go.
+pub(crate) fn without_set_id(mode: Mode) -> Mode {
+    let mode = mode.without(Mode::SET_UID);
+    if mode.has(0o010) {
+        mode.without(Mode::SET_GID)
+    } else {
+        mode
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attributes::Timestamp;
+    use crate::identity::{Gid, InodeVersion, RealmId};
+    use crate::row::{FileBody, Node};
+    use proptest::prelude::*;
+
+    fn file(uid: u32, gid: u32, mode: u16) -> Inode {
+        Inode {
+            realm: RealmId::ROOT,
+            mode: Mode(mode),
+            uid: Uid(uid),
+            gid: Gid(gid),
+            links: 1,
+            atime: Timestamp::default(),
+            mtime: Timestamp::default(),
+            ctime: Timestamp::default(),
+            created: Timestamp::default(),
+            version: InodeVersion(0),
+            holders: 0,
+            node: Node::File(FileBody::empty()),
+        }
+    }
+
+    #[test]
+    fn the_first_class_that_matches_decides_even_against_the_caller() {
+        let owner = Credentials::user(Uid(7), Gid(8));
+        assert!(check(&file(7, 8, 0o077), &owner, Access::READ).is_err());
+        let group = Credentials::user(Uid(9), Gid(8));
+        assert!(check(&file(7, 8, 0o707), &group, Access::READ).is_err());
+        assert!(check(&file(7, 8, 0o070), &group, Access::READ).is_ok());
+    }
+
+    #[test]
+    fn the_superuser_executes_only_what_somebody_may_execute() {
+        let root = Credentials::root();
+        assert!(check(&file(7, 8, 0o000), &root, Access(6)).is_ok());
+        assert!(check(&file(7, 8, 0o666), &root, Access::EXECUTE).is_err());
+        assert!(check(&file(7, 8, 0o001), &root, Access::EXECUTE).is_ok());
+    }
+
+    proptest! {
+        /// A handle gives no principal more than its identities could reach, and never less than
+        /// what any one of them has now.
+        #[test]
+        fn a_handle_reaches_what_some_identity_of_the_principal_could(
+            uid in 1_u32..4, gid in 1_u32..4, mode in 0_u16..0o1000, bits in 1_u8..8,
+            uids in proptest::collection::vec(1_u32..4, 0..3),
+            gids in proptest::collection::vec(1_u32..4, 1..3),
+        ) {
+            let inode = file(uid, gid, mode);
+            let rights = Rights {
+                uids: Assertable::Only(uids.iter().copied().map(Uid).collect()),
+                gids: Assertable::Only(gids.iter().copied().map(Gid).collect()),
+                mount: false, reconcile: false, administer: false,
+            };
+            let access = Access(bits);
+            let now = uids.iter().any(|u| gids.iter().any(|g| {
+                check(&inode, &Credentials::user(Uid(*u), Gid(*g)), access).is_ok()
+            }));
+            let by_handle = check_handle(&inode, &rights, access).is_ok();
+            prop_assert!(by_handle || !now);
+            prop_assert!(!by_handle || !uids.is_empty());
+        }
+    }
+}

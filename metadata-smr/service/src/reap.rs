@@ -1,0 +1,127 @@
+//! The reap queue: work that was too large for the operation that caused it.
+//!
+//! Ticks take the oldest row first, do a bounded piece of it, and delete the row when nothing is
+//! left. Whatever is queued is out of sight already; only space and counts lag behind.
+
+use crate::change::Change;
+use crate::content::{Kept, reap_extents, release_slice, settle_dropped};
+use crate::identity::{Home, InodeId, SliceId};
+use crate::limits::{
+    EXTENTS_DROPPED_MAX, REAPED_PER_PIECE, ROWS_PER_EXTENT, SLICES_DROPPED_MAX, TICK_ROWS_MAX,
+};
+use crate::namespace::drop_holder;
+use crate::row::{Inode, Node, Reap, key};
+use crate::rows::{Halt, Outcome, Rows, decode};
+use crate::session::orphans;
+use quorumfs_bft::identity::{SessionId, Time};
+
+// Pieces are begun in the first half of the bound, so one piece must fit the other half.
+const _: () = assert!(TICK_ROWS_MAX >= 2 * (ROWS_PER_EXTENT * REAPED_PER_PIECE + 8));
+const _: () = assert!(REAPED_PER_PIECE <= SLICES_DROPPED_MAX);
+const _: () = assert!(EXTENTS_DROPPED_MAX <= REAPED_PER_PIECE);
+
+/// When the queue wants to be worked on: when its oldest row was queued.
+pub(crate) fn next_deadline(rows: &impl Rows) -> Outcome<Option<Time>> {
+    Ok(oldest(rows)?.map(|(_, reap)| reap.since()))
+}
+
+fn oldest(rows: &impl Rows) -> Outcome<Option<(Vec<u8>, Reap)>> {
+    let prefix = key::reaps();
+    match rows.scan(&prefix, &prefix, 1)?.into_iter().next() {
+        None => Ok(None),
+        Some((row_key, bytes)) => {
+            let reap = decode(&row_key, &bytes)?;
+            Ok(Some((row_key.to_vec(), reap)))
+        }
+    }
+}
+
+/// Works on the queue, within the bound of one tick.
+pub(crate) fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
+    while change.rows_written() < TICK_ROWS_MAX / 2 {
+        let Some((row_key, reap)) = oldest(change)? else {
+            break;
+        };
+        let kept = match reap {
+            Reap::Content { inode, .. } => {
+                let (_, kept) = reap_extents(change, inode, 0, REAPED_PER_PIECE)?;
+                kept
+            }
+            Reap::Tail { inode, .. } => tail(change, inode)?,
+            Reap::Slices {
+                home,
+                dropped,
+                since,
+            } => slices(change, &row_key, home, dropped, since)?,
+            Reap::Orphans { session, .. } => one_orphan(change, session)?,
+        };
+        settle_dropped(change)?;
+        if kept == Kept::Nothing {
+            change.delete(row_key)?;
+        }
+    }
+    Ok(())
+}
+
+/// The dead tail of an inode that lives, unless it went meanwhile.
+fn tail(change: &mut Change<'_, '_>, inode: InodeId) -> Outcome<Kept> {
+    let mut row = match change.inode(inode) {
+        Ok(row) => row,
+        Err(Halt::Refused(_)) => return Ok(Kept::Nothing),
+        Err(error) => return Err(error),
+    };
+    let Node::File(file) = &mut row.node else {
+        return Ok(Kept::Nothing);
+    };
+    let Some(from) = file.dead_from else {
+        return Ok(Kept::Nothing);
+    };
+    let (bytes, kept) = reap_extents(change, inode, from, REAPED_PER_PIECE)?;
+    file.allocated = file.allocated.saturating_sub(bytes);
+    if kept == Kept::Nothing {
+        file.dead_from = None;
+    }
+    put_unchanged(change, inode, &row)?;
+    Ok(kept)
+}
+
+/// Writes an inode whose change nobody is to see: its version and ctime stay.
+fn put_unchanged(change: &mut Change<'_, '_>, inode: InodeId, row: &Inode) -> Outcome<()> {
+    change.put(key::inode(inode), row)
+}
+
+fn slices(
+    change: &mut Change<'_, '_>,
+    row_key: &[u8],
+    home: Home,
+    mut dropped: Vec<(SliceId, u32)>,
+    since: Time,
+) -> Outcome<Kept> {
+    let rest = dropped.split_off(dropped.len().min(REAPED_PER_PIECE));
+    for (slice, references) in dropped {
+        release_slice(change, home, slice, references)?;
+    }
+    if rest.is_empty() {
+        return Ok(Kept::Nothing);
+    }
+    let dropped = rest;
+    let rest = Reap::Slices {
+        home,
+        dropped,
+        since,
+    };
+    change.put(row_key.to_vec(), &rest)?;
+    Ok(Kept::Some)
+}
+
+fn one_orphan(change: &mut Change<'_, '_>, session: SessionId) -> Outcome<Kept> {
+    let found = orphans(change, session, None, 2)?;
+    if let Some(inode) = found.first() {
+        drop_holder(change, session, *inode)?;
+    }
+    Ok(if found.len() > 1 {
+        Kept::Some
+    } else {
+        Kept::Nothing
+    })
+}

@@ -1,0 +1,256 @@
+//! The metadata as a [`Service`]: decodes, admits, executes, answers.
+//!
+//! Nothing that a client can send makes it panic or stop: bytes that do not decode, sessions that
+//! are fenced, rights that are lacking and steps that fail are answers. Only this replica's own
+//! store can stop it.
+
+use crate::answer;
+use crate::attributes::Credentials;
+use crate::change::{Asker, Change};
+use crate::codec::DecodeError;
+use crate::content;
+use crate::error::{Error, FailedAt, Refusal};
+use crate::genesis::SignedGenesis;
+use crate::install::install;
+use crate::limits::{PRECONDITIONS_MAX, STEPS_MAX};
+use crate::namespace;
+use crate::operation::{Compound, Operation, Place, Precondition, Step};
+use crate::permission::assert_credentials;
+use crate::query::Query;
+use crate::reap;
+use crate::reply::{Answer, Done, Response, StepDone};
+use crate::rows::{Halt, Outcome, Reading, Rows, require};
+use crate::session;
+use crate::set_attributes::set_attributes;
+use bytes::Bytes;
+use quorumfs_bft::identity::Time;
+use quorumfs_bft::service::{Caller, Context, Credit, Service};
+use quorumfs_bft::state::{StateError, Txn, View};
+
+/// The replicated metadata of one volume.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Metadata;
+
+/// Why an operation failed, and at which part of it.
+type Failed = (FailedAt, Halt);
+
+impl Service for Metadata {
+    fn genesis(&self, txn: &mut Txn<'_>, genesis: &[u8]) -> Result<(), StateError> {
+        let (signed, genesis) =
+            SignedGenesis::from_bytes(genesis).map_err(|error| StateError::Damaged {
+                place: "genesis".to_string(),
+                reason: error.to_string(),
+            })?;
+        let context = Context {
+            sequence: quorumfs_bft::identity::Sequence(0),
+            time: genesis.created,
+            lease_clock: Time(0),
+            behaviour_version: 0,
+        };
+        let mut change = Change::unbounded(txn, &context);
+        never_refused(install(&mut change, &signed, &genesis))
+    }
+
+    fn open_session(
+        &self,
+        txn: &mut Txn<'_>,
+        context: &Context,
+        caller: &Caller,
+    ) -> Result<Option<Credit>, StateError> {
+        never_refused(session::open(&mut Change::unbounded(txn, context), caller))
+    }
+
+    fn close_session(
+        &self,
+        txn: &mut Txn<'_>,
+        context: &Context,
+        caller: &Caller,
+    ) -> Result<(), StateError> {
+        let mut change = Change::unbounded(txn, context);
+        never_refused(session::close(&mut change, caller.session))
+    }
+
+    fn execute(
+        &self,
+        txn: &mut Txn<'_>,
+        context: &Context,
+        caller: &Caller,
+        operation: &[u8],
+    ) -> Result<Bytes, StateError> {
+        let savepoint = txn.savepoint();
+        let mut change = Change::bounded(txn, context);
+        let response = match execute(&mut change, caller, operation) {
+            Ok(done) => Response(Ok(done)),
+            Err((at, Halt::Refused(error))) => {
+                txn.rollback(savepoint);
+                Response(Err(Refusal { at, error }))
+            }
+            Err((_, Halt::State(error))) => return Err(error),
+        };
+        Ok(Bytes::from(response.to_bytes()))
+    }
+
+    fn read(
+        &self,
+        view: &View<'_>,
+        _context: &Context,
+        caller: &Caller,
+        query: &[u8],
+    ) -> Result<Bytes, StateError> {
+        let rows = Reading(*view);
+        let found = Query::from_bytes(query)
+            .map_err(|error| Halt::Refused(undecodable(&error)))
+            .and_then(|query| answer::answer(&rows, caller, &query));
+        let answer = match found {
+            Ok(found) => Answer(Ok(found)),
+            Err(Halt::Refused(error)) => Answer(Err(error)),
+            Err(Halt::State(error)) => return Err(error),
+        };
+        Ok(Bytes::from(answer.to_bytes()))
+    }
+
+    fn next_deadline(&self, view: &View<'_>) -> Result<Option<Time>, StateError> {
+        never_refused(reap::next_deadline(&Reading(*view)))
+    }
+
+    fn tick(&self, txn: &mut Txn<'_>, context: &Context) -> Result<(), StateError> {
+        never_refused(reap::tick(&mut Change::unbounded(txn, context)))
+    }
+}
+
+/// What the service does of its own accord has nobody to refuse it to: a refusal there means that
+/// rows contradict each other.
+fn never_refused<T>(outcome: Outcome<T>) -> Result<T, StateError> {
+    outcome.map_err(|halt| match halt {
+        Halt::State(error) => error,
+        Halt::Refused(error) => StateError::Damaged {
+            place: "metadata rows".to_string(),
+            reason: error.to_string(),
+        },
+    })
+}
+
+fn undecodable(error: &DecodeError) -> Error {
+    match error {
+        DecodeError::Version { .. } => Error::NewerVersion,
+        _ => Error::Malformed,
+    }
+}
+
+fn execute(change: &mut Change<'_, '_>, caller: &Caller, bytes: &[u8]) -> Result<Done, Failed> {
+    let whole = |halt: Halt| (FailedAt::Operation, halt);
+    let operation =
+        Operation::from_bytes(bytes).map_err(|error| whole(Halt::Refused(undecodable(&error))))?;
+    let asker = Asker::admit(change, caller).map_err(whole)?;
+    match &operation {
+        Operation::Compound(compound) => {
+            let steps = execute_compound(change, &asker, compound)?;
+            content::settle_dropped(change).map_err(whole)?;
+            Ok(Done::Compound(steps))
+        }
+        other => execute_other(change, &asker, other).map_err(whole),
+    }
+}
+
+fn execute_other(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    operation: &Operation,
+) -> Outcome<Done> {
+    match operation {
+        // Handled by the caller, which knows the steps.
+        Operation::Compound(_) => Err(Error::Malformed.into()),
+        Operation::Allocate { count } => session::allocate(change, asker, *count),
+        Operation::CloseAllocation { allocation } => {
+            session::close_allocation(change, asker, *allocation)
+        }
+        Operation::MountRealm { realm, takeover } => {
+            session::mount(change, asker, *realm, *takeover)
+        }
+        Operation::UnmountRealm { realm } => session::unmount(change, asker, *realm),
+        Operation::ConfirmPlaced { shards } => {
+            let completed = content::confirm(change, asker, shards)?;
+            Ok(Done::Confirmed { completed })
+        }
+        Operation::ReplacePlacement {
+            shard,
+            acknowledged,
+        } => {
+            content::replace(change, asker, shard, *acknowledged)?;
+            Ok(Done::Replaced)
+        }
+    }
+}
+
+fn execute_compound(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    compound: &Compound,
+) -> Result<Vec<StepDone>, Failed> {
+    admit_compound(asker, compound).map_err(|halt| (FailedAt::Operation, halt))?;
+    for (index, precondition) in (0_u16..).zip(&compound.preconditions) {
+        check_precondition(change, precondition)
+            .map_err(|halt| (FailedAt::Precondition(index), halt))?;
+    }
+    let mut done = Vec::with_capacity(compound.steps.len());
+    for (index, step) in (0_u16..).zip(&compound.steps) {
+        let result = execute_step(change, asker, compound, step);
+        done.push(result.map_err(|halt| (FailedAt::Step(index), halt))?);
+    }
+    Ok(done)
+}
+
+fn admit_compound(asker: &Asker, compound: &Compound) -> Outcome<()> {
+    let limit = PRECONDITIONS_MAX as u32;
+    let fits = compound.preconditions.len() <= PRECONDITIONS_MAX;
+    require(fits, Error::TooMany { limit })?;
+    let limit = STEPS_MAX as u32;
+    require(compound.steps.len() <= STEPS_MAX, Error::TooMany { limit })?;
+    require(compound.time.is_valid(), Error::Invalid)?;
+    Ok(assert_credentials(&asker.rights, &compound.credentials)?)
+}
+
+fn check_precondition(change: &Change<'_, '_>, precondition: &Precondition) -> Outcome<()> {
+    let entry = |place: &Place| {
+        let parent = change.directory(place.parent)?;
+        let found = namespace::lookup(change, &parent, place)?;
+        Ok::<_, Halt>(found.map(|found| found.entry.inode))
+    };
+    match precondition {
+        Precondition::Absent(place) => require(entry(place)?.is_none(), Error::Exists),
+        Precondition::Entry { place, inode } => match entry(place)? {
+            None => Err(Error::NotFound.into()),
+            Some(found) => require(found == *inode, Error::Changed),
+        },
+        Precondition::Unchanged {
+            inode,
+            version,
+            ctime,
+        } => {
+            let row = change.inode(*inode)?;
+            let unchanged = version.is_none_or(|version| version == row.version)
+                && ctime.is_none_or(|ctime| ctime == row.ctime);
+            require(unchanged, Error::Changed)
+        }
+    }
+}
+
+fn execute_step(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    compound: &Compound,
+    step: &Step,
+) -> Outcome<StepDone> {
+    let who: &Credentials = &compound.credentials;
+    let time = compound.time;
+    match step {
+        Step::Create(step) => namespace::create(change, who, time, step),
+        Step::Link { inode, place } => namespace::link(change, who, time, *inode, place),
+        Step::Unlink(step) => namespace::unlink(change, asker, who, time, step),
+        Step::RemoveDirectory(step) => namespace::remove_directory(change, asker, who, time, step),
+        Step::Rename(step) => namespace::rename(change, asker, who, time, step),
+        Step::SetAttributes(step) => set_attributes(change, asker, who, time, step),
+        Step::Commit(step) => content::commit(change, asker, step),
+        Step::Release { inode } => namespace::release(change, asker, *inode),
+    }
+}

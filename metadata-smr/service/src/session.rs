@@ -1,0 +1,209 @@
+//! Sessions, their mounts and their allocations.
+//!
+//! A realm has one mount session at most, because there are no leases yet that would keep several
+//! coherent. A second mount is refused with who holds it; one that takes over fences the first:
+//! from that batch on every operation of the fenced session is refused, however late it arrives.
+//!
+//! What a session holds ends with it: its mount, its allocations (later commits from them are
+//! refused, so what it had put and not committed is garbage from then on), its orphans.
+
+use crate::change::{Asker, Change};
+use crate::error::Error;
+use crate::identity::{AllocationId, InodeId, MountEpoch, RealmId};
+use crate::limits::{ALLOCATION_IDS_MAX, PRINCIPAL_SESSIONS_MAX, SESSION_ALLOCATIONS_MAX};
+use crate::reply::Done;
+use crate::row::{Allocation, Mount, Orphan, Principal, Reap, Session, key};
+use crate::rows::{Outcome, Rows, decode, require};
+use quorumfs_bft::identity::SessionId;
+use quorumfs_bft::service::{Caller, Credit};
+
+/// What every session may have in flight.
+pub const CREDIT: Credit = Credit {
+    lanes: 16,
+    bytes: 8 << 20,
+};
+
+/// Opens a session for a principal that exists and has room for one more.
+pub(crate) fn open(change: &mut Change<'_, '_>, caller: &Caller) -> Outcome<Option<Credit>> {
+    let row_key = key::principal(&caller.principal);
+    let Some(mut principal) = change.find::<Principal>(&row_key)? else {
+        return Ok(None);
+    };
+    if principal.sessions >= PRINCIPAL_SESSIONS_MAX {
+        return Ok(None);
+    }
+    principal.sessions = principal.sessions.saturating_add(1);
+    change.put(row_key, &principal)?;
+    let session = Session {
+        principal: caller.principal,
+        opened: change.time(),
+        mounted: None,
+        fenced_by: None,
+        allocations: Vec::new(),
+    };
+    change.put(key::session(caller.session), &session)?;
+    Ok(Some(CREDIT))
+}
+
+/// Ends a session and all that it holds.
+pub(crate) fn close(change: &mut Change<'_, '_>, session: SessionId) -> Outcome<()> {
+    let row_key = key::session(session);
+    let Some(mut row) = change.find::<Session>(&row_key)? else {
+        return Ok(());
+    };
+    give_up(change, session, &mut row)?;
+    change.delete(row_key)?;
+    let row_key = key::principal(&row.principal);
+    if let Some(mut principal) = change.find::<Principal>(&row_key)? {
+        principal.sessions = principal.sessions.saturating_sub(1);
+        change.put(row_key, &principal)?;
+    }
+    Ok(())
+}
+
+/// Takes from a session its mount, its allocations and its orphans.
+fn give_up(change: &mut Change<'_, '_>, session: SessionId, row: &mut Session) -> Outcome<()> {
+    for allocation in std::mem::take(&mut row.allocations) {
+        change.delete(key::allocation(allocation))?;
+    }
+    if let Some(realm) = row.mounted.take() {
+        change.delete(key::mount(realm))?;
+    }
+    let prefix = key::orphans(session);
+    if !change.scan(&prefix, &prefix, 1)?.is_empty() {
+        let since = change.time();
+        change.queue(&Reap::Orphans { session, since })?;
+    }
+    Ok(())
+}
+
+/// Makes the session the one that has the realm mounted.
+pub(crate) fn mount(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    realm_id: RealmId,
+    takeover: bool,
+) -> Outcome<Done> {
+    require(asker.rights.mount, Error::NoRight)?;
+    let mut realm = change.realm(realm_id)?;
+    let mut session = asker.session.clone();
+    let elsewhere = session.mounted.is_some_and(|mounted| mounted != realm_id);
+    require(!elsewhere, Error::Invalid)?;
+    let mut fenced = None;
+    if let Some(holder) = change.find::<Mount>(&key::mount(realm_id))? {
+        if holder.session == asker.caller.session {
+            return Ok(Done::Mounted {
+                epoch: holder.epoch,
+                realm,
+                fenced: None,
+            });
+        }
+        let mounted = Error::Mounted {
+            session: holder.session,
+            principal: holder.principal,
+            since: holder.since,
+        };
+        require(takeover, mounted)?;
+        fence(change, holder.session, asker.caller.session)?;
+        fenced = Some(holder.session);
+    }
+    realm.mounts = MountEpoch(realm.mounts.0.saturating_add(1));
+    session.mounted = Some(realm_id);
+    let mount = Mount {
+        session: asker.caller.session,
+        principal: asker.caller.principal,
+        epoch: realm.mounts,
+        since: change.time(),
+    };
+    change.put(key::realm(realm_id), &realm)?;
+    change.put(key::mount(realm_id), &mount)?;
+    change.put(key::session(asker.caller.session), &session)?;
+    Ok(Done::Mounted {
+        epoch: realm.mounts,
+        realm,
+        fenced,
+    })
+}
+
+/// Refuses whatever `session` sends from now on.
+fn fence(change: &mut Change<'_, '_>, session: SessionId, by: SessionId) -> Outcome<()> {
+    let row_key = key::session(session);
+    if let Some(mut row) = change.find::<Session>(&row_key)? {
+        give_up(change, session, &mut row)?;
+        row.fenced_by = Some(by);
+        change.put(row_key, &row)?;
+    }
+    Ok(())
+}
+
+/// Gives a mount back.
+pub(crate) fn unmount(change: &mut Change<'_, '_>, asker: &Asker, realm: RealmId) -> Outcome<Done> {
+    let mut session = asker.session.clone();
+    require(session.mounted == Some(realm), Error::NotMounted)?;
+    session.mounted = None;
+    change.delete(key::mount(realm))?;
+    change.put(key::session(asker.caller.session), &session)?;
+    Ok(Done::Unmounted)
+}
+
+/// Grants ids.
+pub(crate) fn allocate(change: &mut Change<'_, '_>, asker: &Asker, count: u32) -> Outcome<Done> {
+    let limit = ALLOCATION_IDS_MAX;
+    require(count <= limit, Error::TooMany { limit })?;
+    require(count > 0, Error::Invalid)?;
+    let mut session = asker.session.clone();
+    let room = session.allocations.len() < SESSION_ALLOCATIONS_MAX;
+    require(room, Error::TooManyAllocations)?;
+    let allocation = AllocationId(change.next(|counters| &mut counters.next_allocation)?);
+    let bits = vec![0; usize::try_from(count.div_ceil(8)).unwrap_or(0)];
+    let row = Allocation {
+        session: asker.caller.session,
+        count,
+        objects_used: bits.clone(),
+        slices_used: bits,
+    };
+    session.allocations.push(allocation);
+    change.put(key::allocation(allocation), &row)?;
+    change.put(key::session(asker.caller.session), &session)?;
+    Ok(Done::Allocated { allocation, count })
+}
+
+/// Makes the unused ids of an allocation void.
+pub(crate) fn close_allocation(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    allocation: AllocationId,
+) -> Outcome<Done> {
+    let mut session = asker.session.clone();
+    let before = session.allocations.len();
+    session.allocations.retain(|live| *live != allocation);
+    require(session.allocations.len() < before, Error::NoAllocation)?;
+    change.delete(key::allocation(allocation))?;
+    change.put(key::session(asker.caller.session), &session)?;
+    Ok(Done::AllocationClosed)
+}
+
+/// A session's orphans behind `after`.
+pub(crate) fn orphans(
+    rows: &impl Rows,
+    session: SessionId,
+    after: Option<InodeId>,
+    limit: usize,
+) -> Outcome<Vec<InodeId>> {
+    let prefix = key::orphans(session);
+    let from = match after {
+        None => prefix.clone(),
+        Some(inode) => {
+            let next = InodeId(inode.0.saturating_add(1));
+            key::orphan(session, next)
+        }
+    };
+    let mut found = Vec::new();
+    for (row_key, bytes) in rows.scan(&prefix, &from, limit)? {
+        let _: Orphan = decode(&row_key, &bytes)?;
+        if let Some(inode) = key::trailing_number(&row_key) {
+            found.push(InodeId(inode));
+        }
+    }
+    Ok(found)
+}

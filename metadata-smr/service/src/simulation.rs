@@ -1,0 +1,160 @@
+//! Metadata for simulators and tests: a small volume, stand-in seals, and (in [`workload`]) random
+//! operations with the model that judges their replies.
+//!
+//! Nothing here is secret or random: names are "sealed" by writing them down, and their keyed hash
+//! is taken so short that collisions happen all the time.
+
+pub mod model;
+pub mod workload;
+
+use crate::attributes::{Credentials, Timestamp};
+use crate::genesis::{Genesis, GenesisPrincipal, SignedGenesis};
+use crate::identity::{CloudIndex, Cookie, Gid, InodeId, PrincipalId, RealmEpoch, Uid};
+use crate::operation::{Compound, Operation, Place, Step};
+use crate::placement::{Policy, PolicyError};
+use crate::row::{Assertable, Cloud, Epoch, Lock, Member, ReplicaInfo, Rights, SealedName};
+use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId, Signature, Time};
+
+/// A genesis with four clouds, the policy (4, 1, 2), and `owners` that may do everything.
+/// `replicas` metadata servers are only written down.
+///
+/// # Errors
+/// Never, unless the policies of this crate change.
+pub fn genesis(
+    owners: &[PrincipalId],
+    (up, right, replicas): (u16, u16, u16),
+) -> Result<Vec<u8>, PolicyError> {
+    let principals = owners
+        .iter()
+        .map(|key| principal(*key, Rights::all()))
+        .collect();
+    Ok(sign(&unsigned_genesis(principals, (up, right, replicas))?))
+}
+
+/// A principal of a simulated volume.
+#[must_use]
+pub fn principal(key: PrincipalId, rights: Rights) -> GenesisPrincipal {
+    GenesisPrincipal {
+        key,
+        wrapping_key: [7; 32],
+        rights,
+        label: "somebody".to_string(),
+    }
+}
+
+/// Rights of an ordinary user: one uid and one gid, nothing else.
+#[must_use]
+pub fn ordinary(uid: Uid, gid: Gid) -> Rights {
+    Rights {
+        uids: Assertable::Only(vec![uid]),
+        gids: Assertable::Only(vec![gid]),
+        mount: false,
+        reconcile: false,
+        administer: false,
+    }
+}
+
+/// The same genesis with principals of one's own, to be changed before it is signed.
+///
+/// # Errors
+/// Never, unless the policies of this crate change.
+pub fn unsigned_genesis(
+    principals: Vec<GenesisPrincipal>,
+    (up, right, replicas): (u16, u16, u16),
+) -> Result<Genesis, PolicyError> {
+    let owner = principals
+        .first()
+        .map_or(PublicKey([0; 32]), |owner| owner.key);
+    let members = principals.iter().map(|row| (row.key, member(owner)));
+    Ok(Genesis {
+        volume: ClusterId([9; 16]),
+        format: crate::genesis::FORMAT,
+        features: 0,
+        created: Time(1_700_000_000_000_000_000),
+        up,
+        right,
+        replicas: (0..replicas).map(replica).collect(),
+        clouds: (0..4).map(cloud).collect(),
+        policy: Policy::new(4, 1, 2, 4)?,
+        members: members.collect(),
+        principals,
+        epoch: Epoch {
+            lock: Lock::Members,
+            previous: Vec::new(),
+            share_digests: Vec::new(),
+        },
+    })
+}
+
+fn member(signer: PrincipalId) -> Member {
+    Member {
+        epoch: RealmEpoch(0),
+        wrapped: b"wrapped".to_vec(),
+        signer,
+        signature: Signature([3; 64]),
+    }
+}
+
+fn replica(index: u16) -> ReplicaInfo {
+    let mut key = [0x55; 32];
+    key[..2].copy_from_slice(&index.to_be_bytes());
+    ReplicaInfo {
+        id: ReplicaId(index),
+        key: PublicKey(key),
+        address: format!("127.0.0.1:{}", 7000_u32.saturating_add(u32::from(index))),
+    }
+}
+
+fn cloud(index: u8) -> Cloud {
+    Cloud {
+        index: CloudIndex(index),
+        kind: "local".to_string(),
+        failure_domain: format!("domain-{index}"),
+        name: format!("cloud-{index}"),
+        naming_keys: Vec::new(),
+    }
+}
+
+/// A genesis with a signature that nobody verifies here.
+#[must_use]
+pub fn sign(genesis: &Genesis) -> Vec<u8> {
+    SignedGenesis {
+        genesis: genesis.to_bytes(),
+        root_key: PublicKey([1; 32]),
+        signature: Signature([2; 64]),
+    }
+    .to_bytes()
+}
+
+/// A stand-in for a sealed name. The hash has four values only, so that names collide.
+#[must_use]
+pub fn seal_name(directory: InodeId, name: &str) -> SealedName {
+    let mixed = name.bytes().fold(directory.0, |hash, byte| {
+        hash.wrapping_mul(31).wrapping_add(u64::from(byte))
+    });
+    SealedName {
+        cookie: Cookie::from_prf(1 + mixed % 4),
+        generation: RealmEpoch(0),
+        bytes: name.as_bytes().to_vec(),
+    }
+}
+
+/// A name in a directory.
+#[must_use]
+pub fn place(parent: InodeId, name: &str) -> Place {
+    Place {
+        parent,
+        name: seal_name(parent, name).into(),
+    }
+}
+
+/// Steps on somebody's behalf, without preconditions.
+#[must_use]
+pub fn compound(credentials: Credentials, time: Timestamp, steps: Vec<Step>) -> Operation {
+    Operation::Compound(Compound {
+        credentials,
+        time,
+        preconditions: Vec::new(),
+        steps,
+    })
+}

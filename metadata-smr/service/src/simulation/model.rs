@@ -1,0 +1,423 @@
+//! The file system as one plain machine would keep it: what replies are judged by.
+//!
+//! Written from the manual pages, not from the service: maps in memory, a file as a map from offset
+//! to where its byte comes from, no rows, no queues, no bounds. It speaks for compounds of one
+//! session whose names are "sealed" by [`seal_name`](super::seal_name), and predicts errors, inode
+//! numbers and everything of `stat` but times and versions.
+//!
+//! A model is a value: a search for a linearization clones it at every branch.
+
+mod namespace;
+
+use crate::attributes::{Attributes, Credentials, Detail};
+use crate::error::Error;
+use crate::identity::{InodeId, SliceId};
+use crate::operation::{
+    Commit, Compound, NewContent, Operation, Precondition, SetAttributes, SetTime, Step,
+};
+use crate::query::{Query, Question};
+use crate::reply::{Answer, Done, Found, Response, StepDone};
+use std::collections::BTreeMap;
+
+/// A file system in memory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Model {
+    inodes: BTreeMap<InodeId, Inode>,
+    next: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Inode {
+    mode: u16,
+    uid: u32,
+    gid: u32,
+    links: u32,
+    kind: Kind,
+}
+
+/// Where a byte comes from: a slice and a place in it.
+type Source = (SliceId, u32);
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Directory {
+        parent: InodeId,
+        entries: BTreeMap<Vec<u8>, InodeId>,
+    },
+    File {
+        size: u64,
+        inline: u64,
+        bytes: BTreeMap<u64, Source>,
+    },
+    Symlink(u64),
+    Special,
+}
+
+/// A step that a model understands comes to the inodes that its reply tells about, in order.
+type Told = Result<Vec<InodeId>, Error>;
+
+impl Default for Model {
+    fn default() -> Self {
+        let root = Inode {
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            links: 2,
+            kind: Kind::Directory {
+                parent: InodeId::ROOT,
+                entries: BTreeMap::new(),
+            },
+        };
+        Self {
+            inodes: BTreeMap::from([(InodeId::ROOT, root)]),
+            next: 2,
+        }
+    }
+}
+
+impl Model {
+    /// Applies an operation as it was sent, and says whether it can have been answered so;
+    /// `None` is an answer that nobody saw.
+    pub fn execute(&mut self, operation: &[u8], answer: Option<&[u8]>) -> bool {
+        let Ok(Operation::Compound(compound)) = Operation::from_bytes(operation) else {
+            // Nothing but compounds changes what the model keeps.
+            return true;
+        };
+        let told = self.compound(&compound);
+        let Some(answer) = answer else {
+            return true;
+        };
+        match Response::from_bytes(answer) {
+            Ok(response) => self.agrees(&told, &response),
+            Err(_) => false,
+        }
+    }
+
+    /// Whether a query can have been answered so.
+    #[must_use]
+    pub fn read(&self, query: &[u8], answer: &[u8]) -> bool {
+        let (Ok(query), Ok(Answer(answer))) =
+            (Query::from_bytes(query), Answer::from_bytes(answer))
+        else {
+            return false;
+        };
+        let who = &query.credentials;
+        match (&query.question, &answer) {
+            (Question::Lookup(place), answer) => {
+                let expected = self.find(who, place);
+                match (expected, answer) {
+                    (Ok(Some(id)), Ok(Found::Entry { inode, parent, .. })) => {
+                        id == inode.inode && self.shows(inode) && self.shows(parent)
+                    }
+                    (Ok(None), Err(Error::NotFound)) => true,
+                    (Err(expected), Err(error)) => expected == *error,
+                    _ => false,
+                }
+            }
+            (Question::Attributes(id), Ok(Found::Attributes(attributes))) => {
+                attributes.inode == *id && self.shows(attributes)
+            }
+            (Question::Attributes(id), Err(error)) => {
+                !self.inodes.contains_key(id) && *error == Error::Stale(*id)
+            }
+            (Question::Directory { inode, .. }, Ok(Found::Directory(page))) => {
+                let Some(Kind::Directory { entries, .. }) = self.kind(*inode) else {
+                    return false;
+                };
+                let listed: BTreeMap<_, _> = page
+                    .entries
+                    .iter()
+                    .map(|entry| (entry.name.clone(), entry.inode.inode))
+                    .collect();
+                page.more || listed == *entries
+            }
+            (Question::Directory { inode, .. }, Err(error)) => match self.inodes.get(inode) {
+                None => *error == Error::Stale(*inode),
+                Some(row) if !matches!(row.kind, Kind::Directory { .. }) => {
+                    *error == Error::NotDirectory
+                }
+                Some(row) => *error == Error::Denied && !row.allows(who, 4),
+            },
+            _ => false,
+        }
+    }
+
+    /// What a compound should come to; if it fails nothing changes.
+    pub fn compound(&mut self, compound: &Compound) -> Result<Vec<Vec<InodeId>>, Error> {
+        let mut next = self.clone();
+        for precondition in &compound.preconditions {
+            next.check(precondition)?;
+        }
+        let steps = compound.steps.iter();
+        let told = steps
+            .map(|step| next.step(&compound.credentials, step))
+            .collect::<Result<Vec<_>, _>>()?;
+        *self = next;
+        Ok(told)
+    }
+
+    /// Whether a response is what the model came to.
+    #[must_use]
+    pub fn agrees(&self, told: &Result<Vec<Vec<InodeId>>, Error>, response: &Response) -> bool {
+        match (told, &response.0) {
+            (Err(expected), Err(refusal)) => *expected == refusal.error,
+            (Ok(told), Ok(Done::Compound(steps))) => {
+                let ids = |step| shown(step).iter().map(|a| a.inode).collect::<Vec<_>>();
+                let same_ids = told
+                    .iter()
+                    .eq(steps.iter().map(ids).collect::<Vec<_>>().iter());
+                // What earlier steps showed, later ones may have changed.
+                let last = steps.last().map(shown).unwrap_or_default();
+                same_ids && last.iter().all(|attributes| self.shows(attributes))
+            }
+            _ => false,
+        }
+    }
+
+    /// Where each byte of a file below `limit` comes from, zeros left out; and its size.
+    #[must_use]
+    pub fn bytes(&self, inode: InodeId) -> Option<(u64, BTreeMap<u64, Source>)> {
+        match self.kind(inode)? {
+            Kind::File { size, bytes, .. } => Some((*size, bytes.clone())),
+            _ => None,
+        }
+    }
+
+    /// All inodes that exist.
+    pub fn inodes(&self) -> impl Iterator<Item = InodeId> + '_ {
+        self.inodes.keys().copied()
+    }
+
+    /// Whether `attributes` are what `stat` should show; of an inode that is gone, no links.
+    #[must_use]
+    pub fn shows(&self, attributes: &Attributes) -> bool {
+        let Some(inode) = self.inodes.get(&attributes.inode) else {
+            return attributes.links == 0;
+        };
+        let (size, parent) = match &inode.kind {
+            Kind::File { size, .. } => (*size, None),
+            Kind::Symlink(length) => (*length, None),
+            Kind::Special => (0, None),
+            Kind::Directory { parent, .. } => (0, Some(*parent)),
+        };
+        let shown_parent = match attributes.detail {
+            Detail::Directory { parent, .. } => Some(parent),
+            _ => None,
+        };
+        (inode.mode, inode.uid, inode.gid, inode.links)
+            == (
+                attributes.mode.0,
+                attributes.uid.0,
+                attributes.gid.0,
+                attributes.links,
+            )
+            && (size, parent) == (attributes.size, shown_parent)
+    }
+
+    fn kind(&self, inode: InodeId) -> Option<&Kind> {
+        self.inodes.get(&inode).map(|inode| &inode.kind)
+    }
+
+    fn get(&self, inode: InodeId) -> Result<&Inode, Error> {
+        self.inodes.get(&inode).ok_or(Error::Stale(inode))
+    }
+
+    fn get_mut(&mut self, inode: InodeId) -> Result<&mut Inode, Error> {
+        self.inodes.get_mut(&inode).ok_or(Error::Stale(inode))
+    }
+
+    fn check(&self, precondition: &Precondition) -> Result<(), Error> {
+        match precondition {
+            Precondition::Absent(place) => match self.entry(place)? {
+                None => Ok(()),
+                Some(_) => Err(Error::Exists),
+            },
+            Precondition::Entry { place, inode } => match self.entry(place)? {
+                None => Err(Error::NotFound),
+                Some(found) if found == *inode => Ok(()),
+                Some(_) => Err(Error::Changed),
+            },
+            // The model keeps no versions: only existence is predicted.
+            Precondition::Unchanged { inode, .. } => self.get(*inode).map(|_| ()),
+        }
+    }
+
+    fn step(&mut self, who: &Credentials, step: &Step) -> Told {
+        match step {
+            Step::Create(create) => self.create(who, create),
+            Step::Link { inode, place } => self.link(who, *inode, place),
+            Step::Unlink(remove) => self.unlink(who, remove),
+            Step::RemoveDirectory(remove) => self.remove_directory(who, remove),
+            Step::Rename(rename) => self.rename(who, rename),
+            Step::SetAttributes(set) => self.set_attributes(who, set),
+            Step::Commit(commit) => self.commit(commit),
+            Step::Release { inode } => {
+                let unlinked = self.get(*inode)?.links == 0;
+                if !unlinked {
+                    return Err(Error::Stale(*inode));
+                }
+                self.inodes.remove(inode);
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn set_attributes(&mut self, who: &Credentials, set: &SetAttributes) -> Told {
+        let inode = self.get_mut(set.inode)?;
+        let root = who.uid.0 == 0;
+        let owner = root || who.uid.0 == inode.uid;
+        if set.mode.is_some() && !owner {
+            return Err(Error::NotPermitted);
+        }
+        if !root && set.uid.is_some_and(|uid| uid.0 != inode.uid || !owner) {
+            return Err(Error::NotPermitted);
+        }
+        let joins = |gid: u32| owner && (gid == inode.gid || in_group(who, gid));
+        if !root && set.gid.is_some_and(|gid| !joins(gid.0)) {
+            return Err(Error::NotPermitted);
+        }
+        for time in [set.atime, set.mtime].into_iter().flatten() {
+            match time {
+                SetTime::To(_) if !owner => return Err(Error::NotPermitted),
+                SetTime::Now if !owner && set.size.is_none() && !inode.allows(who, 2) => {
+                    return Err(Error::Denied);
+                }
+                _ => {}
+            }
+        }
+        let directory = matches!(inode.kind, Kind::Directory { .. });
+        inode.uid = set.uid.map_or(inode.uid, |uid| uid.0);
+        inode.gid = set.gid.map_or(inode.gid, |gid| gid.0);
+        if !directory && (set.uid.is_some() || set.gid.is_some()) {
+            inode.lose_set_id();
+        }
+        if let Some(mode) = set.mode {
+            let outsider = !root && !in_group(who, inode.gid);
+            inode.mode = if outsider { mode.0 & !0o2000 } else { mode.0 };
+        }
+        if let Some(new) = set.size {
+            if directory {
+                return Err(Error::IsDirectory);
+            }
+            if !set.by_handle && !inode.allows(who, 2) {
+                return Err(Error::Denied);
+            }
+            if !root && set.mode.is_none() {
+                inode.lose_set_id();
+            }
+            let Kind::File {
+                size,
+                inline,
+                bytes,
+            } = &mut inode.kind
+            else {
+                return Err(Error::WrongKind);
+            };
+            *size = new;
+            *inline = (*inline).min(new);
+            bytes.split_off(&new);
+        }
+        Ok(vec![set.inode])
+    }
+
+    /// Commits of a session with every right, under ids that are its own.
+    fn commit(&mut self, commit: &Commit) -> Told {
+        let inode = self.get_mut(commit.inode)?;
+        let Kind::File {
+            size,
+            inline,
+            bytes,
+        } = &mut inode.kind
+        else {
+            return Err(match inode.kind {
+                Kind::Directory { .. } => Error::IsDirectory,
+                _ => Error::WrongKind,
+            });
+        };
+        match &commit.content {
+            NewContent::Same => {}
+            NewContent::Inline(new) => {
+                bytes.clear();
+                *inline = u64::from(new.length);
+                *size = *inline;
+            }
+            NewContent::Extents(extents) => {
+                let mut covered = 0;
+                for extent in extents {
+                    let end = extent.offset.saturating_add(u64::from(extent.length));
+                    if extent.offset <= covered {
+                        covered = end;
+                    }
+                    for (offset, place) in (extent.offset..end).zip(extent.slice_offset..) {
+                        bytes.insert(offset, (extent.slice, place));
+                    }
+                    *size = (*size).max(end);
+                }
+                if *inline > 0 && covered < *inline {
+                    return Err(Error::BadContent);
+                }
+                *inline = 0;
+            }
+        }
+        if let Some(new) = commit.size {
+            *size = new;
+            *inline = (*inline).min(new);
+            bytes.split_off(&new);
+        }
+        Ok(vec![commit.inode])
+    }
+}
+
+impl Inode {
+    fn allows(&self, who: &Credentials, wanted: u16) -> bool {
+        if who.uid.0 == 0 {
+            let runs = self.mode & 0o111 != 0 || matches!(self.kind, Kind::Directory { .. });
+            return wanted & 1 == 0 || runs;
+        }
+        let class = if who.uid.0 == self.uid {
+            self.mode >> 6
+        } else if in_group(who, self.gid) {
+            self.mode >> 3
+        } else {
+            self.mode
+        };
+        class & wanted == wanted
+    }
+
+    fn lose_set_id(&mut self) {
+        self.mode &= !0o4000;
+        if self.mode & 0o010 != 0 {
+            self.mode &= !0o2000;
+        }
+    }
+}
+
+fn in_group(who: &Credentials, gid: u32) -> bool {
+    who.gid.0 == gid || who.groups.iter().any(|group| group.0 == gid)
+}
+
+/// The inodes that a step's reply shows, in order.
+fn shown(step: &StepDone) -> Vec<Attributes> {
+    match step {
+        StepDone::Created { inode, parent, .. } | StepDone::Linked { inode, parent, .. } => {
+            vec![*inode, *parent]
+        }
+        StepDone::Removed { removed, parent } => vec![removed.inode, *parent],
+        StepDone::Renamed {
+            moved,
+            replaced,
+            exchanged,
+            from_parent,
+            to_parent,
+            ..
+        } => {
+            let mut all = vec![*moved];
+            all.extend(replaced.map(|removed| removed.inode));
+            all.extend(*exchanged);
+            all.extend([*from_parent, *to_parent]);
+            all
+        }
+        StepDone::Set(inode) | StepDone::Committed(inode) => vec![*inode],
+        StepDone::Released => Vec::new(),
+    }
+}

@@ -1,0 +1,4 @@
+//! The service, run alone on a key space in memory.
+
+mod harness;
+mod model;
