@@ -19,6 +19,7 @@
 //! | [`wire`] | messages as bytes, and every constant |
 //! | [`certificate`] | what a quorum of signatures proves |
 //! | [`journal`] | what must not be forgotten, as bytes |
+//! | [`ordering`] | proposals, votes, views, suspicion, STATUS |
 //! | [`admission`] | requests that wait, and who is not listened to |
 //! | [`execution`] | from a committed batch to new state and replies |
 //! | [`replica`] | the composition: one replica |
@@ -39,6 +40,7 @@ pub mod fault_model;
 pub mod identity;
 pub mod journal;
 pub mod metrics;
+pub mod ordering;
 pub mod replica;
 pub mod service;
 pub mod state;

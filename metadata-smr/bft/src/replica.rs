@@ -1,68 +1,290 @@
 //! One replica: the composition of everything else.
+//!
+//! ```text
+//!                 requests                         proposals, votes            STATUS, fetches
+//!                    │                                    │                          │
+//!  ┌─────────────────▼──────────┐   batch   ┌─────────────▼─────────────┐   ┌────────▼────────┐
+//!  │ clients    admission::Pool ├──────────►│ agreement  ordering::Slot │◄──┤ repair          │
+//!  └─────────────────▲──────────┘           │ views      Departures,    │   │  PeerRecord,    │
+//!                    │ replies              │            Choice         │   │  Inquiry        │
+//!  ┌─────────────────┴──────────┐ committed └──┬──────────────▲─────────┘   └────────▲────────┘
+//!  │ commit  execution::Executor│◄─────────────┘              │ durable              │ batches
+//!  │         state::KeySpace    │                ┌────────────┴─────────┐            │
+//!  └─────────────────┬──────────┘                │ promises (journal)   │            │
+//!                    └─────── flush, batches ────┴──────────────────────┴────────────┘
+//! ```
+//!
+//! * [`config`]: what it is told once.  * `recovery`: from journal and state to a replica that runs.
+//! * `clients`: requests in, replies out.  * `agreement`: from a proposal to a commit certificate.
+//! * `commit`: execution, durable roots.  * `views`: leaving a view and entering the next.
+//! * `repair`: STATUS, resending, fetching.  * `promises`: signing and recording.  * `timers`.
+//!
+//! # How a step goes
+//!
+//! A handler notes what an event says. Then [`Replica::step`] looks at what can be done now, in a
+//! fixed order: leave a view, vote, commit, propose, set timers. Nothing is done in a handler that
+//! another event could enable as well, so no path is forgotten.
+//!
+//! # What always holds
+//!
+//! * A message that promises something is sent after the record that holds it is durable; the own
+//!   vote counts from then on.
+//! * A replica votes once for each view, sequence and phase, and in no view below its own.
+//! * Batches are executed in order, each with a commit certificate in hand, and never undone.
+//! * Nothing that comes in can make it panic, and nothing grows without bound.
+//!
+//! # What can go wrong
+//!
+//! The state store fails: the replica stops and is silent. The journal is lost: the replica follows,
+//! executes and serves, but does not vote, since it cannot know what it promised.
 
 pub mod config;
+
+mod agreement;
+mod clients;
+mod commit;
+mod promises;
+mod recovery;
+mod repair;
+mod timers;
+mod views;
+
+#[cfg(test)]
+mod tests;
 
 pub use crate::metrics::ReplicaStatus as Status;
 pub use config::{Config, Sabotage};
 
-use crate::identity::{Now, View};
-use crate::journal::Journal;
+use crate::admission::{Blacklist, Pool};
+use crate::certificate::CommitCertificate;
+use crate::execution::Executor;
+use crate::identity::{Digest, Now, ReplicaId, Sequence, Time};
 use crate::metrics::{Counters, Voting};
+use crate::ordering::proposer::Place;
+use crate::ordering::status::{Inquiry, PeerRecord};
+use crate::ordering::suspicion::Grievances;
+use crate::ordering::vote::Tally;
+use crate::ordering::window::Slot;
 use crate::service::Service;
-use crate::state::{StateError, Store};
-use crate::step::{Effects, Event};
+use crate::state::{KeySpace, StateError, Store};
+use crate::step::{Effect, Effects, Event, Peer};
+use crate::wire::message::{Kind, Message};
+use crate::wire::{Context, Envelope, Verified};
+use commit::History;
+use promises::Promises;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use timers::Timers;
+use views::Views;
 
 /// One replica of `S`, with its state in `D`.
 pub struct Replica<S, D> {
     config: Config,
-    service: S,
-    store: D,
+    context: Context,
+    now: Now,
+    voting: Voting,
+    executor: Executor<S>,
+    space: KeySpace<D>,
+    /// The last batch that was executed, and the proof that it was committed.
+    tip: Place,
+    tip_certificate: Option<CommitCertificate>,
+    /// When the service wants to be called again.
+    deadline: Option<Time>,
+    slot: Slot,
+    /// Votes for the sequence after the slot's: others may be one ahead.
+    ahead: (Tally, Tally),
+    /// The view's proposal for the sequence after the slot's.
+    ahead_proposal: Option<Arc<Envelope>>,
+    /// A proposal of a view that has not been entered yet.
+    early_proposal: Option<Arc<Envelope>>,
+    views: Views,
+    grievances: Grievances,
+    /// Requests forwarded to this view's leader.
+    forwarded: BTreeSet<Digest>,
+    pool: Pool,
+    blacklist: Blacklist,
+    promises: Promises,
+    history: History,
+    peers: Vec<PeerRecord>,
+    inquiry: Inquiry,
+    /// Committed batches that peers have sent, from the next one on.
+    fetched: BTreeMap<Sequence, Arc<Envelope>>,
+    timers: Timers,
+    counters: Counters,
 }
 
 impl<S: Service, D: Store> Replica<S, D> {
-    /// Starts a replica on what it finds of its journal ([`crate::journal::examine`]) and state.
-    ///
-    /// # Errors
-    /// If the state store fails; nothing was sent then, and nothing may be.
-    pub fn recover(
-        config: Config,
-        service: S,
-        store: D,
-        journal: Journal,
-        now: Now,
-        effects: &mut Effects,
-    ) -> Result<Self, StateError> {
-        let _ = (journal, now, effects);
-        Ok(Self {
-            config,
-            service,
-            store,
-        })
-    }
-
     /// Handles one event.
     pub fn step(&mut self, now: Now, event: Event, effects: &mut Effects) {
-        let _ = (now, event, effects, &self.service, &self.store);
+        self.now = now;
+        if self.voting == Voting::Poisoned {
+            return;
+        }
+        let done = self
+            .handle(event, effects)
+            .and_then(|()| self.advance(effects));
+        if let Err(error) = done {
+            self.voting = Voting::Poisoned;
+            effects.push(Effect::Poison {
+                reason: error.to_string(),
+            });
+        }
+    }
+
+    fn handle(&mut self, event: Event, effects: &mut Effects) -> Result<(), StateError> {
+        match event {
+            Event::Received { from, message } => {
+                if self.blacklist.holds(&from, self.now.monotonic) {
+                    self.counters.dropped_blacklisted += 1;
+                    return Ok(());
+                }
+                self.received(from, &message, effects)
+            }
+            Event::Signed { message } => {
+                self.signed(message.envelope(), effects);
+                Ok(())
+            }
+            Event::Persisted { token } => {
+                self.promises.persisted(token, effects);
+                Ok(())
+            }
+            Event::Flushed { sequence } => {
+                self.flushed(sequence, effects);
+                Ok(())
+            }
+            Event::Timer { timer } => self.timer(timer, effects),
+            Event::Connected { replica } => {
+                self.send_status(Some(replica), effects);
+                Ok(())
+            }
+            Event::Disconnected { connection } => {
+                self.pool.disconnected(connection);
+                self.blacklist.forget(&Peer::Client(connection));
+                Ok(())
+            }
+        }
+    }
+
+    fn received(
+        &mut self,
+        from: Peer,
+        message: &Verified,
+        effects: &mut Effects,
+    ) -> Result<(), StateError> {
+        let envelope = message.envelope();
+        match (envelope.message(), from) {
+            (Message::Request(_) | Message::OpenSession(_) | Message::CloseSession(_), from) => {
+                self.request(from, envelope, effects)?
+            }
+            (Message::Stray(stray), Peer::Client(connection)) => {
+                self.stray(connection, stray, envelope, effects)?;
+            }
+            (Message::StatusQuery(query), Peer::Client(connection)) => {
+                self.status_query(connection, *query, effects);
+            }
+            (Message::Proposal(_), _) => self.proposal(envelope, effects),
+            (Message::Prepare(ballot), _) => {
+                self.ballot(Kind::Prepare, envelope, *ballot, effects);
+            }
+            (Message::Commit(ballot), _) => self.ballot(Kind::Commit, envelope, *ballot, effects),
+            (Message::ViewChange(change), _) => {
+                self.views.departures.change(change.signer, envelope)
+            }
+            (Message::NewView(_), _) => self.new_view(envelope, effects),
+            (Message::Suspect(suspect), _) => self.suspected(suspect.signer, envelope, effects),
+            (Message::Status(status), Peer::Replica(peer)) => {
+                self.peer_status(peer, envelope.view(), status, effects)?;
+            }
+            (Message::FetchBodies(fetch), Peer::Replica(peer)) => {
+                self.serve_bodies(peer, fetch, effects);
+            }
+            (Message::Bodies(bodies), Peer::Replica(_)) => {
+                for body in &bodies.requests {
+                    self.slot.offer(body);
+                }
+            }
+            (Message::FetchCommitted(fetch), Peer::Replica(peer)) => {
+                self.serve_committed(peer, fetch.from, effects)?;
+            }
+            (Message::Committed(_), Peer::Replica(_)) => self.committed_elsewhere(envelope),
+            // What only a client listens to, or what the wrong side sent.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Does whatever can be done now.
+    fn advance(&mut self, effects: &mut Effects) -> Result<(), StateError> {
+        loop {
+            self.advance_views(effects);
+            self.advance_votes(effects);
+            if !self.advance_commit(effects)? && !self.advance_fetched(effects)? {
+                break;
+            }
+        }
+        self.propose(effects);
+        self.advance_inquiries(effects);
+        self.set_timers(effects);
+        Ok(())
+    }
+
+    /// Who leads the view that this replica is in.
+    fn leader(&self) -> ReplicaId {
+        self.context.leader(self.views.view)
+    }
+
+    /// Whether this replica leads its view and may propose.
+    fn leads(&self) -> bool {
+        self.voting == Voting::Voting
+            && self.leader() == self.config.replica
+            && self.views.active()
+            && self
+                .views
+                .barred
+                .is_none_or(|barred| self.views.view > barred)
+    }
+
+    fn sabotaged(&self, sabotage: Sabotage) -> bool {
+        self.config.sabotage == Some(sabotage)
     }
 
     /// How it is.
     #[must_use]
     pub fn status(&self) -> Status {
+        let durable = self.space.durable_root();
+        let certificate = self.tip_certificate.iter();
         Status {
             replica: self.config.replica,
-            view: View(0),
-            leader: self.config.context().leader(View(0)),
-            active: true,
-            sequence: Default::default(),
-            batch: Default::default(),
-            time: Default::default(),
-            durable: Default::default(),
-            root: Default::default(),
-            voting: Voting::Voting,
-            signers: Vec::new(),
-            sessions: 0,
-            waiting: 0,
-            counters: Counters::default(),
+            view: self.views.view,
+            leader: self.leader(),
+            active: self.views.active(),
+            sequence: self.tip.sequence,
+            batch: self.tip.digest,
+            time: self.tip.time,
+            durable: durable.map_or(Sequence(0), |root| root.sequence),
+            root: durable.map_or(Digest::default(), |root| root.digest),
+            voting: self.voting,
+            signers: certificate
+                .flat_map(|it| &it.votes)
+                .map(|vote| vote.signer)
+                .collect(),
+            sessions: u32::try_from(self.pool.sessions()).unwrap_or(u32::MAX),
+            waiting: u32::try_from(self.pool.len()).unwrap_or(u32::MAX),
+            counters: self.counters,
         }
+    }
+
+    /// The digest of the state as it is now, between durable roots: for tests that compare
+    /// replicas. It hashes what has changed since it was last asked for.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn state_digest(&mut self) -> Result<Digest, StateError> {
+        self.space.root_digest()
+    }
+
+    /// The service.
+    pub const fn service(&self) -> &S {
+        self.executor.service()
     }
 }

@@ -26,7 +26,7 @@ pub use frame::{Envelope, Header, Malformed, Unsigned, encode};
 pub use message::{Kind, Message};
 
 pub(crate) use body::{
-    decode_certificate, decode_committed, decode_nested, decode_outcome, decode_prepared,
-    encode_certificate, encode_committed, encode_nested, encode_outcome, encode_prepared, nested,
+    decode_certificate, decode_committed, decode_nested, decode_prepared, encode_certificate,
+    encode_committed, encode_nested, encode_prepared, nested,
 };
-pub(crate) use reader::{Field, Reader, write_bytes, write_list, write_option};
+pub(crate) use reader::{Reader, write_bytes, write_option};

@@ -77,9 +77,11 @@ pub(super) fn read_all(directory: &Path) -> Result<ReadBack, DiskError> {
     }
     let behind = journal.entries.last().map(|entry| Token(entry.token.0 + 1));
     let named = last.as_ref().map(|(first, _)| *first);
+    let next = behind.or(named).unwrap_or(Token(1));
+    journal.next = next;
     Ok(ReadBack {
         journal,
-        next: behind.or(named).unwrap_or(Token(1)),
+        next,
         last: last.map(|(_, path)| path),
     })
 }

@@ -14,7 +14,7 @@ use crate::wire::limits::{
     BATCH_BYTES_MAX, BATCH_OPENS_MAX, BATCH_REQUESTS_MAX, LANE_IN_FLIGHT, OPEN_CONNECTIONS_MAX,
     OPENS_PER_PRINCIPAL_MAX, OPENS_WAITING_MAX, POOL_BYTES_MAX, SESSION_CONNECTIONS_MAX,
 };
-use crate::wire::message::Message;
+use crate::wire::message::{Message, Outcome, Reply};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -263,6 +263,17 @@ impl Pool {
             .map_or(&[], |queue| &queue.connections)
     }
 
+    /// A connection asked for an answer of a session: later ones go there as well.
+    pub fn listens(&mut self, reply: &Reply, connection: ConnectionId) {
+        let id = match &reply.outcome {
+            Outcome::SessionOpened { session, .. } => *session,
+            _ => reply.session,
+        };
+        if let Some(queue) = self.sessions.get_mut(&id) {
+            remember(&mut queue.connections, connection, SESSION_CONNECTIONS_MAX);
+        }
+    }
+
     /// Who waits for the session with this key to be opened.
     #[must_use]
     pub fn opening_connections(&self, key: &PublicKey) -> &[ConnectionId] {
@@ -369,6 +380,24 @@ impl Pool {
         self.waiting
             .get(digest)
             .map(|waiting| (waiting.since, *digest))
+    }
+
+    /// As which request, counted from the start, this one came here.
+    #[must_use]
+    pub fn arrival(&self, digest: &Digest) -> Option<u64> {
+        self.waiting.get(digest).map(|waiting| waiting.arrival)
+    }
+
+    /// Whether a session is open.
+    #[must_use]
+    pub fn is_open(&self, id: SessionId) -> bool {
+        self.sessions.contains_key(&id)
+    }
+
+    /// How many sessions are open.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        self.sessions.len()
     }
 
     /// Whether nothing waits.

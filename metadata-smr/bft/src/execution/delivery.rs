@@ -199,6 +199,7 @@ impl<S: Service> Executor<S> {
                     let lane = LaneReplies::read(&view, request.session, request.lane)?;
                     let (version, outcome) = match lane.place(request.number, &digest) {
                         Place::Next | Place::Ahead => return Ok(Standing::New),
+                        Place::Answered(..) if self.retries_run => return Ok(Standing::New),
                         Place::Answered(version, outcome) => (version, outcome),
                         Place::Conflict => (Sequence(0), Outcome::Conflict),
                         Place::Superseded => (Sequence(0), Outcome::Superseded),

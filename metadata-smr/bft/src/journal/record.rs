@@ -8,6 +8,7 @@
 //! | `Committed` | what is said about the next sequence | the commit certificate; the batch, unless voted for |
 //! | `ViewChange` | the own VIEW-CHANGE | it, with all that it cites |
 //! | `NewView` | the own NEW-VIEW, and votes in that view | it, with all that it cites |
+//! | `Lost` | anything else that is recorded | that an earlier journal was lost: no votes |
 //!
 //! A record is a version byte, a tag byte and borsh-like fields; frames are embedded as they were
 //! received or sent. Records come from our own disk under a checksum, so their signatures are not
@@ -46,8 +47,8 @@ pub enum Record {
     Prepared {
         /// The proof. Absent only where a simulation wants to be caught.
         prepared: Option<PreparedCertificate>,
-        /// The own COMMIT.
-        commit: Arc<Envelope>,
+        /// The own COMMIT; absent where only the certificate is kept from an earlier view.
+        commit: Option<Arc<Envelope>>,
     },
     /// A batch is committed.
     Committed {
@@ -66,6 +67,8 @@ pub enum Record {
         /// Its NEW-VIEW.
         frame: Arc<Envelope>,
     },
+    /// An earlier journal was lost: this replica does not know what it promised.
+    Lost,
 }
 
 impl Record {
@@ -91,7 +94,9 @@ impl Record {
             Self::Prepared { prepared, commit } => {
                 bytes.push(2);
                 write_option(&mut bytes, prepared.as_ref(), encode_prepared);
-                write_bytes(&mut bytes, commit.frame());
+                write_option(&mut bytes, commit.as_ref(), |commit, bytes| {
+                    write_bytes(bytes, commit.frame());
+                });
             }
             Self::Committed { certificate, batch } => match batch {
                 None => {
@@ -116,6 +121,7 @@ impl Record {
                 bytes.push(6);
                 write_bytes(&mut bytes, frame.frame());
             }
+            Self::Lost => bytes.push(7),
         }
         Bytes::from(bytes)
     }
@@ -160,7 +166,7 @@ impl Record {
             },
             2 => Self::Prepared {
                 prepared: reader.option("prepared", decode_prepared)?,
-                commit: framed(&mut reader, &[Kind::Commit])?,
+                commit: reader.option("commit", |reader| framed(reader, &[Kind::Commit]))?,
             },
             3 => Self::Committed {
                 certificate: decode_certificate(&mut reader)?,
@@ -183,6 +189,7 @@ impl Record {
             6 => Self::NewView {
                 frame: framed(&mut reader, &[Kind::NewView])?,
             },
+            7 => Self::Lost,
             _ => return Err(Malformed::UnknownKind),
         };
         reader.end()?;

@@ -68,6 +68,8 @@ pub struct Journal {
     pub entries: Vec<Entry>,
     /// The verdict.
     pub condition: Condition,
+    /// Tokens from this one on were never used; 0 if the entries say enough.
+    pub next: Token,
 }
 
 impl Journal {
@@ -75,10 +77,10 @@ impl Journal {
     #[must_use]
     pub fn lost(reason: impl Into<String>) -> Self {
         Self {
-            entries: Vec::new(),
             condition: Condition::Lost {
                 reason: reason.into(),
             },
+            ..Self::default()
         }
     }
 }
@@ -161,6 +163,7 @@ pub fn examine(segments: &[Bytes]) -> Journal {
         condition: Condition::Lost {
             reason: format!("{what} (segment {index} of the journal, byte {at})"),
         },
+        next: Token(0),
     };
     for (index, segment) in segments.iter().enumerate() {
         let mut at = 0;
@@ -181,6 +184,7 @@ pub fn examine(segments: &[Bytes]) -> Journal {
                     return Journal {
                         entries,
                         condition: Condition::TornTail { good_bytes: at },
+                        next: Token(0),
                     };
                 }
                 Found::CutShort => return lost(entries, index, at, "a record is cut short"),
@@ -191,6 +195,7 @@ pub fn examine(segments: &[Bytes]) -> Journal {
     Journal {
         entries,
         condition: Condition::Intact,
+        next: Token(0),
     }
 }
 

@@ -1,0 +1,129 @@
+//! Who has left which view.
+//!
+//! A replica has left view v when it has suspected v, or has voted for a view above it. Once
+//! max(u, r) + 1 replicas have left a view, so does everybody else: one of them is correct, and one of
+//! them is up. Of each replica only the highest view counts, so that whoever comes late joins the
+//! latest view that enough others have reached, without visiting those between.
+
+use super::vote::bit;
+use crate::identity::{ReplicaId, View};
+use crate::wire::Envelope;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// SUSPECTs and VIEW-CHANGEs: the latest of each replica.
+#[derive(Clone, Debug, Default)]
+pub struct Departures {
+    suspects: BTreeMap<ReplicaId, View>,
+    changes: BTreeMap<ReplicaId, Arc<Envelope>>,
+}
+
+impl Departures {
+    /// A replica suspects a view.
+    pub fn suspect(&mut self, signer: ReplicaId, view: View) {
+        let latest = self.suspects.entry(signer).or_insert(view);
+        *latest = (*latest).max(view);
+    }
+
+    /// A replica votes for a view.
+    pub fn change(&mut self, signer: ReplicaId, change: &Arc<Envelope>) {
+        let latest = self
+            .changes
+            .entry(signer)
+            .or_insert_with(|| Arc::clone(change));
+        if latest.view() < change.view() {
+            *latest = Arc::clone(change);
+        }
+    }
+
+    /// The highest view that a replica has left.
+    fn left(&self, replica: ReplicaId) -> Option<View> {
+        let suspected = self.suspects.get(&replica).copied();
+        let change = self.changes.get(&replica);
+        suspected.max(change.map(|change| View(change.view().0.saturating_sub(1))))
+    }
+
+    /// The highest view that at least `count` replicas have left.
+    #[must_use]
+    pub fn left_by(&self, count: usize) -> Option<View> {
+        if self.suspects.len() + self.changes.len() < count {
+            return None;
+        }
+        let everybody = self.suspects.keys().chain(self.changes.keys());
+        let mut replicas: Vec<ReplicaId> = everybody.copied().collect();
+        replicas.sort_unstable();
+        replicas.dedup();
+        let mut left: Vec<View> = replicas.iter().filter_map(|one| self.left(*one)).collect();
+        left.sort_unstable_by(|one, other| other.cmp(one));
+        left.get(count.saturating_sub(1)).copied()
+    }
+
+    /// Who has left `view`, as a mask.
+    #[must_use]
+    pub fn leavers(&self, view: View) -> u64 {
+        let everybody = self.suspects.keys().chain(self.changes.keys());
+        everybody
+            .filter(|one| self.left(**one) >= Some(view))
+            .fold(0, |mask, one| mask | bit(*one))
+    }
+
+    /// The VIEW-CHANGEs for `view`, by signer.
+    pub fn changes_for(&self, view: View) -> impl Iterator<Item = (ReplicaId, &Arc<Envelope>)> {
+        let all = self
+            .changes
+            .iter()
+            .map(|(signer, change)| (*signer, change));
+        all.filter(move |(_, change)| change.view() == view)
+    }
+
+    /// Whose VIEW-CHANGEs for `view` are here, as a mask.
+    #[must_use]
+    pub fn changed(&self, view: View) -> u64 {
+        self.changes_for(view)
+            .fold(0, |mask, (signer, _)| mask | bit(signer))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Signature;
+    use crate::wire::message::{Message, ViewChange};
+    use crate::wire::{Header, Unsigned};
+
+    fn change(signer: u16, view: u64) -> Arc<Envelope> {
+        let message = ViewChange {
+            signer: ReplicaId(signer),
+            base: None,
+            prepared: None,
+        };
+        let header = Header {
+            view: View(view),
+            ..Header::default()
+        };
+        let unsigned = Unsigned::new(header, Message::ViewChange(message));
+        Arc::clone(unsigned.with_signature(Signature::default()).envelope())
+    }
+
+    #[test]
+    fn one_liar_moves_nobody_however_high_it_counts() {
+        let mut departures = Departures::default();
+        departures.suspect(ReplicaId(3), View(u64::MAX));
+        departures.change(ReplicaId(3), &change(3, u64::MAX));
+        assert_eq!(departures.left_by(2), None);
+        departures.suspect(ReplicaId(1), View(4));
+        assert_eq!(departures.left_by(2), Some(View(4)));
+    }
+
+    #[test]
+    fn a_view_change_counts_as_a_suspicion_of_every_view_below() {
+        let mut departures = Departures::default();
+        departures.change(ReplicaId(0), &change(0, 6));
+        departures.suspect(ReplicaId(1), View(2));
+        assert_eq!(departures.left_by(2), Some(View(2)));
+        departures.change(ReplicaId(1), &change(1, 9));
+        assert_eq!(departures.left_by(2), Some(View(5)));
+        assert_eq!(departures.leavers(View(5)), 0b11);
+        assert_eq!(departures.leavers(View(8)), 0b10);
+    }
+}

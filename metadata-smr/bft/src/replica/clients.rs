@@ -1,0 +1,120 @@
+//! Requests in, replies out.
+//!
+//! The driver has verified the signature. Checked here, cheapest first: whether it was executed (the
+//! cached reply goes back), whether it fits into its session's credit and this replica's room (else
+//! BUSY), whether it is here already.
+
+use super::Replica;
+use crate::admission::Offer;
+use crate::execution::Standing;
+use crate::identity::{ConnectionId, Sequence};
+use crate::service::Service;
+use crate::state::{StateError, Store};
+use crate::step::{Destination, Effects, Peer};
+use crate::wire::Envelope;
+use crate::wire::message::{Message, Outcome, Reply, StatusAnswer, StatusQuery, StrayRequest};
+use std::sync::Arc;
+
+impl<S: Service, D: Store> Replica<S, D> {
+    /// A client's request, from itself or forwarded by a peer.
+    pub(super) fn request(
+        &mut self,
+        from: Peer,
+        body: &Arc<Envelope>,
+        effects: &mut Effects,
+    ) -> Result<(), StateError> {
+        let connection = match from {
+            Peer::Client(connection) => Some(connection),
+            Peer::Replica(_) => None,
+        };
+        if let Standing::Settled(reply) = self.executor.standing(&self.space, body)? {
+            let Some(connection) = connection else {
+                return Ok(());
+            };
+            self.pool.listens(&reply, connection);
+            if matches!(reply.outcome, Outcome::NoSession) {
+                self.counters.no_session += 1;
+            } else {
+                self.counters.replies_resent += 1;
+                self.help_laggards(effects)?;
+            }
+            self.answer(&[connection], &reply, effects);
+            return Ok(());
+        }
+        match self.pool.offer(body, connection, self.now.monotonic) {
+            Offer::New => {
+                self.slot.offer(body);
+            }
+            Offer::Busy => {
+                self.counters.busy += 1;
+                if let Some(connection) = connection {
+                    let reply = refusal(body, Outcome::Busy);
+                    self.answer(&[connection], &reply, effects);
+                }
+            }
+            Offer::Known | Offer::Conflict | Offer::NoSession => {
+                // Whatever waits under another digest, a proposal may name this one.
+                self.slot.offer(body);
+            }
+        }
+        Ok(())
+    }
+
+    /// A request of a session whose key the driver does not have. Numbers are given out by order
+    /// and never reused, so one that was given out and is not open has ended; any other may just
+    /// not have got here yet.
+    pub(super) fn stray(
+        &mut self,
+        connection: ConnectionId,
+        stray: &StrayRequest,
+        envelope: &Envelope,
+        effects: &mut Effects,
+    ) -> Result<(), StateError> {
+        let last = self.executor.applied(&self.space)?.last_session;
+        if stray.session <= last && !self.pool.is_open(stray.session) {
+            self.counters.no_session += 1;
+            let reply = Reply {
+                session: stray.session,
+                lane: stray.lane,
+                number: stray.number,
+                request: envelope.digest(),
+                version: Sequence(0),
+                outcome: Outcome::NoSession,
+            };
+            self.answer(&[connection], &reply, effects);
+        }
+        Ok(())
+    }
+
+    /// An operator asks how this replica is.
+    pub(super) fn status_query(
+        &self,
+        connection: ConnectionId,
+        query: StatusQuery,
+        effects: &mut Effects,
+    ) {
+        let answer = StatusAnswer {
+            nonce: query.nonce,
+            status: self.status(),
+        };
+        let to = Destination::Client(connection);
+        self.say(to, Message::StatusAnswer(Box::new(answer)), effects);
+    }
+}
+
+fn refusal(body: &Envelope, outcome: Outcome) -> Reply {
+    let (session, lane, number) = match body.message() {
+        Message::Request(request) => (request.session, request.lane, request.number),
+        Message::CloseSession(close) => (close.session, Default::default(), Default::default()),
+        _ => Default::default(),
+    };
+    let (request, version) = (body.digest(), Sequence(0));
+    Reply {
+        session,
+        lane,
+        number,
+        request,
+        version,
+        outcome,
+    }
+}

@@ -1,0 +1,381 @@
+//! A committed batch: executed, answered, and made durable with the next root.
+//!
+//! Execution follows the commit at once. The state becomes durable every so many batches, bytes or
+//! seconds; with each root go the batches since the one before, with their certificates, into rows
+//! outside the tree, where laggards are served from. Until then they are kept in memory and in the
+//! journal. When a root is durable the journal is trimmed behind it: what still counts of older
+//! records (the view, the open sequence) is written once more, and then everything before the first
+//! record about a batch above the root can go.
+
+use super::Replica;
+use crate::certificate::CommitCertificate;
+use crate::identity::{ConnectionId, Sequence, SessionId, View};
+use crate::journal::Record;
+use crate::metrics::Voting;
+use crate::ordering::proposer::Place;
+use crate::ordering::suspicion::Reason;
+use crate::ordering::vote::Tally;
+use crate::ordering::window::Slot;
+use crate::service::Service;
+use crate::state::{StateError, Store};
+use crate::step::{Destination, Effect, Effects, Token};
+use crate::wire::Envelope;
+use crate::wire::limits::{
+    BATCH_BYTES_MAX, BATCH_REQUESTS_MAX, FLUSH_BACKLOG, FLUSH_BATCHES, FLUSH_BYTES,
+};
+use crate::wire::message::{Batch, Committed, Message, Outcome, Reply};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A committed batch that no durable root covers yet.
+#[derive(Debug)]
+struct Unflushed {
+    committed: Arc<Committed>,
+    bytes: usize,
+    /// The first record about it.
+    token: Token,
+}
+
+/// Committed batches between two durable roots.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    batches: VecDeque<Unflushed>,
+    bytes: usize,
+    /// The root that is being written.
+    flushing: Option<Sequence>,
+    /// Whether the time for the next root has come.
+    pub(super) due: bool,
+}
+
+impl History {
+    fn push(&mut self, committed: Arc<Committed>, token: Token) {
+        let bytes = committed.bodies.iter().map(|body| body.frame().len()).sum();
+        self.bytes += bytes;
+        self.batches.push_back(Unflushed {
+            committed,
+            bytes,
+            token,
+        });
+    }
+
+    /// A committed batch that is still in memory.
+    pub(super) fn get(&self, sequence: Sequence) -> Option<&Arc<Committed>> {
+        let first = self.batches.front()?.committed.batch.sequence.0;
+        let index = usize::try_from(sequence.0.checked_sub(first)?).ok()?;
+        self.batches.get(index).map(|batch| &batch.committed)
+    }
+
+    fn forget_up_to(&mut self, sequence: Sequence) {
+        while let Some(first) = self.batches.front()
+            && first.committed.batch.sequence <= sequence
+        {
+            self.bytes -= first.bytes;
+            self.batches.pop_front();
+        }
+    }
+
+    /// Whether the disk is so far behind that nothing more should be voted for.
+    pub(super) fn backlog(&self) -> bool {
+        self.batches.len() >= FLUSH_BACKLOG * FLUSH_BATCHES
+            || self.bytes >= FLUSH_BACKLOG * FLUSH_BYTES
+    }
+
+    /// Whether there is something that no durable root covers.
+    pub(super) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
+    /// Whether a root is being written.
+    pub(super) const fn is_flushing(&self) -> bool {
+        self.flushing.is_some()
+    }
+
+    fn wants_flush(&self) -> bool {
+        let much = self.batches.len() >= FLUSH_BATCHES || self.bytes >= FLUSH_BYTES;
+        !self.is_empty() && self.flushing.is_none() && (self.due || much)
+    }
+}
+
+/// The key, outside the tree, of a committed batch.
+pub(super) fn batch_key(sequence: Sequence) -> Bytes {
+    let mut key = vec![b'b'];
+    key.extend_from_slice(&sequence.0.to_be_bytes());
+    Bytes::from(key)
+}
+
+impl<S: Service, D: Store> Replica<S, D> {
+    /// Executes the batch after the last one.
+    pub(super) fn deliver(
+        &mut self,
+        batch: Batch,
+        bodies: Vec<Arc<Envelope>>,
+        certificate: CommitCertificate,
+        fetched: bool,
+        effects: &mut Effects,
+    ) -> Result<(), StateError> {
+        let journaled = self.slot.journaled.contains(&certificate.digest);
+        let record = Record::Committed {
+            certificate: certificate.clone(),
+            batch: (!journaled).then(|| (batch.clone(), bodies.clone())),
+        };
+        let token = self.promises.persist(&record, effects);
+        self.slot.recorded(token);
+        self.counters.batches_fetched += u64::from(fetched);
+        let latest = self.latest_arrival(&batch, &bodies);
+        let replies = self.execute(&batch, &bodies, effects)?;
+        for (connections, reply) in replies {
+            self.answer(&connections, &reply, effects);
+        }
+        for body in &bodies {
+            self.grievances.settled(body.digest_ref());
+            self.forwarded.remove(body.digest_ref());
+        }
+        self.enter_next_slot(batch, bodies, certificate);
+        self.grievances.committed();
+        self.timers.progressed(effects);
+        if latest.is_some_and(|latest| self.grievances.passed_over(latest)) {
+            self.suspect(Reason::Unfair, effects);
+        }
+        if let Some(proposal) = self.ahead_proposal.take()
+            && proposal.view() == self.views.view
+        {
+            self.proposal(&proposal, effects);
+        }
+        if let Some(proposal) = self.early_proposal.take() {
+            self.proposal(&proposal, effects);
+        }
+        self.flush_if_due(effects)
+    }
+
+    /// Runs the batch and brings pool and sessions up to it. Returns who is to be told what.
+    pub(super) fn execute(
+        &mut self,
+        batch: &Batch,
+        bodies: &[Arc<Envelope>],
+        effects: &mut Effects,
+    ) -> Result<Vec<(Vec<ConnectionId>, Reply)>, StateError> {
+        let executed = self.executor.execute(&mut self.space, batch, bodies)?;
+        self.deadline = self.executor.next_deadline(&self.space)?;
+        self.counters.batches += 1;
+        self.counters.duplicates += executed.duplicates as u64;
+        self.counters.ticks += u64::from(executed.ticked);
+        self.counters.sessions_opened += executed.opened.len() as u64;
+        self.counters.sessions_expired += executed.expired as u64;
+        let closed = executed.closed.len().saturating_sub(executed.expired);
+        self.counters.sessions_closed += closed as u64;
+        for opened in &executed.opened {
+            self.pool
+                .session_opened(opened.id, &opened.key, opened.credit);
+            let (id, key, credit) = (opened.id, opened.key, opened.credit);
+            effects.push(Effect::SessionKey { id, key, credit });
+        }
+        let mut told = Vec::with_capacity(executed.replies.len());
+        for reply in executed.replies {
+            if let Outcome::Results(results) = &reply.outcome {
+                self.counters.requests += 1;
+                self.counters.operations += results.len() as u64;
+            }
+            told.push((self.listeners(&reply, bodies), reply));
+        }
+        for digest in &executed.skipped {
+            self.pool.withdraw(digest);
+        }
+        for body in bodies
+            .iter()
+            .filter(|body| !executed.skipped.contains(body.digest_ref()))
+        {
+            self.pool.settle(body);
+        }
+        for id in executed.closed {
+            self.pool.session_closed(id);
+            effects.push(Effect::SessionClosed { id });
+        }
+        Ok(told)
+    }
+
+    /// Whom a reply goes to.
+    fn listeners(&self, reply: &Reply, bodies: &[Arc<Envelope>]) -> Vec<ConnectionId> {
+        let session = match &reply.outcome {
+            Outcome::SessionOpened { session, .. } => *session,
+            _ => reply.session,
+        };
+        if session != SessionId(0) {
+            return self.pool.connections(session).to_vec();
+        }
+        let mut asked = bodies
+            .iter()
+            .filter(|body| *body.digest_ref() == reply.request);
+        match asked.next().map(|body| body.message()) {
+            Some(Message::OpenSession(open)) => {
+                self.pool.opening_connections(&open.session_key).to_vec()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    pub(super) fn answer(
+        &self,
+        connections: &[ConnectionId],
+        reply: &Reply,
+        effects: &mut Effects,
+    ) {
+        if connections.is_empty() {
+            return;
+        }
+        let header = self.context.header(self.views.view);
+        let frame = crate::wire::encode(header, &Message::Reply(reply.clone()));
+        for connection in connections {
+            let to = Destination::Client(*connection);
+            effects.push(Effect::Send {
+                to,
+                frame: frame.clone(),
+                after: None,
+            });
+        }
+    }
+
+    /// When the latest of these requests came here; nothing if the batch was full, because then
+    /// whoever is not in it was not passed over.
+    fn latest_arrival(&self, batch: &Batch, bodies: &[Arc<Envelope>]) -> Option<u64> {
+        let bytes: usize = bodies.iter().map(|body| body.frame().len()).sum();
+        let full = batch.requests.len() >= BATCH_REQUESTS_MAX || bytes >= BATCH_BYTES_MAX / 2;
+        let mut arrivals = bodies
+            .iter()
+            .filter_map(|body| self.pool.arrival(body.digest_ref()));
+        let first = arrivals.next().filter(|_| !full)?;
+        Some(arrivals.fold(first, u64::max))
+    }
+
+    /// The batch has been executed: the next sequence is open.
+    pub(super) fn enter_next_slot(
+        &mut self,
+        batch: Batch,
+        bodies: Vec<Arc<Envelope>>,
+        certificate: CommitCertificate,
+    ) {
+        self.tip = Place {
+            sequence: batch.sequence,
+            digest: certificate.digest,
+            time: batch.time,
+        };
+        self.tip_certificate = Some(certificate.clone());
+        let token = self
+            .slot
+            .first_token
+            .unwrap_or_else(|| self.promises.next());
+        self.history.push(
+            Arc::new(Committed {
+                batch,
+                certificate,
+                bodies,
+            }),
+            token,
+        );
+        let duplicates = self.context.duplicates;
+        let empty = (Tally::new(duplicates), Tally::new(duplicates));
+        let (prepares, commits) = std::mem::replace(&mut self.ahead, empty);
+        self.slot = Slot::new(self.tip.sequence.next(), prepares, commits);
+        self.views.proposing = false;
+    }
+
+    /// Makes the state durable if it is time.
+    pub(super) fn flush_if_due(&mut self, effects: &mut Effects) -> Result<(), StateError> {
+        if !self.history.wants_flush() {
+            return Ok(());
+        }
+        let header = self.context.header(View(0));
+        let rows = self.history.batches.iter().map(|unflushed| {
+            let message = Message::Committed(Box::new((*unflushed.committed).clone()));
+            let frame = crate::wire::encode(header, &message);
+            (batch_key(unflushed.committed.batch.sequence), Some(frame))
+        });
+        let rows = rows.collect();
+        let (batch, root) = self.space.flush(self.tip.sequence, rows)?;
+        self.history.flushing = Some(root.sequence);
+        self.history.due = false;
+        self.counters.flushes += 1;
+        effects.push(Effect::Flush { batch, root });
+        Ok(())
+    }
+
+    /// A root is durable: the journal behind it can go.
+    pub(super) fn flushed(&mut self, sequence: Sequence, effects: &mut Effects) {
+        if self.history.flushing != Some(sequence) {
+            return;
+        }
+        self.history.flushing = None;
+        self.space.flushed(sequence);
+        self.history.forget_up_to(sequence);
+        let first = self.promises.next();
+        self.record_standing(effects);
+        let oldest = self
+            .history
+            .batches
+            .front()
+            .map_or(first, |batch| batch.token.min(first));
+        self.promises.trim_below(oldest);
+    }
+
+    /// Writes what older records say and still counts.
+    fn record_standing(&mut self, effects: &mut Effects) {
+        let mark = if self.voting == Voting::Lost {
+            Record::Lost
+        } else {
+            Record::BootMark
+        };
+        self.promises.persist(&mark, effects);
+        if let Some(frame) = self.views.new_view.clone() {
+            self.promises.persist(&Record::NewView { frame }, effects);
+        }
+        if let Some(own) = &self.views.own_change {
+            let frame = Arc::clone(&own.message);
+            self.promises
+                .persist(&Record::ViewChange { frame }, effects);
+        }
+        self.slot.first_token = None;
+        let journaled = std::mem::take(&mut self.slot.journaled);
+        let prepared = self
+            .slot
+            .prepared
+            .as_ref()
+            .map(|prepared| Arc::clone(&prepared.proposal));
+        let proposal = self.slot.proposal.clone();
+        let own_vote = self
+            .slot
+            .own_prepare
+            .as_ref()
+            .or(self.slot.own_commit.as_ref());
+        let own_vote = own_vote.map(|own| Arc::clone(&own.message));
+        for (known, vote) in [(prepared, None), (proposal, own_vote)] {
+            let Some(known) = known.filter(|known| journaled.contains(known.digest_ref())) else {
+                continue;
+            };
+            let Some(bodies) = known.batch().and_then(|batch| self.slot.bodies_of(batch)) else {
+                continue;
+            };
+            let digest = known.digest();
+            let record = Record::Voted {
+                proposal: known,
+                bodies,
+                vote,
+            };
+            let token = self.promises.persist(&record, effects);
+            self.slot.recorded(token);
+            self.slot.journaled.insert(digest);
+        }
+        if let Some(prepared) = self.slot.prepared.clone() {
+            let commit = self
+                .slot
+                .own_commit
+                .as_ref()
+                .map(|own| Arc::clone(&own.message));
+            let record = Record::Prepared {
+                prepared: Some(prepared),
+                commit,
+            };
+            let token = self.promises.persist(&record, effects);
+            self.slot.recorded(token);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Signing and recording: what has to happen before something may be said.
+//!
+//! The core asks for a signature and gets the signed bytes back as an event; then it asks for the
+//! record that holds them, names the record's token in the `Send`, and counts its own vote when the
+//! record is durable.
+
+use super::{Replica, Sabotage};
+use crate::journal::Record;
+use crate::service::Service;
+use crate::state::Store;
+use crate::step::{Destination, Effect, Effects, Token};
+use crate::wire::message::Message;
+use crate::wire::{Envelope, Unsigned};
+
+/// The tokens of records, and which are durable.
+#[derive(Debug, Default)]
+pub(super) struct Promises {
+    next: u64,
+    durable: u64,
+    /// Once the first token is durable, records below the second are not needed.
+    trim: Option<(Token, Token)>,
+    /// The simulator's sabotage: nothing waits for the disk.
+    forgetful: bool,
+}
+
+impl Promises {
+    /// Tokens go on from `next`.
+    pub(super) const fn new(next: Token, forgetful: bool) -> Self {
+        let next = if next.0 == 0 { 1 } else { next.0 };
+        Self {
+            next,
+            durable: next - 1,
+            trim: None,
+            forgetful,
+        }
+    }
+
+    /// Asks for a record.
+    pub(super) fn persist(&mut self, record: &Record, effects: &mut Effects) -> Token {
+        let token = Token(self.next);
+        self.next += 1;
+        effects.push(Effect::Persist {
+            record: record.encode(),
+            token,
+        });
+        token
+    }
+
+    /// A record is durable, and so is every one before it.
+    pub(super) fn persisted(&mut self, token: Token, effects: &mut Effects) {
+        if token.0 < self.next {
+            self.durable = self.durable.max(token.0);
+        }
+        let due = self.trim.take_if(|(after, _)| after.0 <= self.durable);
+        if let Some((_, before)) = due {
+            effects.push(Effect::TrimJournal { before });
+        }
+    }
+
+    /// Whether what waits for `token` may go.
+    pub(super) const fn durable(&self, token: Token) -> bool {
+        self.forgetful || token.0 <= self.durable
+    }
+
+    /// What a send has to name.
+    pub(super) fn after(&self, token: Token) -> Option<Token> {
+        (!self.durable(token)).then_some(token)
+    }
+
+    /// Whether any record is still being written.
+    pub(super) const fn outstanding(&self) -> bool {
+        !self.forgetful && self.durable + 1 < self.next
+    }
+
+    /// Once the newest record is durable, records below `before` are needed no more.
+    pub(super) fn trim_below(&mut self, before: Token) {
+        self.trim = Some((Token(self.next - 1), before));
+    }
+
+    /// The token of the next record.
+    pub(super) const fn next(&self) -> Token {
+        Token(self.next)
+    }
+}
+
+impl<S: Service, D: Store> Replica<S, D> {
+    /// Asks for a signature under a message of the current view.
+    pub(super) fn sign(&self, message: Message, effects: &mut Effects) {
+        let header = self.context.header(self.views.view);
+        effects.push(Effect::Sign {
+            message: Unsigned::new(header, message),
+        });
+    }
+
+    /// The driver has signed something: each kind has its own next step.
+    pub(super) fn signed(&mut self, envelope: &std::sync::Arc<Envelope>, effects: &mut Effects) {
+        if envelope.view() != self.views.view {
+            return;
+        }
+        match envelope.message() {
+            Message::Proposal(_) => self.own_proposal(envelope, effects),
+            Message::Prepare(_) => self.own_prepare(envelope, effects),
+            Message::Commit(_) => self.own_commit(envelope, effects),
+            Message::Suspect(_) => self.own_suspect(envelope, effects),
+            Message::ViewChange(_) => self.own_view_change(envelope, effects),
+            Message::NewView(_) => self.own_new_view(envelope, effects),
+            _ => {}
+        }
+    }
+
+    /// Sends to all other replicas once `token` is durable.
+    pub(super) fn broadcast(
+        &self,
+        envelope: &Envelope,
+        token: Option<Token>,
+        effects: &mut Effects,
+    ) {
+        self.send(Destination::Replicas, envelope, token, effects);
+    }
+
+    /// Sends a frame once `token` is durable.
+    pub(super) fn send(
+        &self,
+        to: Destination,
+        envelope: &Envelope,
+        token: Option<Token>,
+        effects: &mut Effects,
+    ) {
+        let after = token.and_then(|token| self.promises.after(token));
+        effects.push(Effect::Send {
+            to,
+            frame: envelope.frame().clone(),
+            after,
+        });
+    }
+
+    /// Sends an unsigned message.
+    pub(super) fn say(&self, to: Destination, message: Message, effects: &mut Effects) {
+        let header = self.context.header(self.views.view);
+        let frame = crate::wire::encode(header, &message);
+        effects.push(Effect::Send {
+            to,
+            frame,
+            after: None,
+        });
+    }
+
+    /// Whether the simulator wants messages to leave before they are durable.
+    pub(super) fn forgetful(config: &super::Config) -> bool {
+        config.sabotage == Some(Sabotage::ForgottenFsync)
+    }
+}

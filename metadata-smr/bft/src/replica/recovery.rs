@@ -1,0 +1,341 @@
+//! From a journal and a state to a replica that runs.
+//!
+//! The newest durable root is where execution starts; the journal holds the batches committed since,
+//! the view, and what was voted for in the open sequence. What was promised is taken up again as it
+//! stands. A view that this replica led before the restart it does not lead again: its last proposal
+//! may have been sent without being durable.
+//!
+//! If the journal was lost, or contradicts the state, the replica does not vote: what it reads is
+//! used to catch up, but it cannot know what else it promised. It says so in a record, in case
+//! somebody gives it an empty journal later.
+
+use super::config::{Config, Sabotage};
+use super::promises::Promises;
+use super::views::{Phase, Views};
+use super::{History, Replica, Timers, commit::batch_key};
+use crate::admission::{Blacklist, Pool};
+use crate::certificate::CommitCertificate;
+use crate::execution::Executor;
+use crate::identity::{Digest, Now, Sequence};
+use crate::journal::{Condition, Journal, Record};
+use crate::metrics::{Counters, Voting};
+use crate::ordering::proposer::Place;
+use crate::ordering::status::{Inquiry, PeerRecord};
+use crate::ordering::suspicion::{Grievances, Reason};
+use crate::ordering::vote::Tally;
+use crate::ordering::window::{CommitStage, Promise, Slot, Stage};
+use crate::service::Service;
+use crate::state::{KeySpace, StateError, Store};
+use crate::step::{Effect, Effects, Token};
+use crate::wire::Envelope;
+use crate::wire::message::{Batch, Message};
+use crate::wire::signed_bytes::genesis_digest;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Batches of the open sequence that the journal holds with their bodies.
+type Voted = BTreeMap<Digest, (Batch, Vec<Arc<Envelope>>)>;
+
+impl<S: Service, D: Store> Replica<S, D> {
+    /// Starts a replica on what it finds of its journal ([`crate::journal::examine`]) and state.
+    ///
+    /// # Errors
+    /// If the state store fails; nothing was sent then, and nothing may be.
+    pub fn recover(
+        config: Config,
+        service: S,
+        store: D,
+        journal: Journal,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<Self, StateError> {
+        let mut replica = Self::at_durable_root(config, service, store, now, effects)?;
+        let has_state = replica.tip.sequence > Sequence(0);
+        let fresh = journal.entries.is_empty() && !has_state;
+        let mut lost = match &journal.condition {
+            Condition::Lost { .. } => true,
+            Condition::Intact | Condition::TornTail { .. } => journal.entries.is_empty() && !fresh,
+        };
+        let last = journal.entries.last().map_or(Token(0), |entry| entry.token);
+        let next = Token(last.0.saturating_add(1)).max(journal.next);
+        let mut voted = Voted::new();
+        for entry in journal.entries {
+            // The first record that makes no sense ends what can be relied on.
+            let made_sense = match Record::decode(&entry.record) {
+                Ok(record) => replica.replay(record, entry.token, &mut voted, effects)?,
+                Err(_) => false,
+            };
+            if !made_sense {
+                lost = true;
+                break;
+            }
+        }
+        replica.promises = Promises::new(next, Self::forgetful(&replica.config));
+        if lost || replica.voting == Voting::Lost {
+            replica.voting = Voting::Lost;
+            replica.views.forget_own();
+            replica.slot.leave_view();
+        }
+        let mark = if replica.voting == Voting::Lost {
+            Record::Lost
+        } else {
+            Record::BootMark
+        };
+        replica.views.boot_token = replica.promises.persist(&mark, effects);
+        if !fresh {
+            replica.views.barred = Some(replica.views.view);
+            if replica.leader() == replica.config.replica {
+                replica.suspect(Reason::Abdicated, effects);
+            }
+        }
+        replica.start_timers(effects);
+        replica.send_status(None, effects);
+        replica.advance(effects)?;
+        Ok(replica)
+    }
+
+    fn at_durable_root(
+        config: Config,
+        service: S,
+        store: D,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<Self, StateError> {
+        let context = config.context();
+        let executor = if config.sabotage == Some(Sabotage::RetryExecutedTwice) {
+            Executor::sabotaged(service)
+        } else {
+            Executor::new(service)
+        };
+        let mut space = KeySpace::open(store)?;
+        if space.durable_root().is_none() {
+            executor.genesis(&mut space, &config.genesis)?;
+        }
+        let applied = executor.applied(&space)?;
+        let certificate = stored_certificate(&space, applied.sequence)?;
+        let digest = match &certificate {
+            Some(certificate) => certificate.digest,
+            None => genesis_digest(config.cluster, &config.genesis),
+        };
+        let tip = Place {
+            sequence: applied.sequence,
+            digest,
+            time: applied.time,
+        };
+        let mut pool = Pool::default();
+        for opened in executor.sessions(&space)? {
+            pool.session_opened(opened.id, &opened.key, opened.credit);
+            let (id, key, credit) = (opened.id, opened.key, opened.credit);
+            effects.push(Effect::SessionKey { id, key, credit });
+        }
+        let tally = || Tally::new(context.duplicates);
+        Ok(Self {
+            deadline: executor.next_deadline(&space)?,
+            peers: vec![PeerRecord::default(); context.model.replicas().into()],
+            context,
+            config,
+            now,
+            voting: Voting::Voting,
+            executor,
+            space,
+            slot: Slot::new(tip.sequence.next(), tally(), tally()),
+            ahead: (tally(), tally()),
+            tip,
+            tip_certificate: certificate,
+            ahead_proposal: None,
+            early_proposal: None,
+            views: Views::default(),
+            grievances: Grievances::default(),
+            forwarded: BTreeSet::new(),
+            pool,
+            blacklist: Blacklist::default(),
+            promises: Promises::default(),
+            history: History::default(),
+            inquiry: Inquiry::default(),
+            fetched: BTreeMap::new(),
+            timers: Timers::default(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Takes up one record. `false` if it cannot be true.
+    fn replay(
+        &mut self,
+        record: Record,
+        token: Token,
+        voted: &mut Voted,
+        effects: &mut Effects,
+    ) -> Result<bool, StateError> {
+        match record {
+            Record::BootMark => Ok(true),
+            Record::Lost => {
+                self.voting = Voting::Lost;
+                Ok(true)
+            }
+            Record::Voted {
+                proposal,
+                bodies,
+                vote,
+            } => {
+                let whole = |it: &&Batch| it.requests.len() == bodies.len();
+                if let Some(batch) = proposal.batch().filter(whole) {
+                    voted.insert(proposal.digest(), (batch.clone(), bodies.clone()));
+                }
+                Ok(self.replay_voted(proposal, &bodies, vote, token))
+            }
+            Record::Prepared { prepared, commit } => {
+                if let Some(prepared) = prepared
+                    && self.is_open(prepared.proposal.batch())
+                {
+                    self.slot.recorded(token);
+                    self.slot.prepared = Some(prepared);
+                }
+                if let Some(commit) = commit {
+                    self.replay_commit(commit, token);
+                }
+                Ok(true)
+            }
+            Record::Committed { certificate, batch } => {
+                let known = batch.or_else(|| voted.remove(&certificate.digest));
+                voted.clear();
+                self.replay_committed(certificate, known, token, effects)
+            }
+            Record::ViewChange { frame } => {
+                if frame.view() > self.views.view {
+                    self.views.go(frame.view(), Phase::Changing);
+                    self.slot.leave_view();
+                }
+                if frame.view() == self.views.view {
+                    self.views.departures.change(self.config.replica, &frame);
+                    self.views.own_change = Some(Promise {
+                        message: frame,
+                        token,
+                    });
+                }
+                Ok(true)
+            }
+            Record::NewView { frame } => {
+                let later = frame.view() > self.views.view;
+                if later || (frame.view() == self.views.view && !self.views.active()) {
+                    self.begin_view(&frame);
+                    self.grievances = Grievances::default();
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    fn is_open(&self, batch: Option<&Batch>) -> bool {
+        batch.is_some_and(|batch| batch.sequence == self.slot.sequence)
+    }
+
+    fn replay_voted(
+        &mut self,
+        proposal: Arc<Envelope>,
+        bodies: &[Arc<Envelope>],
+        vote: Option<Arc<Envelope>>,
+        token: Token,
+    ) -> bool {
+        let Some(batch) = proposal.batch().cloned() else {
+            return false;
+        };
+        if batch.sequence != self.slot.sequence {
+            // Below it was executed since. Above it cannot be: what commits stands before.
+            return batch.sequence < self.slot.sequence;
+        }
+        self.slot.recorded(token);
+        for body in bodies {
+            self.slot.bodies.insert(body.digest(), Arc::clone(body));
+        }
+        if self.slot.bodies_of(&batch).is_some() {
+            self.slot.journaled.insert(proposal.digest());
+        }
+        if proposal.view() != self.views.view || !self.views.active() {
+            // Kept because something prepared in an earlier view rests on it.
+            return true;
+        }
+        self.slot.accept(proposal);
+        self.slot.stage = Stage::Voted;
+        match vote {
+            Some(vote) if matches!(vote.message(), Message::Commit(_)) => {
+                let proposal = self.slot.proposal.clone();
+                self.slot.prepared =
+                    proposal.map(|proposal| crate::certificate::PreparedCertificate {
+                        proposal,
+                        votes: Vec::new(),
+                    });
+                self.replay_commit(vote, token);
+            }
+            Some(vote) => {
+                self.slot.own_prepare = Some(Promise {
+                    message: vote,
+                    token,
+                });
+                self.count_own_prepare();
+            }
+            None => {}
+        }
+        true
+    }
+
+    fn replay_commit(&mut self, commit: Arc<Envelope>, token: Token) {
+        let proposal = self.slot.proposal.as_ref();
+        let current = proposal.is_some_and(|proposal| {
+            proposal.view() == commit.view()
+                && matches!(commit.message(),
+                    Message::Commit(ballot) if ballot.digest == proposal.digest())
+        });
+        if current {
+            self.slot.commit = CommitStage::Durable;
+            self.slot.own_commit = Some(Promise {
+                message: commit,
+                token,
+            });
+            self.count_own_commit();
+        }
+    }
+
+    fn replay_committed(
+        &mut self,
+        certificate: CommitCertificate,
+        known: Option<(Batch, Vec<Arc<Envelope>>)>,
+        token: Token,
+        effects: &mut Effects,
+    ) -> Result<bool, StateError> {
+        if certificate.sequence != self.slot.sequence {
+            return Ok(certificate.sequence < self.slot.sequence);
+        }
+        let Some((batch, bodies)) = known else {
+            return Ok(false);
+        };
+        self.slot.recorded(token);
+        self.execute(&batch, &bodies, effects)?;
+        self.counters.replayed += 1;
+        self.enter_next_slot(batch, bodies, certificate);
+        Ok(true)
+    }
+}
+
+/// The certificate of the last batch under the durable root.
+fn stored_certificate<D: Store>(
+    space: &KeySpace<D>,
+    sequence: Sequence,
+) -> Result<Option<CommitCertificate>, StateError> {
+    if sequence == Sequence(0) {
+        return Ok(None);
+    }
+    let damaged = |reason: &str| StateError::Damaged {
+        place: format!("committed batch {sequence}"),
+        reason: reason.to_owned(),
+    };
+    let frame = space
+        .extra(&batch_key(sequence))?
+        .ok_or_else(|| damaged("it is missing"))?;
+    let envelope = Envelope::decode(frame).map_err(|error| damaged(&error.to_string()))?;
+    match envelope.message() {
+        Message::Committed(committed) if committed.certificate.sequence == sequence => {
+            Ok(Some(committed.certificate.clone()))
+        }
+        _ => Err(damaged("it is something else")),
+    }
+}

@@ -1,0 +1,405 @@
+//! STATUS, resending and fetching: the repair of everything that was lost on the way.
+//!
+//! * A peer says where it stands; what it lacks of our own words it gets again, paced.
+//! * Who is behind asks one peer for committed batches, and the next one if nothing comes.
+//! * Who lacks a body of a proposal asks its leader, then the others in turn.
+//! * When a client asks again for what has been executed, peers that were behind when they last
+//!   said so are handed the batch after their last one, with its certificate: the client may be
+//!   waiting for them.
+
+use super::Replica;
+use super::commit::batch_key;
+use crate::identity::{Digest, ReplicaId, Sequence, View};
+use crate::ordering::status::Inquiry;
+use crate::ordering::vote::bit;
+use crate::ordering::window::Stage;
+use crate::service::Service;
+use crate::state::{StateError, Store};
+use crate::step::{Destination, Effect, Effects, Token};
+use crate::wire::Envelope;
+use crate::wire::limits::{
+    BATCH_REQUESTS_MAX, FETCH_BATCHES_MAX, FETCH_BYTES_MAX, FETCH_HEDGE, REQUEST_BYTES_MAX,
+};
+use crate::wire::message::{Bodies, Committed, FetchBodies, FetchCommitted, Message, PeerStatus};
+use bytes::Bytes;
+use std::sync::Arc;
+
+impl<S: Service, D: Store> Replica<S, D> {
+    /// Tells one peer, or all, where this replica stands.
+    pub(super) fn send_status(&self, peer: Option<ReplicaId>, effects: &mut Effects) {
+        let view = self.views.view;
+        let slot = &self.slot;
+        let proposal = slot.proposal.as_ref().map(|proposal| proposal.digest());
+        let digest = proposal.unwrap_or_default();
+        let status = PeerStatus {
+            active: self.views.active(),
+            committed: self.tip.sequence,
+            proposal,
+            prepares: slot.prepares.mask(view, &digest),
+            commits: slot.commits.mask(view, &digest),
+            view_changes: self.views.departures.changed(view),
+            suspects: self.views.departures.leavers(view),
+        };
+        let to = peer.map_or(Destination::Replicas, Destination::Replica);
+        self.say(to, Message::Status(status), effects);
+    }
+
+    /// A peer says where it stands.
+    pub(super) fn peer_status(
+        &mut self,
+        peer: ReplicaId,
+        view: View,
+        status: &PeerStatus,
+        effects: &mut Effects,
+    ) -> Result<(), StateError> {
+        let now = self.now.monotonic;
+        let Some(record) = self.peers.get_mut(usize::from(peer.0)) else {
+            return Ok(());
+        };
+        record.known = Some((view, *status));
+        if peer == self.config.replica || !record.may_resend(now) {
+            return Ok(());
+        }
+        if status.committed > self.tip.sequence {
+            self.behind(peer, status.committed);
+        }
+        self.resend(peer, view, status, effects);
+        Ok(())
+    }
+
+    /// Sends a peer what it lacks of what this replica has said.
+    fn resend(&mut self, peer: ReplicaId, view: View, status: &PeerStatus, effects: &mut Effects) {
+        let me = bit(self.config.replica);
+        let views = &self.views;
+        let mut lacking: Vec<(Arc<Envelope>, Option<Token>)> = Vec::new();
+        if view > views.view {
+            return;
+        }
+        if views.active() {
+            let needs_view = view < views.view || !status.active;
+            if let Some(new_view) = views.new_view.as_ref().filter(|_| needs_view) {
+                lacking.push((Arc::clone(new_view), None));
+            }
+        } else if view < views.view || status.view_changes & me == 0 {
+            if let Some(own) = &views.own_change {
+                lacking.push((Arc::clone(&own.message), Some(own.token)));
+            }
+        }
+        if let Some(own) = &views.own_suspect
+            && (view < views.view || status.suspects & me == 0)
+        {
+            lacking.push((Arc::clone(own), None));
+        }
+        let same_place = views.active()
+            && view == views.view
+            && status.active
+            && status.committed == self.tip.sequence;
+        if same_place {
+            let slot = &self.slot;
+            let same = slot.proposal.as_ref().map(|it| it.digest()) == status.proposal;
+            if let Some(proposal) = slot.proposal.as_ref().filter(|_| status.proposal.is_none()) {
+                lacking.push((Arc::clone(proposal), None));
+            }
+            for (own, mask) in [
+                (&slot.own_prepare, status.prepares),
+                (&slot.own_commit, status.commits),
+            ] {
+                if let Some(own) = own.as_ref().filter(|_| !same || mask & me == 0) {
+                    lacking.push((Arc::clone(&own.message), Some(own.token)));
+                }
+            }
+        }
+        self.counters.resends += lacking.len() as u64;
+        for (envelope, token) in lacking {
+            self.send(Destination::Replica(peer), &envelope, token, effects);
+        }
+    }
+
+    /// Committed batches exist up to `sequence`; `peer` seems to have them.
+    pub(super) fn behind(&mut self, peer: ReplicaId, sequence: Sequence) {
+        if sequence > self.tip.sequence && sequence > self.inquiry.target {
+            self.inquiry.target = sequence;
+            if self.inquiry.asked_from.is_none() {
+                self.inquiry.asked = peer;
+            }
+        }
+    }
+
+    /// Whether q COMMITs decided something that is not at hand.
+    fn decided_unseen(&self) -> bool {
+        let decided = self.slot.commits.decided(self.context.quorum.into());
+        decided.is_some_and(|(_, digest, _)| self.slot.batch(&digest).is_none())
+    }
+
+    /// Asks for what is missing, if nothing is being awaited.
+    pub(super) fn advance_inquiries(&mut self, effects: &mut Effects) {
+        if self.inquiry.target <= self.tip.sequence {
+            self.inquiry.asked_from = None;
+            if self.decided_unseen() {
+                let decided = self.slot.commits.decided(self.context.quorum.into());
+                let signer = decided.and_then(|(_, _, votes)| votes.first().copied());
+                if let Some(signer) = signer {
+                    self.behind(signer.signer, self.slot.sequence);
+                }
+            }
+        }
+        if self.wants_batches() {
+            let next = self.tip.sequence.next();
+            let exhausted = self
+                .inquiry
+                .asked_from
+                .is_none_or(|from| next.0 >= from.0.saturating_add(FETCH_BATCHES_MAX as u64));
+            if exhausted {
+                self.ask_for_batches(effects);
+            }
+        }
+        if self.wants_bodies() && self.inquiry.bodies_of != Some(self.slot.sequence) {
+            let leader = self.leader();
+            self.inquiry.bodies_of = Some(self.slot.sequence);
+            self.inquiry.bodies_asked = leader;
+            self.ask_for_bodies(effects);
+        }
+        if !self.wants_bodies() {
+            self.inquiry.bodies_of = None;
+        }
+    }
+
+    fn wants_batches(&self) -> bool {
+        self.inquiry.target > self.tip.sequence
+    }
+
+    /// Whether bodies of a proposal, or of what has to be proposed again, are missing.
+    fn wants_bodies(&self) -> bool {
+        let open = self.slot.stage == Stage::Bodies || self.slot.stage == Stage::Empty;
+        (open || self.slot.stage == Stage::Watching) && !self.slot.missing.is_empty()
+    }
+
+    /// Whether anything is being asked for.
+    pub(super) fn inquiring(&self) -> bool {
+        self.wants_batches() || self.wants_bodies()
+    }
+
+    /// Whether a body is what the open sequence waits for.
+    pub(super) fn waits_for_body(&self) -> bool {
+        self.wants_bodies()
+    }
+
+    /// What was asked for has not come in time: asks the next peer.
+    pub(super) fn ask_again(&mut self, effects: &mut Effects) {
+        if self.wants_batches() {
+            self.inquiry.in_vain = self.inquiry.in_vain.saturating_add(1);
+            if self.inquiry.in_vain > self.context.model.replicas().saturating_mul(2) {
+                // Whoever claimed that there is more may have lied. The next STATUS says.
+                self.inquiry = Inquiry {
+                    target: self.tip.sequence,
+                    ..self.inquiry
+                };
+                self.inquiry.asked_from = None;
+                self.inquiry.in_vain = 0;
+            } else {
+                self.inquiry.asked = self.peer_after(self.inquiry.asked, true);
+                self.ask_for_batches(effects);
+            }
+        }
+        if self.wants_bodies() {
+            self.inquiry.bodies_asked = self.peer_after(self.inquiry.bodies_asked, false);
+            self.ask_for_bodies(effects);
+        }
+    }
+
+    /// The next peer in turn; with `ahead`, one that is known to be ahead, if there is any.
+    fn peer_after(&self, peer: ReplicaId, ahead: bool) -> ReplicaId {
+        let count = self.context.model.replicas();
+        let turn = |step: u16| ReplicaId((peer.0 % count + step) % count);
+        let others = || {
+            (1..=count)
+                .map(turn)
+                .filter(|it| *it != self.config.replica)
+        };
+        let knows = |it: &ReplicaId| {
+            let record = self.peers.get(usize::from(it.0));
+            record.and_then(|record| record.committed()) > Some(self.tip.sequence)
+        };
+        let better = others().find(|it| ahead && knows(it));
+        better.or_else(|| others().next()).unwrap_or(peer)
+    }
+
+    fn ask_for_batches(&mut self, effects: &mut Effects) {
+        if self.inquiry.asked == self.config.replica {
+            self.inquiry.asked = self.peer_after(self.inquiry.asked, true);
+        }
+        let from = self.tip.sequence.next();
+        self.inquiry.asked_from = Some(from);
+        self.counters.committed_fetched += 1;
+        let to = Destination::Replica(self.inquiry.asked);
+        self.say(
+            to,
+            Message::FetchCommitted(FetchCommitted { from }),
+            effects,
+        );
+        self.timers.ask_again_after(FETCH_HEDGE, effects);
+    }
+
+    fn ask_for_bodies(&mut self, effects: &mut Effects) {
+        if self.inquiry.bodies_asked == self.config.replica {
+            self.inquiry.bodies_asked = self.peer_after(self.inquiry.bodies_asked, false);
+        }
+        let digests: Vec<Digest> = self
+            .slot
+            .missing
+            .iter()
+            .take(BATCH_REQUESTS_MAX)
+            .copied()
+            .collect();
+        self.counters.bodies_fetched += 1;
+        let fetch = FetchBodies {
+            sequence: self.slot.sequence,
+            digests,
+        };
+        let to = Destination::Replica(self.inquiry.bodies_asked);
+        self.say(to, Message::FetchBodies(fetch), effects);
+        self.timers.ask_again_after(FETCH_HEDGE, effects);
+    }
+
+    /// A peer lacks bodies.
+    pub(super) fn serve_bodies(
+        &mut self,
+        peer: ReplicaId,
+        fetch: &FetchBodies,
+        effects: &mut Effects,
+    ) {
+        let find = |digest: &Digest| {
+            let here = self
+                .slot
+                .bodies
+                .get(digest)
+                .or_else(|| self.pool.get(digest));
+            here.cloned()
+        };
+        let mut requests: Vec<Arc<Envelope>> = Vec::new();
+        let mut bytes = 0;
+        for body in fetch.digests.iter().filter_map(find) {
+            bytes += body.frame().len();
+            requests.push(body);
+            if bytes > FETCH_BYTES_MAX - REQUEST_BYTES_MAX {
+                break;
+            }
+        }
+        if !requests.is_empty() {
+            self.say(
+                Destination::Replica(peer),
+                Message::Bodies(Bodies { requests }),
+                effects,
+            );
+        } else if fetch.sequence <= self.tip.sequence {
+            // It is too late for bodies: what it needs is the batch.
+            let _ = self.hand_over(peer, fetch.sequence, effects);
+        }
+    }
+
+    /// The frame of a committed batch, from memory or from the store.
+    fn committed_frame(&self, sequence: Sequence) -> Result<Option<Bytes>, StateError> {
+        match self.history.get(sequence) {
+            Some(committed) => {
+                let header = self.context.header(View(0));
+                let message = Message::Committed(Box::new((**committed).clone()));
+                Ok(Some(crate::wire::encode(header, &message)))
+            }
+            None => self.space.extra(&batch_key(sequence)),
+        }
+    }
+
+    /// A peer asks for committed batches.
+    pub(super) fn serve_committed(
+        &mut self,
+        peer: ReplicaId,
+        from: Sequence,
+        effects: &mut Effects,
+    ) -> Result<(), StateError> {
+        let mut bytes = 0;
+        let mut sequence = from;
+        for _ in 0..FETCH_BATCHES_MAX {
+            if sequence > self.tip.sequence || sequence == Sequence(0) || bytes > FETCH_BYTES_MAX {
+                break;
+            }
+            bytes += self.hand_over(peer, sequence, effects)?;
+            sequence = sequence.next();
+        }
+        Ok(())
+    }
+
+    /// Sends a committed batch, if there is one. How many bytes that were.
+    fn hand_over(
+        &mut self,
+        peer: ReplicaId,
+        sequence: Sequence,
+        effects: &mut Effects,
+    ) -> Result<usize, StateError> {
+        let Some(frame) = self.committed_frame(sequence)? else {
+            return Ok(0);
+        };
+        let bytes = frame.len();
+        self.counters.committed_served += 1;
+        effects.push(Effect::Send {
+            to: Destination::Replica(peer),
+            frame,
+            after: None,
+        });
+        Ok(bytes)
+    }
+
+    /// A client asks again for what was executed: whoever was behind is handed the next batch.
+    pub(super) fn help_laggards(&mut self, effects: &mut Effects) -> Result<(), StateError> {
+        for index in 0..self.context.model.replicas() {
+            let now = self.now.monotonic;
+            let tip = self.tip.sequence;
+            let Some(record) = self.peers.get_mut(usize::from(index)) else {
+                continue;
+            };
+            let Some(committed) = record.committed().filter(|committed| *committed < tip) else {
+                continue;
+            };
+            if index != self.config.replica.0 && record.may_hand(now) {
+                self.hand_over(ReplicaId(index), committed.next(), effects)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A committed batch with its certificate. Several are on their way at a time and need not
+    /// come in order.
+    pub(super) fn committed_elsewhere(&mut self, envelope: &Arc<Envelope>) {
+        let Message::Committed(committed) = envelope.message() else {
+            return;
+        };
+        let (sequence, tip) = (committed.batch.sequence, self.tip.sequence);
+        let room = tip.0.saturating_add(FETCH_BATCHES_MAX as u64);
+        if sequence > tip && sequence.0 <= room {
+            self.fetched.insert(sequence, Arc::clone(envelope));
+        }
+    }
+
+    /// Executes the next batch if a peer has sent it. Whether it did.
+    pub(super) fn advance_fetched(&mut self, effects: &mut Effects) -> Result<bool, StateError> {
+        let next = self.tip.sequence.next();
+        while let Some(entry) = self.fetched.first_entry()
+            && *entry.key() <= next
+        {
+            let envelope = entry.remove();
+            if let Message::Committed(committed) = envelope.message()
+                && committed.batch.sequence == next
+                && committed.batch.previous == self.tip.digest
+            {
+                let Committed {
+                    batch,
+                    certificate,
+                    bodies,
+                } = (**committed).clone();
+                self.inquiry.in_vain = 0;
+                self.deliver(batch, bodies, certificate, true, effects)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,769 @@
+//! A cluster in virtual time: a network that delays and loses, disks that take their time and
+//! forget what was not durable, clients that repeat themselves.
+
+use crate::authentication::{KeyDirectory, Signer, Verifier};
+use crate::fault_model::FaultModel;
+use crate::identity::{
+    ClusterId, ConnectionId, Digest, Lane, Monotonic, Nanos, Now, PublicKey, ReplicaId,
+    RequestNumber, Sequence, SessionId, Signature, Time, View,
+};
+use crate::journal::{Condition, Entry, Journal};
+use crate::replica::{Config, Replica, Sabotage, Status};
+use crate::service::{Caller, Context as BatchContext, Credit, Service};
+use crate::state::{MemoryStore, StateError, Txn, View as Rows, WriteBatch};
+use crate::step::{Destination, Effect, Effects, Event, Peer, Timer, Token};
+use crate::wire::message::{Message, OpenSession, Operation, Outcome, Reply, Request};
+use crate::wire::{Context, Envelope, Unsigned, admit};
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) const MS: u64 = 1_000_000;
+/// The wall clock when the monotonic one is zero.
+const EPOCH: u64 = 1_700_000_000_000_000_000;
+
+pub(super) struct FakeKey(pub(super) PublicKey);
+
+fn fake_signature(key: &PublicKey, message: &[u8]) -> Signature {
+    let hash = blake3::Hasher::new_keyed(&key.0).update(message).finalize();
+    let mut signature = [0; 64];
+    signature[..32].copy_from_slice(hash.as_bytes());
+    Signature(signature)
+}
+
+impl Signer for FakeKey {
+    fn public_key(&self) -> PublicKey {
+        self.0
+    }
+    fn sign(&self, message: &[u8]) -> Signature {
+        fake_signature(&self.0, message)
+    }
+}
+
+pub(super) struct FakeVerifier;
+impl Verifier for FakeVerifier {
+    fn verify(&self, key: &PublicKey, message: &[u8], signature: &Signature) -> bool {
+        fake_signature(key, message) == *signature
+    }
+}
+
+pub(super) fn replica_key(id: ReplicaId) -> PublicKey {
+    let mut key = [9; 32];
+    key[..2].copy_from_slice(&id.0.to_le_bytes());
+    PublicKey(key)
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Directory {
+    pub(super) replicas: u16,
+    pub(super) sessions: BTreeMap<SessionId, PublicKey>,
+}
+
+impl KeyDirectory for Directory {
+    fn replica(&self, id: ReplicaId) -> Option<PublicKey> {
+        (id.0 < self.replicas).then(|| replica_key(id))
+    }
+    fn session(&self, id: SessionId) -> Option<PublicKey> {
+        self.sessions.get(&id).copied()
+    }
+}
+
+/// Counts, and wants a tick 300 ms after an operation `t`.
+pub(super) struct Counter;
+
+fn number(rows: &Rows<'_>, key: &[u8]) -> Result<u64, StateError> {
+    Ok(rows
+        .get(key)?
+        .map_or(0, |b| u64::from_be_bytes(b.as_ref().try_into().unwrap())))
+}
+
+impl Service for Counter {
+    fn genesis(&self, txn: &mut Txn<'_>, genesis: &[u8]) -> Result<(), StateError> {
+        txn.put(b"genesis", genesis.to_vec())
+    }
+    fn open_session(
+        &self,
+        _: &mut Txn<'_>,
+        _: &BatchContext,
+        _: &Caller,
+    ) -> Result<Option<Credit>, StateError> {
+        Ok(Some(Credit {
+            lanes: 4,
+            bytes: 1 << 20,
+        }))
+    }
+    fn close_session(
+        &self,
+        _: &mut Txn<'_>,
+        _: &BatchContext,
+        _: &Caller,
+    ) -> Result<(), StateError> {
+        Ok(())
+    }
+    fn execute(
+        &self,
+        txn: &mut Txn<'_>,
+        context: &BatchContext,
+        _: &Caller,
+        operation: &[u8],
+    ) -> Result<Bytes, StateError> {
+        if operation == b"t" {
+            let due = context.time.plus(Nanos::from_millis(300));
+            txn.put(b"due", due.0.to_be_bytes().to_vec())?;
+        }
+        let count = number(&txn.view(), b"count")? + 1;
+        txn.put(b"count", count.to_be_bytes().to_vec())?;
+        Ok(Bytes::copy_from_slice(&count.to_be_bytes()))
+    }
+    fn read(
+        &self,
+        view: &Rows<'_>,
+        _: &BatchContext,
+        _: &Caller,
+        _: &[u8],
+    ) -> Result<Bytes, StateError> {
+        Ok(Bytes::copy_from_slice(
+            &number(view, b"count")?.to_be_bytes(),
+        ))
+    }
+    fn next_deadline(&self, view: &Rows<'_>) -> Result<Option<Time>, StateError> {
+        let due = number(view, b"due")?;
+        Ok((due > 0).then_some(Time(due)))
+    }
+    fn tick(&self, txn: &mut Txn<'_>, _: &BatchContext) -> Result<(), StateError> {
+        txn.delete(b"due")
+    }
+}
+
+/// What a process loses in a crash, and what it does not.
+struct Node {
+    core: Option<Replica<Counter, MemoryStore>>,
+    directory: Directory,
+    incarnation: u64,
+    timers: BTreeMap<Timer, u64>,
+    held: BTreeMap<Token, Vec<(Destination, Bytes)>>,
+    durable_token: Token,
+    written: Vec<Entry>,
+    store: MemoryStore,
+    skew: i64,
+}
+
+enum Happening {
+    Arrival {
+        to: usize,
+        from: Peer,
+        frame: Bytes,
+    },
+    Reply {
+        to: usize,
+        from: usize,
+        frame: Bytes,
+    },
+    Timer {
+        node: usize,
+        timer: Timer,
+        incarnation: u64,
+        at: u64,
+    },
+    Persisted {
+        node: usize,
+        incarnation: u64,
+        entry: Entry,
+    },
+    Flushed {
+        node: usize,
+        incarnation: u64,
+        batch: WriteBatch,
+        sequence: Sequence,
+    },
+    Retry {
+        client: usize,
+    },
+}
+
+struct Client {
+    key: PublicKey,
+    session: Option<SessionId>,
+    number: u64,
+    target: u64,
+    frame: Bytes,
+    digest: Digest,
+    answers: BTreeMap<usize, Reply>,
+    results: Vec<u64>,
+}
+
+pub(super) struct Cluster {
+    pub(super) now: u64,
+    pub(super) model: FaultModel,
+    nodes: Vec<Node>,
+    clients: Vec<Client>,
+    queue: BTreeMap<(u64, u64), Happening>,
+    order: u64,
+    random: u64,
+    /// In thousandths.
+    pub(super) loss: u64,
+    /// Links that carry nothing.
+    pub(super) cut: BTreeSet<(usize, usize)>,
+    pub(super) sabotage: Option<Sabotage>,
+    pub(super) operation: &'static [u8],
+    pub(super) history: BTreeMap<Sequence, Digest>,
+    /// Sees every frame between replicas; `false` swallows it.
+    #[allow(clippy::type_complexity)]
+    pub(super) tap: Option<Box<dyn FnMut(usize, usize, &Envelope) -> bool>>,
+    pub(super) stepped: u64,
+}
+
+pub(super) const CLUSTER: ClusterId = ClusterId([5; 16]);
+
+impl Cluster {
+    pub(super) fn new(model: FaultModel, seed: u64) -> Self {
+        let node = |_| Node {
+            core: None,
+            directory: Directory {
+                replicas: model.replicas(),
+                sessions: BTreeMap::new(),
+            },
+            incarnation: 0,
+            timers: BTreeMap::new(),
+            held: BTreeMap::new(),
+            durable_token: Token(0),
+            written: Vec::new(),
+            store: MemoryStore::new(),
+            skew: 0,
+        };
+        Self {
+            now: 0,
+            model,
+            nodes: (0..model.replicas()).map(node).collect(),
+            clients: Vec::new(),
+            queue: BTreeMap::new(),
+            order: 0,
+            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            loss: 0,
+            cut: BTreeSet::new(),
+            sabotage: None,
+            operation: b"a",
+            history: BTreeMap::new(),
+            tap: None,
+            stepped: 0,
+        }
+    }
+
+    /// A BFT cluster of four that is up.
+    pub(super) fn four(seed: u64) -> Self {
+        let mut cluster = Self::new(FaultModel::new(1, 1, 4).unwrap(), seed);
+        cluster.start_all();
+        cluster
+    }
+
+    pub(super) fn start_all(&mut self) {
+        for node in 0..self.nodes.len() {
+            self.start(node);
+        }
+    }
+
+    pub(super) fn random(&mut self, below: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) % below
+    }
+
+    fn schedule(&mut self, after: u64, happening: Happening) {
+        self.order += 1;
+        self.queue.insert((self.now + after, self.order), happening);
+    }
+
+    fn config(&self, node: usize) -> Config {
+        let id = ReplicaId(node as u16);
+        let mut config = Config::new(id, CLUSTER, self.model, Bytes::from_static(b"genesis"));
+        config.sabotage = self.sabotage;
+        config
+    }
+
+    pub(super) fn context(&self) -> Context {
+        self.config(0).context()
+    }
+
+    fn clock(&self, node: usize) -> Now {
+        let clock = (EPOCH + self.now).wrapping_add_signed(self.nodes[node].skew);
+        Now {
+            clock: Time(clock),
+            monotonic: Monotonic(self.now),
+        }
+    }
+
+    /// Sets how far a node's wall clock is off, in milliseconds.
+    pub(super) fn skew(&mut self, node: usize, milliseconds: i64) {
+        self.nodes[node].skew = milliseconds * MS as i64;
+    }
+
+    /// Starts a node on what its disk holds.
+    pub(super) fn start(&mut self, node: usize) {
+        let condition = Condition::Intact;
+        self.start_on(node, condition);
+    }
+
+    pub(super) fn start_on(&mut self, node: usize, condition: Condition) {
+        let mut effects = Effects::default();
+        let next = Token(self.nodes[node].durable_token.0 + 1);
+        let journal = Journal {
+            entries: self.nodes[node].written.clone(),
+            condition,
+            next,
+        };
+        let (config, now) = (self.config(node), self.clock(node));
+        let store = self.nodes[node].store.clone();
+        let core = Replica::recover(config, Counter, store, journal, now, &mut effects).unwrap();
+        self.nodes[node].core = Some(core);
+        self.carry_out(node, effects);
+        for other in 0..self.nodes.len() {
+            if other != node && self.nodes[other].core.is_some() {
+                self.step(
+                    other,
+                    Event::Connected {
+                        replica: ReplicaId(node as u16),
+                    },
+                );
+            }
+        }
+    }
+
+    /// Kills a node; what was not durable is gone.
+    pub(super) fn crash(&mut self, node: usize) {
+        let node = &mut self.nodes[node];
+        node.core = None;
+        node.incarnation += 1;
+        node.timers.clear();
+        node.held.clear();
+        node.directory.sessions.clear();
+        let durable = node.durable_token;
+        node.written.retain(|entry| entry.token <= durable);
+    }
+
+    /// Loses a node's journal and state.
+    pub(super) fn wipe(&mut self, node: usize) {
+        self.nodes[node].written.clear();
+        self.nodes[node].store = MemoryStore::new();
+    }
+
+    pub(super) fn journal(&self, node: usize) -> &[Entry] {
+        &self.nodes[node].written
+    }
+
+    pub(super) fn up(&self, node: usize) -> bool {
+        self.nodes[node].core.is_some()
+    }
+
+    pub(super) fn step(&mut self, node: usize, event: Event) {
+        let now = self.clock(node);
+        let mut effects = Effects::default();
+        let Some(core) = self.nodes[node].core.as_mut() else {
+            return;
+        };
+        self.stepped += 1;
+        core.step(now, event, &mut effects);
+        let status = core.status();
+        let (sequence, batch) = (status.sequence, status.batch);
+        if sequence > Sequence(0) {
+            let agreed = *self.history.entry(sequence).or_insert(batch);
+            assert_eq!(agreed, batch, "two batches at {sequence}: replica {node}");
+        }
+        self.carry_out(node, effects);
+    }
+
+    fn carry_out(&mut self, node: usize, mut effects: Effects) {
+        let incarnation = self.nodes[node].incarnation;
+        let list: Vec<Effect> = effects.drain().collect();
+        for effect in list {
+            match effect {
+                Effect::Sign { message } => {
+                    let key = FakeKey(replica_key(ReplicaId(node as u16)));
+                    let message = message.sign(&key);
+                    self.step(node, Event::Signed { message });
+                }
+                Effect::Persist { record, token } => {
+                    let latency = MS / 2 + self.random(2 * MS);
+                    let entry = Entry { token, record };
+                    self.schedule(
+                        latency,
+                        Happening::Persisted {
+                            node,
+                            incarnation,
+                            entry,
+                        },
+                    );
+                }
+                Effect::Send { to, frame, after } => {
+                    let held = after.is_some_and(|it| it > self.nodes[node].durable_token);
+                    if let Some(token) = after.filter(|_| held) {
+                        self.nodes[node]
+                            .held
+                            .entry(token)
+                            .or_default()
+                            .push((to, frame));
+                    } else {
+                        self.send(node, to, frame);
+                    }
+                }
+                Effect::Flush { batch, root } => {
+                    let sequence = root.sequence;
+                    let latency = 3 * MS + self.random(5 * MS);
+                    let done = Happening::Flushed {
+                        node,
+                        incarnation,
+                        batch,
+                        sequence,
+                    };
+                    self.schedule(latency, done);
+                }
+                Effect::TrimJournal { before } => {
+                    self.nodes[node]
+                        .written
+                        .retain(|entry| entry.token >= before);
+                }
+                Effect::SetTimer { timer, after } => {
+                    let at = self.now + after.0;
+                    self.nodes[node].timers.insert(timer, at);
+                    self.schedule(
+                        after.0,
+                        Happening::Timer {
+                            node,
+                            timer,
+                            incarnation,
+                            at,
+                        },
+                    );
+                }
+                Effect::CancelTimer { timer } => {
+                    self.nodes[node].timers.remove(&timer);
+                }
+                Effect::SessionKey { id, key, .. } => {
+                    self.nodes[node].directory.sessions.insert(id, key);
+                }
+                Effect::SessionClosed { id } => {
+                    self.nodes[node].directory.sessions.remove(&id);
+                }
+                Effect::Blacklist { .. } => {}
+                Effect::Poison { reason } => panic!("replica {node}: {reason}"),
+            }
+        }
+    }
+
+    fn send(&mut self, node: usize, to: Destination, frame: Bytes) {
+        match to {
+            Destination::Replica(id) => self.send_one(node, id.0.into(), frame),
+            Destination::Replicas => {
+                for other in (0..self.nodes.len()).filter(|other| *other != node) {
+                    self.send_one(node, other, frame.clone());
+                }
+            }
+            Destination::Client(connection) => {
+                let (client, latency) = (connection.0 as usize, self.latency());
+                if self.random(1000) >= self.loss {
+                    self.schedule(
+                        latency,
+                        Happening::Reply {
+                            to: client,
+                            from: node,
+                            frame,
+                        },
+                    );
+                }
+            }
+        }
+    }
+
+    fn latency(&mut self) -> u64 {
+        MS / 10 + self.random(2 * MS)
+    }
+
+    fn send_one(&mut self, from: usize, to: usize, frame: Bytes) {
+        if let Some(tap) = self.tap.as_mut() {
+            let envelope =
+                Envelope::decode(frame.clone()).expect("a core sends well-formed frames");
+            if !tap(from, to, &envelope) {
+                return;
+            }
+        }
+        if self.cut.contains(&(from, to)) || self.random(1000) < self.loss {
+            return;
+        }
+        let from = Peer::Replica(ReplicaId(from as u16));
+        let latency = self.latency();
+        self.schedule(latency, Happening::Arrival { to, from, frame });
+    }
+
+    pub(super) fn arrive(&mut self, to: usize, from: Peer, frame: Bytes) {
+        let context = self.context();
+        let node = &self.nodes[to];
+        if node.core.is_none() {
+            return;
+        }
+        match admit(frame, from, &node.directory, &FakeVerifier, &context) {
+            Ok(message) => self.step(to, Event::Received { from, message }),
+            Err(rejection) => {
+                let expected = self.sabotage.is_some() || self.tap.is_some();
+                assert!(
+                    expected || matches!(from, Peer::Client(_)),
+                    "{from:?}: {rejection}"
+                );
+            }
+        }
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Arrival { to, from, frame } => self.arrive(to, from, frame),
+            Happening::Timer {
+                node,
+                timer,
+                incarnation,
+                at,
+            } => {
+                let set = self.nodes[node].timers.get(&timer) == Some(&at);
+                if incarnation == self.nodes[node].incarnation && set {
+                    self.nodes[node].timers.remove(&timer);
+                    self.step(node, Event::Timer { timer });
+                }
+            }
+            Happening::Persisted {
+                node,
+                incarnation,
+                entry,
+            } => {
+                if incarnation == self.nodes[node].incarnation {
+                    self.persisted(node, entry);
+                }
+            }
+            Happening::Flushed {
+                node,
+                incarnation,
+                batch,
+                sequence,
+            } => {
+                if incarnation == self.nodes[node].incarnation {
+                    self.nodes[node].store.apply(&batch);
+                    self.step(node, Event::Flushed { sequence });
+                }
+            }
+            Happening::Reply { to, from, frame } => self.reply(to, from, frame),
+            Happening::Retry { client } => {
+                if !self.clients[client].frame.is_empty() {
+                    self.transmit(client);
+                }
+            }
+        }
+    }
+
+    /// Records become durable in their order, whatever the latencies say.
+    fn persisted(&mut self, node: usize, entry: Entry) {
+        let token = entry.token;
+        let this = &mut self.nodes[node];
+        this.written.push(entry);
+        this.written.sort_by_key(|entry| entry.token);
+        let mut durable = this.durable_token;
+        for entry in &this.written {
+            if entry.token.0 == durable.0 + 1 {
+                durable = entry.token;
+            }
+        }
+        if durable == this.durable_token {
+            return;
+        }
+        let _ = token;
+        this.durable_token = durable;
+        let later = this.held.split_off(&Token(durable.0 + 1));
+        let ready = std::mem::replace(&mut this.held, later);
+        for (to, frame) in ready.into_values().flatten() {
+            self.send(node, to, frame);
+        }
+        self.step(node, Event::Persisted { token: durable });
+    }
+
+    /// A client that executes `target` operations, one after the other.
+    pub(super) fn client(&mut self, target: u64) -> usize {
+        let index = self.clients.len();
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&(index as u64 + 1).to_le_bytes());
+        self.clients.push(Client {
+            key: PublicKey(key),
+            session: None,
+            number: 0,
+            target,
+            frame: Bytes::new(),
+            digest: Digest::default(),
+            answers: BTreeMap::new(),
+            results: Vec::new(),
+        });
+        self.ask(index);
+        index
+    }
+
+    pub(super) fn more(&mut self, client: usize, operations: u64) {
+        self.clients[client].target += operations;
+        if self.clients[client].frame.is_empty() {
+            self.ask(client);
+        }
+    }
+
+    fn ask(&mut self, index: usize) {
+        let header = self.context().header(View(0));
+        let operation = Bytes::from_static(self.operation);
+        let client = &mut self.clients[index];
+        client.answers.clear();
+        let message = match client.session {
+            None => Message::OpenSession(OpenSession {
+                principal: client.key,
+                session_key: client.key,
+                lanes: 1,
+                nonce: 0,
+            }),
+            Some(session) if (client.results.len() as u64) < client.target => {
+                client.number += 1;
+                Message::Request(Request {
+                    session,
+                    lane: Lane(0),
+                    number: RequestNumber(client.number),
+                    operations: vec![Operation::Execute(operation)],
+                })
+            }
+            Some(_) => {
+                client.frame = Bytes::new();
+                return;
+            }
+        };
+        let signed = Unsigned::new(header, message).sign(&FakeKey(client.key));
+        client.frame = signed.frame().clone();
+        client.digest = signed.digest();
+        self.transmit(index);
+    }
+
+    fn transmit(&mut self, client: usize) {
+        for node in 0..self.nodes.len() {
+            let latency = self.latency();
+            if self.random(1000) >= self.loss {
+                let from = Peer::Client(ConnectionId(client as u64));
+                let frame = self.clients[client].frame.clone();
+                self.schedule(
+                    latency,
+                    Happening::Arrival {
+                        to: node,
+                        from,
+                        frame,
+                    },
+                );
+            }
+        }
+        self.schedule(250 * MS, Happening::Retry { client });
+    }
+
+    fn reply(&mut self, index: usize, from: usize, frame: Bytes) {
+        let envelope = Envelope::decode(frame).expect("a reply");
+        let Message::Reply(reply) = envelope.message() else {
+            return;
+        };
+        let Some(client) = self.clients.get_mut(index) else {
+            return;
+        };
+        if reply.request != client.digest || client.frame.is_empty() {
+            return;
+        }
+        client.answers.insert(from, reply.clone());
+        let same = client
+            .answers
+            .values()
+            .filter(|other| *other == reply)
+            .count();
+        if same < usize::from(self.model.small()) {
+            return;
+        }
+        match &reply.outcome {
+            Outcome::SessionOpened { session, .. } => client.session = Some(*session),
+            Outcome::Results(results) => {
+                let bytes = results[0].as_ref().expect("room for eight bytes");
+                client
+                    .results
+                    .push(u64::from_be_bytes(bytes.as_ref().try_into().unwrap()));
+            }
+            Outcome::Busy => return,
+            other => panic!("client {index} got {other:?}"),
+        }
+        self.ask(index);
+    }
+
+    pub(super) fn run_until(&mut self, until: u64) {
+        while let Some(entry) = self.queue.first_entry() {
+            if entry.key().0 > until {
+                break;
+            }
+            let ((at, _), happening) = entry.remove_entry();
+            self.now = at;
+            self.happen(happening);
+        }
+        self.now = until;
+    }
+
+    pub(super) fn run_for(&mut self, milliseconds: u64) {
+        self.run_until(self.now + milliseconds * MS);
+    }
+
+    pub(super) fn finished(&self) -> bool {
+        self.clients.iter().all(|client| client.frame.is_empty())
+    }
+
+    /// Runs until every client has all its answers, at most so long.
+    #[track_caller]
+    pub(super) fn finish(&mut self, milliseconds: u64) {
+        let end = self.now + milliseconds * MS;
+        while !self.finished() {
+            assert!(self.now < end, "stalled: {:#?}", self.statuses());
+            self.run_for(10);
+        }
+    }
+
+    pub(super) fn statuses(&self) -> Vec<Option<Status>> {
+        self.nodes
+            .iter()
+            .map(|node| node.core.as_ref().map(Replica::status))
+            .collect()
+    }
+
+    pub(super) fn status(&self, node: usize) -> Status {
+        self.nodes[node].core.as_ref().expect("it is up").status()
+    }
+
+    pub(super) fn results(&self, client: usize) -> &[u64] {
+        &self.clients[client].results
+    }
+
+    /// Lets everybody catch up, and checks that every operation ran once and all states are equal.
+    #[track_caller]
+    pub(super) fn check(&mut self) {
+        self.run_for(3_000);
+        let mut all: Vec<u64> = self
+            .clients
+            .iter()
+            .flat_map(|it| it.results.clone())
+            .collect();
+        for client in &self.clients {
+            assert!(client.results.is_sorted());
+        }
+        all.sort_unstable();
+        let expected: Vec<u64> = (1..=all.len() as u64).collect();
+        assert_eq!(all, expected, "every operation ran exactly once");
+        let up: Vec<usize> = (0..self.nodes.len())
+            .filter(|node| self.up(*node))
+            .collect();
+        let digests: BTreeSet<(Sequence, Digest)> = up
+            .iter()
+            .map(|node| {
+                let core = self.nodes[*node].core.as_mut().expect("it is up");
+                (
+                    core.status().sequence,
+                    core.state_digest().expect("memory does not fail"),
+                )
+            })
+            .collect();
+        assert_eq!(digests.len(), 1, "different states: {:#?}", self.statuses());
+    }
+}

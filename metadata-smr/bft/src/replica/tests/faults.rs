@@ -1,0 +1,243 @@
+//! Crashes, lost messages, cut links, lost disks, clocks that are off, and leaders that lie.
+
+use super::cluster::{Cluster, MS};
+use crate::fault_model::FaultModel;
+use crate::identity::{Sequence, View};
+use crate::journal::Condition;
+use crate::metrics::Voting;
+use crate::wire::message::Kind;
+
+#[test]
+fn a_crashed_leader_is_replaced_and_nothing_is_lost_or_run_twice() {
+    for seed in 0..20 {
+        let mut cluster = Cluster::four(seed);
+        for _ in 0..3 {
+            cluster.client(40);
+        }
+        let when = 20 + cluster.random(80);
+        cluster.run_for(when);
+        cluster.crash(0);
+        cluster.finish(20_000);
+        assert!(cluster.status(1).view > View(0));
+        cluster.start(0);
+        cluster.check();
+    }
+}
+
+#[test]
+fn any_one_replica_after_the_other_crashes_at_any_moment() {
+    for seed in 0..40 {
+        let mut cluster = Cluster::four(seed);
+        cluster.loss = 20;
+        for _ in 0..3 {
+            cluster.client(60);
+        }
+        for _ in 0..6 {
+            let (node, up, down) = (
+                cluster.random(4) as usize,
+                cluster.random(300),
+                cluster.random(900),
+            );
+            cluster.run_for(up);
+            cluster.crash(node);
+            cluster.run_for(down);
+            cluster.start(node);
+        }
+        cluster.finish(60_000);
+        cluster.check();
+    }
+}
+
+#[test]
+fn all_crash_at_once_again_and_again() {
+    for (up, right, replicas) in [(1, 1, 4), (1, 0, 3), (0, 0, 1), (0, 1, 2)] {
+        for seed in 0..15 {
+            let model = FaultModel::new(up, right, replicas).unwrap();
+            let mut cluster = Cluster::new(model, seed);
+            cluster.start_all();
+            for _ in 0..3 {
+                cluster.client(60);
+            }
+            for _ in 0..5 {
+                let time = cluster.random(150);
+                cluster.run_for(time);
+                (0..usize::from(replicas)).for_each(|node| cluster.crash(node));
+                cluster.start_all();
+            }
+            cluster.finish(120_000);
+            cluster.check();
+        }
+    }
+}
+
+#[test]
+fn lost_messages_are_repaired_by_status_alone() {
+    for seed in 0..20 {
+        let mut cluster = Cluster::four(seed);
+        cluster.loss = 250;
+        cluster.client(15);
+        cluster.client(15);
+        cluster.finish(120_000);
+        cluster.loss = 0;
+        cluster.check();
+    }
+}
+
+#[test]
+fn one_way_cuts_that_come_and_go_lose_nothing() {
+    for seed in 0..30 {
+        let mut cluster = Cluster::four(seed);
+        for _ in 0..2 {
+            cluster.client(60);
+        }
+        for _ in 0..8 {
+            let (from, to) = (cluster.random(4) as usize, cluster.random(4) as usize);
+            cluster.cut.insert((from, to));
+            let time = cluster.random(600);
+            cluster.run_for(time);
+            if cluster.random(2) == 0 {
+                cluster.cut.clear();
+            }
+        }
+        cluster.cut.clear();
+        cluster.finish(60_000);
+        cluster.check();
+    }
+}
+
+#[test]
+fn a_laggard_catches_up_with_certificates_from_memory_and_from_the_store() {
+    let mut cluster = Cluster::four(9);
+    cluster.client(900);
+    cluster.run_for(50);
+    cluster.crash(3);
+    cluster.finish(60_000);
+    cluster.run_for(2_000);
+    cluster.start(3);
+    cluster.run_for(3_000);
+    assert_eq!(cluster.status(3).sequence, cluster.status(0).sequence);
+    assert!(cluster.status(3).counters.batches_fetched > 500);
+    cluster.check();
+}
+
+#[test]
+fn a_replica_without_its_journal_follows_but_never_votes() {
+    for wiped in [true, false] {
+        let mut cluster = Cluster::four(10);
+        let client = cluster.client(50);
+        cluster.finish(10_000);
+        cluster.crash(2);
+        if wiped {
+            cluster.wipe(2);
+        }
+        let reason = "its directory is empty".to_owned();
+        cluster.start_on(2, Condition::Lost { reason });
+        cluster.more(client, 50);
+        cluster.finish(10_000);
+        cluster.check();
+        let status = cluster.status(2);
+        assert_eq!(status.voting, Voting::Lost);
+        assert_eq!((status.counters.prepares, status.counters.commits), (0, 0));
+        // It is written down: a restart on the journal that it has begun since changes nothing.
+        cluster.crash(2);
+        cluster.start(2);
+        assert_eq!(cluster.status(2).voting, Voting::Lost);
+        // It counts among u: with another one down the cluster waits, and goes on afterwards.
+        cluster.crash(1);
+        cluster.more(client, 1);
+        cluster.run_for(3_000);
+        assert!(!cluster.finished());
+        cluster.start(1);
+        cluster.finish(30_000);
+        cluster.check();
+    }
+}
+
+#[test]
+fn a_leader_whose_clock_runs_ahead_cannot_move_time() {
+    let mut cluster = Cluster::four(11);
+    cluster.skew(0, 60_000);
+    let client = cluster.client(5);
+    cluster.finish(20_000);
+    assert!(cluster.status(1).view > View(0));
+    assert!(cluster.status(1).counters.held_for_clock > 0);
+    let ahead = cluster.status(1).time.0 as i64 - (1_700_000_000_000_000_000 + cluster.now) as i64;
+    assert!(ahead < 500 * MS as i64, "agreed time is {ahead} ns ahead");
+    cluster.more(client, 20);
+    cluster.finish(20_000);
+    cluster.check();
+}
+
+#[test]
+fn a_leader_whose_clock_trails_is_replaced() {
+    let mut cluster = Cluster::four(12);
+    cluster.skew(0, -60_000);
+    cluster.client(100);
+    cluster.finish(20_000);
+    assert!(cluster.status(1).view > View(0));
+    assert!(cluster.status(1).counters.suspicions_clock > 0);
+    cluster.check();
+}
+
+#[test]
+fn a_leader_that_proposes_to_too_few_is_replaced_and_nobody_is_left_behind() {
+    let mut cluster = Cluster::four(13);
+    cluster.tap = Some(Box::new(|from, to, envelope| {
+        let view = envelope.view();
+        !(from == 0 && view == View(0) && to != 1 && envelope.message().kind() == Kind::Proposal)
+    }));
+    cluster.client(20);
+    cluster.finish(20_000);
+    cluster.check();
+}
+
+#[test]
+fn a_leader_that_leaves_one_replica_out_does_not_stop_it() {
+    let mut cluster = Cluster::four(14);
+    cluster.tap = Some(Box::new(|from, to, _| !(from == 0 && to == 3)));
+    cluster.client(100);
+    cluster.finish(20_000);
+    cluster.run_for(2_000);
+    assert_eq!(cluster.status(3).sequence, cluster.status(1).sequence);
+    assert!(cluster.status(3).sequence >= Sequence(101));
+}
+
+#[test]
+fn a_batch_that_was_prepared_survives_its_leader() {
+    // COMMITs are lost: whatever is prepared has to be carried over into the next view.
+    for seed in 0..10 {
+        let mut cluster = Cluster::four(seed);
+        cluster.tap = Some(Box::new(|_, _, envelope| {
+            !(envelope.view() == View(0) && envelope.message().kind() == Kind::Commit)
+        }));
+        cluster.client(10);
+        cluster.finish(20_000);
+        let carried: u64 = (0..4)
+            .map(|node| cluster.status(node).counters.reproposals)
+            .sum();
+        assert!(carried > 0);
+        cluster.check();
+    }
+}
+
+#[test]
+fn views_change_under_load_again_and_again() {
+    for seed in 0..10 {
+        let mut cluster = Cluster::four(seed);
+        for _ in 0..4 {
+            cluster.client(150);
+        }
+        for round in 0..6 {
+            let leader = (0..4)
+                .find(|it| cluster.up(*it))
+                .map_or(0, |it| usize::from(cluster.status(it).leader.0));
+            cluster.crash(leader);
+            cluster.run_for(1_500 + 100 * round);
+            cluster.start(leader);
+            cluster.run_for(300);
+        }
+        cluster.finish(60_000);
+        assert!(cluster.status(0).view >= View(5));
+        cluster.check();
+    }
+}

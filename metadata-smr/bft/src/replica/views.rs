@@ -1,0 +1,324 @@
+//! Leaving a view and entering the next.
+//!
+//! ```text
+//!   Active(v) ──max(u,r)+1 have left v──► Changing(v′) ──q VIEW-CHANGEs, NEW-VIEW──► Active(v′)
+//!       └──────────────────── a valid NEW-VIEW for a later view ────────────────────────▲
+//!   Changing(v′) ──no NEW-VIEW in time: SUSPECT(v′)──► Changing(v″)
+//! ```
+//!
+//! A SUSPECT promises nothing and is not recorded: a replica that suspects goes on voting until its
+//! VIEW-CHANGE is made. The VIEW-CHANGE promises to vote in no earlier view and is recorded, with
+//! the certificates that it cites, before it is sent; so is the NEW-VIEW.
+
+use super::Replica;
+use crate::identity::{ReplicaId, View};
+use crate::journal::Record;
+use crate::metrics::Voting;
+use crate::ordering::new_view::Choice;
+use crate::ordering::suspicion::Reason;
+use crate::ordering::view_change::Departures;
+use crate::ordering::window::Promise;
+use crate::service::Service;
+use crate::state::Store;
+use crate::step::{Effects, Token};
+use crate::wire::Envelope;
+use crate::wire::message::{Message, NewView, Suspect, ViewChange};
+use std::sync::Arc;
+
+/// What a replica does in its view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(super) enum Phase {
+    /// It knows what the view begins with, and votes.
+    #[default]
+    Active,
+    /// It has left the views below and waits for the NEW-VIEW.
+    Changing,
+}
+
+/// How far the own NEW-VIEW has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+enum Leading {
+    #[default]
+    Not,
+    Signing,
+    Persisting(Token),
+}
+
+/// The view that a replica is in, and what it knows about those around it.
+#[derive(Debug, Default)]
+pub(super) struct Views {
+    pub(super) view: View,
+    pub(super) phase: Phase,
+    /// Views up to this one were there before a restart: they are not led any more.
+    pub(super) barred: Option<View>,
+    /// The record of this start; nothing is proposed before it is durable.
+    pub(super) boot_token: Token,
+    /// Whether a proposal is being signed.
+    pub(super) proposing: bool,
+    /// What the view begins with.
+    pub(super) choice: Choice,
+    /// The NEW-VIEW of the current view, or of the last one that was entered.
+    pub(super) new_view: Option<Arc<Envelope>>,
+    /// The own VIEW-CHANGE for the current view.
+    pub(super) own_change: Option<Promise>,
+    /// The own SUSPECT for the current view.
+    pub(super) own_suspect: Option<Arc<Envelope>>,
+    /// Whether a SUSPECT for the current view is being signed.
+    suspecting: bool,
+    /// The own NEW-VIEW, while it is being made.
+    own_new_view: Option<Arc<Envelope>>,
+    leading: Leading,
+    pub(super) departures: Departures,
+}
+
+impl Views {
+    /// Whether votes are given.
+    pub(super) fn active(&self) -> bool {
+        self.phase == Phase::Active
+    }
+
+    /// Whether the view has been suspected here.
+    pub(super) const fn suspected(&self) -> bool {
+        self.own_suspect.is_some() || self.suspecting
+    }
+
+    /// Forgets what was said here: whoever lost its journal says nothing about views.
+    pub(super) fn forget_own(&mut self) {
+        self.phase = Phase::Active;
+        self.own_change = None;
+        self.own_suspect = None;
+        self.departures = Departures::default();
+    }
+
+    /// Goes to another view.
+    pub(super) fn go(&mut self, view: View, phase: Phase) {
+        if view > self.view {
+            self.own_change = None;
+            self.own_suspect = None;
+            self.suspecting = false;
+        }
+        self.view = view;
+        self.phase = phase;
+        self.proposing = false;
+        self.choice = Choice::default();
+        self.own_new_view = None;
+        self.leading = Leading::Not;
+    }
+}
+
+impl<S: Service, D: Store> Replica<S, D> {
+    /// This view's leader should go.
+    pub(super) fn suspect(&mut self, reason: Reason, effects: &mut Effects) {
+        if self.voting != Voting::Voting || self.views.suspected() {
+            return;
+        }
+        self.counters.suspicions += 1;
+        match reason {
+            Reason::Progress => self.counters.suspicions_progress += 1,
+            Reason::Unfair => self.counters.suspicions_unfair += 1,
+            Reason::Clock => self.counters.suspicions_clock += 1,
+            Reason::TwoFaced | Reason::Abdicated => {}
+        }
+        self.views.suspecting = true;
+        self.sign(
+            Message::Suspect(Suspect {
+                signer: self.config.replica,
+            }),
+            effects,
+        );
+    }
+
+    pub(super) fn own_suspect(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
+        self.views.suspecting = false;
+        self.views.own_suspect = Some(Arc::clone(envelope));
+        self.views
+            .departures
+            .suspect(self.config.replica, self.views.view);
+        self.broadcast(envelope, None, effects);
+    }
+
+    /// Somebody suspects a view.
+    pub(super) fn suspected(
+        &mut self,
+        signer: ReplicaId,
+        envelope: &Envelope,
+        effects: &mut Effects,
+    ) {
+        let view = envelope.view();
+        self.views.departures.suspect(signer, view);
+        if view == self.views.view && signer == self.leader() && self.views.active() {
+            // A leader that wants to go is not worth waiting for.
+            self.suspect(Reason::Abdicated, effects);
+        }
+    }
+
+    /// Leaves the view if enough others have, and begins the next one if this replica leads it.
+    pub(super) fn advance_views(&mut self, effects: &mut Effects) {
+        if self.voting != Voting::Voting {
+            return;
+        }
+        let enough = usize::from(self.context.model.survival());
+        if let Some(left) = self.views.departures.left_by(enough)
+            && left >= self.views.view
+        {
+            self.change_view(left.next(), effects);
+        }
+        if let Some(own) = &self.views.own_change
+            && own.message.view() == self.views.view
+            && self.promises.durable(own.token)
+        {
+            let own = Arc::clone(&own.message);
+            self.views.departures.change(self.config.replica, &own);
+        }
+        self.make_new_view(effects);
+        if let Leading::Persisting(token) = self.views.leading
+            && self.promises.durable(token)
+            && let Some(own) = self.views.own_new_view.take()
+        {
+            self.views.leading = Leading::Not;
+            self.counters.new_views_led += 1;
+            self.enter_view(&own, effects);
+        }
+    }
+
+    fn change_view(&mut self, view: View, effects: &mut Effects) {
+        self.counters.view_changes += 1;
+        self.views.go(view, Phase::Changing);
+        self.slot.leave_view();
+        self.forwarded.clear();
+        self.ahead_proposal = None;
+        self.grievances.new_leader();
+        self.grievances.view_failed();
+        self.timers.progressed(effects);
+        let change = ViewChange {
+            signer: self.config.replica,
+            base: self.tip_certificate.clone(),
+            prepared: self.slot.prepared.clone(),
+        };
+        self.sign(Message::ViewChange(change), effects);
+    }
+
+    pub(super) fn own_view_change(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
+        if self.views.active() || self.views.own_change.is_some() {
+            return;
+        }
+        let record = Record::ViewChange {
+            frame: Arc::clone(envelope),
+        };
+        let token = self.promises.persist(&record, effects);
+        self.views.own_change = Some(Promise {
+            message: Arc::clone(envelope),
+            token,
+        });
+        self.broadcast(envelope, Some(token), effects);
+    }
+
+    /// With q VIEW-CHANGEs, the own one among them, a leader says what its view begins with.
+    fn make_new_view(&mut self, effects: &mut Effects) {
+        let view = self.views.view;
+        let mine = !self.views.active()
+            && self.leader() == self.config.replica
+            && self.views.barred.is_none_or(|barred| view > barred)
+            && self.views.leading == Leading::Not;
+        if !mine {
+            return;
+        }
+        let quorum = usize::from(self.context.quorum);
+        let me = self.config.replica;
+        let changes = &self.views.departures;
+        let own = changes.changes_for(view).find(|(signer, _)| *signer == me);
+        let others = changes
+            .changes_for(view)
+            .filter(|(signer, _)| *signer != me);
+        let Some(own) = own else {
+            return;
+        };
+        let mut chosen: Vec<_> = others.take(quorum.saturating_sub(1)).collect();
+        chosen.push(own);
+        if chosen.len() < quorum {
+            return;
+        }
+        chosen.sort_by_key(|(signer, _)| *signer);
+        let view_changes = chosen
+            .into_iter()
+            .map(|(_, change)| Arc::clone(change))
+            .collect();
+        self.views.leading = Leading::Signing;
+        self.sign(Message::NewView(NewView { view_changes }), effects);
+    }
+
+    pub(super) fn own_new_view(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
+        if self.views.leading != Leading::Signing {
+            return;
+        }
+        let record = Record::NewView {
+            frame: Arc::clone(envelope),
+        };
+        let token = self.promises.persist(&record, effects);
+        self.views.leading = Leading::Persisting(token);
+        self.views.own_new_view = Some(Arc::clone(envelope));
+        self.broadcast(envelope, Some(token), effects);
+    }
+
+    /// A leader says what its view begins with.
+    pub(super) fn new_view(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
+        let view = envelope.view();
+        let known = view < self.views.view || (view == self.views.view && self.views.active());
+        if known || view == View(0) {
+            return;
+        }
+        if let Message::NewView(new) = envelope.message() {
+            for change in &new.view_changes {
+                if let Message::ViewChange(said) = change.message() {
+                    self.views.departures.change(said.signer, change);
+                }
+            }
+        }
+        self.promises.persist(
+            &Record::NewView {
+                frame: Arc::clone(envelope),
+            },
+            effects,
+        );
+        self.enter_view(envelope, effects);
+    }
+
+    /// Enters the view of a NEW-VIEW that is on its way to the journal.
+    fn enter_view(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
+        self.begin_view(envelope);
+        self.counters.views_entered += 1;
+        self.timers.progressed(effects);
+        if let Some(base) = self.views.choice.base.clone()
+            && let Some(signer) = base.votes.first()
+        {
+            self.behind(signer.signer, base.sequence);
+        }
+        if self.leader() == self.config.replica
+            && self
+                .views
+                .barred
+                .is_some_and(|barred| self.views.view <= barred)
+        {
+            self.suspect(Reason::Abdicated, effects);
+        }
+        if let Some(proposal) = self.early_proposal.take() {
+            self.proposal(&proposal, effects);
+        }
+    }
+
+    /// Notes that the view of this NEW-VIEW has begun.
+    pub(super) fn begin_view(&mut self, envelope: &Arc<Envelope>) {
+        if envelope.view() > self.views.view {
+            self.grievances.view_failed();
+        }
+        self.views.go(envelope.view(), Phase::Active);
+        self.slot.leave_view();
+        self.forwarded.clear();
+        self.ahead_proposal = None;
+        self.grievances.new_leader();
+        if let Message::NewView(new) = envelope.message() {
+            self.views.choice = Choice::of(&new.view_changes);
+        }
+        self.views.new_view = Some(Arc::clone(envelope));
+    }
+}
