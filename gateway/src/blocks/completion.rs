@@ -402,7 +402,7 @@ impl Engine {
             ) else {
                 continue;
             };
-            let made = rebuilt.shard(shard, &header);
+            let made = rebuilt.shard(shard, &header, &self.buffers);
             if made.digest != row.digest {
                 self.counters.written_wrong.add(1);
                 tracing::error!(object = %object.id(), shard, "the writer described it wrong");

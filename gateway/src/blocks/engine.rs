@@ -1,5 +1,6 @@
 //! What all parts of the block store share: the clouds, the codes, the bounds and the counters.
 
+use super::buffers::Buffers;
 use super::cloud::{Cloud, Link};
 use super::code::Code;
 use super::completion::InFlight;
@@ -25,6 +26,8 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 
 /// How many names a shard is given before a writer gives up: every one of them was taken.
 const ATTEMPTS_MAX: u8 = 4;
+/// Bytes of buffers that are kept for the next write.
+const BUFFER_BYTES_MAX: usize = 48 << 20;
 /// Rebuilds that run at a time.
 const REBUILDS_MAX: usize = 4;
 
@@ -105,6 +108,7 @@ pub(super) struct Engine {
     pub(super) log: Arc<dyn PlacementLog>,
     pub(super) counters: Counters,
     pub(super) memory: Memory,
+    pub(super) buffers: Buffers,
     /// Sealing keeps a core busy: no more at a time than there are cores.
     pub(super) sealers: Arc<Semaphore>,
     pub(super) rebuilds: Semaphore,
@@ -160,6 +164,7 @@ impl Engine {
             log,
             counters: Counters::default(),
             memory: Memory::new(config.memory_bytes_max),
+            buffers: Buffers::new(BUFFER_BYTES_MAX.min(config.memory_bytes_max)),
             sealers: Arc::new(Semaphore::new(cores)),
             rebuilds: Semaphore::new(REBUILDS_MAX),
             rebuilt: RebuiltCache::new(config.rebuilt_bytes_max),

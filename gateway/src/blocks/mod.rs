@@ -32,6 +32,8 @@
 //! | `segment` | authenticated encryption of 64 KiB segments |
 //! | `layout`, `header`, `merkle`, `naming` | the bytes of an object and their names |
 //! | `code`, `shard` | the erasure code; encoding, checking, rebuilding |
+//! | `buffers` | memory for shards, used again |
+//! | `sealer` | sealing without clouds |
 //! | `object` | an object as the metadata describes it |
 //! | `write`, `completion` | the quorum write and what happens after it |
 //! | `read`, `gather` | the verified read and the way past bad shards |
@@ -40,6 +42,7 @@
 //! | `placement_log` | the border to the metadata |
 //! | `engine`, `counters`, `status` | what the parts share, and what an operator sees |
 
+mod buffers;
 mod cloud;
 mod code;
 mod completion;
@@ -56,6 +59,7 @@ mod object;
 mod placement_log;
 mod read;
 mod repair;
+mod sealer;
 mod segment;
 mod shard;
 mod status;
@@ -73,6 +77,7 @@ pub use layout::CELL_BYTES;
 pub use naming::{CloudKeys, Named};
 pub use object::{SealedSlice, Stored, StoredObject};
 pub use placement_log::{PlacementError, PlacementLog, UnderReplicatedCursor, UnderReplicatedPage};
+pub use sealer::Sealer;
 pub use segment::{SEGMENT_BYTES, Sealing, TAG_BYTES};
 pub use status::{BlockStatus, CloudStatus};
 pub use store::{BlockStore, Drained};

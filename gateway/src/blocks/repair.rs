@@ -139,7 +139,7 @@ impl Engine {
         let Some(header) = self.headers(object).get(shard).copied() else {
             return false;
         };
-        let made = rebuilt.shard(shard, &header);
+        let made = rebuilt.shard(shard, &header, &self.buffers);
         if made.digest != row.digest {
             self.counters.written_wrong.add(1);
             return false;

@@ -112,27 +112,29 @@ impl SliceCipher {
         Aad::from(data)
     }
 
-    /// Appends the sealed segment to `sealed`.
+    /// Seals a segment into `sealed`, which is longer by the tag.
     pub(super) fn seal(
         &self,
         index: u32,
         plain: &[u8],
-        sealed: &mut Vec<u8>,
+        sealed: &mut [u8],
     ) -> Result<(), BlockError> {
-        let begin = sealed.len();
-        sealed.extend_from_slice(plain);
+        let failed = || BlockError::Cipher { slice: self.slice };
+        let (body, tag) = sealed
+            .split_at_mut_checked(plain.len())
+            .ok_or_else(failed)?;
+        if tag.len() != TAG_BYTES as usize {
+            return Err(failed());
+        }
         if self.sealing == Sealing::Off {
-            sealed.resize(sealed.len() + TAG_BYTES as usize, 0);
+            body.copy_from_slice(plain);
+            tag.fill(0);
             return Ok(());
         }
-        let failed = || BlockError::Cipher { slice: self.slice };
-        let body = sealed.get_mut(begin..).ok_or_else(failed)?;
-        let tag = self
-            .key
-            .seal_in_place_separate_tag(self.nonce(index), self.associated_data(index), body)
-            .map_err(|_| failed())?;
-        sealed.extend_from_slice(tag.as_ref());
-        Ok(())
+        let (nonce, data) = (self.nonce(index), self.associated_data(index));
+        self.key
+            .seal_out_of_place_scatter(nonce, data, plain, body, &[], tag)
+            .map_err(|_| failed())
     }
 
     pub(super) fn forged(&self, segment: u32) -> BlockError {
@@ -197,7 +199,7 @@ mod tests {
     fn a_segment_opens_only_where_and_as_what_it_was_sealed() {
         let length = SEGMENT_BYTES + 100;
         let right = cipher(1, 1, 1, length, 0);
-        let mut sealed = Vec::new();
+        let mut sealed = vec![0; 116];
         right.seal(1, &[9; 100], &mut sealed).unwrap();
         assert!(opens(&right, 1, &sealed));
         assert!(!opens(&right, 0, &sealed));

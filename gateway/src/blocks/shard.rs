@@ -10,6 +10,7 @@
 //! shards into all n and compares every one with its digest: the digests of the data shards define the
 //! content, so a rebuilt shard that does not match convicts the writer and not a cloud.
 
+use super::buffers::{Buffer, Buffers};
 use super::code::Code;
 use super::error::BlockError;
 use super::header::{HEADER_BYTES, HeaderBytes};
@@ -39,43 +40,79 @@ fn cut(buffer: &[u8], begin: u64, length: u64) -> &[u8] {
         .unwrap_or_default()
 }
 
-/// Builds one shard's buffer cell by cell; paths are filled in when all cells are known.
+/// The same for writing; too short a buffer gives an empty part, which whoever fills it refuses.
+fn cut_mut(buffer: &mut [u8], begin: u64, length: u64) -> &mut [u8] {
+    buffer
+        .get_mut(size(begin)..size(begin + length))
+        .unwrap_or_default()
+}
+
+/// Fills one shard's buffer cell by cell; paths come last, when all cells are known.
 struct Builder {
-    buffer: Vec<u8>,
+    layout: Layout,
+    shard: u64,
+    buffer: Buffer,
     leaves: Vec<[u8; 32]>,
 }
 
 impl Builder {
-    fn new(layout: Layout, shard: u64, header: &HeaderBytes) -> Self {
-        let mut buffer = Vec::with_capacity(size(layout.stored_length(shard)));
-        buffer.extend_from_slice(header);
+    fn new(layout: Layout, shard: u64, header: &HeaderBytes, buffers: &Buffers) -> Self {
+        let mut buffer = buffers.take(size(layout.stored_length(shard)));
+        for (to, from) in buffer.as_mut().iter_mut().zip(header) {
+            *to = *from;
+        }
+        let leaves = Vec::with_capacity(size(layout.rows()));
         Self {
+            layout,
+            shard,
             buffer,
-            leaves: Vec::with_capacity(size(layout.rows())),
+            leaves,
         }
     }
 
-    /// Ends a cell that begins at `begin`: hashes it and leaves room for its path.
-    fn end_cell(&mut self, layout: Layout, begin: u64) {
-        self.leaves
-            .push(leaf(self.buffer.get(size(begin)..).unwrap_or_default()));
-        self.buffer
-            .resize(self.buffer.len() + size(layout.path_length()), 0);
+    /// Bytes of the cell of a row.
+    fn cell_length(&self, row: u64) -> u64 {
+        self.layout.shard_cell_length(self.shard, row)
     }
 
-    fn finish(mut self, layout: Layout, shard: u64, header: &HeaderBytes) -> ShardBytes {
-        let cells = self.leaves.len();
-        let tree = Tree::new(self.leaves, layout.depth());
-        for row in 0..cells {
-            let begin = layout.slot(row as u64) + layout.shard_cell_length(shard, row as u64);
-            let place = self.buffer.get_mut(size(begin)..).unwrap_or_default();
-            for (to, hash) in place.as_chunks_mut::<32>().0.iter_mut().zip(tree.path(row)) {
+    fn cell(&self, row: u64) -> &[u8] {
+        cut(
+            self.buffer.as_ref(),
+            self.layout.slot(row),
+            self.cell_length(row),
+        )
+    }
+
+    fn cell_mut(&mut self, row: u64) -> &mut [u8] {
+        let length = self.cell_length(row);
+        cut_mut(self.buffer.as_mut(), self.layout.slot(row), length)
+    }
+
+    /// Hashes the cell of the next row, if there is one.
+    fn end_cell(&mut self, row: u64) {
+        if self.cell_length(row) > 0 {
+            self.leaves.push(leaf(self.cell(row)));
+        }
+    }
+
+    fn finish(mut self, header: &HeaderBytes) -> ShardBytes {
+        let layout = self.layout;
+        let tree = Tree::new(std::mem::take(&mut self.leaves), layout.depth());
+        for row in 0..layout.shard_cells(self.shard) {
+            let begin = layout.slot(row) + self.cell_length(row);
+            let place = cut_mut(self.buffer.as_mut(), begin, layout.path_length());
+            for (to, hash) in place
+                .as_chunks_mut::<32>()
+                .0
+                .iter_mut()
+                .zip(tree.path(size(row)))
+            {
                 *to = *hash;
             }
         }
         ShardBytes {
             digest: tree.digest(header),
-            body: self.buffer.into(),
+            body: self.buffer.share(),
         }
     }
 }
@@ -87,41 +124,38 @@ pub(super) fn encode(
     headers: &[HeaderBytes],
     cipher: &SliceCipher,
     plain: &[u8],
+    buffers: &Buffers,
 ) -> Result<Vec<ShardBytes>, BlockError> {
-    let data = size(layout.data());
-    let mut shards: Vec<Builder> = headers
-        .iter()
-        .enumerate()
-        .map(|(shard, header)| Builder::new(layout, shard as u64, header))
+    let mut shards: Vec<Builder> = (0u64..)
+        .zip(headers)
+        .map(|(shard, header)| Builder::new(layout, shard, header, buffers))
         .collect();
     let mut segments = plain.chunks(SEGMENT_BYTES as usize);
     for row in 0..layout.rows() {
-        let begin = layout.slot(row);
-        let (data_shards, parity_shards) = shards.split_at_mut_checked(data).unwrap_or_default();
-        for (i, shard) in data_shards.iter_mut().enumerate() {
-            let cell = row * layout.data() + i as u64;
-            if cell < layout.cells() {
-                let segment = segments.next().unwrap_or_default();
-                let index = u32::try_from(cell).unwrap_or(u32::MAX);
-                cipher.seal(index, segment, &mut shard.buffer)?;
-            }
+        let (data, parity) = shards
+            .split_at_mut_checked(size(layout.data()))
+            .unwrap_or_default();
+        for (cell, shard) in (row * layout.data()..layout.cells()).zip(data.iter_mut()) {
+            let index = u32::try_from(cell).unwrap_or(u32::MAX);
+            cipher.seal(
+                index,
+                segments.next().unwrap_or_default(),
+                shard.cell_mut(row),
+            )?;
         }
-        encode_row(layout, code, row, data_shards, parity_shards)?;
-        for (i, shard) in shards.iter_mut().enumerate() {
-            if layout.shard_cell_length(i as u64, row) > 0 {
-                shard.end_cell(layout, begin);
-            }
+        encode_row(layout, code, row, data, parity)?;
+        for shard in &mut shards {
+            shard.end_cell(row);
         }
     }
     Ok(shards
         .into_iter()
         .zip(headers)
-        .enumerate()
-        .map(|(i, (shard, header))| shard.finish(layout, i as u64, header))
+        .map(|(shard, header)| shard.finish(header))
         .collect())
 }
 
-/// Appends a row's parity. In the last row data cells may be short or absent: zeros stand in for what is
+/// Computes a row's parity. In the last row data cells may be short or absent: zeros stand in for what is
 /// missing, in a copy.
 fn encode_row(
     layout: Layout,
@@ -130,31 +164,25 @@ fn encode_row(
     data: &[Builder],
     parity: &mut [Builder],
 ) -> Result<(), BlockError> {
-    let begin = layout.slot(row);
     let length = layout.row_length(row);
-    let mut padded: Vec<Vec<u8>> = Vec::new();
-    for (i, shard) in data.iter().enumerate() {
-        let own = layout.shard_cell_length(i as u64, row);
-        if own < length {
-            let mut copy = cut(&shard.buffer, begin, own).to_vec();
-            copy.resize(size(length), 0);
-            padded.push(copy);
-        }
-    }
-    let whole = data.len() - padded.len();
-    let cells: Vec<&[u8]> = data
+    let is_whole = |shard: &&Builder| shard.cell_length(row) == length;
+    let padded: Vec<Vec<u8>> = data
         .iter()
-        .take(whole)
-        .map(|shard| cut(&shard.buffer, begin, length))
-        .chain(padded.iter().map(Vec::as_slice))
-        .collect();
-    let mut coded: Vec<&mut [u8]> = parity
-        .iter_mut()
+        .filter(|shard| !is_whole(shard))
         .map(|shard| {
-            shard.buffer.resize(size(begin + length), 0);
-            shard.buffer.get_mut(size(begin)..).unwrap_or_default()
+            let mut copy = shard.cell(row).to_vec();
+            copy.resize(size(length), 0);
+            copy
         })
         .collect();
+    // Only the end of the stream is short: the whole cells are the first.
+    let cells: Vec<&[u8]> = data
+        .iter()
+        .filter(is_whole)
+        .map(|shard| shard.cell(row))
+        .chain(padded.iter().map(Vec::as_slice))
+        .collect();
+    let mut coded: Vec<&mut [u8]> = parity.iter_mut().map(|shard| shard.cell_mut(row)).collect();
     code.encode(&cells, &mut coded)
 }
 
@@ -232,15 +260,24 @@ pub(super) fn check_whole(
 }
 
 /// Makes a shard from its payload, the inverse of [`check_whole`].
-fn assemble(layout: Layout, shard: u64, header: &HeaderBytes, payload: &[u8]) -> ShardBytes {
-    let mut builder = Builder::new(layout, shard, header);
+fn assemble(
+    layout: Layout,
+    shard: u64,
+    header: &HeaderBytes,
+    payload: &[u8],
+    buffers: &Buffers,
+) -> ShardBytes {
+    let mut builder = Builder::new(layout, shard, header, buffers);
     for row in 0..layout.shard_cells(shard) {
         let begin = row * u64::from(CELL_BYTES);
-        let cell = cut(payload, begin, layout.shard_cell_length(shard, row));
-        builder.buffer.extend_from_slice(cell);
-        builder.end_cell(layout, layout.slot(row));
+        let cell = cut(payload, begin, builder.cell_length(row));
+        let place = builder.cell_mut(row);
+        if place.len() == cell.len() {
+            place.copy_from_slice(cell);
+        }
+        builder.end_cell(row);
     }
-    builder.finish(layout, shard, header)
+    builder.finish(header)
 }
 
 /// All of an object, rebuilt from k shards.
@@ -305,9 +342,14 @@ impl Rebuilt {
     }
 
     /// A shard as it is stored.
-    pub(super) fn shard(&self, shard: usize, header: &HeaderBytes) -> ShardBytes {
+    pub(super) fn shard(
+        &self,
+        shard: usize,
+        header: &HeaderBytes,
+        buffers: &Buffers,
+    ) -> ShardBytes {
         let payload = self.payloads.get(shard).map_or(&[][..], Vec::as_slice);
-        assemble(self.layout, shard as u64, header, payload)
+        assemble(self.layout, shard as u64, header, payload, buffers)
     }
 
     /// Bytes that it holds in memory.

@@ -109,8 +109,10 @@ impl Engine {
             .acquire_owned()
             .await
             .map_err(|_| BlockError::Shut)?;
+        let buffers = self.buffers.clone();
         let sealed = tokio::task::spawn_blocking(move || {
-            let sealed = encode(object.layout(), &code, &headers, &cipher, &plain);
+            let layout = object.layout();
+            let sealed = encode(layout, &code, &headers, &cipher, &plain, &buffers);
             drop(turn);
             sealed
         });

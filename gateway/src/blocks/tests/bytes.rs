@@ -1,6 +1,7 @@
 //! The bytes of objects: pinned, rebuilt from every k, refused when anything is changed.
 
 use super::harness::{VOLUME, content, key, object_id, policies, policy, secrets, slice_id};
+use crate::blocks::buffers::Buffers;
 use crate::blocks::code::Code;
 use crate::blocks::header::HeaderBytes;
 use crate::blocks::layout::Layout;
@@ -65,6 +66,7 @@ fn make(policy: Policy, plain: &[u8]) -> Made {
         &headers,
         &cipher,
         plain,
+        &Buffers::new(1 << 20),
     )
     .unwrap();
     for (row, shard) in new.shards.iter_mut().zip(&shards) {
@@ -114,7 +116,7 @@ fn every_choice_rebuilds(policy: Policy, plain: &[u8]) {
         let rebuilt = Rebuilt::new(&made.object, &code, &made.headers, payloads).unwrap();
         assert!(rebuilt.wrong_parity.is_empty());
         for (i, shard) in made.shards.iter().enumerate() {
-            let again = rebuilt.shard(i, &made.headers[i]);
+            let again = rebuilt.shard(i, &made.headers[i], &Buffers::new(0));
             assert_eq!(again.digest, shard.digest, "{policy:?} {chosen:?} {i}");
             assert!(again.body == shard.body, "{policy:?} {chosen:?} {i}");
         }
