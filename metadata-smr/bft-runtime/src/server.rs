@@ -190,13 +190,12 @@ impl ReplicaServer {
         let identity = Identity::new(config.key.clone())?;
         let keys: Vec<(ReplicaId, PublicKey)> =
             config.replicas.iter().map(|it| (it.id, it.key)).collect();
-        let mut core = Config::new(
+        let core = Config::new(
             config.id,
             config.cluster,
             config.fault_model,
             config.genesis.clone(),
         );
-        core.sabotage = None;
         let verification = Verification::new(
             core.context(),
             config.replicas.iter().map(|it| it.key).collect(),
