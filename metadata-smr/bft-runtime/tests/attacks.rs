@@ -1,0 +1,181 @@
+//! Clients and networks that mean harm: it stays with whoever does it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod support;
+
+use bytes::Bytes;
+use quorumfs_bft::identity::{Epoch, Group, View};
+use quorumfs_bft::wire::frame::{Header, encode};
+use quorumfs_bft::wire::message::{Message, StatusQuery};
+use quorumfs_bft_runtime::client::Client;
+use quorumfs_bft_runtime::link::LinkError;
+use quorumfs_bft_runtime::link::dial::Dialer;
+use quorumfs_bft_runtime::link::frame::Frame;
+use quorumfs_bft_runtime::link::hello::{Refusal, Role};
+use quorumfs_bft_runtime::link::outbox::{Bounds, Outbox};
+use quorumfs_bft_runtime::tls::Identity;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use support::{Cluster, add, key};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+const BOUNDS: Bounds = Bounds {
+    frames_max: 4096,
+    frames_away_max: 16,
+    bytes_max: 16 << 20,
+};
+
+fn dialer(cluster: &Cluster, number: usize, identity: &Identity, role: Role) -> Dialer {
+    let member = cluster.members[number];
+    Dialer {
+        wanted: member.id,
+        address: member.address,
+        connector: identity.connector(member.key).expect("connector"),
+        cluster: cluster.id,
+        role,
+    }
+}
+
+fn outbox() -> Arc<Outbox> {
+    let outbox = Arc::new(Outbox::new(BOUNDS));
+    outbox.set_connected(true);
+    outbox
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_sends_garbage_is_not_listened_to_and_nobody_else_notices() {
+    let cluster = Cluster::start(1, 1).await;
+    let client = cluster.client().await;
+    let identity = Identity::new(key()).expect("identity");
+    let dialer = dialer(&cluster, 0, &identity, Role::Client);
+    let greeted = dialer.dial().await.expect("welcome at first");
+    let outbox = outbox();
+    let (mut reader, _writing) = greeted.start(outbox.clone(), 1 << 20);
+    outbox.push(Frame::message(Bytes::from_static(b"garbage")));
+    assert!(reader.next().await.is_err(), "the connection is ended");
+    let again = dialer.dial().await.expect_err("not welcome any more");
+    assert!(
+        matches!(again, LinkError::Refused(Refusal::Blacklisted)),
+        "{again}"
+    );
+    for expected in 1..=5 {
+        assert_eq!(add(&client, "n").await, expected);
+    }
+    assert!(cluster.status(0).expect("running").frames_refused >= 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_cannot_pose_as_a_replica() {
+    let cluster = Cluster::start(1, 1).await;
+    let identity = Identity::new(key()).expect("identity");
+    let role = Role::Replica(cluster.members[1].id);
+    let refused = dialer(&cluster, 0, &identity, role).dial().await;
+    let refused = refused.expect_err("a stranger");
+    assert!(
+        matches!(refused, LinkError::Refused(Refusal::NotThatReplica)),
+        "{refused}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_questions_delays_others_little() {
+    let cluster = Cluster::start(1, 1).await;
+    let client = cluster.client().await;
+    add(&client, "n").await;
+    let header = Header {
+        cluster: cluster.id,
+        epoch: Epoch(0),
+        group: Group(0),
+        view: View(0),
+    };
+    let question = encode(header, &Message::StatusQuery(StatusQuery { nonce: 1 }));
+    let mut floods = Vec::new();
+    for number in 0..4 {
+        let identity = Identity::new(key()).expect("identity");
+        let greeted = dialer(&cluster, number, &identity, Role::Client)
+            .dial()
+            .await;
+        let outbox = outbox();
+        // The answers are never read.
+        let (reader, writing) = greeted.expect("welcome").start(outbox.clone(), 1 << 20);
+        let question = question.clone();
+        let flooding = tokio::spawn(async move {
+            let _held = (reader, writing);
+            loop {
+                for _ in 0..256 {
+                    outbox.push(Frame::message(question.clone()));
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        floods.push(flooding);
+    }
+    let start = Instant::now();
+    for expected in 2..=40 {
+        assert_eq!(add(&client, "n").await, expected);
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        start.elapsed()
+    );
+    floods.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+/// Passes bytes on, and flips a bit now and then in what goes towards the replica.
+async fn corrupting_proxy(target: SocketAddr, flipped: Arc<AtomicU64>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    let address = listener.local_addr().expect("address");
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            let far = TcpStream::connect(target).await.expect("replica");
+            let flipped = flipped.clone();
+            tokio::spawn(async move {
+                let (mut from_near, mut to_near) = near.into_split();
+                let (mut from_far, mut to_far) = far.into_split();
+                let back = tokio::spawn(async move {
+                    tokio::io::copy(&mut from_far, &mut to_near).await.ok();
+                });
+                let mut buffer = [0; 4096];
+                let mut passed = 0;
+                while let Ok(bytes @ 1..) = from_near.read(&mut buffer).await {
+                    passed += bytes;
+                    if passed > 6000 {
+                        buffer[bytes / 2] ^= 0x10;
+                        flipped.fetch_add(1, Ordering::Relaxed);
+                        passed = 0;
+                    }
+                    if to_far.write_all(&buffer[..bytes]).await.is_err() {
+                        break;
+                    }
+                }
+                back.abort();
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_are_changed_on_the_way_break_a_link_and_nothing_else() {
+    let cluster = Cluster::start(1, 1).await;
+    let flipped = Arc::new(AtomicU64::new(0));
+    let mut config = cluster.client_config(key());
+    for member in &mut config.replicas {
+        member.address = corrupting_proxy(member.address, flipped.clone()).await;
+    }
+    let client = Client::connect(config).await.expect("connect");
+    for expected in 1..=60 {
+        assert_eq!(add(&client, "n").await, expected, "each runs once");
+    }
+    assert!(flipped.load(Ordering::Relaxed) > 0, "something was changed");
+}

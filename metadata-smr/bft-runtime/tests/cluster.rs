@@ -1,0 +1,304 @@
+//! Real clusters on loopback: what an operator does to them, and what a network does.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod support;
+
+use bytes::Bytes;
+use quorumfs_bft::client::event::End;
+use quorumfs_bft::identity::{ClusterId, ReplicaId};
+use quorumfs_bft::metrics::Voting;
+use quorumfs_bft_runtime::client::{Client, ClientError, status_of};
+use quorumfs_bft_runtime::event_loop::Ending;
+use quorumfs_bft_runtime::server::{ReplicaServer, ServerError};
+use std::time::{Duration, Instant};
+use support::{Cluster, KeyValue, add, free_address, key};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operations_and_queries_are_answered() {
+    let cluster = Cluster::start(1, 1).await;
+    let client = cluster.client().await;
+    let put = |text: &'static str| client.execute(Bytes::from_static(text.as_bytes()));
+    assert_eq!(put("put colour red").await.expect("answer"), "");
+    assert_eq!(put("put colour blue").await.expect("answer"), "red");
+    let colour = client.query(Bytes::from_static(b"colour")).await;
+    assert_eq!(colour.expect("answer"), "blue");
+    let statuses = client.status().await;
+    assert_eq!(statuses.len(), 4);
+    for (id, status) in statuses {
+        let status = status.expect("running");
+        assert_eq!(status.replica, id);
+        assert_eq!(status.voting, Voting::Voting);
+    }
+    client.close().await.expect("close");
+    let late = client.execute(Bytes::from_static(b"add x")).await;
+    assert_eq!(late, Err(ClientError::SessionEnded(End::Closed)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_embedded_replica_is_a_cluster() {
+    let cluster = Cluster::start(0, 0).await;
+    let client = cluster.client().await;
+    for expected in 1..=20 {
+        assert_eq!(add(&client, "n").await, expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_that_is_killed_is_not_missed_and_catches_up() {
+    let mut cluster = Cluster::start(1, 1).await;
+    let client = cluster.client().await;
+    assert_eq!(add(&client, "n").await, 1);
+    let follower = (cluster.leader() + 1) % 4;
+    cluster.kill(follower).await;
+    for expected in 2..=30 {
+        assert_eq!(add(&client, "n").await, expected);
+    }
+    cluster.restart(follower).await;
+    cluster.all_at(cluster.sequence()).await;
+    assert_eq!(add(&client, "n").await, 31);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_is_killed_is_replaced() {
+    let mut cluster = Cluster::start(1, 1).await;
+    let client = cluster.client().await;
+    assert_eq!(add(&client, "n").await, 1);
+    let first = cluster.leader();
+    let view = cluster.status(first).expect("running").replica.view;
+    cluster.kill(first).await;
+    let start = Instant::now();
+    for expected in 2..=10 {
+        assert_eq!(add(&client, "n").await, expected);
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        start.elapsed()
+    );
+    assert_ne!(cluster.leader(), first);
+    let somebody = (first + 1) % 4;
+    assert!(cluster.status(somebody).expect("running").replica.view > view);
+    cluster.restart(first).await;
+    cluster.all_at(cluster.sequence()).await;
+    let second = cluster.leader();
+    cluster.kill(second).await;
+    assert_eq!(add(&client, "n").await, 11);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn everything_survives_a_stop_of_all_replicas_clean_or_not() {
+    let mut cluster = Cluster::start(1, 1).await;
+    let client = cluster.client().await;
+    for expected in 1..=5 {
+        assert_eq!(add(&client, "n").await, expected);
+    }
+    for number in 0..4 {
+        if number % 2 == 0 {
+            cluster.kill(number).await;
+        } else {
+            cluster.shutdown(number).await;
+        }
+    }
+    for number in 0..4 {
+        cluster.restart(number).await;
+    }
+    assert_eq!(add(&client, "n").await, 6, "the session goes on");
+    for number in 0..4 {
+        let status = cluster.status(number).expect("running").replica;
+        assert_eq!(status.voting, Voting::Voting, "replica {number}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_clients_are_served_side_by_side() {
+    let cluster = Cluster::start(1, 1).await;
+    let mut tasks = Vec::new();
+    for number in 0..64 {
+        let config = cluster.client_config(key());
+        tasks.push(tokio::spawn(async move {
+            let client = Client::connect(config).await.expect("connect");
+            for expected in 1..=5 {
+                assert_eq!(add(&client, &format!("own-{number}")).await, expected);
+                add(&client, "shared").await;
+            }
+            client.close().await.expect("close");
+        }));
+    }
+    for task in tasks {
+        task.await.expect("client");
+    }
+    let client = cluster.client().await;
+    assert_eq!(add(&client, "shared").await, 64 * 5 + 1, "each ran once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clones_of_one_client_share_its_session() {
+    let cluster = Cluster::start(1, 1).await;
+    let client = cluster.client().await;
+    let mut tasks = Vec::new();
+    for _ in 0..64 {
+        let client = client.clone();
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..10 {
+                add(&client, "n").await;
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.expect("submitter");
+    }
+    assert_eq!(add(&client, "n").await, 641);
+    assert_eq!(
+        client.status().await[0]
+            .1
+            .as_ref()
+            .expect("running")
+            .sessions,
+        1
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_principal_that_the_service_does_not_know_is_refused() {
+    let stranger = key();
+    let genesis = Bytes::copy_from_slice(&stranger.public().0);
+    let cluster = Cluster::start_with(1, 1, genesis).await;
+    let refused = Client::connect(cluster.client_config(stranger)).await;
+    assert_eq!(refused.err(), Some(ClientError::SessionEnded(End::Refused)));
+    cluster.client().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_of_another_cluster_is_told_so_at_once() {
+    let cluster = Cluster::start(1, 1).await;
+    let mut config = cluster.client_config(key());
+    config.cluster = ClusterId([43; 16]);
+    let start = Instant::now();
+    let error = Client::connect(config).await.expect_err("another cluster");
+    assert!(start.elapsed() < Duration::from_secs(5));
+    let text = error.to_string();
+    assert!(
+        text.contains("replica 0") && text.contains("cluster"),
+        "{text}"
+    );
+    assert!(text.contains(&ClusterId([42; 16]).to_string()), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_with_other_keys_are_named() {
+    let cluster = Cluster::start(1, 1).await;
+    let mut config = cluster.client_config(key());
+    for member in &mut config.replicas {
+        member.key = key().public();
+    }
+    let error = Client::connect(config).await.expect_err("wrong keys");
+    let text = error.to_string();
+    assert!(text.contains(&cluster.members[3].key.to_string()), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_few_replicas_are_an_error_that_names_the_others() {
+    let mut cluster = Cluster::start(1, 1).await;
+    cluster.kill(0).await;
+    cluster.kill(3).await;
+    let mut config = cluster.client_config(key());
+    config.connect_deadline = Duration::from_secs(2);
+    config.status_deadline = Duration::from_millis(500);
+    let statuses = status_of(&config).await.expect("asked");
+    let up: Vec<bool> = statuses.iter().map(|(_, status)| status.is_ok()).collect();
+    assert_eq!(up, [false, true, true, false]);
+    match Client::connect(config).await.expect_err("no quorum") {
+        ClientError::TooFew {
+            needed,
+            unreachable,
+            ..
+        } => {
+            assert_eq!(needed, 3);
+            let ids: Vec<_> = unreachable.iter().map(|it| it.replica.0).collect();
+            assert_eq!(ids, [0, 3]);
+            assert!(
+                unreachable[0].reason.contains("cannot connect"),
+                "{unreachable:?}"
+            );
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_that_no_quorum_answers_ends_with_its_deadline() {
+    let mut cluster = Cluster::start(1, 1).await;
+    let mut config = cluster.client_config(key());
+    config.deadline = Duration::from_secs(1);
+    let client = Client::connect(config).await.expect("connect");
+    cluster.kill(1).await;
+    cluster.kill(2).await;
+    let start = Instant::now();
+    let lost = client.execute(Bytes::from_static(b"add n")).await;
+    assert!(
+        matches!(lost, Err(ClientError::OutcomeUnknown { .. })),
+        "{lost:?}"
+    );
+    assert!(start.elapsed() < Duration::from_secs(3));
+    cluster.restart(1).await;
+    let start = Instant::now();
+    while client.execute(Bytes::from_static(b"add n")).await.is_err() {
+        assert!(start.elapsed() < Duration::from_secs(20), "it goes on");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_with_another_key_than_is_listed_does_not_start() {
+    let mut cluster = Cluster::start(0, 0).await;
+    cluster.shutdown(0).await;
+    let mut config = cluster.config_of(0);
+    config.key = key();
+    let error = ReplicaServer::start(config, KeyValue)
+        .await
+        .expect_err("wrong key");
+    assert!(matches!(error, ServerError::WrongKey { .. }), "{error}");
+    let mut config = cluster.config_of(0);
+    config.directory = cluster.directory.path().join("nowhere");
+    let error = ReplicaServer::start(config, KeyValue)
+        .await
+        .expect_err("no disk");
+    assert!(matches!(error, ServerError::Disk(_)), "{error}");
+    let mut config = cluster.config_of(0);
+    config.id = ReplicaId(7);
+    let error = ReplicaServer::start(config, KeyValue)
+        .await
+        .expect_err("no such replica");
+    assert!(
+        matches!(error, ServerError::Configuration { .. }),
+        "{error}"
+    );
+    cluster.restart(0).await;
+    let second = ReplicaServer::start(cluster.config_of(0), KeyValue).await;
+    let error = second.expect_err("the address is taken");
+    assert!(matches!(error, ServerError::Listen { .. }), "{error}");
+    let mut config = cluster.config_of(0);
+    config.listen = Some(free_address().await);
+    let error = ReplicaServer::start(config, KeyValue)
+        .await
+        .expect_err("the disk is in use");
+    assert!(matches!(error, ServerError::Disk(_)), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_ends_in_time() {
+    let mut cluster = Cluster::start(1, 1).await;
+    let client = cluster.client().await;
+    add(&client, "n").await;
+    let start = Instant::now();
+    for handle in &mut cluster.handles {
+        let handle = handle.take().expect("running");
+        assert_eq!(handle.shutdown().await, Ending::Stopped);
+    }
+    assert!(start.elapsed() < Duration::from_secs(5));
+}

@@ -1,0 +1,262 @@
+//! A whole cluster in one process, on loopback ports, with a small key-value service.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use bytes::Bytes;
+use quorumfs_bft::fault_model::FaultModel;
+use quorumfs_bft::identity::{ClusterId, ReplicaId, Time};
+use quorumfs_bft::service::{Caller, Context, Credit, Service};
+use quorumfs_bft::state::{StateError, Txn, View};
+use quorumfs_bft_runtime::client::{Client, ClientConfig, Member};
+use quorumfs_bft_runtime::disk::Durability;
+use quorumfs_bft_runtime::keys::NodeKey;
+use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaHandle, ReplicaServer, ServerStatus};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+
+/// `put KEY VALUE` answers with the old value, `add KEY` counts up and answers with the new count,
+/// the query `KEY` with the value. The principal whose key was given as genesis is refused.
+pub struct KeyValue;
+
+fn words(operation: &[u8]) -> Vec<&[u8]> {
+    operation.splitn(3, |byte| *byte == b' ').collect()
+}
+
+impl Service for KeyValue {
+    fn genesis(&self, txn: &mut Txn<'_>, genesis: &[u8]) -> Result<(), StateError> {
+        txn.put(b"unwanted", genesis.to_vec())
+    }
+
+    fn open_session(
+        &self,
+        txn: &mut Txn<'_>,
+        _context: &Context,
+        caller: &Caller,
+    ) -> Result<Option<Credit>, StateError> {
+        let unwanted = txn.get(b"unwanted")?.unwrap_or_default();
+        let credit = Credit {
+            lanes: 64,
+            bytes: 8 << 20,
+        };
+        Ok((unwanted != caller.principal.0[..]).then_some(credit))
+    }
+
+    fn close_session(
+        &self,
+        _txn: &mut Txn<'_>,
+        _context: &Context,
+        _caller: &Caller,
+    ) -> Result<(), StateError> {
+        Ok(())
+    }
+
+    fn execute(
+        &self,
+        txn: &mut Txn<'_>,
+        _context: &Context,
+        _caller: &Caller,
+        operation: &[u8],
+    ) -> Result<Bytes, StateError> {
+        match words(operation)[..] {
+            [b"put", key, value] => {
+                let old = txn.get(key)?.unwrap_or_default();
+                txn.put(key, value.to_vec())?;
+                Ok(old)
+            }
+            [b"add", key] => {
+                let old = txn.get(key)?.unwrap_or_default();
+                let old: u64 = std::str::from_utf8(&old)
+                    .ok()
+                    .and_then(|text| text.parse().ok())
+                    .unwrap_or(0);
+                let new = Bytes::from((old + 1).to_string());
+                txn.put(key, new.clone())?;
+                Ok(new)
+            }
+            _ => Ok(Bytes::from_static(b"what?")),
+        }
+    }
+
+    fn read(
+        &self,
+        view: &View<'_>,
+        _context: &Context,
+        _caller: &Caller,
+        query: &[u8],
+    ) -> Result<Bytes, StateError> {
+        Ok(view.get(query)?.unwrap_or_default())
+    }
+
+    fn next_deadline(&self, _view: &View<'_>) -> Result<Option<Time>, StateError> {
+        Ok(None)
+    }
+
+    fn tick(&self, _txn: &mut Txn<'_>, _context: &Context) -> Result<(), StateError> {
+        Ok(())
+    }
+}
+
+/// Replicas that can be stopped and started again.
+pub struct Cluster {
+    pub directory: tempfile::TempDir,
+    pub id: ClusterId,
+    pub model: FaultModel,
+    pub members: Vec<Member>,
+    pub keys: Vec<Arc<NodeKey>>,
+    pub handles: Vec<Option<ReplicaHandle>>,
+    pub genesis: Bytes,
+}
+
+pub fn key() -> Arc<NodeKey> {
+    Arc::new(NodeKey::generate().expect("randomness"))
+}
+
+impl Cluster {
+    /// Lays out a cluster and starts all of it.
+    pub async fn start(up: u16, right: u16) -> Self {
+        Self::start_with(up, right, Bytes::new()).await
+    }
+
+    pub async fn start_with(up: u16, right: u16, genesis: Bytes) -> Self {
+        let replicas = 2 * up + right + 1;
+        let model = FaultModel::new(up, right, replicas).expect("model");
+        let directory = tempfile::tempdir().expect("directory");
+        let (mut members, mut keys, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
+        for number in 0..replicas {
+            let socket = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+            let key = key();
+            members.push(Member {
+                id: ReplicaId(number),
+                key: key.public(),
+                address: socket.local_addr().expect("address"),
+            });
+            keys.push(key);
+            sockets.push(socket);
+        }
+        let mut cluster = Self {
+            directory,
+            id: ClusterId([42; 16]),
+            model,
+            members,
+            keys,
+            handles: Vec::new(),
+            genesis,
+        };
+        for (number, socket) in sockets.into_iter().enumerate() {
+            ReplicaServer::initialise(&cluster.disk_of(number)).expect("initialise");
+            let config = cluster.config_of(number);
+            let handle = ReplicaServer::start_on(config, KeyValue, socket).await;
+            cluster.handles.push(Some(handle.expect("start")));
+        }
+        cluster
+    }
+
+    pub fn disk_of(&self, number: usize) -> PathBuf {
+        self.directory.path().join(format!("replica-{number}"))
+    }
+
+    pub fn config_of(&self, number: usize) -> ReplicaConfig {
+        ReplicaConfig {
+            id: self.members[number].id,
+            cluster: self.id,
+            fault_model: self.model,
+            replicas: self.members.clone(),
+            key: self.keys[number].clone(),
+            listen: None,
+            directory: self.disk_of(number),
+            durability: Durability::Strict,
+            genesis: self.genesis.clone(),
+        }
+    }
+
+    pub fn client_config(&self, principal: Arc<NodeKey>) -> ClientConfig {
+        ClientConfig::new(self.id, self.model, self.members.clone(), principal)
+    }
+
+    pub async fn client(&self) -> Client {
+        Client::connect(self.client_config(key()))
+            .await
+            .expect("connect")
+    }
+
+    pub async fn kill(&mut self, number: usize) {
+        self.handles[number].take().expect("running").kill().await;
+    }
+
+    pub async fn shutdown(&mut self, number: usize) {
+        self.handles[number]
+            .take()
+            .expect("running")
+            .shutdown()
+            .await;
+    }
+
+    pub async fn restart(&mut self, number: usize) {
+        let handle = ReplicaServer::start(self.config_of(number), KeyValue).await;
+        self.handles[number] = Some(handle.expect("restart"));
+    }
+
+    pub fn status(&self, number: usize) -> Option<ServerStatus> {
+        self.handles[number].as_ref()?.status()
+    }
+
+    /// Waits until every running replica has executed at least `sequence`.
+    pub async fn all_at(&self, sequence: u64) {
+        let start = Instant::now();
+        loop {
+            let behind = (0..self.handles.len())
+                .filter(|number| self.handles[*number].is_some())
+                .filter(|number| {
+                    self.status(*number)
+                        .is_none_or(|status| status.replica.sequence.0 < sequence)
+                })
+                .count();
+            if behind == 0 {
+                return;
+            }
+            let statuses: Vec<_> = (0..4).map(|number| self.status(number)).collect();
+            assert!(start.elapsed() < Duration::from_secs(20), "{statuses:#?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// The view's leader, as a running replica sees it.
+    pub fn leader(&self) -> usize {
+        let status = (0..self.handles.len()).find_map(|number| self.status(number));
+        usize::from(status.expect("somebody runs").replica.leader.0)
+    }
+
+    pub fn sequence(&self) -> u64 {
+        (0..self.handles.len())
+            .filter_map(|number| self.status(number))
+            .map(|status| status.replica.sequence.0)
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+/// A listener's address that nobody listens on any more.
+pub async fn free_address() -> SocketAddr {
+    let socket = TcpListener::bind("127.0.0.1:0").await.expect("bind");
+    socket.local_addr().expect("address")
+}
+
+/// The answer to `add KEY`.
+pub async fn add(client: &Client, key: &str) -> u64 {
+    let answer = client.execute(Bytes::from(format!("add {key}"))).await;
+    let answer = answer.expect("answered");
+    std::str::from_utf8(&answer)
+        .expect("text")
+        .parse()
+        .expect("number")
+}
