@@ -1,4 +1,11 @@
 //! The service, run alone on a key space in memory.
 
+mod bounds;
+mod content;
+mod fixtures;
 mod harness;
+mod hostile;
 mod model;
+mod names;
+mod ownership;
+mod sequential;

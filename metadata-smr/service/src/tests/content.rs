@@ -1,0 +1,192 @@
+//! Objects and slices: what a commit must show, what completion and repair change.
+
+use super::harness::*;
+use crate::attributes::{Credentials, Mode};
+use crate::error::Error;
+use crate::identity::{CloudIndex, InodeId, ObjectId, ShardIndex};
+use crate::operation::{Create, NewContent, NewInode, Operation, PlacedShard, Step};
+use crate::query::Question;
+use crate::reply::{Done, Found};
+use crate::simulation::place;
+use quorumfs_bft::service::Caller;
+
+fn under_replicated(world: &mut World, caller: &Caller) -> Vec<(u8, ObjectId)> {
+    let question = Question::UnderReplicated {
+        after: None,
+        limit: 10,
+    };
+    match world.ask(caller, question) {
+        Ok(Found::UnderReplicated { objects, .. }) => {
+            objects.into_iter().map(|(p, id, _)| (p, id)).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_object_is_queued_until_all_its_shards_are_acknowledged() {
+    let mut world = World::new();
+    let caller = world.open(OWNER);
+    let inode = world.create(&caller, InodeId::ROOT, "f");
+    let allocation = world.allocate(&caller, 4);
+    let step = Step::Commit(commit(inode, allocation, 0, &[(0, 100)]));
+    world.step(&caller, &Credentials::root(), step).unwrap();
+    let queue = under_replicated(&mut world, &caller);
+    let [(1, object)] = queue[..] else {
+        panic!("{queue:?}")
+    };
+    let shard = PlacedShard {
+        object,
+        shard: ShardIndex(3),
+        cloud: CloudIndex(3),
+        attempt: 0,
+    };
+    let elsewhere = PlacedShard {
+        attempt: 1,
+        ..shard
+    };
+    let confirm = |shards| Operation::ConfirmPlaced { shards };
+    let done = world.run(&caller, &confirm(vec![elsewhere]));
+    assert_eq!(done, Ok(Done::Confirmed { completed: 0 }));
+    let done = world.run(&caller, &confirm(vec![shard]));
+    assert_eq!(done, Ok(Done::Confirmed { completed: 1 }));
+    assert!(under_replicated(&mut world, &caller).is_empty());
+
+    // A shard was found to be bad: it is put again under its next name.
+    let replace = |attempt, cloud| Operation::ReplacePlacement {
+        shard: PlacedShard {
+            attempt,
+            cloud: CloudIndex(cloud),
+            ..shard
+        },
+        acknowledged: false,
+    };
+    let refused = world.run(&caller, &replace(0, 3)).unwrap_err().error;
+    assert_eq!(refused, Error::Changed, "names are used once");
+    let refused = world.run(&caller, &replace(0, 2)).unwrap_err().error;
+    assert_eq!(refused, Error::BadPlacement(object), "one shard a cloud");
+    world.run(&caller, &replace(1, 3)).unwrap();
+    assert_eq!(under_replicated(&mut world, &caller), [(1, object)]);
+    world.run(&caller, &confirm(vec![elsewhere])).unwrap();
+    assert!(under_replicated(&mut world, &caller).is_empty());
+
+    let remove = Step::Unlink(removal(InodeId::ROOT, "f", false));
+    world.step(&caller, &Credentials::root(), remove).unwrap();
+    let question = Question::Unreferenced {
+        after: None,
+        limit: 10,
+    };
+    let found = world.ask(&caller, question);
+    let objects = vec![object];
+    let more = false;
+    assert_eq!(found, Ok(Found::Unreferenced { objects, more }));
+}
+
+#[test]
+fn a_commit_shows_a_write_quorum_on_clouds_that_fail_apart() {
+    let mut world = World::new();
+    let caller = world.open(OWNER);
+    let inode = world.create(&caller, InodeId::ROOT, "f");
+    let allocation = world.allocate(&caller, 16);
+    let good = commit(inode, allocation, 0, &[(0, 100)]);
+    let id = good.objects[0].id;
+    let spoil = |change: &dyn Fn(&mut crate::operation::NewObject)| {
+        let mut commit = good.clone();
+        change(&mut commit.objects[0]);
+        Step::Commit(commit)
+    };
+    let bad = [
+        spoil(&|object| object.shards[2].acknowledged = false),
+        spoil(&|object| object.shards[1].cloud = CloudIndex(0)),
+        spoil(&|object| object.shards[1].cloud = CloudIndex(9)),
+        spoil(&|object| drop(object.shards.pop())),
+        spoil(&|object| object.length = 0),
+        spoil(&|object| object.policy = crate::placement::Policy::new(4, 0, 1, 1).unwrap()),
+    ];
+    let root = world.root();
+    for step in bad {
+        let refused = world.step(&caller, &Credentials::root(), step);
+        assert_eq!(refused, Err(Error::BadPlacement(id)));
+        assert_eq!(root, world.root());
+    }
+    let step = Step::Commit(good);
+    world.step(&caller, &Credentials::root(), step).unwrap();
+}
+
+#[test]
+fn what_a_commit_brings_in_it_must_use_and_fit() {
+    let mut world = World::new();
+    let caller = world.open(OWNER);
+    let inode = world.create(&caller, InodeId::ROOT, "f");
+    let allocation = world.allocate(&caller, 16);
+    let good = commit(inode, allocation, 0, &[(0, 100), (200, 100)]);
+    let spoil = |change: &dyn Fn(&mut crate::operation::Commit)| {
+        let mut commit = good.clone();
+        change(&mut commit);
+        Step::Commit(commit)
+    };
+    let extents = |commit: &mut crate::operation::Commit,
+                   change: &dyn Fn(&mut Vec<crate::operation::NewExtent>)| {
+        if let NewContent::Extents(extents) = &mut commit.content {
+            change(extents);
+        }
+    };
+    let bad = [
+        spoil(&|commit| commit.content = NewContent::Same),
+        spoil(&|commit| drop(commit.slices.pop())),
+        spoil(&|commit| extents(commit, &|all| drop(all.pop()))),
+        spoil(&|commit| extents(commit, &|all| all[1].offset = 99)),
+        spoil(&|commit| extents(commit, &|all| all.reverse())),
+        spoil(&|commit| extents(commit, &|all| all[0].length = 4001)),
+        spoil(&|commit| extents(commit, &|all| all[0].length = 0)),
+        spoil(&|commit| extents(commit, &|all| all[1].offset = u64::MAX)),
+        spoil(&|commit| commit.slices[0].offset = 4000),
+        spoil(&|commit| commit.slices[0].sealed_length = u32::MAX),
+        spoil(&|commit| commit.size = Some(299)),
+    ];
+    let root = world.root();
+    for (index, step) in bad.into_iter().enumerate() {
+        let refused = world.step(&caller, &Credentials::root(), step);
+        assert!(refused.is_err(), "{index}");
+        assert_eq!(root, world.root(), "{index}");
+    }
+    let step = Step::Commit(good);
+    world.step(&caller, &Credentials::root(), step).unwrap();
+}
+
+#[test]
+fn a_file_without_write_permission_takes_what_its_open_handle_wrote() {
+    let mut world = World::new();
+    let owner = world.open(OWNER);
+    let chmod = crate::operation::SetAttributes {
+        mode: Some(Mode(0o1777)),
+        ..crate::operation::SetAttributes::of(InodeId::ROOT)
+    };
+    let step = Step::SetAttributes(chmod);
+    world.step(&owner, &Credentials::root(), step).unwrap();
+    let caller = world.open(ALICE);
+    let create = |name| {
+        Step::Create(Create {
+            place: place(InodeId::ROOT, name),
+            kind: NewInode::File,
+            mode: Mode(0o444),
+            exclusive: true,
+        })
+    };
+    let done = world.step(&caller, &alice(), create("mine")).unwrap();
+    let crate::reply::StepDone::Created { inode, .. } = done else {
+        panic!()
+    };
+    let allocation = world.allocate(&caller, 4);
+    let write = commit(inode.inode, allocation, 0, &[(0, 10)]);
+    world.step(&caller, &alice(), Step::Commit(write)).unwrap();
+
+    let theirs = world.create(&owner, InodeId::ROOT, "theirs");
+    let write = commit(theirs, allocation, 1, &[(0, 10)]);
+    let refused = world.step(&caller, &alice(), Step::Commit(write));
+    assert_eq!(
+        refused,
+        Err(Error::Denied),
+        "nobody that it may speak for could"
+    );
+}

@@ -1,0 +1,286 @@
+//! Bytes that were written once must be read for ever: golden fixtures of rows, keys, operations,
+//! queries, replies and the genesis. A difference is a change of the format.
+
+use super::harness::*;
+use crate::attributes::{Credentials, Mode, NameGenerations, Timestamp};
+use crate::error::{Error, FailedAt, Refusal};
+use crate::identity::*;
+use crate::operation::*;
+use crate::query::{Query, Question};
+use crate::reply::{Answer, Done, Found, Response};
+use crate::row::*;
+use crate::simulation::{compound, place, principal, seal_name, sign, unsigned_genesis};
+use quorumfs_bft::identity::{Sequence, SessionId, Time};
+
+fn time() -> Timestamp {
+    Timestamp {
+        seconds: -2,
+        nanos: 999_999_999,
+    }
+}
+
+fn inode(node: Node) -> Inode {
+    Inode {
+        realm: RealmId(0),
+        mode: Mode(0o4755),
+        uid: Uid(1000),
+        gid: Gid(100),
+        links: 1,
+        atime: time(),
+        mtime: time(),
+        ctime: time(),
+        created: time(),
+        version: InodeVersion(9),
+        holders: 0,
+        node,
+    }
+}
+
+fn extent() -> Extent {
+    Extent {
+        slice: SliceId {
+            allocation: AllocationId(5),
+            counter: 6,
+        },
+        slice_offset: 7,
+        length: 8,
+        unwritten: false,
+    }
+}
+
+/// Every fixture: its name and its bytes.
+fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
+    let new_object = object(AllocationId(5), 6, 3);
+    let new_slice = slice(AllocationId(5), 6, &new_object);
+    let sealed = Sealed {
+        epoch: RealmEpoch(0),
+        bytes: b"ciphertext".to_vec(),
+    };
+    let file = |content| {
+        inode(Node::File(FileBody {
+            size: 8,
+            allocated: 8,
+            content,
+            dead_from: None,
+        }))
+    };
+    let one = Content::One {
+        offset: 0,
+        extent: extent(),
+    };
+    let inline = Inline {
+        length: 3,
+        sealed: sealed.clone(),
+    };
+    let directory = Node::Directory {
+        parent: InodeId::ROOT,
+        generations: NameGenerations {
+            current: RealmEpoch(1),
+            previous: Some(RealmEpoch(0)),
+        },
+        entries: 2,
+    };
+    let genesis =
+        sign(&unsigned_genesis(vec![principal(OWNER, Rights::all())], (1, 1, 4)).unwrap());
+    let mut fixtures = vec![
+        ("genesis", genesis),
+        ("row-inode-one-extent", file(one).to_bytes()),
+        ("row-inode-inline", file(Content::Inline(inline)).to_bytes()),
+        ("row-inode-directory", inode(directory).to_bytes()),
+        (
+            "row-inode-symlink",
+            inode(Node::Symlink {
+                length: 3,
+                target: sealed,
+            })
+            .to_bytes(),
+        ),
+        (
+            "row-entry",
+            Entry {
+                inode: InodeId(2),
+                file_type: crate::attributes::FileType::File,
+                generation: RealmEpoch(0),
+                name: b"sealed name".to_vec(),
+                folded: None,
+            }
+            .to_bytes(),
+        ),
+        ("row-extent", extent().to_bytes()),
+        (
+            "row-slice",
+            Slice {
+                object: new_object.id,
+                offset: 0,
+                length: 4000,
+                sealed_length: 4016,
+                codec: Codec::NONE,
+                key: new_slice.key.clone(),
+                references: 1,
+            }
+            .to_bytes(),
+        ),
+        (
+            "row-object",
+            Object {
+                class: new_object.class,
+                policy: new_object.policy,
+                length: new_object.length,
+                shard_length: new_object.shard_length,
+                shards: new_object.shards.clone(),
+                writer: SessionId(1),
+                live_bytes: 4016,
+                slices: 1,
+                pins: 0,
+                state: ObjectState::Live,
+            }
+            .to_bytes(),
+        ),
+        (
+            "row-unreferenced",
+            Unreferenced { since: Sequence(3) }.to_bytes(),
+        ),
+        (
+            "row-reap-slices",
+            Reap::Slices {
+                home: Home(0),
+                dropped: vec![(new_slice.id, 2)],
+                since: Time(4),
+            }
+            .to_bytes(),
+        ),
+        ("key-entry", key::entry(InodeId(258), Cookie(0x0102_0308))),
+        ("key-extent", key::extent(InodeId(258), 4096)),
+        ("key-slice", key::slice(Home(1), new_slice.id)),
+        ("key-object", key::object(new_object.id)),
+        (
+            "key-under-replicated",
+            key::under_replicated(1, new_object.id),
+        ),
+    ];
+    fixtures.extend(messages(new_object, new_slice));
+    fixtures
+}
+
+fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> {
+    let commit = Commit {
+        inode: InodeId(2),
+        expected: None,
+        content: NewContent::Extents(vec![NewExtent {
+            offset: 0,
+            slice: slice.id,
+            slice_offset: 0,
+            length: 4000,
+        }]),
+        objects: vec![object],
+        slices: vec![slice],
+        size: Some(4000),
+        mtime: Some(time()),
+    };
+    let create = Create {
+        place: place(InodeId::ROOT, "name"),
+        kind: NewInode::File,
+        mode: Mode(0o644),
+        exclusive: true,
+    };
+    let rename = rename_of((InodeId::ROOT, "name"), (InodeId(3), "other"));
+    let steps = vec![
+        Step::Create(create),
+        Step::Rename(rename),
+        Step::Commit(commit),
+    ];
+    let lookup = Query {
+        credentials: Credentials::user(Uid(1000), Gid(100)),
+        question: Question::Lookup(Place {
+            parent: InodeId::ROOT,
+            name: seal_name(InodeId::ROOT, "name").into(),
+        }),
+    };
+    let refusal = Refusal {
+        at: FailedAt::Step(2),
+        error: Error::Mounted {
+            session: SessionId(4),
+            principal: OWNER,
+            since: Time(5),
+        },
+    };
+    let attributes = inode(Node::File(FileBody::empty())).attributes(InodeId(2));
+    vec![
+        (
+            "operation-compound",
+            compound(Credentials::root(), time(), steps).to_bytes(),
+        ),
+        (
+            "operation-mount",
+            Operation::MountRealm {
+                realm: RealmId(0),
+                takeover: true,
+            }
+            .to_bytes(),
+        ),
+        ("query-lookup", lookup.to_bytes()),
+        (
+            "reply-done",
+            Response(Ok(Done::Compound(vec![crate::reply::StepDone::Set(
+                attributes,
+            )])))
+            .to_bytes(),
+        ),
+        ("reply-refused", Response(Err(refusal)).to_bytes()),
+        (
+            "answer-attributes",
+            Answer(Ok(Found::Attributes(attributes))).to_bytes(),
+        ),
+        ("answer-denied", Answer(Err(Error::Denied)).to_bytes()),
+    ]
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn the_format_is_what_its_fixtures_say() {
+    let golden: std::collections::BTreeMap<&str, &str> =
+        include_str!("../../fixtures/format-1.txt")
+            .lines()
+            .filter_map(|line| line.split_once(' '))
+            .collect();
+    let written = fixtures();
+    let all: Vec<String> = written
+        .iter()
+        .map(|(name, bytes)| format!("{name} {}", hex(bytes)))
+        .collect();
+    for (name, bytes) in &written {
+        let found = golden.get(name).copied();
+        assert_eq!(
+            found,
+            Some(hex(bytes).as_str()),
+            "{name} changed; if the format is meant to change the file becomes:\n{}",
+            all.join("\n")
+        );
+    }
+    assert_eq!(golden.len(), written.len());
+}
+
+#[test]
+fn a_file_costs_about_three_hundred_bytes() {
+    let size = |name: &str| {
+        let all = fixtures();
+        all.iter()
+            .find(|(found, _)| *found == name)
+            .unwrap()
+            .1
+            .len()
+    };
+    let file = size("row-inode-one-extent") + size("row-entry") + size("row-slice");
+    assert!(file < 330, "{file} bytes of values for a file");
+    assert!(size("row-object") < 200, "{}", size("row-object"));
+}
+
+#[test]
+fn every_error_keeps_its_number() {
+    let first = borsh::to_vec(&Error::NotFound).unwrap();
+    let last = borsh::to_vec(&Error::NewerVersion).unwrap();
+    assert_eq!((first[0], last[0]), (0, 38));
+}

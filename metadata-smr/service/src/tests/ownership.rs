@@ -1,0 +1,211 @@
+//! Who may do what: principals, sessions, mounts, allocations.
+
+use super::harness::*;
+use crate::attributes::{Access, Credentials, Mode};
+use crate::error::Error;
+use crate::identity::{AllocationId, Gid, InodeId, RealmId, Uid};
+use crate::limits::{PRINCIPAL_SESSIONS_MAX, SESSION_ALLOCATIONS_MAX};
+use crate::operation::{Create, NewInode, Operation, SetAttributes, Step};
+use crate::query::Question;
+use crate::reply::{Done, Found};
+use crate::simulation::place;
+
+const REALM: RealmId = RealmId::ROOT;
+
+fn mount(takeover: bool) -> Operation {
+    Operation::MountRealm {
+        realm: REALM,
+        takeover,
+    }
+}
+
+fn chmod(inode: InodeId, mode: u16) -> Step {
+    Step::SetAttributes(SetAttributes {
+        mode: Some(Mode(mode)),
+        ..SetAttributes::of(inode)
+    })
+}
+
+#[test]
+fn only_principals_open_sessions_and_not_without_end() {
+    let mut world = World::new();
+    assert!(world.try_open(NOBODY).is_none());
+    let first = world.open(OWNER);
+    for _ in 1..PRINCIPAL_SESSIONS_MAX {
+        world.open(OWNER);
+    }
+    assert!(world.try_open(OWNER).is_none());
+    world.close(&first);
+    assert!(world.try_open(OWNER).is_some());
+}
+
+#[test]
+fn a_principal_speaks_only_for_its_own() {
+    let mut world = World::new();
+    let caller = world.open(ALICE);
+    let strangers = [
+        Credentials::root(),
+        Credentials::user(Uid(1000), Gid(0)),
+        Credentials {
+            groups: vec![Gid(4)],
+            ..alice()
+        },
+    ];
+    for who in strangers {
+        let step = chmod(InodeId::ROOT, 0o777);
+        assert_eq!(world.step(&caller, &who, step), Err(Error::NoRight));
+        let question = Question::Attributes(InodeId::ROOT);
+        assert_eq!(world.ask_as(&caller, who, question), Err(Error::NoRight));
+    }
+    let step = chmod(InodeId::ROOT, 0o777);
+    assert_eq!(
+        world.step(&caller, &alice(), step),
+        Err(Error::NotPermitted)
+    );
+    let create = Step::Create(Create {
+        place: place(InodeId::ROOT, "f"),
+        kind: NewInode::File,
+        mode: Mode(0o644),
+        exclusive: true,
+    });
+    assert_eq!(world.step(&caller, &alice(), create), Err(Error::Denied));
+    let question = Question::Access {
+        inode: InodeId::ROOT,
+        access: Access::READ,
+    };
+    let allowed = world.ask_as(&caller, alice(), question);
+    assert_eq!(allowed, Ok(Found::Allowed));
+    let refused = world.run(&caller, &mount(true)).unwrap_err();
+    assert_eq!(refused.error, Error::NoRight);
+}
+
+#[test]
+fn a_fenced_session_writes_nothing_more() {
+    let mut world = World::new();
+    let (first, second) = (world.open(OWNER), world.open(OWNER));
+    world.run(&first, &mount(false)).unwrap();
+    world.run(&first, &mount(false)).unwrap();
+    let file = world.create(&first, InodeId::ROOT, "f");
+    let allocation = world.allocate(&first, 4);
+    let refused = world.run(&second, &mount(false)).unwrap_err().error;
+    assert!(matches!(refused, Error::Mounted { session, .. } if session == first.session));
+
+    let done = world.run(&second, &mount(true)).unwrap();
+    assert!(
+        matches!(done, Done::Mounted { fenced: Some(session), .. } if session == first.session)
+    );
+    let root = world.root();
+    let late = [
+        mount(true),
+        Operation::Allocate { count: 1 },
+        Operation::CloseAllocation { allocation },
+        Operation::UnmountRealm { realm: REALM },
+        crate::simulation::compound(
+            Credentials::root(),
+            Default::default(),
+            vec![Step::Commit(commit(file, allocation, 0, &[(0, 10)]))],
+        ),
+    ];
+    for operation in late {
+        let refused = world.run(&first, &operation).unwrap_err();
+        let by = second.session;
+        assert_eq!(refused.error, Error::Fenced { by });
+        assert_eq!(refused.errno(), crate::error::Errno::ESTALE);
+        assert_eq!(root, world.root());
+    }
+    // Its end takes nothing from the session that took over.
+    world.close(&first);
+    let third = world.open(OWNER);
+    assert!(world.run(&third, &mount(false)).is_err());
+    let realm = REALM;
+    world
+        .run(&second, &Operation::UnmountRealm { realm })
+        .unwrap();
+    world.run(&third, &mount(false)).unwrap();
+    world.close(&third);
+    let fourth = world.open(OWNER);
+    world.run(&fourth, &mount(false)).unwrap();
+}
+
+#[test]
+fn ids_are_used_once_and_only_by_their_session() {
+    let mut world = World::new();
+    let (first, second) = (world.open(OWNER), world.open(OWNER));
+    let root = Credentials::root();
+    let file = world.create(&first, InodeId::ROOT, "f");
+    let allocation = world.allocate(&first, 9);
+    let write = |allocation, counter| Step::Commit(commit(file, allocation, counter, &[(0, 10)]));
+    let object = commit(file, allocation, 0, &[(0, 10)]).objects[0].id;
+    let refused = world.step(&second, &root, write(allocation, 0));
+    assert_eq!(refused, Err(Error::ObjectNotOwned(object)));
+    assert!(world.step(&first, &root, write(allocation, 9)).is_err());
+    let unknown = AllocationId(77);
+    assert!(world.step(&first, &root, write(unknown, 0)).is_err());
+
+    world.step(&first, &root, write(allocation, 0)).unwrap();
+    let again = world.step(&first, &root, write(allocation, 0));
+    assert_eq!(again, Err(Error::ObjectUsed(object)));
+
+    // The slice alone, in an object of the same session: burned as well, even once it is gone.
+    let mut alone = commit(file, allocation, 0, &[(0, 10)]);
+    alone.objects.clear();
+    let slice = alone.slices[0].id;
+    let again = world.step(&first, &root, Step::Commit(alone.clone()));
+    assert_eq!(again, Err(Error::SliceUsed(slice)));
+    world.step(&first, &root, write(allocation, 1)).unwrap();
+    assert_eq!(world.rows(b"OG/").len(), 1, "the first object is replaced");
+    let again = world.step(&first, &root, Step::Commit(alone));
+    assert_eq!(again, Err(Error::SliceUsed(slice)));
+
+    // Somebody else's slice cannot be named.
+    let own = world.allocate(&second, 4);
+    let mut stolen = commit(file, own, 0, &[(0, 10)]);
+    stolen.objects.clear();
+    stolen.slices.clear();
+    if let crate::operation::NewContent::Extents(extents) = &mut stolen.content {
+        extents[0].slice.allocation = allocation;
+        extents[0].slice.counter = 1;
+    }
+    let refused = world.step(&second, &root, Step::Commit(stolen));
+    assert!(matches!(refused, Err(Error::SliceNotOwned(_))));
+
+    let close = Operation::CloseAllocation { allocation };
+    assert!(world.run(&second, &close).is_err());
+    world.run(&first, &close).unwrap();
+    let refused = world.step(&first, &root, write(allocation, 2));
+    assert!(matches!(refused, Err(Error::ObjectNotOwned(_))));
+    for _ in 0..SESSION_ALLOCATIONS_MAX {
+        world.allocate(&first, 1);
+    }
+    let refused = world.run(&first, &Operation::Allocate { count: 1 });
+    assert_eq!(refused.unwrap_err().error, Error::TooManyAllocations);
+    world.close(&first);
+    assert_eq!(world.rows(b"NA/").len(), 1, "they end with their session");
+}
+
+#[test]
+fn placements_are_changed_by_their_writer_or_by_who_may_reconcile() {
+    let mut world = World::new();
+    let owner = world.open(OWNER);
+    let file = world.create(&owner, InodeId::ROOT, "f");
+    let allocation = world.allocate(&owner, 4);
+    let write = commit(file, allocation, 0, &[(0, 10)]);
+    let object = write.objects[0].id;
+    let step = Step::Commit(write);
+    world.step(&owner, &Credentials::root(), step).unwrap();
+    let shard = crate::operation::PlacedShard {
+        object,
+        shard: crate::identity::ShardIndex(3),
+        cloud: crate::identity::CloudIndex(3),
+        attempt: 0,
+    };
+    let confirm = Operation::ConfirmPlaced {
+        shards: vec![shard],
+    };
+    let caller = world.open(ALICE);
+    let refused = world.run(&caller, &confirm).unwrap_err();
+    assert_eq!(refused.error, Error::NoRight);
+    let later = world.open(OWNER);
+    let done = world.run(&later, &confirm);
+    assert_eq!(done, Ok(Done::Confirmed { completed: 1 }));
+}
