@@ -219,9 +219,8 @@ fn map(
             continue;
         }
         let slice: Slice = rows.expect_row(&key::slice(inode.home(), id))?;
-        if !objects.contains_key(&slice.object) {
-            let object = rows.expect_row(&key::object(slice.object))?;
-            objects.insert(slice.object, object);
+        if let std::collections::btree_map::Entry::Vacant(vacant) = objects.entry(slice.object) {
+            vacant.insert(rows.expect_row(&key::object(slice.object))?);
         }
         slices.insert(id, slice);
     }

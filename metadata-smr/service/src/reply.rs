@@ -55,6 +55,8 @@ pub enum Done {
 }
 
 /// What a step did.
+// At most a few dozen of these live at a time, and for a moment; being Copy is worth more.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum StepDone {
     /// An inode and its entry exist.

@@ -99,7 +99,7 @@ fn a_commit_shows_a_write_quorum_on_clouds_that_fail_apart() {
         spoil(&|object| object.shards[2].acknowledged = false),
         spoil(&|object| object.shards[1].cloud = CloudIndex(0)),
         spoil(&|object| object.shards[1].cloud = CloudIndex(9)),
-        spoil(&|object| drop(object.shards.pop())),
+        spoil(&|object| object.shards.truncate(3)),
         spoil(&|object| object.length = 0),
         spoil(&|object| object.policy = crate::placement::Policy::new(4, 0, 1, 1).unwrap()),
     ];
@@ -133,8 +133,8 @@ fn what_a_commit_brings_in_it_must_use_and_fit() {
     };
     let bad = [
         spoil(&|commit| commit.content = NewContent::Same),
-        spoil(&|commit| drop(commit.slices.pop())),
-        spoil(&|commit| extents(commit, &|all| drop(all.pop()))),
+        spoil(&|commit| commit.slices.truncate(1)),
+        spoil(&|commit| extents(commit, &|all| all.truncate(1))),
         spoil(&|commit| extents(commit, &|all| all[1].offset = 99)),
         spoil(&|commit| extents(commit, &|all| all.reverse())),
         spoil(&|commit| extents(commit, &|all| all[0].length = 4001)),
