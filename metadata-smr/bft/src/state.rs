@@ -59,6 +59,8 @@ mod root_record;
 mod tree;
 
 #[cfg(test)]
+mod fixture;
+#[cfg(test)]
 mod tests;
 
 pub use key_space::{Area, KeySpace};

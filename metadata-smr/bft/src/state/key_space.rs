@@ -25,7 +25,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 
 /// The bound on the rows of one leaf. Part of the format: it decides the shape of the tree.
-const LEAF_BYTES_MAX: u64 = 4_096;
+pub(super) const LEAF_BYTES_MAX: u64 = 4_096;
 /// Memory for clean nodes, unless something else is asked for.
 const CACHE_BYTES: usize = 64 << 20;
 /// The store's key of the list of nodes that the newest root no longer needs.
