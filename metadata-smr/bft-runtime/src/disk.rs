@@ -209,8 +209,10 @@ impl Disk {
     fn stop(&mut self) -> bool {
         self.journal.close();
         self.state.close();
-        let ended = self.threads.drain(..).map(|thread| thread.join().is_ok());
-        let ended = ended.fold(true, |all, one| all && one);
+        let mut ended = true;
+        for thread in self.threads.drain(..) {
+            ended &= thread.join().is_ok();
+        }
         ended && !self.journal.has_failed() && !self.state.has_failed()
     }
 }

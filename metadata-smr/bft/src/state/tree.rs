@@ -149,8 +149,10 @@ fn puts(changes: &[Change]) -> Vec<Row> {
     changes.iter().filter_map(row).collect()
 }
 
+type Keyed<T> = (Bytes, T);
+
 /// The part of sorted `items` that falls into `slot`, and what comes after it.
-fn split_slot<T>(items: &[(Bytes, T)], depth: usize, own: u8) -> (&[(Bytes, T)], &[(Bytes, T)]) {
+fn split_slot<T>(items: &[Keyed<T>], depth: usize, own: u8) -> (&[Keyed<T>], &[Keyed<T>]) {
     items.split_at(items.partition_point(|(key, _)| slot(key, depth) <= own))
 }
 
