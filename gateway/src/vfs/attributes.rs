@@ -147,9 +147,10 @@ impl Inner {
             return Err(VfsError::refused("truncate", Errno::FBIG));
         }
         let Some(node) = self.node(inode) else {
-            return self
+            let attributes = self
                 .order_attributes(caller, inode, by_handle, change)
-                .await;
+                .await?;
+            return Ok(self.seen(&attributes));
         };
         if let Some(attributes) = ride(&mut node.state(), caller, change) {
             return Ok(attributes);
@@ -197,9 +198,10 @@ impl Inner {
             state.size = attributes.size.max(state.dirty.end());
             return Ok(state.attributes());
         }
-        Ok(attributes)
+        Ok(self.seen(&attributes))
     }
 
+    /// Orders the change; answers what the servers have then.
     async fn order_attributes(
         &self,
         caller: &Caller,
@@ -226,7 +228,7 @@ impl Inner {
                 } else {
                     self.learn_own(&attributes);
                 }
-                Ok(self.seen(&attributes))
+                Ok(attributes)
             }
             Ok(other) => Err(self.metadata.mismatch("setattr", &other)),
             Err(error) => Err(error),

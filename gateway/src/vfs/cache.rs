@@ -217,8 +217,8 @@ impl Cache {
         let key = (directory, name.to_vec());
         match known {
             Some(known) => {
-                // Must outlive completeness, or it would turn into an absence.
-                let until = now.checked_add(VALID_FOR.saturating_mul(2)).unwrap_or(now);
+                // Outlives any completeness that began before, or it would turn into an absence.
+                let until = now.checked_add(VALID_FOR).unwrap_or(now);
                 inner.insert_name(key, known, until);
             }
             None => {
