@@ -1,0 +1,201 @@
+//! A real mount over a service in this process and four clouds in a temporary directory.
+
+#![allow(unreachable_pub)]
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use quorumfs_backends::local::{LocalStore, Marker};
+use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
+use quorumfs_fuse::{MountConfig, Mounted, mount};
+use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud};
+use quorumfs_gateway::metadata::{Embedded, MetadataClient};
+use quorumfs_gateway::vfs::{CloudSlices, FileSystem, SliceStore, VfsOptions};
+use quorumfs_gateway::volume::{Created, NewCloud, NewVolume, Volume, create};
+use quorumfs_metadata::Metadata;
+use quorumfs_metadata::placement::Policy;
+use quorumfs_metadata::row::{Assertable, ReplicaInfo};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use tokio::runtime::Runtime;
+
+/// A mounted volume; unmounted when dropped.
+pub struct World {
+    pub runtime: Runtime,
+    pub directory: tempfile::TempDir,
+    pub created: Created,
+    pub volume: Arc<Volume>,
+    pub embedded: Arc<Embedded<Metadata>>,
+    pub file_system: Option<FileSystem>,
+    pub mounted: Option<Mounted>,
+}
+
+fn new_volume() -> NewVolume {
+    NewVolume {
+        up: 1,
+        right: 1,
+        replicas: (0..4)
+            .map(|number| ReplicaInfo {
+                id: ReplicaId(number),
+                key: PublicKey([number as u8 + 1; 32]),
+                address: format!("127.0.0.1:{}", 7000 + number),
+            })
+            .collect(),
+        clouds: (0..4)
+            .map(|number| NewCloud {
+                kind: "local".into(),
+                failure_domain: format!("domain {number}"),
+                name: format!("cloud {number}"),
+            })
+            .collect(),
+        policy: Policy::new(4, 1, 2, 4).unwrap(),
+        owner_label: "owner".into(),
+        owner_uids: Assertable::Any,
+        owner_gids: Assertable::Any,
+        created: Time(1),
+    }
+}
+
+/// Slices on four directories.
+fn slices(volume: &Arc<Volume>, client: &Arc<MetadataClient>, place: &Path) -> Arc<dyn SliceStore> {
+    std::fs::create_dir_all(place).unwrap();
+    let clouds: Vec<Cloud> = volume
+        .clouds()
+        .map(|(cloud, secret)| {
+            let path = place.join(cloud.index.to_string());
+            let marker = Marker {
+                volume: volume.id().0,
+                incarnation: 0,
+                cloud: u16::from(cloud.index.0),
+            };
+            LocalStore::create(&path, marker).unwrap();
+            let store = Arc::new(LocalStore::open(&path, marker).unwrap());
+            Cloud {
+                index: cloud.index,
+                store,
+                secret: secret.clone(),
+            }
+        })
+        .collect();
+    let config = BlockConfig::new(volume.id(), volume.policy());
+    let blocks = BlockStore::open(config, &clouds, client.clone()).unwrap();
+    Arc::new(CloudSlices::new(volume.clone(), blocks))
+}
+
+impl World {
+    /// A new volume, mounted.
+    pub fn new() -> Self {
+        assert!(
+            Path::new("/dev/fuse").exists(),
+            "these tests need /dev/fuse: run `modprobe fuse`, or give the container the device"
+        );
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("mnt")).unwrap();
+        let created = create(new_volume()).unwrap();
+        let volume = Arc::new(Volume::open(&created.genesis, &created.owner).unwrap());
+        let embedded = Embedded::new(Metadata, &created.genesis).unwrap();
+        let mut world = Self {
+            runtime,
+            directory,
+            created,
+            volume,
+            embedded,
+            file_system: None,
+            mounted: None,
+        };
+        world.mount();
+        world
+    }
+
+    /// Where it is mounted.
+    pub fn path(&self, below: &str) -> PathBuf {
+        self.directory.path().join("mnt").join(below)
+    }
+
+    /// Mounts, with a new session and nothing remembered.
+    pub fn mount(&mut self) {
+        self.mount_at(&self.path(""));
+    }
+
+    /// Mounts somewhere else.
+    pub fn mount_at(&mut self, place: &Path) {
+        std::fs::create_dir_all(place).unwrap();
+        let key = self.created.owner.principal.id().signing;
+        let session = self.embedded.open_session(key).unwrap();
+        let own = self.volume.own_credentials();
+        let client = Arc::new(MetadataClient::new(Arc::new(session), own));
+        let clouds = self.directory.path().join("clouds");
+        let mut config = MountConfig::new(place.to_owned());
+        config.allow_other = true;
+        let (file_system, mounted) = self.runtime.block_on(async {
+            client.mount(true).await.unwrap();
+            let slices = slices(&self.volume, &client, &clouds);
+            let options = VfsOptions::default();
+            let fs = FileSystem::new(self.volume.clone(), client.clone(), slices, options);
+            let mounted = mount(fs.clone(), config).await.expect("mount");
+            (fs, mounted)
+        });
+        self.file_system = Some(file_system);
+        self.mounted = Some(mounted);
+    }
+
+    /// Unmounts and ends the session.
+    pub fn unmount(&mut self) {
+        let Some(mounted) = self.mounted.take() else {
+            return;
+        };
+        let file_system = self.file_system.take().unwrap();
+        self.runtime.block_on(async {
+            mounted.unmount().await.expect("unmount");
+            file_system.shutdown().await.expect("shutdown");
+        });
+    }
+
+    /// Unmounts, forgets everything, and mounts again.
+    pub fn remount(&mut self) {
+        self.unmount();
+        self.mount();
+    }
+
+    /// The gateway dies: what was not committed is gone.
+    pub fn crash(&mut self) {
+        let mounted = self.mounted.take().unwrap();
+        self.file_system = None;
+        mounted.abort();
+        self.runtime.block_on(async {
+            mounted.wait().await;
+            mounted.detach().await.expect("detach");
+        });
+        // An aborted connection stays in the mount table.
+        let _ = Command::new("umount").arg("-l").arg(self.path("")).output();
+    }
+
+    /// Runs a command in the mount; it has to succeed.
+    #[track_caller]
+    pub fn run(&self, program: &str, arguments: &[&str]) -> String {
+        let output = Command::new(program)
+            .args(arguments)
+            .current_dir(self.path(""))
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("HOME", self.directory.path())
+            .output()
+            .unwrap_or_else(|error| panic!("{program}: {error}"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{program} {arguments:?}: {said}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some(mounted) = self.mounted.take() {
+            let detached = self.runtime.block_on(mounted.detach());
+            if detached.is_err() {
+                mounted.abort();
+            }
+        }
+    }
+}
