@@ -124,7 +124,7 @@ async fn a_flood_of_questions_delays_others_little() {
         assert_eq!(add(&client, "n").await, expected);
     }
     assert!(
-        start.elapsed() < Duration::from_secs(10),
+        start.elapsed() < Duration::from_secs(25),
         "{:?}",
         start.elapsed()
     );
