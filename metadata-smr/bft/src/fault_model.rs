@@ -149,7 +149,7 @@ mod tests {
                 let n = 2 * up + right + 1;
                 let model = FaultModel::new(up, right, n).expect("the minimum suffices");
                 let q = model.medium();
-                assert!(2 * q >= n + right + 1, "two quorums share r + 1");
+                assert!(2 * q > n + right, "two quorums share r + 1");
                 assert!(q <= n - up, "a quorum can be met with u down");
                 assert!(model.small() >= 1 && model.small() <= q);
                 assert!(FaultModel::new(up, right, n - 1).is_err());

@@ -336,11 +336,9 @@ impl Pool {
                 }
             }
             Some(Place::Open(key)) => {
-                if self
-                    .openings
-                    .get(&key)
-                    .is_some_and(|opening| opening.digest == body.digest())
-                {
+                let digest = body.digest();
+                let same = |opening: &Opening| opening.digest == digest;
+                if self.openings.get(&key).is_some_and(same) {
                     self.openings.remove(&key);
                 }
             }
@@ -453,12 +451,9 @@ impl Pool {
                     break;
                 }
                 self.turn = id;
-                match digest.0 {
-                    Some(lane) => {
-                        lanes_used.insert((id, lane));
-                        remaining.push(id);
-                    }
-                    None => {}
+                if let Some(lane) = digest.0 {
+                    lanes_used.insert((id, lane));
+                    remaining.push(id);
                 }
             }
             active = remaining;

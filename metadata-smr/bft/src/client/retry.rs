@@ -34,7 +34,7 @@ impl Retry {
         let length = doubled.min(config.retry_max.0);
         let mixed = mix(config.jitter_seed ^ mix(self.salt ^ u64::from(self.attempts)));
         let jitter = (length / 4).checked_mul(mixed >> 32).map_or_else(
-            || (length / 4 >> 32).saturating_mul(mixed >> 32),
+            || ((length / 4) >> 32).saturating_mul(mixed >> 32),
             |product| product >> 32,
         );
         self.attempts = self.attempts.saturating_add(1);

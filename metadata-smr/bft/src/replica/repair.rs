@@ -80,10 +80,10 @@ impl<S: Service, D: Store> Replica<S, D> {
             if let Some(new_view) = views.new_view.as_ref().filter(|_| needs_view) {
                 lacking.push((Arc::clone(new_view), None));
             }
-        } else if view < views.view || status.view_changes & me == 0 {
-            if let Some(own) = &views.own_change {
-                lacking.push((Arc::clone(&own.message), Some(own.token)));
-            }
+        } else if let Some(own) = &views.own_change
+            && (view < views.view || status.view_changes & me == 0)
+        {
+            lacking.push((Arc::clone(&own.message), Some(own.token)));
         }
         if let Some(own) = &views.own_suspect
             && (view < views.view || status.suspects & me == 0)
