@@ -148,10 +148,10 @@ impl Run {
     async fn start_over(&mut self) {
         self.handles.clear();
         self.fs = self.world.mount(Self::options()).await;
-        for name in 0..NAMES.len() {
+        for (name, called) in NAMES.iter().enumerate() {
             let found = self
                 .fs
-                .lookup(&root(), self.fs.root(), NAMES[name])
+                .lookup(&root(), self.fs.root(), called)
                 .await
                 .unwrap();
             assert_eq!(
@@ -159,12 +159,12 @@ impl Run {
                 self.model.contains_key(&name),
                 "existence of {name}"
             );
-            if found.is_some() {
+            if let Some(found) = found {
                 if !self.model[&name].committed {
                     // Something between the last commit and the last write is there.
                     let handle = self
                         .fs
-                        .open(&root(), found.unwrap().inode, OpenMode::READ)
+                        .open(&root(), found.inode, OpenMode::READ)
                         .await;
                     let handle = handle.unwrap().handle;
                     let bytes = self.fs.read(handle, 0, 1 << 20).await.unwrap().to_vec();
