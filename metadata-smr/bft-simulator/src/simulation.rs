@@ -15,6 +15,7 @@
 //! caught up, or when that has taken longer than [`PROGRESS`]. Nothing in it depends on anything
 //! but the seed, the profile and the workload.
 
+mod clients;
 mod deliver;
 mod fault;
 mod observe;
@@ -23,10 +24,10 @@ use crate::agenda::{Agenda, Instant, MILLISECOND};
 use crate::authentication::{FakeSigner, Keyring};
 use crate::clock::Clock;
 use crate::counters::Counters;
-use crate::customer::{Customer, Wish};
-use crate::history::{Call, History};
+use crate::customer::Customer;
+use crate::history::History;
 use crate::judge::Judge;
-use crate::liar::{Proxy, Told};
+use crate::liar::Proxy;
 use crate::lie::Lie;
 use crate::network::Network;
 use crate::node::{Act, Node, Setup};
@@ -39,7 +40,7 @@ use crate::workload::Workload;
 use bytes::Bytes;
 use quorumfs_bft::authentication::Signer as _;
 use quorumfs_bft::fault_model::FaultModelError;
-use quorumfs_bft::identity::{ClusterId, ConnectionId, Monotonic, Nanos, SessionId};
+use quorumfs_bft::identity::{ClusterId, ConnectionId, SessionId};
 use quorumfs_bft::replica::Sabotage;
 use quorumfs_bft::step::Timer;
 use std::collections::{BTreeMap, BTreeSet};
@@ -442,142 +443,6 @@ impl<'a, W: Workload> Simulation<'a, W> {
         }
     }
 
-    fn with_client(
-        &mut self,
-        index: usize,
-        generation: u64,
-        act: impl FnOnce(&mut Customer, Monotonic) -> Vec<Wish>,
-    ) {
-        let now = Monotonic(self.agenda.now().0);
-        let Some(customer) = self.customers.get_mut(index) else {
-            return;
-        };
-        if customer.generation == generation {
-            let wishes = act(customer, now);
-            self.grant(index, generation, wishes);
-        }
-    }
-
-    fn grant(&mut self, index: usize, generation: u64, wishes: Vec<Wish>) {
-        for wish in wishes {
-            match wish {
-                Wish::Send { to, frame } => self.ask(index, to, &frame),
-                Wish::Timer {
-                    generation: number,
-                    nanos,
-                } => self.agenda.after(
-                    nanos,
-                    Happening::ClientTimer {
-                        client: index,
-                        generation,
-                        number,
-                    },
-                ),
-                Wish::Answered {
-                    call,
-                    operation,
-                    result,
-                } => {
-                    let at = self.agenda.now().0;
-                    self.answered += 1;
-                    self.settle(index, call, &operation, Some((at, result)));
-                    self.pause(index, generation);
-                }
-                Wish::Unanswered {
-                    call,
-                    operation,
-                    reason,
-                } => {
-                    self.note(|_| format!("client {index} gives up call {call}: {reason}"));
-                    self.counters.count("outcomes_unknown");
-                    self.settle(index, call, &operation, None);
-                    self.pause(index, generation);
-                }
-                Wish::Opened { session } => {
-                    self.note(|_| format!("client {index} has session {session}"));
-                    if let Some(customer) = self.customers.get_mut(index) {
-                        customer.session_id = Some(session);
-                    }
-                    for _ in 0..2 * self.plan.lanes {
-                        self.pause(index, generation);
-                    }
-                }
-                Wish::Ended { end } => {
-                    let what = format!("client {index} lost its session: {end}");
-                    self.judge.violation(what);
-                }
-            }
-        }
-    }
-
-    /// An operation is over, for better or worse.
-    fn settle(
-        &mut self,
-        client: usize,
-        call: usize,
-        operation: &Bytes,
-        answer: Option<(u64, Bytes)>,
-    ) {
-        let result = answer.as_ref().map(|(_, result)| result);
-        self.workload.answered(client, operation, result);
-        let session = self.customers.get(client).and_then(|c| c.session_id);
-        let Some(call) = self.history.calls.get_mut(call) else {
-            return;
-        };
-        if let (Some(session), true, quorumfs_bft::client::Kind::Execute) =
-            (session, answer.is_some(), call.kind)
-        {
-            self.judge.answered(session, operation);
-        }
-        call.answer = answer;
-    }
-
-    /// A client thinks before it goes on.
-    fn pause(&mut self, client: usize, generation: u64) {
-        let nanos = self.client_random.between(MILLISECOND, self.plan.pause);
-        self.agenda
-            .after(nanos, Happening::Next { client, generation });
-    }
-
-    /// Whether nobody has to ask for anything more.
-    fn enough(&self) -> bool {
-        self.answered >= self.plan.operations && self.agenda.now() >= self.plan.healed
-    }
-
-    fn next_operation(&mut self, client: usize, generation: u64) {
-        let enough = self.enough();
-        let at = self.agenda.now().0;
-        let Some(customer) = self.customers.get_mut(client) else {
-            return;
-        };
-        let Some(session) = customer.session_id else {
-            return;
-        };
-        if enough || customer.generation != generation {
-            return;
-        }
-        let random = &mut self.client_random;
-        let (kind, operation) = self.workload.next(client, random);
-        let patience = if random.chance(1, 50) {
-            Nanos::from_millis(random.between(1, 300))
-        } else {
-            Nanos::from_secs(120)
-        };
-        let call = self.history.calls.len();
-        self.history.calls.push(Call {
-            client,
-            kind,
-            operation: operation.clone(),
-            invoked: at,
-            answer: None,
-        });
-        if kind == quorumfs_bft::client::Kind::Execute {
-            self.judge.submitted(session, &operation);
-        }
-        let wishes = customer.submit(Monotonic(at), call, kind, operation, patience);
-        self.grant(client, generation, wishes);
-    }
-
     /// Looks whether the run is over.
     fn look(&mut self) {
         let now = self.agenda.now();
@@ -624,41 +489,6 @@ impl<'a, W: Workload> Simulation<'a, W> {
             }
         }
         waiting
-    }
-
-    /// Sends what a node says to every node of a replica.
-    fn tell(
-        &mut self,
-        node: usize,
-        generation: u64,
-        to: quorumfs_bft::identity::ReplicaId,
-        told: Told,
-    ) {
-        if let Some(lie) = told.lie {
-            self.counters.count(lie.sent());
-        }
-        let receivers = self.plan.nodes.iter().enumerate();
-        let receivers: Vec<usize> = receivers
-            .filter(|(_, replica)| **replica == usize::from(to.0))
-            .map(|(receiver, _)| receiver)
-            .collect();
-        for to in receivers {
-            let Told { frame, lie, delay } = told.clone();
-            if delay > 0 {
-                self.agenda.after(
-                    delay,
-                    Happening::Tell {
-                        node,
-                        generation,
-                        to,
-                        frame,
-                        lie,
-                    },
-                );
-            } else {
-                self.transmit(node, to, frame, lie);
-            }
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Happening, Link, Simulation, Source};
 use crate::agenda::MILLISECOND;
+use crate::liar::Told;
 use crate::lie::Lie;
 use crate::workload::Workload;
 use bytes::Bytes;
@@ -14,6 +15,35 @@ impl<W: Workload> Simulation<'_, W> {
     /// The network's number of a client, or of the Byzantine client behind the honest ones.
     fn endpoint(&self, client: usize) -> usize {
         self.nodes.len() + client
+    }
+
+    /// Sends what a node says to every node of a replica.
+    pub(super) fn tell(&mut self, node: usize, generation: u64, to: ReplicaId, told: Told) {
+        if let Some(lie) = told.lie {
+            self.counters.count(lie.sent());
+        }
+        let receivers = self.plan.nodes.iter().enumerate();
+        let receivers: Vec<usize> = receivers
+            .filter(|(_, replica)| **replica == usize::from(to.0))
+            .map(|(receiver, _)| receiver)
+            .collect();
+        for to in receivers {
+            let Told { frame, lie, delay } = told.clone();
+            if delay > 0 {
+                self.agenda.after(
+                    delay,
+                    Happening::Tell {
+                        node,
+                        generation,
+                        to,
+                        frame,
+                        lie,
+                    },
+                );
+            } else {
+                self.transmit(node, to, frame, lie);
+            }
+        }
     }
 
     /// From node to node.
