@@ -19,7 +19,7 @@ use quorumfs_bft::journal::{Condition, Journal, examine, frame};
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::replica::{Config, Replica};
 use quorumfs_bft::service::Service;
-use quorumfs_bft::state::{DurableRoot, MemoryStore};
+use quorumfs_bft::state::{DurableRoot, MemoryStore, StateError};
 use quorumfs_bft::step::{Destination, Effect, Effects, Event, Peer, Timer, Token};
 use quorumfs_bft::wire::{Context, Rejection, Verified, admit};
 use std::collections::{BTreeMap, VecDeque};
@@ -143,6 +143,14 @@ impl<S: Service> Node<S> {
 
     pub(crate) fn status(&self) -> Option<ReplicaStatus> {
         self.core.as_ref().map(Replica::status)
+    }
+
+    /// The digest of the state as it is now, and the sequence that it belongs to.
+    pub(crate) fn state(&mut self) -> Option<Result<DurableRoot, StateError>> {
+        let core = self.core.as_mut()?;
+        let sequence = core.status().sequence;
+        let digest = core.state_digest();
+        Some(digest.map(|digest| DurableRoot { sequence, digest }))
     }
 
     /// Starts the process on what is on the disk.

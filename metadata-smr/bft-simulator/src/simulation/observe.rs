@@ -70,8 +70,21 @@ impl<W: Workload> Simulation<'_, W> {
             .collect()
     }
 
+    /// Compares the states of the honest replicas, which have all executed the same by now.
+    pub(super) fn compare_states(&mut self) {
+        for index in 0..self.nodes.len() {
+            let state = self.nodes.get_mut(index).and_then(crate::node::Node::state);
+            match state {
+                Some(Ok(root)) => self.saw_root(index, root),
+                Some(Err(error)) => self.poisoned(index, &error.to_string()),
+                None => {}
+            }
+        }
+    }
+
     /// Judges the run.
     pub(super) fn report(mut self) -> Report {
+        self.compare_states();
         for node in &self.nodes {
             node.collect(&mut self.counters);
         }
