@@ -30,11 +30,10 @@ impl Client {
                     self.end(End::Closed, effects);
                 }
             }
-            Some(Heard::NoSession { session, version }) => {
+            Some(Heard::NoSession { session }) => {
                 let needed = self.config.fault_model.small();
                 if let Phase::Open(open) = &mut self.phase
                     && open.id == session
-                    && version >= open.opened
                     && open.lost.vote(from, (), needed)
                 {
                     let closed = open.close.is_some();
@@ -64,11 +63,9 @@ impl Client {
         match opening {
             Opening::Refused => self.end(End::Refused, effects),
             Opening::Opened {
-                session,
-                credit,
-                version,
+                session, credit, ..
             } => {
-                let open = Session::new(&self.config, session, credit, version);
+                let open = Session::new(&self.config, session, credit);
                 self.phase = Phase::Open(open);
                 effects.push(Effect::Opened { session, credit });
             }

@@ -92,7 +92,6 @@ pub(super) enum Phase {
 pub(super) struct Session {
     pub(super) id: SessionId,
     credit: Credit,
-    pub(super) opened: Sequence,
     pub(super) lost: ReplyQuorum<()>,
     lanes: Vec<LaneState>,
     pub(super) closing: bool,
@@ -108,12 +107,7 @@ pub(super) struct LaneState {
 
 impl Session {
     /// A session that has just been opened.
-    pub(super) fn new(
-        config: &ClientConfig,
-        id: SessionId,
-        credit: Credit,
-        opened: Sequence,
-    ) -> Self {
+    pub(super) fn new(config: &ClientConfig, id: SessionId, credit: Credit) -> Self {
         let lanes = config.lanes.min(credit.lanes).max(1);
         let lane = || LaneState {
             next: RequestNumber(1),
@@ -122,7 +116,6 @@ impl Session {
         Self {
             id,
             credit,
-            opened,
             lost: ReplyQuorum::default(),
             lanes: std::iter::repeat_with(lane)
                 .take(usize::from(lanes))

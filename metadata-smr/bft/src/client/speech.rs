@@ -61,7 +61,6 @@ pub(super) enum Heard {
     },
     NoSession {
         session: SessionId,
-        version: Sequence,
     },
     Busy,
 }
@@ -188,7 +187,7 @@ fn understand(reply: &Reply) -> Heard {
             opening: Opening::Refused,
         },
         Outcome::SessionClosed => Heard::Closed { session },
-        Outcome::NoSession => Heard::NoSession { session, version },
+        Outcome::NoSession => Heard::NoSession { session },
         Outcome::Busy => Heard::Busy,
     }
 }
