@@ -9,7 +9,7 @@ use super::event::Kind;
 use super::flight::Statement;
 use super::queue::Pending;
 use super::session::Opening;
-use crate::identity::{Digest, Group, Lane, PublicKey, RequestNumber, Sequence, SessionId, View};
+use crate::identity::{Digest, Group, Lane, PublicKey, RequestNumber, SessionId, View};
 use crate::wire::frame::{Envelope, Header, Unsigned};
 use crate::wire::limits::{OPERATIONS_MAX, REQUEST_BYTES_MAX};
 use crate::wire::message::{
