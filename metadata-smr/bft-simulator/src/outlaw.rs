@@ -61,8 +61,9 @@ impl Outlaw {
         Some(reply.outcome.clone())
     }
 
-    /// Misbehaves once towards `nodes` nodes. `operation` is something that the service takes.
-    pub(crate) fn act(&mut self, nodes: usize, operation: &Bytes) -> Volley {
+    /// Misbehaves once towards `nodes` nodes. What it asks the service to do is nonsense, so that
+    /// the honest clients' history explains itself without it.
+    pub(crate) fn act(&mut self, nodes: usize) -> Volley {
         let everybody = 0..nodes;
         let Some(session) = self.session else {
             let open = OpenSession {
@@ -86,7 +87,7 @@ impl Outlaw {
                 .collect(),
             5..8 => {
                 let number = self.number;
-                let operations = vec![Operation::Execute(operation.clone())];
+                let operations = vec![Operation::Execute(Bytes::from_static(b"nonsense"))];
                 let frame = self.request(session, Lane(0), number, operations);
                 everybody.map(|node| (node, frame.clone(), None)).collect()
             }
@@ -107,7 +108,7 @@ impl Outlaw {
             10 => {
                 let number = self.number + self.random.between(2, 1 << 40);
                 let lane = Lane(self.random.below(70) as u16);
-                let operations = vec![Operation::Execute(operation.clone())];
+                let operations = vec![Operation::Execute(Bytes::from_static(b"nonsense"))];
                 let frame = self.request(session, lane, number, operations);
                 everybody
                     .map(|node| (node, frame.clone(), Some(Lie::SkippedNumber)))

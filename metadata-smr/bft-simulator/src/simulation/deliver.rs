@@ -249,6 +249,11 @@ impl<W: Workload> Simulation<'_, W> {
         let Some(from) = self.nodes.get(node).map(crate::node::Node::replica) else {
             return;
         };
+        self.note(|_| {
+            let envelope = Envelope::decode(frame.clone());
+            let message = envelope.as_ref().map(Envelope::message);
+            format!("node {node} -> client {client}: {message:?}")
+        });
         if client >= self.customers.len() {
             self.outlaw_hears(&frame);
             return;
@@ -350,14 +355,11 @@ impl<W: Workload> Simulation<'_, W> {
 
     /// The Byzantine client does something.
     pub(super) fn outlaw_acts(&mut self) {
-        let (_, operation) = self
-            .workload
-            .next(self.plan.clients, &mut self.client_random);
         let nodes = self.nodes.len();
         let Some(outlaw) = &mut self.outlaw else {
             return;
         };
-        let volley = outlaw.act(nodes, &operation);
+        let volley = outlaw.act(nodes);
         for (node, frame, lie) in volley {
             if let Some(lie) = lie {
                 self.counters.count(lie.sent());

@@ -139,8 +139,10 @@ impl<W: Workload> Simulation<'_, W> {
         let now = node.clock.now(at);
         let acts = node.start(now, service, &mut self.counters);
         self.note(|simulation| {
-            let habits = simulation.nodes.get(index).map(crate::node::Node::habits);
-            format!("node {index} starts {}", habits.unwrap_or_default())
+            let node = simulation.nodes.get(index);
+            let habits = node.map(crate::node::Node::habits).unwrap_or_default();
+            let status = node.and_then(crate::node::Node::status);
+            format!("node {index} starts {habits} as {status:?}")
         });
         self.carry_out(index, acts);
         for client in 0..=self.customers.len() {

@@ -126,10 +126,13 @@ impl Session {
     }
 
     /// The lane to put the next bundle in: the emptiest that has room.
+    ///
+    /// A lane's window is counted from its oldest unanswered number, for the replicas keep only the
+    /// replies to its last two: an answered 6 does not make room for 7 while 5 is not answered.
     pub(super) fn free_lane(&mut self, in_flight: u16) -> Option<(Lane, &mut LaneState)> {
         let lanes = self.lanes.iter_mut().enumerate();
-        let (index, lane) = lanes.min_by_key(|(_, lane)| lane.flights.len())?;
-        if lane.flights.len() >= usize::from(in_flight.clamp(1, 2)) {
+        let (index, lane) = lanes.min_by_key(|(_, lane)| lane.window_used())?;
+        if lane.window_used() >= u64::from(in_flight.clamp(1, 2)) {
             return None;
         }
         Some((Lane(u16::try_from(index).ok()?), lane))
@@ -196,6 +199,14 @@ impl Session {
 }
 
 impl LaneState {
+    fn window_used(&self) -> u64 {
+        let oldest = self
+            .flights
+            .front()
+            .map_or(self.next, |flight| flight.number);
+        self.next.0.saturating_sub(oldest.0)
+    }
+
     /// The number for the next request.
     pub(super) const fn take_number(&mut self) -> RequestNumber {
         let number = self.next;

@@ -196,6 +196,32 @@ fn what_waits_goes_out_in_one_bundle_and_what_was_sent_is_never_bundled_anew() {
 }
 
 #[test]
+fn an_answer_out_of_turn_makes_no_room_while_an_older_request_is_unanswered() {
+    let mut desk = Desk::open(|config| {
+        config.lanes = 1;
+        config.in_flight = 2;
+    });
+    desk.submit(1);
+    desk.submit(2);
+    assert_eq!(desk.sent.len(), 8);
+    let (first, second) = (desk.sent[0].1.clone(), desk.last());
+    for replica in [0, 1] {
+        desk.reply(replica, &second, 10, desk.results(&["b"]));
+    }
+    desk.submit(3);
+    assert_eq!(desk.delivered.len(), 1);
+    assert_eq!(
+        desk.sent.len(),
+        8,
+        "the replicas would forget the reply to number 1"
+    );
+    for replica in [0, 1] {
+        desk.reply(replica, &first, 9, desk.results(&["a"]));
+    }
+    assert_eq!(desk.sent.len(), 12);
+}
+
+#[test]
 fn a_reply_to_other_bytes_under_the_same_number_is_not_ours() {
     let mut desk = Desk::open(|_| {});
     desk.submit(1);
