@@ -51,3 +51,21 @@ fn a_seed_is_the_same_run_every_time() {
         assert_eq!(first.counters, second.counters);
     }
 }
+
+/// Which of these seeds see a defect.
+fn seeds_that_see(sabotage: Sabotage, seeds: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    let sees = |seed: &u64| {
+        std::panic::catch_unwind(|| !run(Profile::Mixed, *seed, Some(sabotage)).passed())
+            .unwrap_or(true)
+    };
+    seeds.into_iter().filter(sees).collect()
+}
+
+#[test]
+#[ignore = "a survey: shows how often each sabotage is seen"]
+fn how_often_each_sabotage_is_seen() {
+    for sabotage in Sabotage::ALL {
+        let seen = seeds_that_see(sabotage, 1..=500);
+        println!("{sabotage:?}: {} of 500: {seen:?}", seen.len());
+    }
+}
