@@ -11,10 +11,14 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 
+mod metadata;
+
+pub use metadata::MetadataWorkload;
+
 /// Which service is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// Even seeds the one, odd seeds the other.
+    /// The key-value service for even seeds, the metadata service for odd ones.
     Alternate,
     /// The key-value service.
     KeyValue,
@@ -76,8 +80,15 @@ pub fn run_seed(
         profile,
         sabotage,
     };
-    let _ = service;
-    let run = || Simulation::run(options, KeyValueWorkload::default(), trace);
+    let metadata = match service {
+        Service::Alternate => seed % 2 == 1,
+        Service::KeyValue => false,
+        Service::Metadata => true,
+    };
+    let run = || match metadata {
+        true => Simulation::run(options, MetadataWorkload::default(), trace),
+        false => Simulation::run(options, KeyValueWorkload::default(), trace),
+    };
     let failure = match catch_unwind(AssertUnwindSafe(run)) {
         Ok(Ok(report)) => return report,
         Ok(Err(error)) => error.to_string(),

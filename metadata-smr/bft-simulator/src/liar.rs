@@ -92,6 +92,9 @@ pub struct Proxy {
     random: Random,
     equivocations: Equivocations,
     said: VecDeque<Bytes>,
+    /// What the last proposal but one asked for: executed by now.
+    last_requests: Vec<Digest>,
+    proposed: Vec<Digest>,
 }
 
 /// How many old messages a liar keeps for replaying.
@@ -120,6 +123,8 @@ impl Proxy {
             random,
             equivocations,
             said: VecDeque::new(),
+            last_requests: Vec::new(),
+            proposed: Vec::new(),
         }
     }
 
@@ -248,6 +253,12 @@ impl Proxy {
     }
 
     fn remember(&mut self, envelope: &Envelope) {
+        if let Some(batch) = envelope.batch()
+            && batch.requests != self.proposed
+        {
+            let proposed = batch.requests.clone();
+            self.last_requests = std::mem::replace(&mut self.proposed, proposed);
+        }
         if envelope.message().kind().signed() && self.random.chance(1, 4) {
             if self.said.len() >= SAID_MAX {
                 self.said.pop_front();

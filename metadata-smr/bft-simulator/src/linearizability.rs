@@ -14,7 +14,6 @@
 //! Linearizability" (2017).
 
 use crate::history::Call;
-use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The sequential object that a history is compared with.
@@ -25,15 +24,10 @@ pub trait Model {
     /// The state before the first call.
     fn initial(&self) -> Self::State;
 
-    /// The states that `operation` may lead to when it gives `answer` (`None`: whatever it gave).
-    /// No state means that it cannot have given this answer here; more than one that the history
-    /// does not tell which.
-    fn apply(
-        &self,
-        state: &Self::State,
-        operation: &Bytes,
-        answer: Option<&Bytes>,
-    ) -> Vec<Self::State>;
+    /// The states that `call` may lead to when it takes effect in `state` and is answered as it
+    /// was (or, if nobody saw its answer, whatever it gave). No state means that it cannot have
+    /// given this answer here; more than one that the history does not tell which.
+    fn apply(&self, state: &Self::State, call: &Call) -> Vec<Self::State>;
 }
 
 /// How many configurations are looked at before giving up.
@@ -134,8 +128,7 @@ pub fn check<M: Model>(model: &M, calls: &[&Call]) -> Result<(), Failure> {
             if configuration.placed.contains(index) {
                 continue;
             }
-            let answer = call.answer.as_ref().map(|(_, answer)| answer);
-            for state in model.apply(&configuration.state, &call.operation, answer) {
+            for state in model.apply(&configuration.state, call) {
                 let placed = configuration.placed.with(index);
                 if !seen.insert((placed.clone(), state.clone())) {
                     continue;
@@ -214,6 +207,7 @@ pub fn check_by_key<M: Model, K: Ord>(
 mod tests {
     use super::*;
     use crate::history::Kind;
+    use bytes::Bytes;
     use proptest::prelude::*;
 
     /// A register: `w` and a byte writes it, `r` reads it.
@@ -224,11 +218,11 @@ mod tests {
         fn initial(&self) -> u8 {
             0
         }
-        fn apply(&self, state: &u8, operation: &Bytes, answer: Option<&Bytes>) -> Vec<u8> {
-            match operation.as_ref() {
-                [b'w', value] => vec![*value],
-                _ if answer.is_none_or(|answer| answer.as_ref() == [*state]) => vec![*state],
-                _ => vec![],
+        fn apply(&self, state: &u8, call: &Call) -> Vec<u8> {
+            match (call.operation.as_ref(), &call.answer) {
+                ([b'w', value], _) => vec![*value],
+                (_, Some((_, answer))) if answer.as_ref() != [*state] => vec![],
+                _ => vec![*state],
             }
         }
     }

@@ -184,7 +184,7 @@ impl<S: Service> Node<S> {
         }
         let mut acts = Vec::new();
         let mut signed = VecDeque::new();
-        self.carry_out(now, &mut effects, &mut signed, &mut acts);
+        self.carry_out(&mut effects, &mut signed, &mut acts);
         while let Some(event) = signed.pop_front() {
             self.advance(now, event, &mut acts);
         }
@@ -225,13 +225,12 @@ impl<S: Service> Node<S> {
                 return;
             };
             core.step(now, event, &mut effects);
-            self.carry_out(now, &mut effects, &mut events, acts);
+            self.carry_out(&mut effects, &mut events, acts);
         }
     }
 
     fn carry_out(
         &mut self,
-        now: Now,
         effects: &mut Effects,
         events: &mut VecDeque<Event>,
         acts: &mut Vec<Act>,
@@ -276,7 +275,8 @@ impl<S: Service> Node<S> {
                 Effect::SessionClosed { id } => {
                     self.keys.sessions.remove(&id);
                 }
-                Effect::Blacklist { peer, .. } => self.blame(now, peer),
+                // The core does not listen to it any more; the driver could drop frames earlier.
+                Effect::Blacklist { .. } => {}
                 Effect::Poison { reason } => acts.push(Act::Poisoned { reason }),
             }
         }

@@ -6,8 +6,8 @@
 //! possibilities.
 
 use super::command::{Answer, Command, decode};
+use crate::history::Call;
 use crate::linearizability::Model;
-use bytes::Bytes;
 
 /// When a value is taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,13 +87,13 @@ impl Model for OneKey {
         }
     }
 
-    fn apply(&self, cell: &Cell, operation: &Bytes, answer: Option<&Bytes>) -> Vec<Cell> {
-        let Some(command) = decode::<Command>(operation) else {
+    fn apply(&self, cell: &Cell, call: &Call) -> Vec<Cell> {
+        let Some(command) = decode::<Command>(&call.operation) else {
             return Vec::new();
         };
-        let answer = match answer {
+        let answer = match &call.answer {
             None => None,
-            Some(bytes) => match decode::<Answer>(bytes) {
+            Some((_, bytes)) => match decode::<Answer>(bytes) {
                 Some(answer) => Some(answer),
                 None => return Vec::new(),
             },
@@ -119,30 +119,44 @@ impl Model for OneKey {
 mod tests {
     use super::super::command::encode;
     use super::*;
+    use crate::history::Kind;
 
-    fn answer(time: u64, changed: bool, list: &[u64]) -> Bytes {
-        encode(&Answer {
-            time,
-            changed,
-            list: list.to_vec(),
-        })
+    fn call(command: &Command, answer: Option<(u64, bool, &[u64])>) -> Call {
+        let answer = answer.map(|(time, changed, list)| {
+            let list = list.to_vec();
+            (
+                0,
+                encode(&Answer {
+                    time,
+                    changed,
+                    list,
+                }),
+            )
+        });
+        Call {
+            client: 0,
+            kind: Kind::Execute,
+            operation: encode(command),
+            invoked: 0,
+            answer,
+        }
     }
+
+    const GET: Command = Command::Get { key: 0 };
+    const LEND: Command = Command::Lend {
+        key: 0,
+        token: 7,
+        nanos: 10,
+    };
 
     #[test]
     fn a_lent_value_is_there_until_its_time_and_not_at_it() {
-        let lend = encode(&Command::Lend {
-            key: 0,
-            token: 7,
-            nanos: 10,
-        });
-        let get = encode(&Command::Get { key: 0 });
         let model = OneKey;
-        let lent = model.apply(&model.initial(), &lend, Some(&answer(100, true, &[7])));
+        let lent = model.apply(&model.initial(), &call(&LEND, Some((100, true, &[7]))));
         assert_eq!(lent.len(), 1);
         let reads = |time, list: &[u64]| {
-            model
-                .apply(&lent[0], &get, Some(&answer(time, false, list)))
-                .len()
+            let read = call(&GET, Some((time, false, list)));
+            model.apply(&lent[0], &read).len()
         };
         assert_eq!((reads(109, &[7]), reads(109, &[])), (1, 0));
         assert_eq!((reads(110, &[7]), reads(110, &[])), (0, 1));
@@ -151,17 +165,11 @@ mod tests {
 
     #[test]
     fn an_unanswered_loan_may_end_at_any_time() {
-        let lend = encode(&Command::Lend {
-            key: 0,
-            token: 7,
-            nanos: 10,
-        });
-        let get = encode(&Command::Get { key: 0 });
         let model = OneKey;
-        let lent = model.apply(&model.initial(), &lend, None);
+        let lent = model.apply(&model.initial(), &call(&LEND, None));
         assert_eq!(lent.len(), 1);
         for list in [&[7][..], &[]] {
-            let after = model.apply(&lent[0], &get, Some(&answer(999, false, list)));
+            let after = model.apply(&lent[0], &call(&GET, Some((999, false, list))));
             assert_eq!(after.len(), 1);
         }
     }

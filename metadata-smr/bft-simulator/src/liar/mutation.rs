@@ -43,11 +43,12 @@ impl Proxy {
                     Lie::TimeBehind
                 }
                 3 => {
-                    match self.random.below(3) {
+                    match self.random.below(5) {
                         0 => {
                             batch.requests.pop();
                         }
                         1 => batch.requests.push(no_digest(&mut self.random)),
+                        2 | 3 => batch.requests.extend(self.last_requests.iter().copied()),
                         _ => batch.requests.extend(batch.requests.first().copied()),
                     }
                     Lie::WrongRequests

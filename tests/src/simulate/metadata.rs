@@ -1,0 +1,84 @@
+//! The metadata service under simulation.
+//!
+//! The operations and the model are the metadata crate's own. A file system is one object: what a
+//! rename does in two directories has to be seen in both at once, so the whole history is searched
+//! for one order that explains it.
+
+use bytes::Bytes;
+use quorumfs_bft::identity::PublicKey;
+use quorumfs_bft_simulator::history::{Call, History, Kind};
+use quorumfs_bft_simulator::linearizability::{self, check};
+use quorumfs_bft_simulator::random::Random;
+use quorumfs_bft_simulator::workload::Workload;
+use quorumfs_metadata::Metadata;
+use quorumfs_metadata::simulation::model::Model;
+use quorumfs_metadata::simulation::workload::{self, Call as MetadataCall};
+
+/// Random file system operations of several clients on few names.
+#[derive(Debug, Default)]
+pub struct MetadataWorkload {
+    calls: workload::Workload,
+}
+
+/// What is written into the genesis about the metadata servers; the service only keeps it.
+const SERVERS: (u16, u16, u16) = (1, 1, 4);
+
+impl Workload for MetadataWorkload {
+    type Service = Metadata;
+
+    fn service(&self) -> Metadata {
+        Metadata
+    }
+
+    fn genesis(&self, principals: &[PublicKey]) -> Bytes {
+        match quorumfs_metadata::simulation::genesis(principals, SERVERS) {
+            Ok(genesis) => Bytes::from(genesis),
+            // The service refuses to begin with nothing, and the run fails.
+            Err(_) => Bytes::new(),
+        }
+    }
+
+    fn next(&mut self, _: usize, random: &mut Random) -> (Kind, Bytes) {
+        match self.calls.next(&mut |bound| random.below(bound)) {
+            MetadataCall::Execute(bytes) => (Kind::Execute, Bytes::from(bytes)),
+            MetadataCall::Query(bytes) => (Kind::Query, Bytes::from(bytes)),
+        }
+    }
+
+    fn answered(&mut self, _: usize, _: &Bytes, answer: Option<&Bytes>) {
+        if let Some(answer) = answer {
+            self.calls.learn(answer);
+        }
+    }
+
+    fn judge(&self, history: &History) -> Result<(), String> {
+        let calls: Vec<&Call> = history.calls.iter().collect();
+        check(&FileSystem, &calls).map_err(|failure| failure.to_string())
+    }
+}
+
+/// The whole file system as the sequential object.
+struct FileSystem;
+
+impl linearizability::Model for FileSystem {
+    type State = Model;
+
+    fn initial(&self) -> Model {
+        Model::default()
+    }
+
+    fn apply(&self, state: &Model, call: &Call) -> Vec<Model> {
+        let answer = call.answer.as_ref().map(|(_, answer)| answer.as_ref());
+        match (call.kind, answer) {
+            (Kind::Query, Some(answer)) if !state.read(&call.operation, answer) => Vec::new(),
+            (Kind::Query, _) => vec![state.clone()],
+            (Kind::Execute, answer) => {
+                let mut after = state.clone();
+                match after.execute(&call.operation, answer) {
+                    true => vec![after],
+                    false => Vec::new(),
+                }
+            }
+        }
+    }
+}
