@@ -162,10 +162,7 @@ impl Run {
             if let Some(found) = found {
                 if !self.model[&name].committed {
                     // Something between the last commit and the last write is there.
-                    let handle = self
-                        .fs
-                        .open(&root(), found.inode, OpenMode::READ)
-                        .await;
+                    let handle = self.fs.open(&root(), found.inode, OpenMode::READ).await;
                     let handle = handle.unwrap().handle;
                     let bytes = self.fs.read(handle, 0, 1 << 20).await.unwrap().to_vec();
                     self.fs.release(handle).await.unwrap();
