@@ -128,9 +128,12 @@ impl Call {
 fn calls(trace: &str) -> Vec<Call> {
     let mut calls: Vec<Call> = Vec::new();
     for line in trace.lines() {
-        let mut words = line.splitn(3, ' ');
-        let (Some(thread), Some(at), Some(call)) = (words.next(), words.next(), words.next())
-        else {
+        // The number of the thread is padded to five columns.
+        let fields = line.split_once(' ').and_then(|(thread, rest)| {
+            let (at, call) = rest.trim_start().split_once(' ')?;
+            Some((thread, at, call))
+        });
+        let Some((thread, at, call)) = fields else {
             continue;
         };
         let call = call.trim_start();
