@@ -1,2 +1,83 @@
-//! The quorumfs binary.
-fn main() {}
+//! `quorumfs`: the one binary.
+//!
+//! It joins the crates below into processes and speaks to people and scripts; it decides nothing
+//! about order, bytes or files.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`arguments`] | what can be typed, and its help |
+//! | [`commands`] | one module for each command |
+//! | [`demo`] | four replicas and a mount, supervised; and the check that `scripts/demo` runs |
+//! | [`configuration`] | TOML files |
+//! | [`directory`] | where state lies |
+//! | [`control`] | how `status` and `umount` talk to a running mount |
+//! | [`stop`] | how a process is told to stop |
+//! | [`exit`], [`failure`], [`output`] | what is said, and with which exit code |
+
+mod arguments;
+mod commands;
+mod configuration;
+mod control;
+mod demo;
+mod directory;
+mod exit;
+mod failure;
+mod logging;
+mod output;
+mod stop;
+
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = match arguments::parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return not_understood(&error),
+    };
+    let output = Output::new(arguments.general.json);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    let outcome: Outcome = match runtime {
+        Ok(runtime) => {
+            let outcome = runtime.block_on(commands::run(arguments, output));
+            // What still waits in a blocking call must not keep the process from ending.
+            runtime.shutdown_background();
+            outcome
+        }
+        Err(error) => Err(
+            Failure::new(Exit::Error, format!("cannot start threads: {error}"))
+                .hint("the limits of processes or memory may be too low; see `ulimit -a`"),
+        ),
+    };
+    match outcome {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            output.failure(&failure);
+            failure.exit.into()
+        }
+    }
+}
+
+/// Help and version go to standard output; anything else is a usage error, in JSON if asked for.
+fn not_understood(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() && std::env::args_os().any(|argument| argument == "--json") {
+        let text = error.to_string();
+        let message = text
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("error: ");
+        let hint = "see `quorumfs --help`";
+        Output::new(true).failure(&Failure::new(Exit::Usage, message).hint(hint));
+    } else {
+        let _ = error.print();
+    }
+    if error.use_stderr() {
+        Exit::Usage.into()
+    } else {
+        Exit::Success.into()
+    }
+}

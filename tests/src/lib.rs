@@ -1,3 +1,8 @@
-//! What the end-to-end tests, the simulation and the benchmarks share.
+//! What the end-to-end suites, the simulation and the benchmarks share.
+//!
+//! The suites themselves lie in `tests/tests/`, one file for each thing that is tried on real
+//! processes and real mounts; [`harness`] starts and stops those. [`simulate`] is the front of the
+//! simulator.
 
+pub mod harness;
 pub mod simulate;

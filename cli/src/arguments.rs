@@ -1,0 +1,316 @@
+//! The command line: what can be typed, and the help for it, grouped by what one wants to do.
+//!
+//! Nothing here decides anything; each command's module takes its own `…Arguments`.
+
+use crate::exit;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// One file system over several clouds, none of which has to be trusted.
+#[derive(Debug, Parser)]
+#[command(
+    name = "quorumfs",
+    version,
+    disable_help_subcommand = true,
+    max_term_width = 100
+)]
+pub(crate) struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+    /// What holds for every command.
+    #[command(flatten)]
+    pub(crate) general: General,
+}
+
+/// What holds for every command.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "For every command")]
+pub(crate) struct General {
+    /// Where state is kept (default: under ~/.local/share/quorumfs)
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "QUORUMFS_STATE",
+        hide_env_values = true
+    )]
+    pub(crate) state: Option<PathBuf>,
+    /// Speak NDJSON: one object a line, each with "v":1 and a "type"
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// What to log to standard error: `info`, `quorumfs_gateway=debug`
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILTER",
+        env = "QUORUMFS_LOG",
+        hide_env_values = true
+    )]
+    pub(crate) log: Option<String>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Try it: four replicas and a mount over four local directories
+    Demo(DemoArguments),
+    /// Metadata replicas: prepare one, run one
+    #[command(subcommand)]
+    Replica(ReplicaCommand),
+    /// Volumes: create one
+    #[command(subcommand)]
+    Volume(VolumeCommand),
+    /// Mount the volume
+    Mount(MountArguments),
+    /// Unmount it, after everything written has been kept
+    Umount(UmountArguments),
+    /// Copy files into the volume without mounting it
+    Put(PutArguments),
+    /// Copy files out of the volume without mounting it
+    Get(GetArguments),
+    /// List a directory of the volume
+    Ls(LsArguments),
+    /// Write files of the volume to standard output
+    Cat(CatArguments),
+    /// Remove files of the volume
+    Rm(RmArguments),
+    /// Replicas, clouds, what waits, and what is being tolerated
+    Status(StatusArguments),
+}
+
+/// The groups of the help: a heading, and the commands under it.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Try it", &["demo"]),
+    ("Set up", &["replica", "volume"]),
+    ("Use", &["mount", "umount", "put", "get", "ls", "cat", "rm"]),
+    ("Inspect", &["status"]),
+];
+
+/// What can be done with a metadata replica.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReplicaCommand {
+    /// Make a replica's key and configuration, and print its public key
+    Init(ReplicaInitArguments),
+    /// Run a replica until it is told to stop
+    Run(ReplicaRunArguments),
+}
+
+/// `quorumfs replica init`
+#[derive(Debug, Args)]
+pub(crate) struct ReplicaInitArguments {
+    /// The address that it will listen on, and that others reach it at
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) listen: SocketAddr,
+}
+
+/// `quorumfs replica run`
+#[derive(Debug, Args)]
+pub(crate) struct ReplicaRunArguments {
+    /// The volume's genesis, needed at the first start only
+    #[arg(long, value_name = "FILE")]
+    pub(crate) genesis: Option<PathBuf>,
+    /// Stop in good order when standard input ends
+    #[arg(long, hide = true)]
+    pub(crate) supervised: bool,
+}
+
+/// What can be done with volumes.
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeCommand {
+    /// Create a volume: its genesis for the replicas, its key, its recovery kit
+    Create(VolumeCreateArguments),
+}
+
+/// `quorumfs volume create`
+#[derive(Debug, Args)]
+pub(crate) struct VolumeCreateArguments {
+    /// A replica's public key and address, in the order of their numbers; once for each
+    #[arg(long = "replica", value_name = "KEY@ADDRESS:PORT", required = true)]
+    pub(crate) replicas: Vec<String>,
+    /// A directory that stands for a cloud; once for each
+    #[arg(long = "cloud", value_name = "NAME=DIR", required = true)]
+    pub(crate) clouds: Vec<String>,
+    /// How many replicas may fail in any way while work goes on (u)
+    #[arg(long, value_name = "U", default_value_t = 1)]
+    pub(crate) failures: u16,
+    /// How many replicas may lie while what is answered stays right (r)
+    #[arg(long, value_name = "R", default_value_t = 1)]
+    pub(crate) liars: u16,
+    /// How many clouds may vanish, lie or collude (f)
+    #[arg(long, value_name = "F", default_value_t = 1)]
+    pub(crate) faulty_clouds: u8,
+    /// How many shards give the content back (k)
+    #[arg(long, value_name = "K", default_value_t = 2)]
+    pub(crate) data_shards: u8,
+}
+
+/// `quorumfs mount`
+#[derive(Debug, Args)]
+pub(crate) struct MountArguments {
+    /// An empty directory (default: the configuration's)
+    #[arg(value_name = "DIR")]
+    pub(crate) point: Option<PathBuf>,
+    /// Return once the mount is ready, and leave it running
+    #[arg(long)]
+    pub(crate) background: bool,
+    /// Take the volume over from another mount, which loses it at once
+    #[arg(long)]
+    pub(crate) takeover: bool,
+    /// Stop in good order when standard input ends
+    #[arg(long, hide = true)]
+    pub(crate) supervised: bool,
+    /// Leave the session of the terminal
+    #[arg(long, hide = true)]
+    pub(crate) detached: bool,
+}
+
+/// `quorumfs umount`
+#[derive(Debug, Args)]
+pub(crate) struct UmountArguments {
+    /// Where it is mounted (default: wherever this volume is)
+    #[arg(value_name = "DIR")]
+    pub(crate) point: Option<PathBuf>,
+}
+
+/// `quorumfs put`
+#[derive(Debug, Args)]
+pub(crate) struct PutArguments {
+    /// Files and directories here
+    #[arg(value_name = "SOURCE", required = true)]
+    pub(crate) sources: Vec<PathBuf>,
+    /// Where to in the volume: a directory, or for one source a new name
+    #[arg(value_name = "TARGET", required = true)]
+    pub(crate) target: PathBuf,
+}
+
+/// `quorumfs get`
+#[derive(Debug, Args)]
+pub(crate) struct GetArguments {
+    /// Files and directories in the volume
+    #[arg(value_name = "SOURCE", required = true)]
+    pub(crate) sources: Vec<PathBuf>,
+    /// Where to here: a directory, or for one source a new name
+    #[arg(value_name = "TARGET", required = true)]
+    pub(crate) target: PathBuf,
+}
+
+/// `quorumfs ls`
+#[derive(Debug, Args)]
+pub(crate) struct LsArguments {
+    /// A directory or file in the volume
+    #[arg(value_name = "PATH", default_value = "/")]
+    pub(crate) path: PathBuf,
+    /// Types, modes, owners, sizes and times as well
+    #[arg(short, long)]
+    pub(crate) long: bool,
+}
+
+/// `quorumfs cat`
+#[derive(Debug, Args)]
+pub(crate) struct CatArguments {
+    /// Files in the volume
+    #[arg(value_name = "PATH", required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+/// `quorumfs rm`
+#[derive(Debug, Args)]
+pub(crate) struct RmArguments {
+    /// Files and directories in the volume
+    #[arg(value_name = "PATH", required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+    /// Directories with all that is in them, too
+    #[arg(short, long)]
+    pub(crate) recursive: bool,
+}
+
+/// `quorumfs status`
+#[derive(Debug, Args)]
+pub(crate) struct StatusArguments {}
+
+/// `quorumfs demo`
+#[derive(Debug, Args)]
+pub(crate) struct DemoArguments {
+    /// Where to mount (default: mnt in the state directory)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) mount: Option<PathBuf>,
+    /// Check everything unattended in a fresh directory, and end with one line of JSON
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// For --check: what to copy in (default: the sources in cargo's registry)
+    #[arg(long, value_name = "DIR", requires = "check")]
+    pub(crate) tree: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  quorumfs demo                             try it
+  quorumfs mount ~/cloud --background       mount, and carry on
+  quorumfs status --json                    for scripts
+  quorumfs umount ~/cloud                   when all is kept";
+
+/// The whole command line, with the grouped help.
+pub(crate) fn command() -> clap::Command {
+    let command = Arguments::command();
+    let mut groups = String::new();
+    for (heading, names) in GROUPS {
+        groups.push_str(&format!("\n{heading}:\n"));
+        for name in *names {
+            let about = command
+                .find_subcommand(name)
+                .and_then(clap::Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            groups.push_str(&format!("  {name:<9} {about}\n"));
+        }
+    }
+    let template = format!(
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n{groups}\nFor every command:\n{{options}}{{after-help}}"
+    );
+    command
+        .help_template(template)
+        .after_help(format!("{}\n{EXAMPLES}", exit::table()))
+}
+
+/// What was typed; else what to print, which knows its own exit code.
+pub(crate) fn parse() -> Result<Arguments, clap::Error> {
+    Arguments::from_arg_matches(&command().try_get_matches()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_is_in_one_group_of_the_help() {
+        let command = command();
+        let mut grouped: Vec<_> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| names.iter().copied())
+            .collect();
+        let mut defined: Vec<_> = command
+            .get_subcommands()
+            .map(|sub| sub.get_name())
+            .collect();
+        grouped.sort_unstable();
+        defined.sort_unstable();
+        assert_eq!(grouped, defined);
+    }
+
+    #[test]
+    fn nothing_on_the_command_line_is_a_secret() {
+        for sub in command().get_subcommands() {
+            for argument in sub.get_arguments() {
+                let name = argument.get_id().as_str();
+                let secret = ["secret", "password", "passphrase", "private", "token"];
+                assert!(!secret.iter().any(|word| name.contains(word)), "{name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Errors of the crates below as what people read and scripts branch on.
+//!
+//! Those errors say what, where and what to do in one sentence; what is added here is the exit
+//! code, and a hint where the way out is a command of this program.
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use quorumfs_backends::{StoreError, StoreErrorKind};
+use quorumfs_bft_runtime::client::ClientError;
+use quorumfs_fuse::MountError;
+use quorumfs_gateway::blocks::{BlockError, BlockErrorKind};
+use quorumfs_gateway::keys::KeyError;
+use quorumfs_gateway::metadata::MetadataError;
+use quorumfs_gateway::vfs::VfsError;
+use quorumfs_gateway::volume::VolumeError;
+use quorumfs_metadata::genesis::GenesisError;
+use rustix::io::Errno;
+
+/// What shows who answers and who does not.
+const STATUS: &str = "`quorumfs status` shows which replicas and clouds answer";
+
+/// A key that does not fit.
+pub(crate) fn key_failure(error: &KeyError) -> Failure {
+    let exit = match error {
+        KeyError::Newer { .. } | KeyError::UnknownLock { .. } => Exit::NewerFormat,
+        KeyError::Random { .. } | KeyError::TooLong { .. } => Exit::Error,
+        KeyError::Forged { .. } => Exit::Damaged,
+        _ => Exit::WrongKey,
+    };
+    Failure::new(exit, error.to_string())
+}
+
+/// A volume that cannot be made or opened.
+pub(crate) fn volume_failure(error: &VolumeError) -> Failure {
+    match error {
+        VolumeError::Key(error) => key_failure(error),
+        VolumeError::Genesis(GenesisError::Newer { .. }) => {
+            Failure::new(Exit::NewerFormat, error.to_string())
+        }
+        VolumeError::Genesis(GenesisError::Decode(_)) => {
+            Failure::new(Exit::Damaged, error.to_string())
+                .hint("take the genesis from a replica's directory or from the recovery kit")
+        }
+        _ => Failure::new(Exit::Usage, error.to_string()),
+    }
+}
+
+/// A cloud that cannot be used.
+pub(crate) fn store_failure(error: &StoreError) -> Failure {
+    Failure::new(store_exit(error.kind), error.to_string())
+}
+
+/// The exit code of a cloud's fault.
+pub(crate) fn store_exit(kind: StoreErrorKind) -> Exit {
+    match kind {
+        StoreErrorKind::Full => Exit::NoSpace,
+        StoreErrorKind::NewerFormat => Exit::NewerFormat,
+        StoreErrorKind::Corrupt | StoreErrorKind::NotFound => Exit::Damaged,
+        StoreErrorKind::Foreign => Exit::WrongCluster,
+        StoreErrorKind::AlreadyExists => Exit::Held,
+        _ => Exit::CloudsUnreachable,
+    }
+}
+
+/// A mount that the system refuses.
+pub(crate) fn mount_failure(error: &MountError) -> Failure {
+    let exit = match error {
+        MountError::NoDevice | MountError::NotPermitted { .. } => Exit::CannotMount,
+        MountError::Missing { .. } => Exit::Usage,
+        MountError::NotADirectory { .. }
+        | MountError::Occupied { .. }
+        | MountError::Dead { .. }
+        | MountError::NotEmpty { .. }
+        | MountError::Busy { .. } => Exit::Held,
+        _ => Exit::Error,
+    };
+    Failure::new(exit, error.to_string())
+}
+
+/// Replicas that do not answer, or refuse.
+pub(crate) fn client_failure(error: &ClientError) -> Failure {
+    match error {
+        ClientError::Configuration(_) => Failure::new(Exit::Usage, error.to_string()),
+        ClientError::SessionEnded(_) => Failure::new(Exit::WrongKey, error.to_string())
+            .hint("the replicas do not know this key: is it this volume's?"),
+        ClientError::TooLarge { .. } => Failure::new(Exit::Error, error.to_string()),
+        _ => Failure::new(Exit::QuorumUnreachable, error.to_string()).hint(STATUS),
+    }
+}
+
+/// A block store that cannot be opened.
+pub(crate) fn block_failure(error: &BlockError) -> Failure {
+    Failure::new(block_exit(error.kind()), error.to_string())
+}
+
+fn block_exit(kind: BlockErrorKind) -> Exit {
+    match kind {
+        BlockErrorKind::NoSpace => Exit::NoSpace,
+        BlockErrorKind::Io | BlockErrorKind::Shut => Exit::CloudsUnreachable,
+        BlockErrorKind::Corrupt => Exit::Damaged,
+        BlockErrorKind::NewerFormat => Exit::NewerFormat,
+        BlockErrorKind::Invalid | BlockErrorKind::Unsupported => Exit::Error,
+    }
+}
+
+/// A call of the file system that failed, without a path.
+pub(crate) fn vfs_failure(error: &VfsError) -> Failure {
+    let (exit, message) = match error {
+        VfsError::Refused { what, errno } => {
+            let reason = std::io::Error::from(*errno);
+            (errno_exit(*errno), format!("{what}: {reason}"))
+        }
+        VfsError::Fenced => (Exit::Held, error.to_string()),
+        VfsError::Metadata(inner) => {
+            let exit = match **inner {
+                MetadataError::SessionEnded { .. } => Exit::Held,
+                MetadataError::Answer { .. } => Exit::NewerFormat,
+                _ => Exit::QuorumUnreachable,
+            };
+            (exit, error.to_string())
+        }
+        VfsError::Data { kind, .. } => (block_exit(*kind), error.to_string()),
+        VfsError::Key(inner) => (key_failure(inner).exit, error.to_string()),
+        VfsError::NoRoom { .. } => (Exit::CloudsUnreachable, error.to_string()),
+        VfsError::Lost { .. } | VfsError::Internal { .. } => (Exit::Error, error.to_string()),
+    };
+    let failure = Failure::new(exit, message);
+    match exit {
+        Exit::QuorumUnreachable | Exit::CloudsUnreachable => failure.hint(STATUS),
+        Exit::NoSpace => failure.hint("free some space on the clouds that `quorumfs status` names"),
+        _ => failure,
+    }
+}
+
+fn errno_exit(errno: Errno) -> Exit {
+    match errno {
+        Errno::NOSPC | Errno::DQUOT => Exit::NoSpace,
+        _ => Exit::Path,
+    }
+}

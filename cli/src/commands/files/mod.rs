@@ -1,0 +1,161 @@
+//! `put`, `get`, `ls`, `cat`, `rm`: files of the volume without a mount.
+//!
+//! Each opens a session of its own, works through the same file system that a mount shows to the
+//! kernel, as the user who started it, and ends the session. What fails is said for each path;
+//! if others succeeded the command ends with [`Exit::Partial`].
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`walk`] | paths of the volume as inodes |
+//! | [`put`], [`get`] | copying in and out |
+//! | [`list`] | `ls` and `cat` |
+//! | [`remove`] | `rm` |
+
+mod get;
+mod list;
+mod put;
+mod remove;
+mod walk;
+
+pub(crate) use get::get;
+pub(crate) use list::{cat, ls};
+pub(crate) use put::put;
+pub(crate) use remove::rm;
+
+use super::explain::vfs_failure;
+use super::opened::Opened;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use quorumfs_gateway::vfs::{Caller, FileSystem, HandleId, InodeId, OpenMode, VfsError};
+use serde::Serialize;
+use std::path::Path;
+
+/// How much is read or written in one call.
+const CHUNK_BYTES: u32 = 1 << 20;
+
+/// What one command has done so far.
+#[derive(Debug)]
+struct Progress {
+    output: Output,
+    summary: Summary,
+    last: Option<Failure>,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Summary {
+    done: u64,
+    failed: u64,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Refusal<'a> {
+    path: &'a str,
+    code: u8,
+    message: &'a str,
+}
+
+impl Progress {
+    fn new(output: Output) -> Self {
+        Self {
+            output,
+            summary: Summary::default(),
+            last: None,
+        }
+    }
+
+    /// One path is done.
+    fn done(&mut self, bytes: u64) {
+        self.summary.done += 1;
+        self.summary.bytes += bytes;
+    }
+
+    /// One path failed: says so, and goes on.
+    fn failed(&mut self, path: &Path, failure: Failure) -> Outcome<()> {
+        self.summary.failed += 1;
+        if let Some(earlier) = self.last.replace(failure) {
+            self.say(path, &earlier)?;
+        }
+        Ok(())
+    }
+
+    fn say(&self, path: &Path, failure: &Failure) -> Outcome<()> {
+        let path = path.display().to_string();
+        let record = Refusal {
+            path: &path,
+            code: failure.exit.code(),
+            message: &failure.message,
+        };
+        if self.output.is_json() {
+            self.output.record("failed", &record, |_| String::new())
+        } else {
+            self.output.failure(failure);
+            Ok(())
+        }
+    }
+
+    /// How the command ends: a lone failure is the command's own.
+    fn end(mut self, people: impl FnOnce(u64, u64) -> String) -> Outcome {
+        match self.last.take() {
+            Some(failure) if self.summary.done == 0 => Err(failure),
+            Some(failure) => {
+                self.say(Path::new(""), &failure)?;
+                self.output
+                    .record("summary", &self.summary, |_| String::new())?;
+                Ok(Exit::Partial)
+            }
+            None => {
+                self.output
+                    .record("summary", &self.summary, |s| people(s.done, s.bytes))?;
+                Ok(Exit::Success)
+            }
+        }
+    }
+}
+
+/// The user who started the command.
+fn caller() -> Caller {
+    Caller::this_process()
+}
+
+/// Opens a file to read it, if the user may.
+async fn open(fs: &FileSystem, inode: InodeId, path: &Path) -> Outcome<HandleId> {
+    const MAY_READ: u8 = 4;
+    let opening = async {
+        fs.access(&caller(), inode, MAY_READ).await?;
+        fs.open(&caller(), inode, OpenMode::READ).await
+    };
+    opening
+        .await
+        .map(|opened| opened.handle)
+        .map_err(|error| refused(path, &error))
+}
+
+/// Ends the session whatever the outcome was; what could not be committed is a failure.
+async fn closing<T>(opened: Opened, outcome: Outcome<T>) -> Outcome<T> {
+    let closed = opened.close().await;
+    let value = outcome?;
+    closed.map(|()| value)
+}
+
+/// What a call on a path of the volume failed with.
+fn refused(path: &Path, error: &VfsError) -> Failure {
+    let failure = vfs_failure(error);
+    let reason = match error {
+        VfsError::Refused { errno, .. } => std::io::Error::from(*errno).to_string(),
+        _ => failure.message,
+    };
+    Failure {
+        message: format!("{}: {reason}", path.display()),
+        ..failure
+    }
+}
+
+/// A name that is safe on a terminal: control characters are shown, not obeyed.
+fn printable(name: &[u8]) -> String {
+    let text = String::from_utf8_lossy(name);
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}

@@ -1,0 +1,213 @@
+//! `put`: files and directories of this machine into the volume.
+//!
+//! Regular files, directories and symbolic links, with their modes and modification times; what is
+//! neither is said and skipped. A file that exists is replaced in its content. A copy counts as
+//! done once it is closed, which is when the clouds have it and the order names it.
+
+use super::walk::{child, find, missing, parent, shown};
+use super::{CHUNK_BYTES, Progress, caller, closing, refused};
+use crate::arguments::{General, PutArguments};
+use crate::commands::opened::Opened;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use quorumfs_gateway::vfs::{
+    AttributeChange, FileSystem, FileType, InodeId, OpenMode, TimeChange, Timestamp,
+};
+use std::fs::{self, Metadata};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use tokio::io::AsyncReadExt;
+
+/// Where something goes: a directory of the volume, and the name there.
+struct Place {
+    directory: InodeId,
+    name: Vec<u8>,
+    path: PathBuf,
+}
+
+/// Copies in.
+pub(crate) async fn put(general: &General, arguments: &PutArguments, output: Output) -> Outcome {
+    let opened = Opened::for_a_command(general).await?;
+    let mut progress = Progress::new(output);
+    let outcome = put_all(opened.file_system(), arguments, &mut progress).await;
+    closing(opened, outcome).await?;
+    progress.end(|files, bytes| format!("Copied {files} files, {bytes} bytes."))
+}
+
+async fn put_all(
+    fs: &FileSystem,
+    arguments: &PutArguments,
+    progress: &mut Progress,
+) -> Outcome<()> {
+    let target = shown(&arguments.target);
+    let into = match find(fs, &target).await {
+        Ok(found) if found.file_type() == FileType::Directory => Some(found.inode),
+        Ok(_) => None,
+        Err(failure) if failure == missing(&target) => None,
+        Err(failure) => return Err(failure),
+    };
+    if into.is_none() && arguments.sources.len() > 1 {
+        let message = format!("{} is not a directory", target.display());
+        return Err(Failure::new(Exit::Path, message).hint("several sources need a directory"));
+    }
+    for source in &arguments.sources {
+        let place = match into {
+            Some(directory) => {
+                let name = fs::canonicalize(source)
+                    .ok()
+                    .and_then(|path| path.file_name().map(|name| name.as_bytes().to_vec()))
+                    .or_else(|| source.file_name().map(|name| name.as_bytes().to_vec()))
+                    .unwrap_or_default();
+                let path = target.join(std::ffi::OsStr::from_bytes(&name));
+                Place {
+                    directory,
+                    name,
+                    path,
+                }
+            }
+            None => {
+                let (directory, name) = parent(fs, &target).await?;
+                Place {
+                    directory,
+                    name: name.as_bytes().to_vec(),
+                    path: target.clone(),
+                }
+            }
+        };
+        put_tree(fs, source.clone(), place, progress).await?;
+    }
+    Ok(())
+}
+
+/// Copies one source and, without recursion, everything below it.
+async fn put_tree(
+    fs: &FileSystem,
+    source: PathBuf,
+    place: Place,
+    progress: &mut Progress,
+) -> Outcome<()> {
+    let mut waiting = vec![(source, place)];
+    while let Some((source, place)) = waiting.pop() {
+        match put_one(fs, &source, &place).await {
+            Ok(Put::File(bytes)) => progress.done(bytes),
+            Ok(Put::Directory(inode, children)) => {
+                progress.done(0);
+                for child in children {
+                    let name = child.file_name().unwrap_or_default().as_bytes().to_vec();
+                    let path = place.path.join(child.file_name().unwrap_or_default());
+                    waiting.push((
+                        child,
+                        Place {
+                            directory: inode,
+                            name,
+                            path,
+                        },
+                    ));
+                }
+            }
+            Err(failure) => progress.failed(&source, failure)?,
+        }
+    }
+    Ok(())
+}
+
+enum Put {
+    File(u64),
+    Directory(InodeId, Vec<PathBuf>),
+}
+
+async fn put_one(fs: &FileSystem, source: &Path, place: &Place) -> Outcome<Put> {
+    let unread = |error| Failure::file("read", source, &error);
+    let metadata = fs::symlink_metadata(source).map_err(unread)?;
+    let kind = metadata.file_type();
+    if kind.is_dir() {
+        let mut children = Vec::new();
+        for entry in fs::read_dir(source).map_err(unread)? {
+            children.push(entry.map_err(unread)?.path());
+        }
+        children.sort();
+        children.reverse();
+        Ok(Put::Directory(
+            put_directory(fs, &metadata, place).await?,
+            children,
+        ))
+    } else if kind.is_symlink() {
+        let target = fs::read_link(source).map_err(unread)?;
+        let target = target.as_os_str().as_bytes();
+        fs.symlink(&caller(), place.directory, &place.name, target)
+            .await
+            .map_err(|error| refused(&place.path, &error))?;
+        Ok(Put::File(0))
+    } else if kind.is_file() {
+        put_file(fs, source, &metadata, place).await.map(Put::File)
+    } else {
+        let message = format!("{} is neither file, directory nor link", source.display());
+        Err(Failure::new(Exit::Path, message).hint("it was skipped"))
+    }
+}
+
+async fn put_directory(fs: &FileSystem, metadata: &Metadata, place: &Place) -> Outcome<InodeId> {
+    if let Some(found) = child(fs, place.directory, &place.name, &place.path).await? {
+        if found.file_type() == FileType::Directory {
+            return Ok(found.inode);
+        }
+        let message = format!("{} is in the way of a directory", place.path.display());
+        return Err(Failure::new(Exit::Path, message).hint("remove it first"));
+    }
+    let mode = metadata.mode() & 0o7777;
+    fs.mkdir(&caller(), place.directory, &place.name, mode)
+        .await
+        .map(|made| made.inode)
+        .map_err(|error| refused(&place.path, &error))
+}
+
+async fn put_file(
+    fs: &FileSystem,
+    source: &Path,
+    metadata: &Metadata,
+    place: &Place,
+) -> Outcome<u64> {
+    let failed = |error| refused(&place.path, &error);
+    let unread = |error| Failure::file("read", source, &error);
+    let mut file = tokio::fs::File::open(source).await.map_err(unread)?;
+    let open = OpenMode {
+        read: false,
+        write: true,
+        truncate: true,
+    };
+    let mode = metadata.mode() & 0o7777;
+    let (made, handle) = fs
+        .create(&caller(), place.directory, &place.name, mode, open, false)
+        .await
+        .map_err(failed)?;
+    let mut buffer = vec![0; CHUNK_BYTES as usize];
+    let mut offset = 0;
+    let copied = loop {
+        let count = match file.read(&mut buffer).await {
+            Ok(0) => break Ok(offset),
+            Ok(count) => count,
+            Err(error) => break Err(unread(error)),
+        };
+        let chunk = buffer.get(..count).unwrap_or_default();
+        if let Err(error) = fs.write(handle, offset, chunk).await {
+            break Err(failed(error));
+        }
+        offset += count as u64;
+    };
+    let times = AttributeChange {
+        mtime: Some(TimeChange::At(Timestamp {
+            seconds: metadata.mtime(),
+            nanos: u32::try_from(metadata.mtime_nsec()).unwrap_or_default(),
+        })),
+        ..AttributeChange::default()
+    };
+    let timed = fs.setattr(&caller(), made.inode, Some(handle), times).await;
+    let flushed = fs.flush(handle).await;
+    let released = fs.release(handle).await;
+    let copied = copied?;
+    timed.map_err(failed)?;
+    flushed.and(released).map_err(failed)?;
+    Ok(copied)
+}

@@ -1,0 +1,130 @@
+//! Paths of the volume as inodes: from the root, name by name.
+//!
+//! Symbolic links on the way are not followed: whoever can write into the volume could otherwise
+//! lead a command elsewhere. `.` is skipped and `..` goes back, as typed.
+
+use super::{caller, refused};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use quorumfs_gateway::vfs::{Attributes, DirectoryEntry, FileSystem, InodeId};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Entries that are asked for at a time.
+const ENTRIES_MAX: usize = 512;
+
+/// The names of a path, from the root.
+pub(super) fn names(path: &Path) -> Vec<&OsStr> {
+    let mut names = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => names.push(name),
+            Component::ParentDir => drop(names.pop()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    names
+}
+
+/// The path as it is shown: absolute, without `.` and `..`.
+pub(super) fn shown(path: &Path) -> PathBuf {
+    let mut shown = PathBuf::from("/");
+    shown.extend(names(path));
+    shown
+}
+
+/// What lies at `path`.
+pub(super) async fn find(fs: &FileSystem, path: &Path) -> Outcome<Attributes> {
+    let mut here = fs.root();
+    let names = names(path);
+    let mut found = fs
+        .getattr(here)
+        .await
+        .map_err(|error| refused(path, &error))?;
+    for name in names {
+        found = child(fs, here, name.as_bytes(), path)
+            .await?
+            .ok_or_else(|| missing(path))?;
+        here = found.inode;
+    }
+    Ok(found)
+}
+
+/// The directory that holds the last name of `path`, and that name.
+pub(super) async fn parent<'a>(fs: &FileSystem, path: &'a Path) -> Outcome<(InodeId, &'a OsStr)> {
+    let mut names = names(path);
+    let Some(last) = names.pop() else {
+        let message = format!("{} is the volume's root", path.display());
+        return Err(Failure::new(Exit::Path, message).hint("name something in it"));
+    };
+    let parent: PathBuf = names.iter().collect();
+    Ok((find(fs, &parent).await?.inode, last))
+}
+
+/// The entry called `name`, if there is one.
+pub(super) async fn child(
+    fs: &FileSystem,
+    directory: InodeId,
+    name: &[u8],
+    path: &Path,
+) -> Outcome<Option<Attributes>> {
+    fs.lookup(&caller(), directory, name)
+        .await
+        .map_err(|error| refused(path, &error))
+}
+
+/// All entries of a directory but `.` and `..`, sorted by name.
+pub(super) async fn entries(
+    fs: &FileSystem,
+    directory: InodeId,
+    path: &Path,
+) -> Outcome<Vec<(DirectoryEntry, Attributes)>> {
+    let failed = |error| refused(path, &error);
+    let handle = fs.opendir(&caller(), directory).await.map_err(failed)?;
+    let mut all = Vec::new();
+    let mut offset = 0;
+    let outcome = loop {
+        match fs.readdir_plus(handle, offset, ENTRIES_MAX).await {
+            Ok(page) => {
+                let Some((last, _)) = page.last() else {
+                    break Ok(());
+                };
+                offset = last.cookie.0;
+                all.extend(page);
+            }
+            Err(error) => break Err(failed(error)),
+        }
+    };
+    fs.releasedir(handle);
+    outcome?;
+    all.retain(|(entry, _)| entry.name != b"." && entry.name != b"..");
+    all.sort_by(|(left, _), (right, _)| left.name.cmp(&right.name));
+    Ok(all)
+}
+
+pub(super) fn missing(path: &Path) -> Failure {
+    let message = format!(
+        "{}: there is nothing of that name in the volume",
+        path.display()
+    );
+    Failure::new(Exit::Path, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_start_at_the_root_however_they_are_typed() {
+        for (typed, expected) in [
+            ("a/b", "/a/b"),
+            ("/a//b/", "/a/b"),
+            ("./a/../b", "/b"),
+            ("../..", "/"),
+            ("", "/"),
+        ] {
+            assert_eq!(shown(Path::new(typed)), Path::new(expected), "{typed}");
+        }
+    }
+}

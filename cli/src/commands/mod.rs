@@ -1,0 +1,42 @@
+//! One module for each command; this file only chooses.
+
+mod explain;
+mod files;
+mod mount;
+pub(crate) mod mount_point;
+mod opened;
+pub(crate) mod replica;
+mod status;
+mod umount;
+pub(crate) mod volume;
+
+use crate::arguments::{Arguments, Command, ReplicaCommand, VolumeCommand};
+use crate::failure::Outcome;
+use crate::output::Output;
+use crate::{demo, logging};
+
+/// Does what was typed.
+pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
+    let general = &arguments.general;
+    let default = match &arguments.command {
+        Command::Replica(ReplicaCommand::Run(_)) | Command::Mount(_) => "info",
+        _ => "error",
+    };
+    logging::start(general.log.as_deref(), default)?;
+    match arguments.command {
+        Command::Demo(command) => demo::run(general, command, output).await,
+        Command::Replica(ReplicaCommand::Init(command)) => replica::init(general, &command, output),
+        Command::Replica(ReplicaCommand::Run(command)) => {
+            replica::run(general, &command, output).await
+        }
+        Command::Volume(VolumeCommand::Create(command)) => volume::run(general, &command, output),
+        Command::Mount(command) => mount::run(general, &command, output).await,
+        Command::Umount(command) => umount::run(general, &command, output).await,
+        Command::Put(command) => files::put(general, &command, output).await,
+        Command::Get(command) => files::get(general, &command, output).await,
+        Command::Ls(command) => files::ls(general, &command, output).await,
+        Command::Cat(command) => files::cat(general, &command, output).await,
+        Command::Rm(command) => files::rm(general, &command, output).await,
+        Command::Status(_) => status::run(general, output).await,
+    }
+}

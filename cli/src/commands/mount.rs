@@ -1,0 +1,389 @@
+//! `quorumfs mount`: the volume as a directory, for as long as this process lives.
+//!
+//! ```text
+//! configuration, key ─► lock ─► session with the replicas ─► kernel ─► `ready`
+//!     signal, `umount`, end of input ─► commit what waits ─► unmount ─► end the session
+//! ```
+//!
+//! With `--background` a copy of this process does that in a session of its own, and this one
+//! waits until it is ready, or repeats why it could not. If files are open when the process is told
+//! to stop, the mount leaves the tree at once and what is written already is committed.
+
+use super::explain::mount_failure;
+use super::mount_point;
+use super::opened::{Access, Configured, Opened};
+use crate::arguments::{General, MountArguments};
+use crate::control::{ControlServer, Question};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::stop::Stop;
+use quorumfs_fuse::{MountConfig, Mounted};
+use quorumfs_gateway::blocks::CloudStatus;
+use serde::{Deserialize, Serialize};
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a mount in the background may take to be ready.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+/// How long a mount that is told to stop waits for those who still use it.
+const BUSY_WITHIN: Duration = Duration::from_secs(2);
+const LOG: &str = "mount.log";
+
+/// What a running mount says about itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// Where.
+    pub(crate) point: PathBuf,
+    /// Its process.
+    pub(crate) pid: u32,
+    /// For how long.
+    pub(crate) seconds: u64,
+    /// Another mount has taken the volume over.
+    pub(crate) fenced: bool,
+    /// What is still to be done until every object is on all of its clouds.
+    pub(crate) completion_queue: u64,
+    /// Bytes written that wait to be committed.
+    pub(crate) dirty_bytes: u64,
+    /// Files that have some.
+    pub(crate) dirty_files: u64,
+    /// Files whose written data had to be given up.
+    pub(crate) files_lost: u64,
+    /// Operations that went through the order.
+    pub(crate) operations: u64,
+    /// Objects written to the clouds since it began.
+    pub(crate) objects_written: u64,
+    /// Answers of clouds that were not what had been written.
+    pub(crate) shards_refused: u64,
+    /// Shards that reads did without because they were bad, missing or late.
+    pub(crate) shards_replaced: u64,
+    /// Bad or lost shards that were written again.
+    pub(crate) shards_repaired: u64,
+    /// What it found of each cloud.
+    pub(crate) clouds: Vec<CloudReport>,
+}
+
+impl Report {
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let (point, pid, queue) = (self.point.display(), self.pid, self.completion_queue);
+        let mut text = format!("Mounted on {point} by process {pid}");
+        if queue > 0 {
+            text.push_str(&format!("; {queue} objects wait to be on all their clouds"));
+        }
+        if self.shards_refused > 0 {
+            let (refused, repaired) = (self.shards_refused, self.shards_repaired);
+            text.push_str(&format!(
+                "; {refused} bad shards refused, {repaired} repaired"
+            ));
+        }
+        if self.dirty_bytes > 0 {
+            let (bytes, files) = (self.dirty_bytes, self.dirty_files);
+            text.push_str(&format!(
+                "; {bytes} bytes of {files} files wait to be committed"
+            ));
+        }
+        if self.files_lost > 0 {
+            text.push_str(&format!(
+                "; WRITTEN DATA OF {} FILES WAS LOST",
+                self.files_lost
+            ));
+        }
+        if self.fenced {
+            text.push_str("; TAKEN OVER by another mount: unmount it");
+        }
+        text
+    }
+}
+
+/// What a mount has counted of a cloud, and how it was found.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct CloudReport {
+    /// Its place in the volume's list.
+    pub(crate) index: usize,
+    /// What people call it.
+    pub(crate) name: String,
+    /// Whether it can be used now.
+    pub(crate) usable: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) problem: Option<String>,
+    /// What it last did wrong, as the running mount saw it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_error: Option<String>,
+    /// What half of its last answers took at most, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) latency_median_us: Option<u64>,
+}
+
+impl CloudReport {
+    fn of(status: &CloudStatus) -> Self {
+        let micros = |latency: Duration| u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            index: usize::from(status.index.0),
+            name: status.place.clone(),
+            usable: status.reachable,
+            problem: None,
+            last_error: status.last_error.clone(),
+            latency_median_us: status.latency_median.map(micros),
+        }
+    }
+
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let (index, name) = (self.index, &self.name);
+        match (&self.problem, &self.last_error) {
+            (Some(problem), _) => format!("  cloud {index}  {name}  UNUSABLE: {problem}"),
+            (None, Some(error)) => format!("  cloud {index}  {name}  usable; last error: {error}"),
+            (None, None) => format!("  cloud {index}  {name}  usable"),
+        }
+    }
+}
+
+/// How a mount answers the wish to stop.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Stopped {
+    /// Everything is kept and nothing is mounted any more.
+    Clean,
+    /// It is still mounted.
+    Failed {
+        /// Why.
+        message: String,
+    },
+}
+
+#[derive(Serialize)]
+struct Ready<'a> {
+    point: &'a Path,
+    pid: u32,
+}
+
+/// Mounts, and stays until told to stop.
+pub(crate) async fn run(general: &General, arguments: &MountArguments, output: Output) -> Outcome {
+    if arguments.background {
+        return in_background(general, arguments, output);
+    }
+    if arguments.detached {
+        let _ = rustix::process::setsid();
+    }
+    let mut stop = Stop::listen(arguments.supervised)?;
+    let configured = Configured::read(general)?;
+    let point = point(&configured, arguments)?;
+    let lock = configured.state().lock("mount")?;
+    mount_point::clear_if_dead(&point)?;
+    let access = Access::Mount {
+        takeover: arguments.takeover,
+    };
+    let opened = tokio::select! {
+        opened = Opened::open(&configured, access) => Arc::new(opened?),
+        () = stop.wanted() => return Ok(Exit::Cancelled),
+    };
+    let mut config = MountConfig::new(point);
+    config.allow_other |= configured.configuration().mount.allow_other;
+    let mounted = match quorumfs_fuse::mount(opened.file_system().clone(), config).await {
+        Ok(mounted) => Arc::new(mounted),
+        Err(error) => {
+            let _ = opened.close().await;
+            return Err(mount_failure(&error));
+        }
+    };
+    let control = ControlServer::bind(configured.state())?;
+    let ready = Ready {
+        point: mounted.mount_point(),
+        pid: std::process::id(),
+    };
+    output.record("ready", &ready, |ready| {
+        format!("Mounted on {}.", ready.point.display())
+    })?;
+    let served = serve(&opened, &mounted, &control, &mut stop).await;
+    control.finish().await;
+    let closed = opened.close().await;
+    drop(lock);
+    served?;
+    closed?;
+    output.record("unmounted", &ready, |ready| {
+        format!("Unmounted {}.", ready.point.display())
+    })?;
+    Ok(Exit::Success)
+}
+
+fn point(configured: &Configured, arguments: &MountArguments) -> Outcome<PathBuf> {
+    let wanted = arguments.point.clone();
+    let wanted = wanted.or_else(|| configured.configuration().mount.point.clone());
+    let Some(point) = wanted else {
+        return Err(Failure::new(Exit::Usage, "it was not said where to mount")
+            .hint("name an empty directory, here or as `point` under [mount] in quorumfs.toml"));
+    };
+    let point = configured.state().join(point);
+    std::path::absolute(&point)
+        .map_err(|error| Failure::file("use the mount point", &point, &error))
+}
+
+/// Answers the control socket until the mount has ended, for whatever reason.
+async fn serve(
+    opened: &Arc<Opened>,
+    mounted: &Arc<Mounted>,
+    control: &ControlServer,
+    stop: &mut Stop,
+) -> Outcome<()> {
+    let began = Instant::now();
+    let answer = {
+        let (opened, mounted) = (Arc::clone(opened), Arc::clone(mounted));
+        move |question| {
+            let (opened, mounted) = (Arc::clone(&opened), Arc::clone(&mounted));
+            async move {
+                match question {
+                    Question::Status => Answer::Report(report(&opened, &mounted, began)),
+                    // Whatever is in use stays mounted. All is committed before the answer.
+                    Question::Stop => Answer::Stopped(match mounted.unmount().await {
+                        Ok(()) => Stopped::Clean,
+                        Err(error) => Stopped::Failed {
+                            message: error.to_string(),
+                        },
+                    }),
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = control.serve(answer) => Ok(()),
+        () = mounted.wait() => Ok(()),
+        () = stop.wanted() => leave(mounted).await,
+    }
+}
+
+/// One line back on the control socket.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Answer {
+    Report(Report),
+    Stopped(Stopped),
+}
+
+/// Told to stop: waits a little for those who use it, then leaves the tree all the same.
+async fn leave(mounted: &Mounted) -> Outcome<()> {
+    let began = Instant::now();
+    loop {
+        match mounted.unmount().await {
+            Ok(()) => return Ok(()),
+            Err(error) if began.elapsed() > BUSY_WITHIN => {
+                tracing::warn!(%error, "leaving although it is in use");
+                return mounted
+                    .detach()
+                    .await
+                    .map_err(|error| mount_failure(&error));
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+        }
+    }
+}
+
+fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> Report {
+    let (files, blocks) = (opened.file_system().status(), opened.block_status());
+    let waiting = [
+        blocks.under_replicated,
+        blocks.puts_outstanding,
+        blocks.unconfirmed,
+        blocks.repairs_waiting,
+    ];
+    Report {
+        point: mounted.mount_point().to_path_buf(),
+        pid: std::process::id(),
+        seconds: began.elapsed().as_secs(),
+        fenced: files.fenced,
+        completion_queue: waiting.iter().sum::<usize>() as u64,
+        dirty_bytes: files.dirty_bytes,
+        dirty_files: files.dirty_files as u64,
+        files_lost: files.files_lost,
+        operations: files.operations,
+        objects_written: blocks.counters.objects_written,
+        shards_refused: blocks.counters.shards_refused,
+        shards_replaced: blocks.counters.shards_replaced,
+        shards_repaired: blocks.counters.shards_repaired,
+        clouds: blocks.clouds.iter().map(CloudReport::of).collect(),
+    }
+}
+
+/// Starts this program again in a session of its own and waits until that one is ready.
+fn in_background(general: &General, arguments: &MountArguments, output: Output) -> Outcome {
+    let configured = Configured::read(general)?;
+    let point = point(&configured, arguments)?;
+    let log = configured.state().join(LOG);
+    let open_log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(&log);
+    let stderr = open_log.map_err(|error| Failure::file("open the log", &log, &error))?;
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::new(Exit::Error, format!("cannot find this program: {error}")))?;
+    let mut command = std::process::Command::new(program);
+    command
+        .args(["mount", "--detached", "--json", "--state"])
+        .arg(configured.state().path());
+    if arguments.takeover {
+        command.arg("--takeover");
+    }
+    if let Some(filter) = &general.log {
+        command.args(["--log", filter]);
+    }
+    command
+        .arg(&point)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(stderr);
+    let mut child = command
+        .spawn()
+        .map_err(|error| Failure::new(Exit::Error, format!("cannot start a process: {error}")))?;
+    let (sender, lines) = std::sync::mpsc::channel();
+    if let Some(stdout) = child.stdout.take() {
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let _ = BufReader::new(stdout).read_line(&mut line);
+            let _ = sender.send(line);
+        });
+    }
+    let line = lines.recv_timeout(READY_WITHIN).unwrap_or_default();
+    let record: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+    let text = |key: &str| {
+        record
+            .get(key)
+            .and_then(|value| value.as_str())
+            .map(str::to_string)
+    };
+    if text("type").as_deref() == Some("ready") {
+        let ready = Ready {
+            point: &point,
+            pid: child.id(),
+        };
+        output.record("ready", &ready, |ready| {
+            format!(
+                "Mounted on {} by process {}.",
+                ready.point.display(),
+                ready.pid
+            )
+        })?;
+        return Ok(Exit::Success);
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+    let code = record.get("code").and_then(serde_json::Value::as_u64);
+    let exit = Exit::ALL
+        .iter()
+        .copied()
+        .find(|exit| Some(u64::from(exit.code())) == code);
+    let message = text("message").unwrap_or_else(|| {
+        format!(
+            "the mount was not ready within {} s",
+            READY_WITHIN.as_secs()
+        )
+    });
+    let failure = Failure::new(exit.unwrap_or(Exit::Error), message);
+    Err(failure.hint(text("hint").unwrap_or_else(|| format!("its log is {}", log.display()))))
+}

@@ -1,0 +1,313 @@
+//! A volume as commands hold it: configured, and opened.
+//!
+//! [`Configured`] is what the files of the state directory say, believed as far as it is signed;
+//! replicas and clouds can be asked for their state with it, whatever state they are in.
+//! [`Opened`] is a session with the replicas and a file system over it.
+
+use super::explain::{block_failure, client_failure, key_failure, vfs_failure, volume_failure};
+use super::volume::{CONFIGURATION, marker, public_key};
+use crate::arguments::General;
+use crate::configuration::{self, VolumeConfiguration};
+use crate::directory::StateDirectory;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use quorumfs_backends::StoreError;
+use quorumfs_backends::local::{LocalStore, Marker};
+use quorumfs_bft::fault_model::FaultModel;
+use quorumfs_bft::identity::ReplicaId;
+use quorumfs_bft::metrics::ReplicaStatus;
+use quorumfs_bft_runtime::client::{Client, ClientConfig, Member, status_of};
+use quorumfs_bft_runtime::keys::NodeKey;
+use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Cloud};
+use quorumfs_gateway::keys::KeyFile;
+use quorumfs_gateway::metadata::{MetadataClient, Ordered};
+use quorumfs_gateway::vfs::{CloudSlices, FileSystem, VfsError, VfsOptions};
+use quorumfs_gateway::volume::Volume;
+use rustix::io::Errno;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use zeroize::Zeroizing;
+
+/// What the state directory says.
+#[derive(Debug)]
+pub(crate) struct Configured {
+    state: StateDirectory,
+    configuration: VolumeConfiguration,
+    volume: Arc<Volume>,
+    client: ClientConfig,
+}
+
+/// What a session is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// One command.
+    Command,
+    /// The one mount of the realm.
+    Mount {
+        /// Whether another mount loses it.
+        takeover: bool,
+    },
+}
+
+impl Configured {
+    /// Reads and checks everything that can be checked without asking anybody.
+    pub(crate) fn read(general: &General) -> Outcome<Self> {
+        let state = StateDirectory::find(general.state.as_deref(), "volume")?;
+        let configuration: VolumeConfiguration =
+            configuration::read(&state.join(CONFIGURATION), "volume")?;
+        let path = state.join(&configuration.volume.genesis);
+        let genesis = fs::read(&path).map_err(|error| {
+            Failure::file("read", &path, &error)
+                .hint("take the genesis from a replica's directory or from the recovery kit")
+        })?;
+        let key = KeyFile::load(&state.join(&configuration.volume.key))
+            .map_err(|error| key_failure(&error))?;
+        let volume = Volume::open(&genesis, &key).map_err(|error| volume_failure(&error))?;
+        let client = client_config(&configuration, &volume, &state.join(CONFIGURATION))?;
+        Ok(Self {
+            state,
+            configuration,
+            volume: Arc::new(volume),
+            client,
+        })
+    }
+
+    /// The state directory.
+    pub(crate) fn state(&self) -> &StateDirectory {
+        &self.state
+    }
+
+    /// The configuration.
+    pub(crate) fn configuration(&self) -> &VolumeConfiguration {
+        &self.configuration
+    }
+
+    /// Who of the replicas may fail.
+    pub(crate) fn fault_model(&self) -> FaultModel {
+        self.client.fault_model
+    }
+
+    /// How many clouds it takes to read a complete object, and to write one.
+    pub(crate) fn clouds_needed(&self) -> (usize, usize) {
+        let policy = self.volume.policy();
+        (
+            usize::from(policy.data()),
+            usize::from(policy.write_quorum()),
+        )
+    }
+
+    /// Asks every replica how it stands.
+    pub(crate) async fn ask_replicas(
+        &self,
+    ) -> Outcome<Vec<(ReplicaId, SocketAddr, Result<ReplicaStatus, String>)>> {
+        let answers = status_of(&self.client)
+            .await
+            .map_err(|error| client_failure(&error))?;
+        let address = |id: ReplicaId| {
+            let member = self.client.replicas.iter().find(|member| member.id == id);
+            member.map_or_else(
+                || SocketAddr::from(([0, 0, 0, 0], 0)),
+                |member| member.address,
+            )
+        };
+        let named = answers
+            .into_iter()
+            .map(|(id, answer)| (id, address(id), answer.map_err(|error| error.to_string())));
+        Ok(named.collect())
+    }
+
+    /// Looks at every cloud.
+    pub(crate) async fn ask_clouds(&self) -> Vec<(String, Result<(), StoreError>)> {
+        let mut looking = tokio::task::JoinSet::new();
+        for (index, (name, path, marker)) in self.clouds().into_iter().enumerate() {
+            looking
+                .spawn_blocking(move || (index, name, LocalStore::open(&path, marker).map(drop)));
+        }
+        let mut found = Vec::new();
+        while let Some(looked) = looking.join_next().await {
+            found.extend(looked);
+        }
+        found.sort_by_key(|(index, _, _)| *index);
+        found
+            .into_iter()
+            .map(|(_, name, found)| (name, found))
+            .collect()
+    }
+}
+
+impl Configured {
+    /// Each cloud: its name, where it lies, and the marker that it must have.
+    fn clouds(&self) -> Vec<(String, PathBuf, Marker)> {
+        let id = self.volume.id();
+        let clouds = self.configuration.cloud.iter().zip(0_u16..);
+        clouds
+            .map(|(section, index)| {
+                let directory = self.state.join(&section.directory);
+                (section.name.clone(), directory, marker(id, index))
+            })
+            .collect()
+    }
+}
+
+/// Whom to talk to: the genesis says whose keys count, the configuration where they are.
+fn client_config(
+    configuration: &VolumeConfiguration,
+    volume: &Volume,
+    path: &Path,
+) -> Outcome<ClientConfig> {
+    let wrong = |what: String| {
+        Failure::new(Exit::WrongCluster, format!("{}: {what}", path.display()))
+            .hint("take the configuration that `quorumfs volume create` wrote for this volume")
+    };
+    let genesis = volume.genesis();
+    if configuration.replica.len() != genesis.replicas.len() {
+        let (listed, real) = (configuration.replica.len(), genesis.replicas.len());
+        return Err(wrong(format!(
+            "it lists {listed} replicas, the volume has {real}"
+        )));
+    }
+    if configuration.cloud.len() != genesis.clouds.len() {
+        let (listed, real) = (configuration.cloud.len(), genesis.clouds.len());
+        return Err(wrong(format!(
+            "it lists {listed} clouds, the volume has {real}"
+        )));
+    }
+    let mut members = Vec::new();
+    for (section, replica) in configuration.replica.iter().zip(&genesis.replicas) {
+        let id = replica.id;
+        if public_key(&section.key)? != replica.key {
+            return Err(wrong(format!(
+                "replica {id} has another key in this volume"
+            )));
+        }
+        members.push(Member {
+            id,
+            key: replica.key,
+            address: section.address,
+        });
+    }
+    let model = genesis
+        .fault_model()
+        .map_err(|error| Failure::new(Exit::Damaged, format!("the genesis: {error}")))?;
+    let seed = Zeroizing::new(*volume.principal().signing_secret().expose());
+    let principal = NodeKey::from_seed(seed)
+        .map_err(|error| Failure::new(Exit::WrongKey, error.to_string()))?;
+    let mut client = ClientConfig::new(volume.id(), model, members, Arc::new(principal));
+    client.connect_deadline = CONNECT_WITHIN;
+    Ok(client)
+}
+
+/// How long opening a session may take: two changes of a leader that died, and some.
+const CONNECT_WITHIN: Duration = Duration::from_secs(15);
+/// How long the end of a session waits until what it wrote is on all of its clouds. What is not
+/// by then is completed by whoever opens the volume next.
+const DRAIN_WITHIN: Duration = Duration::from_secs(10);
+
+/// A session with the replicas, and the file system over it and the clouds.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    file_system: FileSystem,
+    metadata: Arc<MetadataClient>,
+    blocks: BlockStore,
+    access: Access,
+}
+
+impl Opened {
+    /// Opens the volume that the state directory describes, for one command.
+    pub(crate) async fn for_a_command(general: &General) -> Outcome<Self> {
+        Self::open(&Configured::read(general)?, Access::Command).await
+    }
+
+    /// Opens a session and, for a mount, makes it the realm's one mount.
+    pub(crate) async fn open(configured: &Configured, access: Access) -> Outcome<Self> {
+        let volume = &configured.volume;
+        let client = Client::connect(configured.client.clone())
+            .await
+            .map_err(|error| client_failure(&error))?;
+        let session = Arc::new(Ordered::new(client));
+        let metadata = Arc::new(MetadataClient::new(session, volume.own_credentials()));
+        if let Access::Mount { takeover } = access
+            && let Err(error) = metadata.mount(takeover).await
+        {
+            metadata.close().await;
+            return Err(not_mounted(&error));
+        }
+        let clouds: Vec<_> = volume
+            .clouds()
+            .zip(configured.clouds())
+            .map(|((cloud, secret), (_, directory, marker))| Cloud {
+                index: cloud.index,
+                store: Arc::new(LocalStore::attach(&directory, marker)),
+                secret: secret.clone(),
+            })
+            .collect();
+        let config = BlockConfig::new(volume.id(), volume.policy());
+        let blocks = match BlockStore::open(config, &clouds, metadata.clone()) {
+            Ok(blocks) => blocks,
+            Err(error) => {
+                metadata.close().await;
+                return Err(block_failure(&error));
+            }
+        };
+        let slices = Arc::new(CloudSlices::new(volume.clone(), blocks.clone()));
+        let options = VfsOptions::default();
+        let file_system = FileSystem::new(volume.clone(), metadata.clone(), slices, options);
+        Ok(Self {
+            file_system,
+            metadata,
+            blocks,
+            access,
+        })
+    }
+
+    /// The file system.
+    pub(crate) fn file_system(&self) -> &FileSystem {
+        &self.file_system
+    }
+
+    /// How the clouds are.
+    pub(crate) fn block_status(&self) -> BlockStatus {
+        self.blocks.status()
+    }
+
+    /// Commits what waits, lets shards that are on their way arrive, and ends the session.
+    pub(crate) async fn close(&self) -> Outcome<()> {
+        let synced = self.file_system.sync_all().await;
+        if self.blocks.status().counters.objects_written > 0 {
+            let drained = self.blocks.drain(DRAIN_WITHIN).await;
+            if !drained.is_complete() {
+                tracing::info!(
+                    lacking = drained.lacking,
+                    "some objects are not on all clouds yet"
+                );
+            }
+        }
+        if matches!(self.access, Access::Mount { .. }) && !self.metadata.is_fenced() {
+            let given_back = self.metadata.unmount().await;
+            if let Err(error) = given_back {
+                tracing::warn!(%error, "the mount was not given back; it ends with its session");
+            }
+        }
+        let ended = self.file_system.shutdown().await;
+        self.blocks.shutdown();
+        synced.and(ended).map_err(|error| vfs_failure(&error))
+    }
+}
+
+fn not_mounted(error: &VfsError) -> Failure {
+    match error {
+        VfsError::Refused {
+            errno: Errno::BUSY, ..
+        } => {
+            let message = "the volume is mounted already, by another process or machine";
+            Failure::new(Exit::Held, message).hint(
+                "unmount it there; if that one is gone for good, `quorumfs mount --takeover` \
+                 ends its session",
+            )
+        }
+        _ => vfs_failure(error),
+    }
+}

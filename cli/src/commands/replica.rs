@@ -1,0 +1,292 @@
+//! `quorumfs replica init` and `replica run`: one metadata server.
+//!
+//! `init` makes a key and prints its public half, which `volume create` wants. `run` takes the
+//! volume's genesis at its first start, keeps it, and refuses another one ever after: what a
+//! replica holds belongs to one cluster.
+
+use super::explain::volume_failure;
+use super::volume::public_key;
+use crate::arguments::{General, ReplicaInitArguments, ReplicaRunArguments};
+use crate::configuration::{self, ReplicaConfiguration, VERSION};
+use crate::directory::{self, StateDirectory};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::stop::Stop;
+use quorumfs_bft::identity::{PublicKey, ReplicaId};
+use quorumfs_bft_runtime::client::Member;
+use quorumfs_bft_runtime::disk::{DiskError, Durability};
+use quorumfs_bft_runtime::event_loop::Ending;
+use quorumfs_bft_runtime::keys::{KeyError, NodeKey};
+use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaServer, ServerError};
+use quorumfs_gateway::volume::VolumeError;
+use quorumfs_metadata::Metadata;
+use quorumfs_metadata::genesis::{Genesis, SignedGenesis};
+use serde::Serialize;
+use std::fs;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The configuration's file.
+pub(crate) const CONFIGURATION: &str = "replica.toml";
+/// What the configuration begins with.
+pub(crate) const HEADING: &str = "A metadata replica of quorumfs.\n\
+    Paths are relative to this file. There are no secrets in it.";
+const KEY: &str = "replica.key";
+const GENESIS: &str = "volume.genesis";
+const DATA: &str = "data";
+
+#[derive(Serialize)]
+struct Initialised {
+    key: String,
+    listen: SocketAddr,
+}
+
+/// Prepares a replica.
+pub(crate) fn init(general: &General, arguments: &ReplicaInitArguments, output: Output) -> Outcome {
+    let state = StateDirectory::find(general.state.as_deref(), "replica")?;
+    let key = initialise(&state, arguments.listen)?;
+    let record = Initialised {
+        key: key.to_string(),
+        listen: arguments.listen,
+    };
+    output.record("replica", &record, |record| {
+        format!(
+            "Prepared a replica in {}. For `quorumfs volume create`:\n\n    --replica {}@{}",
+            state.path().display(),
+            record.key,
+            record.listen
+        )
+    })?;
+    Ok(Exit::Success)
+}
+
+/// Makes a replica's key and configuration.
+pub(crate) fn initialise(state: &StateDirectory, listen: SocketAddr) -> Outcome<PublicKey> {
+    state.create()?;
+    let (configuration, path) = (state.join(CONFIGURATION), state.join(KEY));
+    if configuration.exists() || path.exists() {
+        let message = format!("there is a replica already in {}", state.path().display());
+        return Err(Failure::new(Exit::Held, message)
+            .hint("nothing was changed; use another directory with --state"));
+    }
+    let key = NodeKey::generate().map_err(|error| key_failure(&error))?;
+    key.store(&path).map_err(|error| key_failure(&error))?;
+    // Now and never again: a replica whose data have vanished must not be taken for a new one.
+    ReplicaServer::initialise(&state.join(DATA)).map_err(|error| server_failure(&error))?;
+    let value = ReplicaConfiguration {
+        version: VERSION,
+        listen,
+        key: KEY.into(),
+        replica: Vec::new(),
+    };
+    configuration::write(&configuration, &value, HEADING)?;
+    Ok(key.public())
+}
+
+fn key_failure(error: &KeyError) -> Failure {
+    let exit = match error {
+        KeyError::Randomness(_) => Exit::Error,
+        KeyError::Exists { .. } => Exit::Held,
+        _ => Exit::WrongKey,
+    };
+    Failure::new(exit, error.to_string())
+}
+
+#[derive(Serialize)]
+struct Ready {
+    replica: u16,
+    listen: SocketAddr,
+    pid: u32,
+}
+
+/// Runs a replica until it is told to stop, or its disk fails.
+pub(crate) async fn run(
+    general: &General,
+    arguments: &ReplicaRunArguments,
+    output: Output,
+) -> Outcome {
+    let mut stop = Stop::listen(arguments.supervised)?;
+    let state = StateDirectory::find(general.state.as_deref(), "replica")?;
+    let path = state.join(CONFIGURATION);
+    let configuration: ReplicaConfiguration = configuration::read(&path, "replica")?;
+    let _lock = state.lock("replica")?;
+    let key =
+        NodeKey::load(&state.join(&configuration.key)).map_err(|error| key_failure(&error))?;
+    let (bytes, genesis) = genesis(&state, arguments.genesis.as_deref(), key.public())?;
+    let config = server_config(&state, &configuration, key, bytes, &genesis)?;
+    let id = config.id;
+    let started = ReplicaServer::start(config, Metadata).await;
+    let handle = started.map_err(|error| server_failure(&error))?;
+    let ready = Ready {
+        replica: id.0,
+        listen: handle.address(),
+        pid: std::process::id(),
+    };
+    output.record("ready", &ready, |ready| {
+        format!("Replica {} listens on {}.", ready.replica, ready.listen)
+    })?;
+    let ending = tokio::select! {
+        ending = handle.ended() => ending,
+        () = stop.wanted() => handle.shutdown().await,
+    };
+    match ending {
+        Ending::Stopped => Ok(Exit::Success),
+        Ending::Poisoned(reason) => {
+            let message = format!(
+                "replica {id} in {} stopped: {reason}",
+                state.path().display()
+            );
+            let exit = if is_full(&reason) {
+                Exit::NoSpace
+            } else {
+                Exit::Error
+            };
+            Err(Failure::new(exit, message)
+                .hint("the others go on without it; mend the cause, then start it again"))
+        }
+    }
+}
+
+/// A disk reports lack of space in these words, and the core passes on words only.
+fn is_full(reason: &str) -> bool {
+    reason.contains("no space is left") || reason.contains("No space left")
+}
+
+fn server_config(
+    state: &StateDirectory,
+    configuration: &ReplicaConfiguration,
+    key: NodeKey,
+    bytes: Vec<u8>,
+    genesis: &Genesis,
+) -> Outcome<ReplicaConfig> {
+    let public = key.public();
+    let me = genesis
+        .replicas
+        .iter()
+        .find(|replica| replica.key == public);
+    let id = me
+        .map(|replica| replica.id)
+        .ok_or_else(|| stranger(state))?;
+    let mut replicas = Vec::new();
+    for replica in &genesis.replicas {
+        let moved = configuration
+            .replica
+            .iter()
+            .find(|section| public_key(&section.key).ok() == Some(replica.key));
+        let address = match moved {
+            Some(section) => section.address,
+            None => replica.address.parse().map_err(|_| {
+                let (id, address) = (replica.id, &replica.address);
+                let message = format!("the genesis gives replica {id} the address `{address}`");
+                Failure::new(Exit::Usage, message)
+                    .hint("give its ADDRESS:PORT under [[replica]] in replica.toml")
+            })?,
+        };
+        replicas.push(Member {
+            id: replica.id,
+            key: replica.key,
+            address,
+        });
+    }
+    let fault_model = genesis
+        .fault_model()
+        .map_err(|error| Failure::new(Exit::Damaged, format!("the genesis: {error}")))?;
+    Ok(ReplicaConfig {
+        id: ReplicaId(id.0),
+        cluster: genesis.volume,
+        fault_model,
+        replicas,
+        key: Arc::new(key),
+        listen: Some(configuration.listen),
+        directory: state.join(DATA),
+        durability: Durability::Strict,
+        genesis: bytes.into(),
+    })
+}
+
+fn stranger(state: &StateDirectory) -> Failure {
+    let message = format!(
+        "the replica in {} is not one of this volume",
+        state.path().display()
+    );
+    Failure::new(Exit::WrongCluster, message)
+        .hint("its key is not in the genesis; use the genesis that was made with that key")
+}
+
+/// A replica that cannot start.
+fn server_failure(error: &ServerError) -> Failure {
+    let exit = match error {
+        ServerError::Configuration { .. } => Exit::Usage,
+        ServerError::WrongKey { .. } => Exit::WrongKey,
+        ServerError::Listen { .. } => Exit::Held,
+        ServerError::State { .. } => Exit::Damaged,
+        ServerError::Disk(error) => match error {
+            DiskError::Full { .. } => Exit::NoSpace,
+            DiskError::Locked { .. } | DiskError::AlreadyInitialised { .. } => Exit::Held,
+            DiskError::NotInitialised { .. } => Exit::NoVolume,
+            DiskError::Format { .. } => Exit::NewerFormat,
+            DiskError::State(_) => Exit::Damaged,
+            _ => Exit::Error,
+        },
+        _ => Exit::Error,
+    };
+    Failure::new(exit, error.to_string())
+}
+
+/// The genesis that this replica was started with, or is now.
+fn genesis(
+    state: &StateDirectory,
+    given: Option<&Path>,
+    me: PublicKey,
+) -> Outcome<(Vec<u8>, Genesis)> {
+    let path = state.join(GENESIS);
+    let kept = match fs::read(&path) {
+        Ok(bytes) => Some(bytes),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(Failure::file("read", &path, &error)),
+    };
+    let given = match given {
+        Some(given) => Some(fs::read(given).map_err(|error| Failure::file("read", given, &error))?),
+        None => None,
+    };
+    let decode = |bytes: &[u8]| {
+        let decoded = SignedGenesis::from_bytes(bytes).map_err(VolumeError::from);
+        decoded
+            .map(|(_, genesis)| genesis)
+            .map_err(|error| volume_failure(&error))
+    };
+    match (kept, given) {
+        (Some(kept), Some(given)) if kept != given => {
+            let message = format!(
+                "the replica in {} belongs to another cluster than this genesis",
+                state.path().display()
+            );
+            Err(Failure::new(Exit::WrongCluster, message)
+                .hint("start it without --genesis, or use a fresh directory with --state"))
+        }
+        (Some(kept), _) => {
+            let genesis = decode(&kept)?;
+            Ok((kept, genesis))
+        }
+        (None, Some(given)) => {
+            let genesis = decode(&given)?;
+            // Not kept before it is known to be ours.
+            if !genesis.replicas.iter().any(|replica| replica.key == me) {
+                return Err(stranger(state));
+            }
+            directory::replace(&path, &given)?;
+            Ok((given, genesis))
+        }
+        (None, None) => {
+            let message = format!(
+                "the replica in {} has no volume yet",
+                state.path().display()
+            );
+            Err(Failure::new(Exit::NoVolume, message)
+                .hint("start it once with --genesis FILE, which `quorumfs volume create` made"))
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `quorumfs umount`: keeps everything, unmounts, and returns when the mount's process has ended
+//! its session.
+
+use super::mount::Stopped;
+use super::mount_point;
+use crate::arguments::{General, UmountArguments};
+use crate::control::{self, Question};
+use crate::directory::StateDirectory;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use serde::Serialize;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long the process of a mount may take to end its session once nothing is mounted.
+const RELEASED_WITHIN: Duration = Duration::from_secs(45);
+
+#[derive(Serialize)]
+struct Unmounted<'a> {
+    point: &'a Path,
+}
+
+/// Unmounts the volume of the state directory.
+pub(crate) async fn run(general: &General, arguments: &UmountArguments, output: Output) -> Outcome {
+    let state = StateDirectory::find(general.state.as_deref(), "volume")?;
+    let point = match &arguments.point {
+        Some(point) => Some(
+            std::path::absolute(point)
+                .map_err(|error| Failure::file("use the mount point", point, &error))?,
+        ),
+        None => None,
+    };
+    let Some(report) = control::ask::<super::mount::Report>(&state, Question::Status).await? else {
+        return without_process(&state, point.as_deref(), output);
+    };
+    if point.as_ref().is_some_and(|point| *point != report.point) {
+        let message = format!(
+            "the volume of {} is mounted on {}, not there",
+            state.path().display(),
+            report.point.display()
+        );
+        return Err(Failure::new(Exit::Usage, message).hint("name the state of the other mount"));
+    }
+    match control::ask::<Stopped>(&state, Question::Stop).await? {
+        Some(Stopped::Clean) => {
+            until_released(&state).await?;
+            let record = Unmounted {
+                point: &report.point,
+            };
+            output.record("unmounted", &record, |r| {
+                format!("Unmounted {}.", r.point.display())
+            })?;
+            Ok(Exit::Success)
+        }
+        Some(Stopped::Failed { message }) => Err(Failure::new(Exit::Held, message)
+            .hint("close the files that are open there (`fuser -vm DIR` lists who has them)")),
+        None => Err(Failure::new(
+            Exit::Error,
+            "the mount ended while it was asked to",
+        )),
+    }
+}
+
+/// The mount's process ends its session after it has answered; the next mount needs it ended.
+async fn until_released(state: &StateDirectory) -> Outcome<()> {
+    let began = Instant::now();
+    loop {
+        match state.lock("mount") {
+            Err(failure) if failure.exit == Exit::Held && began.elapsed() < RELEASED_WITHIN => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            other => return other.map(drop),
+        }
+    }
+}
+
+/// Nobody serves this volume: what is left may be the mount of a process that was killed.
+fn without_process(state: &StateDirectory, point: Option<&Path>, output: Output) -> Outcome {
+    match point {
+        Some(point) if mount_point::is_dead(point) => {
+            mount_point::detach(point)?;
+            let record = Unmounted { point };
+            output.record("unmounted", &record, |r| {
+                format!(
+                    "Cleared {} away; its process was dead already.",
+                    r.point.display()
+                )
+            })?;
+            Ok(Exit::Success)
+        }
+        _ => {
+            let message = format!("the volume of {} is not mounted", state.path().display());
+            Err(Failure::new(Exit::NoVolume, message).hint("name another one with --state"))
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Configuration files: TOML, in which a key that nobody knows is an error and not a shrug.
+//!
+//! Relative paths in a file are relative to the directory that holds it. A file carries a version
+//! of its own; there are no secrets in it, only paths of key files. The two kinds are read by the
+//! two long-running processes: [`VolumeConfiguration`] by everything that opens a volume,
+//! [`ReplicaConfiguration`] by a metadata replica.
+
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// The version of these files that this program reads and writes.
+pub(crate) const VERSION: u32 = 1;
+/// A configuration longer than this is some other file.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// What opens a volume: `quorumfs.toml`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VolumeConfiguration {
+    /// The version of this file's format.
+    pub(crate) version: u32,
+    /// Which volume, and as whom.
+    pub(crate) volume: VolumeSection,
+    /// How a mount behaves.
+    #[serde(default)]
+    pub(crate) mount: MountSection,
+    /// The metadata replicas, in the order of their numbers.
+    pub(crate) replica: Vec<ReplicaSection>,
+    /// The clouds, in the order of their numbers.
+    pub(crate) cloud: Vec<CloudSection>,
+}
+
+/// Which volume, and as whom.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct VolumeSection {
+    /// The volume's public description, the same bytes that every replica was started with.
+    pub(crate) genesis: PathBuf,
+    /// The key of the principal who opens it.
+    pub(crate) key: PathBuf,
+}
+
+/// How a mount behaves.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MountSection {
+    /// Where `quorumfs mount` mounts when it is not told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) point: Option<PathBuf>,
+    /// Whether other users of this machine may use the mount; their rights are still checked.
+    #[serde(default)]
+    pub(crate) allow_other: bool,
+}
+
+/// One metadata replica.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReplicaSection {
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    /// Its public key, in hexadecimal digits.
+    pub(crate) key: String,
+}
+
+/// One cloud.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CloudSection {
+    /// What it is called in messages.
+    pub(crate) name: String,
+    /// A directory on this machine that stands for it.
+    pub(crate) directory: PathBuf,
+}
+
+/// What a metadata replica runs from: `replica.toml`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReplicaConfiguration {
+    /// The version of this file's format.
+    pub(crate) version: u32,
+    /// Where this replica listens.
+    pub(crate) listen: SocketAddr,
+    /// The file with this replica's key.
+    pub(crate) key: PathBuf,
+    /// Where the others are reached, once the volume exists; this replica is among them.
+    #[serde(default)]
+    pub(crate) replica: Vec<ReplicaSection>,
+}
+
+/// Reads a file.
+pub(crate) fn read<T: DeserializeOwned>(path: &Path, kind: &str) -> Outcome<T> {
+    let length = fs::metadata(path)
+        .map_err(|error| absent(path, kind, &error))?
+        .len();
+    if length > BYTES_MAX {
+        let message = format!("{} is too long for a configuration", path.display());
+        return Err(Failure::new(Exit::Usage, message).hint("check the path"));
+    }
+    let text = fs::read_to_string(path).map_err(|error| Failure::file("read", path, &error))?;
+    parse(&text, path)
+}
+
+fn absent(path: &Path, kind: &str, error: &std::io::Error) -> Failure {
+    if error.kind() != std::io::ErrorKind::NotFound {
+        return Failure::file("read", path, error);
+    }
+    let message = format!(
+        "there is no {kind} at {}",
+        path.parent().unwrap_or(path).display()
+    );
+    let failure = Failure::new(Exit::NoVolume, message);
+    match kind {
+        "replica" => failure.hint("make one with `quorumfs replica init`, or name it with --state"),
+        _ => failure.hint("make one with `quorumfs volume create`, or name it with --state"),
+    }
+}
+
+/// Only the version, so that a newer file is not reported as full of unknown keys.
+#[derive(Deserialize)]
+struct Versioned {
+    version: Option<u32>,
+}
+
+fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Outcome<T> {
+    if let Ok(Versioned {
+        version: Some(version),
+    }) = toml::from_str(text)
+        && version > VERSION
+    {
+        let message = format!(
+            "{} is of version {version}; this quorumfs reads up to {VERSION}",
+            path.display()
+        );
+        return Err(Failure::new(Exit::NewerFormat, message).hint("use a newer quorumfs"));
+    }
+    toml::from_str(text).map_err(|error| explain(&error, text, path))
+}
+
+fn explain(error: &toml::de::Error, text: &str, path: &Path) -> Failure {
+    let start = error.span().map_or(0, |span| span.start);
+    let line = text
+        .get(..start)
+        .map_or(1, |before| before.matches('\n').count() + 1);
+    let message = error.message().lines().collect::<Vec<_>>().join("; ");
+    let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+    let place = format!("{}, line {line}", path.display());
+    if let (true, Some((unknown, known))) =
+        (message.starts_with("unknown field"), quoted.split_first())
+    {
+        let failure = Failure::new(Exit::Usage, format!("{place}: unknown key `{unknown}`"));
+        let all = known.join(", ");
+        return match nearest(unknown, known) {
+            Some(near) => failure.hint(format!("did you mean `{near}`? Known here: {all}")),
+            None => failure.hint(format!("remove it. Known here: {all}")),
+        };
+    }
+    Failure::new(Exit::Usage, format!("{place}: {message}"))
+}
+
+/// The known word that `word` was probably meant to be.
+fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let scored = known
+        .iter()
+        .map(|candidate| (distance(word, candidate), *candidate));
+    let (distance, best) = scored.min()?;
+    (distance <= 1 + word.chars().count() / 3).then_some(best)
+}
+
+/// Levenshtein's distance.
+fn distance(left: &str, right: &str) -> usize {
+    let right: Vec<char> = right.chars().collect();
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (index, a) in left.chars().enumerate() {
+        let mut diagonal = index;
+        let mut before = index + 1;
+        let mut next = vec![before];
+        for (b, above) in right.iter().zip(row.iter().skip(1)) {
+            let substituted = diagonal + usize::from(a != *b);
+            before = substituted.min(before + 1).min(above + 1);
+            diagonal = *above;
+            next.push(before);
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+/// Writes a file, whole or not at all.
+pub(crate) fn write<T: Serialize>(path: &Path, value: &T, heading: &str) -> Outcome<()> {
+    let body = toml::to_string(value)
+        .map_err(|error| Failure::new(Exit::Error, format!("cannot encode TOML: {error}")))?;
+    let text: String = heading.lines().map(|line| format!("# {line}\n")).collect();
+    crate::directory::replace(path, format!("{text}\n{body}").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+version = 1
+[volume]
+genesis = "volume.genesis"
+key = "principal.key"
+[[replica]]
+address = "127.0.0.1:7000"
+key = "00"
+[[cloud]]
+name = "a"
+directory = "clouds/a"
+"#;
+
+    fn failure(text: &str) -> Failure {
+        parse::<VolumeConfiguration>(text, Path::new("x/quorumfs.toml")).unwrap_err()
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let value: VolumeConfiguration = parse(GOOD, Path::new("x")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("quorumfs.toml");
+        write(&path, &value, "A heading\nof two lines").unwrap();
+        assert_eq!(read::<VolumeConfiguration>(&path, "volume").unwrap(), value);
+    }
+
+    #[test]
+    fn an_unknown_key_is_named_with_its_line_and_the_likely_one() {
+        let failure = failure(&GOOD.replace("directory =", "directroy ="));
+        assert_eq!(failure.exit, Exit::Usage);
+        assert_eq!(
+            failure.message,
+            "x/quorumfs.toml, line 11: unknown key `directroy`"
+        );
+        assert!(
+            failure
+                .hint
+                .unwrap()
+                .starts_with("did you mean `directory`?")
+        );
+    }
+
+    #[test]
+    fn an_unknown_key_like_no_other_is_not_guessed_at() {
+        let failure = failure(&GOOD.replace("[[replica]]", "frobnicate = 1\n[[replica]]"));
+        assert_eq!(
+            failure.message,
+            "x/quorumfs.toml, line 6: unknown key `frobnicate`"
+        );
+        assert!(failure.hint.unwrap().starts_with("remove it."));
+    }
+
+    #[test]
+    fn a_newer_file_is_not_called_full_of_unknown_keys() {
+        let failure = failure(&GOOD.replace("version = 1", "version = 2\nnovelty = true"));
+        assert_eq!(failure.exit, Exit::NewerFormat);
+    }
+
+    #[test]
+    fn a_value_of_the_wrong_kind_is_placed() {
+        let failure = failure(&GOOD.replace("\"127.0.0.1:7000\"", "7000"));
+        assert!(
+            failure.message.starts_with("x/quorumfs.toml, line 7:"),
+            "{failure}"
+        );
+    }
+
+    #[test]
+    fn distances_are_levenshtein() {
+        for (a, b, expected) in [("", "", 0), ("", "abc", 3), ("kitten", "sitting", 3)] {
+            assert_eq!(distance(a, b), expected, "{a} {b}");
+            assert_eq!(distance(b, a), expected, "{b} {a}");
+        }
+    }
+}

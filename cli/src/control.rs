@@ -1,0 +1,229 @@
+//! The control socket of a running mount: how `status` and `umount` talk to it.
+//!
+//! One line of JSON asks, one line of JSON answers, then the connection ends. The socket lies in
+//! the state directory, which only its owner can enter. Every line, wait and the number of
+//! connections served at a time are bounded, so that nobody can hold a mount up from here.
+
+use crate::directory::StateDirectory;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use serde::{Deserialize, Serialize};
+use std::future::Future;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+
+/// Longest request or answer.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// Connections that are served side by side; more wait in the kernel's queue.
+const CONNECTIONS_MAX: usize = 8;
+/// How long either side waits for the other's line.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What can be asked of a running mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum Question {
+    /// How are you?
+    Status,
+    /// Keep everything, unmount, and end.
+    Stop,
+}
+
+/// A listening socket; removed when dropped.
+#[derive(Debug)]
+pub(crate) struct ControlServer {
+    listener: UnixListener,
+    path: PathBuf,
+    places: Arc<Semaphore>,
+}
+
+impl Drop for ControlServer {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn socket(state: &StateDirectory) -> PathBuf {
+    state.join("control.sock")
+}
+
+impl ControlServer {
+    /// Listens. Whoever calls this holds the directory's lock, so that a socket that is left over
+    /// is nobody's.
+    pub(crate) fn bind(state: &StateDirectory) -> Outcome<Self> {
+        let path = socket(state);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Failure::file("remove the old socket", &path, &error));
+            }
+            _ => {}
+        }
+        let listener = UnixListener::bind(&path).map_err(|error| match error.kind() {
+            ErrorKind::InvalidInput => {
+                let message = format!("the path {} is too long for a socket", path.display());
+                Failure::new(Exit::Usage, message).hint("use a state directory with a shorter path")
+            }
+            _ => Failure::file("listen on", &path, &error),
+        })?;
+        Ok(Self {
+            listener,
+            path,
+            places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+        })
+    }
+
+    /// Listens no more, and waits until whoever is being answered has been.
+    pub(crate) async fn finish(self) {
+        let places = Arc::clone(&self.places);
+        drop(self);
+        let all = places.acquire_many(CONNECTIONS_MAX as u32);
+        let _ = tokio::time::timeout(PATIENCE, all).await;
+    }
+
+    /// Answers until dropped.
+    pub(crate) async fn serve<A, F, R>(&self, answer: A)
+    where
+        A: Fn(Question) -> F + Clone + Send + Sync + 'static,
+        F: Future<Output = R> + Send + 'static,
+        R: Serialize + Send + 'static,
+    {
+        loop {
+            let Ok(place) = Arc::clone(&self.places).acquire_owned().await else {
+                return;
+            };
+            match self.listener.accept().await {
+                Ok((stream, _)) => {
+                    let answer = answer.clone();
+                    tokio::spawn(async move {
+                        let _ = tokio::time::timeout(PATIENCE, converse(stream, answer)).await;
+                        drop(place);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the control socket did not accept");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+}
+
+async fn converse<A, F, R>(stream: UnixStream, answer: A) -> std::io::Result<()>
+where
+    A: Fn(Question) -> F,
+    F: Future<Output = R>,
+    R: Serialize,
+{
+    let (reader, mut writer) = stream.into_split();
+    let mut line = String::new();
+    BufReader::new(reader.take(LINE_BYTES_MAX))
+        .read_line(&mut line)
+        .await?;
+    let question = serde_json::from_str(&line)?;
+    let mut reply = serde_json::to_vec(&answer(question).await)?;
+    reply.push(b'\n');
+    writer.write_all(&reply).await?;
+    writer.shutdown().await
+}
+
+/// Asks the mount that runs on this state directory; `None` if none does.
+pub(crate) async fn ask<R>(state: &StateDirectory, question: Question) -> Outcome<Option<R>>
+where
+    R: for<'a> Deserialize<'a>,
+{
+    let path = socket(state);
+    let stream = match UnixStream::connect(&path).await {
+        Ok(stream) => stream,
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::NotFound | ErrorKind::ConnectionRefused
+            ) =>
+        {
+            return Ok(None);
+        }
+        Err(error) => return Err(Failure::file("connect to", &path, &error)),
+    };
+    match tokio::time::timeout(PATIENCE, exchange(stream, question)).await {
+        Ok(Ok(line)) => serde_json::from_str(&line)
+            .map(Some)
+            .map_err(|error| strange(&path, &error)),
+        Ok(Err(error)) => Err(Failure::file("talk to the mount at", &path, &error)),
+        Err(_) => Err(Failure::new(
+            Exit::Error,
+            format!("the mount at {} does not answer", path.display()),
+        )
+        .hint("look into its log; if it hangs, stop its process")),
+    }
+}
+
+async fn exchange(stream: UnixStream, question: Question) -> std::io::Result<String> {
+    let (reader, mut writer) = stream.into_split();
+    let mut request = serde_json::to_vec(&question)?;
+    request.push(b'\n');
+    writer.write_all(&request).await?;
+    let mut line = String::new();
+    BufReader::new(reader.take(LINE_BYTES_MAX))
+        .read_line(&mut line)
+        .await?;
+    Ok(line)
+}
+
+fn strange(path: &Path, error: &serde_json::Error) -> Failure {
+    let message = format!(
+        "what the mount at {} answers makes no sense: {error}",
+        path.display()
+    );
+    Failure::new(Exit::Error, message).hint("it may run another version; restart it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_question_is_answered_and_a_dead_mount_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::find(Some(directory.path()), "volume").unwrap();
+        assert_eq!(ask::<String>(&state, Question::Status).await.unwrap(), None);
+        let server = ControlServer::bind(&state).unwrap();
+        let serving = server.serve(|question| async move { format!("{question:?}") });
+        tokio::select! {
+            () = serving => panic!("ended"),
+            answer = ask::<String>(&state, Question::Status) => {
+                assert_eq!(answer.unwrap().unwrap(), "Status");
+            }
+        }
+        drop(server);
+        assert_eq!(ask::<String>(&state, Question::Status).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn what_is_not_a_question_does_not_stop_the_server() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::find(Some(directory.path()), "volume").unwrap();
+        let server = ControlServer::bind(&state).unwrap();
+        let serving = server.serve(|question| async move { format!("{question:?}") });
+        let asking = async {
+            let mut stream = UnixStream::connect(socket(&state)).await.unwrap();
+            stream.write_all(&[b'x'; 100]).await.unwrap();
+            stream.write_all(b"\n").await.unwrap();
+            let mut rest = Vec::new();
+            stream.read_to_end(&mut rest).await.unwrap();
+            assert!(rest.is_empty());
+            ask::<String>(&state, Question::Stop)
+                .await
+                .unwrap()
+                .unwrap()
+        };
+        tokio::select! {
+            () = serving => panic!("ended"),
+            answer = asking => assert_eq!(answer, "Stop"),
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! `quorumfs demo --check`: the whole promise, tried unattended on real files.
+//!
+//! ```text
+//! copy in ─► compare ─► compare ─────────► compare ────────► compare ─────────► kill the leader
+//!            plainly    all stopped and    one cloud moved   a byte flipped in  during a copy,
+//!                       started            away, then back   every shard of     then another
+//!                                                            another cloud      replica
+//! ```
+//!
+//! Before each comparison the gateway is restarted and the kernel's caches are dropped, so that
+//! what is compared comes from the clouds. What the check knows about the cluster it knows from
+//! `quorumfs status --json`, as an operator would. The last line it prints is the summary.
+
+use super::cluster::Cluster;
+use super::layout::Demo;
+use super::observe::{Observer, Seen};
+use super::tree::{Measured, Tree};
+use crate::arguments::{DemoArguments, General};
+use crate::directory::StateDirectory;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::stop::Stop;
+use serde::Serialize;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+const FILES_MIN: usize = 5_000;
+const BYTES_MIN: u64 = 100 << 20;
+/// How many files are copied while the leader dies, and how many must have arrived before it does
+/// and after.
+const FILES_DURING: usize = 600;
+const FILES_BEFORE_KILL: usize = 50;
+const FILES_AFTER_KILL: usize = 100;
+/// Something is stuck if the whole check takes longer.
+const CHECK_WITHIN: Duration = Duration::from_secs(40 * 60);
+/// How long a change of the cluster may take to be seen.
+const SEEN_WITHIN: Duration = Duration::from_secs(180);
+
+/// The last line.
+#[derive(Debug, Serialize)]
+struct Summary {
+    files: usize,
+    bytes: u64,
+    files_per_second: f64,
+    mib_per_second_in: f64,
+    mib_per_second_out: f64,
+    shards_refused: u64,
+    shards_replaced: u64,
+    views: u64,
+    caches_dropped: bool,
+    seconds: f64,
+}
+
+/// Runs the check in a fresh directory, or in the one that was named.
+pub(crate) async fn run(general: &General, arguments: &DemoArguments, output: Output) -> Outcome {
+    let (state, temporary) = match &general.state {
+        Some(path) => (StateDirectory::find(Some(path), "demo")?, false),
+        None => (fresh_directory()?, true),
+    };
+    let mut stop = Stop::listen(false)?;
+    let demo = Demo::open(&state, arguments.mount.as_deref())?;
+    if !demo.is_new {
+        let message = format!("there is a demo already in {}", state.path().display());
+        return Err(Failure::new(Exit::Held, message)
+            .hint("the check moves and damages clouds; give it an empty directory with --state"));
+    }
+    let cluster = Cluster::new(&demo)?;
+    let check = Check {
+        observer: Observer::new(&state)?,
+        demo: &demo,
+        cluster: &cluster,
+        began: Instant::now(),
+        tree: choose_tree(arguments)?,
+    };
+    let outcome = tokio::select! {
+        outcome = tokio::time::timeout(CHECK_WITHIN, check.all()) => outcome.unwrap_or_else(|_| {
+            let message = format!("the check did not end within {} s", CHECK_WITHIN.as_secs());
+            Err(Failure::new(Exit::Error, message))
+        }),
+        () = stop.wanted() => Err(Failure::new(Exit::Cancelled, "cancelled")),
+    };
+    let stopped = cluster.stop().await;
+    match outcome.and_then(|summary| stopped.map(|()| summary)) {
+        Ok(summary) => {
+            if temporary {
+                let _ = fs::remove_dir_all(state.path());
+            }
+            // One line of JSON, for people and programs alike.
+            let _ = output;
+            Output::new(true).record("check", &summary, |_| String::new())?;
+            Ok(Exit::Success)
+        }
+        Err(failure) if failure.hint.is_none() => {
+            Err(failure.hint(format!("the logs are in {}", state.join("log").display())))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+fn fresh_directory() -> Outcome<StateDirectory> {
+    let base = std::env::temp_dir();
+    let path = base.join(format!("quorumfs-check-{}", std::process::id()));
+    fs::create_dir(&path).map_err(|error| Failure::file("create the directory", &path, &error))?;
+    StateDirectory::find(Some(&path), "demo")
+}
+
+/// The tree that was named; else the sources in cargo's registry.
+fn choose_tree(arguments: &DemoArguments) -> Outcome<Tree> {
+    let roots = match &arguments.tree {
+        Some(tree) => vec![tree.clone()],
+        None => registries(),
+    };
+    for root in &roots {
+        let chosen = Tree::choose(root, FILES_MIN, BYTES_MIN)
+            .map_err(|error| Failure::file("list", root, &error))?;
+        if let Some(tree) = chosen {
+            return Ok(tree);
+        }
+    }
+    let looked: Vec<_> = roots
+        .iter()
+        .map(|root| root.display().to_string())
+        .collect();
+    let message = format!(
+        "found no tree with {FILES_MIN} files and {} MiB to copy (looked in: {})",
+        BYTES_MIN >> 20,
+        looked.join(", ")
+    );
+    Err(Failure::new(Exit::Usage, message).hint("name a directory of directories with --tree DIR"))
+}
+
+fn registries() -> Vec<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    let cargo = variable("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".cargo")));
+    let sources = cargo.map(|cargo| cargo.join("registry/src"));
+    let entries = sources.and_then(|path| fs::read_dir(path).ok());
+    let mut found: Vec<_> = entries
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|e| e.path())
+        .collect();
+    found.sort();
+    found
+}
+
+struct Check<'a> {
+    observer: Observer,
+    demo: &'a Demo,
+    cluster: &'a Cluster,
+    began: Instant,
+    tree: Tree,
+}
+
+impl Check<'_> {
+    async fn all(&self) -> Outcome<Summary> {
+        let (files, mib) = (self.tree.count(), self.tree.bytes >> 20);
+        self.note(&format!(
+            "starting; {files} files with {mib} MiB will be copied"
+        ));
+        self.cluster.start().await?;
+        let first_view = self.observer.cluster().await?.view;
+
+        let copy = self.demo.mount.join("tree");
+        let copied = self.copy(self.tree.clone(), &copy, &Arc::default()).await?;
+        self.note(&format!(
+            "copied in: {:.0} files/s, {:.1} MiB/s",
+            copied.files_per_second(),
+            copied.mib_per_second()
+        ));
+        self.settled().await?;
+
+        let (compared, caches_dropped) = self.compare_afresh(&copy, "plainly").await?;
+        self.cluster.stop().await?;
+        self.cluster.start().await?;
+        self.compare_afresh(&copy, "after stopping and starting everything")
+            .await?;
+        self.with_a_cloud_moved_away(&copy).await?;
+        let (shards_refused, shards_replaced) = self.with_a_cloud_damaged(&copy).await?;
+        let last_view = self.with_replicas_killed().await?;
+
+        Ok(Summary {
+            files,
+            bytes: self.tree.bytes,
+            files_per_second: copied.files_per_second(),
+            mib_per_second_in: copied.mib_per_second(),
+            mib_per_second_out: compared.mib_per_second(),
+            shards_refused,
+            shards_replaced,
+            views: last_view.saturating_sub(first_view),
+            caches_dropped,
+            seconds: self.began.elapsed().as_secs_f64(),
+        })
+    }
+
+    fn note(&self, text: &str) {
+        eprintln!(
+            "check {:>5.0} s: {text}",
+            self.began.elapsed().as_secs_f64()
+        );
+    }
+
+    async fn copy(
+        &self,
+        tree: Tree,
+        target: &Path,
+        arrived: &Arc<AtomicUsize>,
+    ) -> Outcome<Measured> {
+        let (target, arrived) = (target.to_path_buf(), Arc::clone(arrived));
+        blocking(move || tree.copy(&target, &arrived)).await
+    }
+
+    /// Restarts the gateway, drops the kernel's caches, and compares everything.
+    async fn compare_afresh(&self, copy: &Path, how: &str) -> Outcome<(Measured, bool)> {
+        self.cluster.gateway().stop().await?;
+        let dropped = drop_caches();
+        self.cluster.gateway().start().await?;
+        let (tree, copy) = (self.tree.clone(), copy.to_path_buf());
+        let compared = blocking(move || tree.compare(&copy))
+            .await
+            .map_err(|failure| Failure {
+                message: format!("compared {how}: {}", failure.message),
+                ..failure
+            })?;
+        self.note(&format!(
+            "equal {how}: {:.1} MiB/s",
+            compared.mib_per_second()
+        ));
+        Ok((compared, dropped))
+    }
+
+    /// Waits until every shard is where it belongs.
+    async fn settled(&self) -> Outcome<()> {
+        self.observer
+            .until(SEEN_WITHIN, "every object is complete", |seen| {
+                seen.completion_queue == Some(0)
+            })
+            .await
+            .map(drop)
+    }
+
+    async fn with_a_cloud_moved_away(&self, copy: &Path) -> Outcome<()> {
+        let cloud = self.cloud(1)?;
+        let away = cloud.with_extension("away");
+        let moved = |from: &Path, to: &Path| {
+            fs::rename(from, to).map_err(|error| Failure::file("move", from, &error))
+        };
+        moved(cloud, &away)?;
+        let compared = self.compare_afresh(copy, "with one cloud moved away").await;
+        let back = match cloud.exists() {
+            // A gateway must not make up a cloud that is gone.
+            true => Err(Failure::new(
+                Exit::Error,
+                format!("{} came back by itself while it was away", cloud.display()),
+            )),
+            false => moved(&away, cloud),
+        };
+        compared?;
+        back
+    }
+
+    async fn with_a_cloud_damaged(&self, copy: &Path) -> Outcome<(u64, u64)> {
+        let cloud = self.cloud(0)?.clone();
+        self.cluster.gateway().stop().await?;
+        let flipped = blocking(move || flip_a_byte_in_every_object(&cloud)).await?;
+        self.note(&format!(
+            "flipped a byte in each of the {flipped} objects of a cloud"
+        ));
+        self.compare_afresh(copy, "with a damaged cloud").await?;
+        let seen = self.observer.everything().await?;
+        if seen.shards_refused == 0 || seen.shards_replaced == 0 {
+            let message = format!(
+                "a whole cloud is damaged, but {} shards were refused and {} replaced",
+                seen.shards_refused, seen.shards_replaced
+            );
+            return Err(Failure::new(Exit::Error, message));
+        }
+        Ok((seen.shards_refused, seen.shards_replaced))
+    }
+
+    /// Kills the leader during a copy, brings it back into the quorum, kills another.
+    async fn with_replicas_killed(&self) -> Outcome<u64> {
+        let before = self.observer.cluster().await?;
+        let during = self
+            .tree
+            .first(FILES_DURING)
+            .map_err(|error| Failure::file("list", &self.tree.root, &error))?;
+        let target = self.demo.mount.join("during");
+        let arrived = Arc::new(AtomicUsize::new(0));
+        let copying = self.copy(during.clone(), &target, &arrived);
+        let killing = async {
+            while arrived.load(Ordering::Relaxed) < FILES_BEFORE_KILL {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let leader = self.observer.cluster().await?.leader;
+            let at_kill = arrived.load(Ordering::Relaxed);
+            self.cluster.replica(leader)?.kill().await?;
+            self.note(&format!(
+                "killed replica {leader}, which led, after {at_kill} files"
+            ));
+            let risen = |seen: &Seen| seen.view > before.view;
+            let seen = self
+                .observer
+                .until(SEEN_WITHIN, "the view rises", risen)
+                .await?;
+            self.note(&format!(
+                "view {} is led by replica {}",
+                seen.view, seen.leader
+            ));
+            Ok::<_, Failure>((leader, at_kill))
+        };
+        let (copied, killed) = tokio::join!(copying, killing);
+        let (copied, (first, at_kill)) = (copied?, killed?);
+        if copied.files < at_kill + FILES_AFTER_KILL {
+            let after = copied.files.saturating_sub(at_kill);
+            let message = format!("only {after} files were left to arrive after the kill");
+            return Err(Failure::new(Exit::Error, message));
+        }
+        blocking(move || during.compare(&target)).await?;
+        self.note(&format!("{} more files arrived", copied.files - at_kill));
+
+        let quiet = self.observer.cluster().await?.committed();
+        self.cluster.replica(first)?.start().await?;
+        let file = self.demo.mount.join("traffic");
+        let votes = |seen: &Seen| {
+            // Certificates are of operations: make some.
+            let _ = fs::write(&file, seen.committed().to_string());
+            seen.voted_since(first, quiet)
+        };
+        let again = format!("replica {first} votes again");
+        let seen = self.observer.until(SEEN_WITHIN, &again, votes).await?;
+        self.note(&format!("replica {first} is back in a certificate"));
+
+        let second = if seen.leader == first {
+            (first + 1) % 4
+        } else {
+            seen.leader
+        };
+        self.cluster.replica(second)?.kill().await?;
+        let last = self
+            .tree
+            .first(FILES_AFTER_KILL)
+            .map_err(|error| Failure::file("list", &self.tree.root, &error))?;
+        let target = self.demo.mount.join("after");
+        self.copy(last.clone(), &target, &Arc::default()).await?;
+        blocking(move || last.compare(&target)).await?;
+        self.note(&format!(
+            "killed replica {second}; {FILES_AFTER_KILL} more files arrived"
+        ));
+        let view = self.observer.cluster().await?.view;
+        self.cluster.replica(second)?.start().await?;
+        Ok(view)
+    }
+
+    fn cloud(&self, index: usize) -> Outcome<&PathBuf> {
+        let none = || Failure::new(Exit::Error, format!("there is no cloud {index}"));
+        self.demo.clouds.get(index).ok_or_else(none)
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Outcome<T> + Send + 'static,
+) -> Outcome<T> {
+    let failed = |error| Failure::new(Exit::Error, format!("a thread of the check died: {error}"));
+    tokio::task::spawn_blocking(work).await.map_err(failed)?
+}
+
+/// Only root can; the gateway's restart empties what the kernel knew of the mount in any case.
+fn drop_caches() -> bool {
+    rustix::fs::sync();
+    fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
+}
+
+/// Objects lie two levels down (`2 hex/hex`); the marker of the cloud lies above and is left alone.
+fn flip_a_byte_in_every_object(cloud: &Path) -> Outcome<usize> {
+    use std::os::unix::fs::{FileExt, PermissionsExt};
+    let mut flipped = 0;
+    let objects = Tree::list(cloud).map_err(|error| Failure::file("list", cloud, &error))?;
+    for path in objects.files_below_the_root() {
+        let flip = || -> std::io::Result<bool> {
+            let mode = fs::metadata(&path)?.permissions().mode();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode | 0o600))?;
+            let file = fs::File::options().read(true).write(true).open(&path)?;
+            let length = file.metadata()?.len();
+            let mut byte = [0];
+            // Past the header, in what is read for sure: the middle of the first cell.
+            let Some(place) = length.checked_sub(1).map(|last| (last / 2).min(32 << 10)) else {
+                return Ok(false);
+            };
+            file.read_exact_at(&mut byte, place)?;
+            file.write_all_at(&byte.map(|byte| byte ^ 0x10), place)?;
+            file.sync_all()?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+            Ok(true)
+        };
+        flipped += usize::from(flip().map_err(|error| Failure::file("damage", &path, &error))?);
+    }
+    Ok(flipped)
+}

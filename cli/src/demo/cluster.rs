@@ -1,0 +1,100 @@
+//! The demo's children together: four replicas and a gateway, started and stopped in order.
+
+use super::keeper::{Keeper, Recipe, State};
+use super::layout::Demo;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+
+/// Four replicas and a gateway.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    replicas: Vec<Keeper>,
+    gateway: Keeper,
+}
+
+impl Cluster {
+    /// Takes charge of children that are not running yet.
+    pub(crate) fn new(demo: &Demo) -> Outcome<Self> {
+        let program = std::env::current_exe().map_err(|error| {
+            Failure::new(
+                Exit::Error,
+                format!("cannot find this program itself: {error}"),
+            )
+        })?;
+        let keeper = |name: String, arguments| {
+            let log = demo.log(&name);
+            Keeper::new(Recipe {
+                name,
+                program: program.clone(),
+                arguments,
+                log,
+            })
+        };
+        let replicas = demo.replicas.iter().enumerate().map(|(number, state)| {
+            let state = state.path().as_os_str().to_os_string();
+            let arguments = vec![
+                "replica".into(),
+                "run".into(),
+                "--supervised".into(),
+                "--json".into(),
+                "--state".into(),
+                state,
+                "--genesis".into(),
+                demo.genesis().into_os_string(),
+            ];
+            keeper(format!("replica-{number}"), arguments)
+        });
+        // This demo holds the lock of its volume: whoever else held the volume is dead.
+        let arguments = vec![
+            "mount".into(),
+            "--supervised".into(),
+            "--takeover".into(),
+            "--json".into(),
+            "--state".into(),
+            demo.state.path().as_os_str().to_os_string(),
+            demo.mount.as_os_str().to_os_string(),
+        ];
+        Ok(Self {
+            replicas: replicas.collect(),
+            gateway: keeper("gateway".into(), arguments),
+        })
+    }
+
+    /// Starts the replicas, then the gateway.
+    pub(crate) async fn start(&self) -> Outcome<()> {
+        for replica in &self.replicas {
+            replica.start().await?;
+        }
+        self.gateway.start().await
+    }
+
+    /// Unmounts, then stops the replicas.
+    pub(crate) async fn stop(&self) -> Outcome<()> {
+        self.gateway.stop().await?;
+        for replica in &self.replicas {
+            replica.stop().await?;
+        }
+        Ok(())
+    }
+
+    /// The gateway.
+    pub(crate) fn gateway(&self) -> &Keeper {
+        &self.gateway
+    }
+
+    /// One replica.
+    pub(crate) fn replica(&self, number: usize) -> Outcome<&Keeper> {
+        self.replicas
+            .get(number)
+            .ok_or_else(|| Failure::new(Exit::Error, format!("there is no replica {number}")))
+    }
+
+    /// The process ids of the replicas that run.
+    pub(crate) fn replica_pids(&self) -> Vec<Option<u32>> {
+        let pid = |keeper: &Keeper| match *keeper.watch().borrow() {
+            State::Running { pid } => Some(pid),
+            _ => None,
+        };
+        self.replicas.iter().map(pid).collect()
+    }
+}

@@ -1,0 +1,420 @@
+//! Keeps one child process running: starts it, waits until it is ready, starts it again when it
+//! dies, with growing pauses, and stops it by its own process id.
+//!
+//! ```text
+//!            start()                   `ready` line
+//!   Down ───────────────► Starting ─────────────────► Running{pid}
+//!    ▲  ▲                    ▲  │ dies                    │ dies
+//!    │  └── stop(), kill() ──┼──┼─────────────────────────┤
+//!    │                       │  ▼                         ▼
+//!    │                       └─ Waiting (0.2 s, doubling to 10 s) ─┘
+//! ```
+//!
+//! What always holds:
+//! * a child is signalled only between its start and its reaping, so that the process id is its own;
+//! * a child lives in a process group of its own, so that Ctrl-C on the terminal reaches the demo
+//!   alone, which then stops the children in order;
+//! * a child whose parent vanishes sees its standard input end, and stops by itself;
+//! * what a child prints goes to a log file of bounded size.
+
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::{mpsc, oneshot, watch};
+
+const READY_WITHIN: Duration = Duration::from_secs(60);
+const STOP_WITHIN: Duration = Duration::from_secs(60);
+const PAUSE_MIN: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// A child that ran for so long is not in a crash loop.
+const STEADY_AFTER: Duration = Duration::from_secs(30);
+/// At a start, a longer log is put aside, and the one put aside before it is dropped.
+const LOG_BYTES_MAX: u64 = 16 << 20;
+/// Longer first lines are not a `ready` record.
+const READY_BYTES_MAX: u64 = 64 << 10;
+
+/// Which program, under which name, with which log.
+#[derive(Clone, Debug)]
+pub(crate) struct Recipe {
+    /// What it is called in messages and what its log is named after.
+    pub(crate) name: String,
+    /// The program.
+    pub(crate) program: PathBuf,
+    /// Its arguments.
+    pub(crate) arguments: Vec<OsString>,
+    /// Where the log goes.
+    pub(crate) log: PathBuf,
+}
+
+/// What a child is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Nothing, as was wished.
+    Down,
+    /// It was started and has not said that it is ready.
+    Starting,
+    /// It is ready.
+    Running {
+        /// Its process id.
+        pid: u32,
+    },
+    /// It died; it will be started again after a pause.
+    Waiting {
+        /// Why it died.
+        reason: String,
+    },
+}
+
+#[derive(Debug)]
+enum Wish {
+    Start,
+    Stop { how: Signal },
+}
+
+/// A child that is kept running.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    name: String,
+    log: PathBuf,
+    wishes: mpsc::Sender<(Wish, oneshot::Sender<()>)>,
+    state: watch::Receiver<State>,
+}
+
+impl Keeper {
+    /// Takes charge of a child that is not running yet.
+    pub(crate) fn new(recipe: Recipe) -> Self {
+        let (wishes, wished) = mpsc::channel(4);
+        let (sender, state) = watch::channel(State::Down);
+        let (name, log) = (recipe.name.clone(), recipe.log.clone());
+        tokio::spawn(keep(recipe, wished, sender));
+        Self {
+            name,
+            log,
+            wishes,
+            state,
+        }
+    }
+
+    /// What it is doing now, and notice of changes.
+    pub(crate) fn watch(&self) -> watch::Receiver<State> {
+        self.state.clone()
+    }
+
+    /// Starts it and waits until it is ready. Fails with its own words if it dies before.
+    pub(crate) async fn start(&self) -> Outcome<()> {
+        self.wish(Wish::Start).await?;
+        let mut state = self.state.clone();
+        let ready = state.wait_for(|state| !matches!(state, State::Starting));
+        let reason = match tokio::time::timeout(READY_WITHIN, ready).await {
+            Ok(Ok(state)) => match &*state {
+                State::Running { .. } => return Ok(()),
+                State::Waiting { reason } => reason.clone(),
+                State::Down | State::Starting => "it was stopped meanwhile".to_string(),
+            },
+            Ok(Err(_)) => "its keeper is gone".to_string(),
+            Err(_) => format!("it was not ready within {} s", READY_WITHIN.as_secs()),
+        };
+        Err(Failure::new(
+            Exit::Error,
+            format!("{} did not start: {reason}", self.name),
+        )
+        .hint(format!("its log is {}", self.log.display())))
+    }
+
+    /// Asks it to stop, waits for that, and leaves it down.
+    pub(crate) async fn stop(&self) -> Outcome<()> {
+        self.wish(Wish::Stop { how: Signal::TERM }).await
+    }
+
+    /// Kills it on the spot and leaves it down.
+    pub(crate) async fn kill(&self) -> Outcome<()> {
+        self.wish(Wish::Stop { how: Signal::KILL }).await
+    }
+
+    async fn wish(&self, wish: Wish) -> Outcome<()> {
+        let gone = || Failure::new(Exit::Error, format!("the keeper of {} is gone", self.name));
+        let (done, seen) = oneshot::channel();
+        self.wishes.send((wish, done)).await.map_err(|_| gone())?;
+        seen.await.map_err(|_| gone())
+    }
+}
+
+async fn keep(
+    recipe: Recipe,
+    mut wishes: mpsc::Receiver<(Wish, oneshot::Sender<()>)>,
+    state: watch::Sender<State>,
+) {
+    while let Some((wish, done)) = wishes.recv().await {
+        if matches!(wish, Wish::Start) {
+            state.send_replace(State::Starting);
+            let _ = done.send(());
+            match keep_up(&recipe, &mut wishes, &state).await {
+                Some(stopped) => {
+                    state.send_replace(State::Down);
+                    let _ = stopped.send(());
+                }
+                None => return,
+            }
+        } else {
+            let _ = done.send(());
+        }
+    }
+}
+
+/// Runs the child over and over until a stop is wished; `None` once nobody can wish any more.
+async fn keep_up(
+    recipe: &Recipe,
+    wishes: &mut mpsc::Receiver<(Wish, oneshot::Sender<()>)>,
+    state: &watch::Sender<State>,
+) -> Option<oneshot::Sender<()>> {
+    let mut pause = PAUSE_MIN;
+    loop {
+        let began = Instant::now();
+        let reason = match spawn(recipe) {
+            Ok(mut child) => {
+                // Held here, for waiting for a child closes it, by which the child would stop.
+                let _stdin = child.stdin.take();
+                tokio::select! {
+                    end = follow(&mut child, state) => end,
+                    stopped = stop_wished(wishes) => {
+                        end(&mut child, stopped.as_ref().map_or(Signal::TERM, |(how, _)| *how)).await;
+                        return stopped.map(|(_, done)| done);
+                    }
+                }
+            }
+            Err(error) => format!("cannot run {}: {error}", recipe.program.display()),
+        };
+        let reason = match last_words(&recipe.log) {
+            Some(words) => format!("{reason}: {words}"),
+            None => reason,
+        };
+        tracing::warn!(name = recipe.name, reason, "a child died");
+        state.send_replace(State::Waiting { reason });
+        if began.elapsed() >= STEADY_AFTER {
+            pause = PAUSE_MIN;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            stopped = stop_wished(wishes) => return stopped.map(|(_, done)| done),
+        }
+        pause = pause.saturating_mul(2).min(PAUSE_MAX);
+        state.send_replace(State::Starting);
+    }
+}
+
+/// Waits for the next wish to stop; a wish to start what is being kept up is fulfilled already.
+async fn stop_wished(
+    wishes: &mut mpsc::Receiver<(Wish, oneshot::Sender<()>)>,
+) -> Option<(Signal, oneshot::Sender<()>)> {
+    loop {
+        match wishes.recv().await? {
+            (Wish::Start, done) => drop(done.send(())),
+            (Wish::Stop { how }, done) => return Some((how, done)),
+        }
+    }
+}
+
+fn spawn(recipe: &Recipe) -> std::io::Result<Child> {
+    Command::new(&recipe.program)
+        .args(&recipe.arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(open_log(&recipe.log)?)
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+}
+
+fn open_log(path: &Path) -> std::io::Result<File> {
+    if fs::metadata(path).is_ok_and(|log| log.len() > LOG_BYTES_MAX) {
+        fs::rename(path, path.with_extension("log.old"))?;
+    }
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+/// Reports that the child is ready when it says so, and how it ended when it does.
+async fn follow(child: &mut Child, state: &watch::Sender<State>) -> String {
+    let stdout = child.stdout.take();
+    let pid = child.id();
+    let reading = async {
+        if let (Some(stdout), Some(pid)) = (stdout, pid) {
+            read_until_ready(stdout, pid, state).await;
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = reading => String::new(),
+        ended = child.wait() => match ended {
+            Ok(status) => format!("it ended with {}", describe(status)),
+            Err(error) => format!("it cannot be waited for: {error}"),
+        },
+    }
+}
+
+async fn read_until_ready(stdout: impl AsyncRead + Unpin, pid: u32, state: &watch::Sender<State>) {
+    let mut reader = BufReader::new(stdout);
+    loop {
+        let mut line = String::new();
+        match (&mut reader)
+            .take(READY_BYTES_MAX)
+            .read_line(&mut line)
+            .await
+        {
+            Ok(count) if count > 0 => {}
+            _ => return,
+        }
+        let record: Option<serde_json::Value> = serde_json::from_str(&line).ok();
+        let kind = record.as_ref().and_then(|record| record.get("type"));
+        if kind.and_then(serde_json::Value::as_str) == Some("ready") {
+            state.send_replace(State::Running { pid });
+        }
+    }
+}
+
+/// Ends a child: a polite signal and some patience, or none.
+async fn end(child: &mut Child, how: Signal) {
+    signal(child, how);
+    if tokio::time::timeout(STOP_WITHIN, child.wait())
+        .await
+        .is_err()
+    {
+        tracing::warn!(pid = child.id(), "a child does not stop; killing it");
+        signal(child, Signal::KILL);
+        let _ = child.wait().await;
+    }
+}
+
+/// The child has not been reaped, or `id` would be `None`: the process id is still its own.
+fn signal(child: &Child, how: Signal) {
+    let pid = child
+        .id()
+        .and_then(|id| i32::try_from(id).ok())
+        .and_then(Pid::from_raw);
+    if let Some(pid) = pid {
+        let _ = kill_process(pid, how);
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "an unknown status".to_string(),
+    }
+}
+
+/// The last error that a child wrote, to be shown where its death is.
+fn last_words(log: &Path) -> Option<String> {
+    const TAIL_BYTES: u64 = 4096;
+    use std::io::{Read, Seek, SeekFrom};
+    let mut file = File::open(log).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))
+        .ok()?;
+    let mut tail = Vec::new();
+    file.take(TAIL_BYTES).read_to_end(&mut tail).ok()?;
+    let tail = String::from_utf8_lossy(&tail).into_owned();
+    let line = tail
+        .lines()
+        .rev()
+        .find(|line| line.starts_with("error: "))?;
+    Some(line.trim_start_matches("error: ").to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(directory: &Path, script: &str) -> Keeper {
+        Keeper::new(Recipe {
+            name: "child".to_string(),
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            log: directory.join("child.log"),
+        })
+    }
+
+    fn pid(keeper: &Keeper) -> u32 {
+        match *keeper.watch().borrow() {
+            State::Running { pid } => pid,
+            ref state => panic!("{state:?}"),
+        }
+    }
+
+    const READY: &str = r#"echo '{"v":1,"type":"ready"}'; exec cat"#;
+
+    #[tokio::test]
+    async fn a_child_that_dies_comes_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let keeper = shell(directory.path(), READY);
+        keeper.start().await.unwrap();
+        let first = pid(&keeper);
+        let raw = Pid::from_raw(i32::try_from(first).unwrap()).unwrap();
+        kill_process(raw, Signal::KILL).unwrap();
+        let mut state = keeper.watch();
+        let back = |state: &State| matches!(state, State::Running { pid } if *pid != first);
+        let waited = tokio::time::timeout(Duration::from_secs(20), state.wait_for(back)).await;
+        waited.unwrap().unwrap();
+        keeper.stop().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_child_keeps_its_input_open_while_it_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let keeper = shell(directory.path(), READY);
+        keeper.start().await.unwrap();
+        let first = pid(&keeper);
+        tokio::time::sleep(PAUSE_MIN * 2).await;
+        assert_eq!(pid(&keeper), first, "its standard input ended, and so did it");
+    }
+
+    #[tokio::test]
+    async fn a_child_that_was_killed_on_purpose_stays_down_until_it_is_started() {
+        let directory = tempfile::tempdir().unwrap();
+        let keeper = shell(directory.path(), READY);
+        keeper.start().await.unwrap();
+        let first = pid(&keeper);
+        keeper.kill().await.unwrap();
+        tokio::time::sleep(PAUSE_MIN * 3).await;
+        assert_eq!(*keeper.watch().borrow(), State::Down);
+        assert!(!Path::new(&format!("/proc/{first}/exe")).exists());
+        keeper.start().await.unwrap();
+        assert_ne!(pid(&keeper), first);
+    }
+
+    #[tokio::test]
+    async fn a_child_that_never_starts_is_reported_in_its_own_words() {
+        let directory = tempfile::tempdir().unwrap();
+        let keeper = shell(directory.path(), "echo 'error: no such luck' >&2; exit 7");
+        let failure = keeper.start().await.unwrap_err();
+        assert!(
+            failure.message.contains("exit code 7: no such luck"),
+            "{failure}"
+        );
+        keeper.stop().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_child_whose_keeper_goes_away_is_gone_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let keeper = shell(directory.path(), READY);
+        keeper.start().await.unwrap();
+        let path = format!("/proc/{}/exe", pid(&keeper));
+        drop(keeper);
+        for _ in 0..200 {
+            if !Path::new(&path).exists() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("still there");
+    }
+}

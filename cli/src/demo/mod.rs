@@ -1,0 +1,126 @@
+//! `quorumfs demo`: the whole of quorumfs on one machine.
+//!
+//! Four metadata replicas and a gateway run as child *processes* (they can be killed one by one)
+//! over four directories that stand for clouds (they can be moved away or damaged). This process
+//! only supervises: it starts what dies again, and on Ctrl-C it unmounts, stops the replicas and
+//! goes. Everything is kept in the state directory and found again at the next start.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`keeper`] | one child process, kept running |
+//! | [`cluster`] | the five children together |
+//! | [`layout`] | what lies where, made at the first start |
+//! | [`check`] | the unattended check: copies, compares, breaks things, compares again |
+//! | [`observe`] | what the check sees of the cluster |
+//! | [`tree`] | the real files that the check copies |
+
+mod check;
+mod cluster;
+mod keeper;
+mod layout;
+mod observe;
+mod tree;
+
+use crate::arguments::{DemoArguments, General};
+use crate::directory::StateDirectory;
+use crate::exit::Exit;
+use crate::failure::Outcome;
+use crate::output::Output;
+use crate::stop::Stop;
+use cluster::Cluster;
+use serde::Serialize;
+
+/// Runs the demo until it is told to stop, or its check to the end.
+pub(crate) async fn run(general: &General, arguments: DemoArguments, output: Output) -> Outcome {
+    if arguments.check {
+        return check::run(general, &arguments, output).await;
+    }
+    let state = StateDirectory::find(general.state.as_deref(), "demo")?;
+    let mut stop = Stop::listen(false)?;
+    let demo = layout::Demo::open(&state, arguments.mount.as_deref())?;
+    let cluster = Cluster::new(&demo)?;
+    output.say(if demo.is_new {
+        "Creating a volume…"
+    } else {
+        "Starting where we left off…"
+    })?;
+    let started = tokio::select! {
+        started = cluster.start() => started,
+        () = stop.wanted() => Ok(()),
+    };
+    if let Err(failure) = started {
+        let _ = cluster.stop().await;
+        return Err(failure);
+    }
+    let ready = Ready::of(&demo, &cluster);
+    output.record("ready", &ready, Ready::text)?;
+    stop.wanted().await;
+    output.say("\nUnmounting and stopping…")?;
+    tokio::select! {
+        stopped = cluster.stop() => stopped?,
+        () = stop.wanted() => return Ok(Exit::Cancelled),
+    }
+    output.say(&format!(
+        "Stopped. Everything is kept in {}.",
+        state.path().display()
+    ))?;
+    Ok(Exit::Success)
+}
+
+#[derive(Serialize)]
+struct Ready {
+    mount: String,
+    state: String,
+    clouds: Vec<String>,
+    replicas: Vec<Option<u32>>,
+    #[serde(skip)]
+    program: String,
+}
+
+impl Ready {
+    fn of(demo: &layout::Demo, cluster: &Cluster) -> Self {
+        Self {
+            mount: demo.mount.display().to_string(),
+            state: demo.state.path().display().to_string(),
+            clouds: demo
+                .clouds
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect(),
+            replicas: cluster.replica_pids(),
+            program: layout::program_for_people(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let (mount, state, program) = (&self.mount, &self.state, &self.program);
+        let replica = self
+            .replicas
+            .iter()
+            .flatten()
+            .next()
+            .copied()
+            .unwrap_or_default();
+        let cloud = self.clouds.get(1).cloned().unwrap_or_default();
+        let clouds = self.clouds.join(" ");
+        format!(
+            "\
+A file system is mounted at
+
+    {mount}
+
+over four metadata replicas and four directories that stand for clouds. Try, in another terminal:
+
+    cp -r /usr/share/doc {mount}/         copy something in
+    {program} status --state {state}
+                                          who leads, which clouds answer, what waits
+    du -sh {clouds}
+                                          four clouds, none of which can read any of it
+    mv {cloud} {cloud}.away
+                                          lose a cloud: everything is still there (move it back)
+    kill -9 {replica}                     kill a replica: it is started again, work goes on
+
+Ctrl-C unmounts and stops everything; the next start finds it again."
+        )
+    }
+}

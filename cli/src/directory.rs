@@ -1,0 +1,170 @@
+//! The state directory: where a process keeps what it finds again at its next start.
+//!
+//! `--state DIR` names it; without, it lies under `$XDG_DATA_HOME/quorumfs` (`~/.local/share`). A
+//! process that writes there holds a lock on it as long as it lives, so that two never do.
+//!
+//! ```text
+//! a volume                       a replica                   the demo
+//!   quorumfs.toml                  replica.toml                all of a volume's, and
+//!   volume.genesis                 replica.key  (0600)         replicas/0…3  clouds/a…d
+//!   principal.key  (0600)          volume.genesis              log/  mnt/
+//!   recovery-kit.txt  (0600)       data/
+//!   control.sock  (while mounted)
+//! ```
+
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use rustix::fs::FlockOperation;
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// A state directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct StateDirectory(PathBuf);
+
+impl StateDirectory {
+    /// The one that was named, or the one under the user's data directory called `name`.
+    pub(crate) fn find(named: Option<&Path>, name: &str) -> Outcome<Self> {
+        let variable = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
+        let path = match (named, variable("XDG_DATA_HOME"), variable("HOME")) {
+            (Some(path), _, _) => path.to_path_buf(),
+            (None, Some(data), _) => Path::new(&data).join("quorumfs").join(name),
+            (None, None, Some(home)) => Path::new(&home).join(".local/share/quorumfs").join(name),
+            (None, None, None) => {
+                return Err(Failure::new(
+                    Exit::Usage,
+                    "no state directory: neither --state nor XDG_DATA_HOME nor HOME is set",
+                )
+                .hint("say where with --state DIR"));
+            }
+        };
+        std::path::absolute(&path)
+            .map(Self)
+            .map_err(|error| Failure::file("use the state directory", &path, &error))
+    }
+
+    /// The path itself.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// A path within; an absolute one stays what it is.
+    pub(crate) fn join(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.0.join(path)
+    }
+
+    /// Makes it, owner-only, if it is not there.
+    pub(crate) fn create(&self) -> Outcome<()> {
+        create_private(&self.0)
+    }
+
+    /// Takes the lock that says who writes here, until the result is dropped.
+    pub(crate) fn lock(&self, who: &str) -> Outcome<Lock> {
+        self.lock_as("lock", who)
+    }
+
+    /// Takes a lock of its own name: the demo's mount holds the volume's, the demo its own.
+    pub(crate) fn lock_as(&self, name: &str, who: &str) -> Outcome<Lock> {
+        let path = self.join(name);
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| Failure::file("open the lock", &path, &error))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Lock { _file: file }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(Failure::new(
+                Exit::Held,
+                format!("another {who} is running on {}", self.0.display()),
+            )
+            .hint("stop that one first, or use another directory with --state")),
+            Err(error) => Err(Failure::file("lock", &path, &error.into())),
+        }
+    }
+}
+
+/// Says that this process, and no other, writes to a state directory.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+/// Makes a directory that only its owner can enter; one that exists is fine.
+pub(crate) fn create_private(path: &Path) -> Outcome<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|error| Failure::file("create the directory", path, &error))
+}
+
+/// Writes a new file that only its owner can read, durably; one that exists is left alone.
+pub(crate) fn write_secret(path: &Path, content: &[u8]) -> Outcome<()> {
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .and_then(|mut file| {
+            file.write_all(content)?;
+            file.sync_all()
+        })
+        .and_then(|()| {
+            path.parent()
+                .map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+        })
+        .map_err(|error| Failure::file("write", path, &error))
+}
+
+/// Replaces a file's content, whole or not at all, and durably.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> Outcome<()> {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".new");
+    let next = path.with_file_name(name);
+    let written = File::create(&next)
+        .and_then(|mut file| {
+            file.write_all(content)?;
+            file.sync_all()
+        })
+        .and_then(|()| fs::rename(&next, path))
+        .and_then(|()| {
+            path.parent()
+                .map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+        });
+    written.map_err(|error| {
+        let _ = fs::remove_file(&next);
+        Failure::file("write", path, &error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_named_directory_is_taken_and_two_do_not_share_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = StateDirectory::find(Some(directory.path()), "volume").unwrap();
+        assert_eq!(state.path(), directory.path());
+        let lock = state.lock("mount").unwrap();
+        let failure = state.lock("mount").unwrap_err();
+        assert_eq!(failure.exit, Exit::Held);
+        drop(lock);
+        assert!(state.lock("mount").is_ok());
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        replace(&path, b"one").unwrap();
+        replace(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+}

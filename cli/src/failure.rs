@@ -1,0 +1,63 @@
+//! What is said when something failed: what and where, what to do about it, and the exit code.
+//!
+//! The crates below have their own typed errors; here, at the edge to people and scripts, each
+//! becomes one sentence, one hint and one number. A failure never carries a secret.
+
+use crate::exit::Exit;
+use std::fmt;
+use std::path::Path;
+
+/// A command failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// The number for scripts.
+    pub(crate) exit: Exit,
+    /// What failed, and where.
+    pub(crate) message: String,
+    /// What to do about it.
+    pub(crate) hint: Option<String>,
+}
+
+impl Failure {
+    /// A failure without advice.
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self {
+            exit,
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// The same failure with advice.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// A system call on a path failed.
+    pub(crate) fn file(doing: &str, path: &Path, error: &std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        let message = format!("cannot {doing} {}: {error}", path.display());
+        match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                Self::new(Exit::NoSpace, message).hint("free some space there, then try again")
+            }
+            ErrorKind::ReadOnlyFilesystem => Self::new(Exit::Error, message)
+                .hint("that file system is read-only; remount it or use another directory"),
+            ErrorKind::PermissionDenied => Self::new(Exit::Error, message)
+                .hint("run this as the user who owns that path, or use another one"),
+            _ => Self::new(Exit::Error, message),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What a command gives back.
+pub(crate) type Outcome<T = Exit> = Result<T, Failure>;

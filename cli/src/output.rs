@@ -1,0 +1,118 @@
+//! What a command prints: text for people, or NDJSON for programs with `--json`.
+//!
+//! Every line of JSON is one object with `"v":1` and a `"type"`. A command prints any number of
+//! records and, if it fails, one last line of type `error` with the exit code, the message and the
+//! hint. Adding a field keeps `v`; changing or removing one raises it.
+
+use crate::failure::{Failure, Outcome};
+use serde::Serialize;
+use std::io::{ErrorKind, Write};
+
+/// Where and how a command speaks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Line<'a, T> {
+    v: u32,
+    r#type: &'a str,
+    #[serde(flatten)]
+    body: T,
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    code: u8,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'a str>,
+}
+
+impl Output {
+    /// Speaks JSON or text.
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json }
+    }
+
+    /// Whether this speaks JSON.
+    pub(crate) fn is_json(self) -> bool {
+        self.json
+    }
+
+    /// Prints one record: `body` as JSON, or the text that `people` makes of it.
+    pub(crate) fn record<T: Serialize>(
+        self,
+        kind: &str,
+        body: &T,
+        people: impl FnOnce(&T) -> String,
+    ) -> Outcome<()> {
+        let text = if self.json {
+            encode(kind, body)?
+        } else {
+            people(body)
+        };
+        print(&text)
+    }
+
+    /// Prints something that only people care about.
+    pub(crate) fn say(self, text: &str) -> Outcome<()> {
+        if self.json { Ok(()) } else { print(text) }
+    }
+
+    /// Prints why the command failed.
+    pub(crate) fn failure(self, failure: &Failure) {
+        if self.json {
+            let body = ErrorBody {
+                code: failure.exit.code(),
+                message: &failure.message,
+                hint: failure.hint.as_deref(),
+            };
+            if let Ok(line) = encode("error", &body) {
+                let _ = print(&line);
+            }
+        } else {
+            let mut stderr = std::io::stderr().lock();
+            let _ = writeln!(stderr, "error: {}", failure.message);
+            if let Some(hint) = &failure.hint {
+                let _ = writeln!(stderr, " hint: {hint}");
+            }
+        }
+    }
+}
+
+/// One line of JSON.
+pub(crate) fn encode<T: Serialize>(kind: &str, body: &T) -> Outcome<String> {
+    serde_json::to_string(&Line {
+        v: 1,
+        r#type: kind,
+        body,
+    })
+    .map_err(|error| Failure::new(crate::exit::Exit::Error, format!("cannot encode: {error}")))
+}
+
+fn print(text: &str) -> Outcome<()> {
+    let mut stdout = std::io::stdout().lock();
+    match writeln!(stdout, "{}", text.trim_end_matches('\n')).and_then(|()| stdout.flush()) {
+        // Whoever read us has heard enough: `quorumfs ls | head`.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(Failure::file(
+            "write to",
+            "standard output".as_ref(),
+            &error,
+        )),
+        Ok(()) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_one_versioned_line() {
+        let line = encode("entry", &serde_json::json!({"name": "a\nb"})).unwrap();
+        assert_eq!(line, r#"{"v":1,"type":"entry","name":"a\nb"}"#);
+    }
+}

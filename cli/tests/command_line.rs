@@ -1,0 +1,111 @@
+//! The command line as scripts see it: exit codes, streams, and what `--json` promises.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use std::process::{Command, Output};
+
+fn quorumfs(arguments: &[&str]) -> Output {
+    let directory = tempfile::tempdir().unwrap();
+    Command::new(env!("CARGO_BIN_EXE_quorumfs"))
+        .args(arguments)
+        .env("XDG_DATA_HOME", directory.path())
+        .env_remove("QUORUMFS_STATE")
+        .env_remove("QUORUMFS_LOG")
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn help_is_grouped_and_lists_the_exit_codes() {
+    let help = quorumfs(&["--help"]);
+    assert_eq!(help.status.code(), Some(0));
+    let help = text(&help.stdout);
+    for heading in [
+        "Try it:",
+        "Set up:",
+        "Use:",
+        "Inspect:",
+        "Exit codes:",
+        "Examples:",
+    ] {
+        assert!(
+            help.contains(&format!("\n{heading}\n")),
+            "{heading} is missing in\n{help}"
+        );
+    }
+    assert!(
+        help.lines().all(|line| line.chars().count() <= 110),
+        "{help}"
+    );
+}
+
+#[test]
+fn every_command_explains_itself() {
+    for command in [
+        "demo", "replica", "volume", "mount", "umount", "put", "get", "ls", "status",
+    ] {
+        let help = quorumfs(&[command, "--help"]);
+        assert_eq!(help.status.code(), Some(0), "{command}");
+        assert!(text(&help.stdout).contains("Usage: quorumfs"), "{command}");
+    }
+}
+
+#[test]
+fn what_is_not_understood_is_a_usage_error_in_the_wanted_language() {
+    let said = quorumfs(&["mout"]);
+    assert_eq!(said.status.code(), Some(2));
+    assert!(
+        text(&said.stderr).contains("mount"),
+        "no suggestion: {}",
+        text(&said.stderr)
+    );
+    assert!(said.stdout.is_empty());
+
+    let said = quorumfs(&["--json", "mout"]);
+    assert_eq!(said.status.code(), Some(2));
+    let record: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!(
+        (&record["v"], &record["type"], &record["code"]),
+        (&1.into(), &"error".into(), &2.into())
+    );
+}
+
+#[test]
+fn a_failure_has_a_message_a_hint_and_a_code() {
+    let said = quorumfs(&["ls"]);
+    assert_eq!(said.status.code(), Some(10));
+    let stderr = text(&said.stderr);
+    assert!(
+        stderr.starts_with("error: there is no volume at "),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("\n hint: make one with `quorumfs volume create`"),
+        "{stderr}"
+    );
+
+    let said = quorumfs(&["ls", "--json"]);
+    assert_eq!(said.status.code(), Some(10));
+    assert!(said.stderr.is_empty(), "{}", text(&said.stderr));
+    let record: serde_json::Value = serde_json::from_slice(&said.stdout).unwrap();
+    assert_eq!(
+        (&record["type"], &record["code"]),
+        (&"error".into(), &10.into())
+    );
+    assert!(record["hint"].as_str().unwrap().contains("volume create"));
+}
+
+#[test]
+fn a_log_filter_that_is_none_is_a_usage_error() {
+    let said = quorumfs(&["ls", "--log", "a=b=c"]);
+    assert_eq!(said.status.code(), Some(2), "{}", text(&said.stderr));
+}

@@ -1,0 +1,40 @@
+//! Real processes for tests: the program itself, a whole demo, and a private view of the machine.
+//!
+//! What always holds: every process that a test starts is stopped by its own process id when the
+//! value that stands for it is dropped, however the test ends; every wait has an end; everything
+//! lies in a temporary directory with a short path (the path of a Unix socket has 108 bytes).
+//!
+//! Failures here are failures of the test, hence the panics.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+mod command;
+mod demo;
+mod files;
+
+pub use command::{Finished, Private, Quorumfs, binary};
+pub use demo::Demo;
+pub use files::{all_bytes_contain, drop_caches, flip_byte, is_mounted, mounts_are_possible};
+
+use std::time::{Duration, Instant};
+
+/// Waits until something holds, for at most `patience`.
+///
+/// # Panics
+/// If it does not hold by then.
+#[track_caller]
+pub fn eventually(what: &str, patience: Duration, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(
+            began.elapsed() < patience,
+            "waited {patience:?} in vain until {what}"
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}

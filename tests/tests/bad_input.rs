@@ -1,0 +1,296 @@
+//! What goes wrong outside of the program, one test each: the message says what, where and what to
+//! do, the exit code says which kind, nothing is lost, nothing panics.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use quorumfs_tests::harness::{Demo, Finished, Quorumfs};
+use std::fs;
+use std::path::Path;
+
+/// A volume that is described in `directory` and that no process serves.
+fn unserved_volume(directory: &Path) -> Finished {
+    let replicas: Vec<String> = (0..4)
+        .map(|number| {
+            let state = directory.join(format!("replica-{number}"));
+            let listen = format!("127.0.0.1:{}", free_port());
+            let made = Quorumfs::on(&state).run_with(["replica", "init", "--listen", &listen]);
+            let record = made.ok().records("replica").remove(0);
+            format!("{}@{listen}", record["key"].as_str().unwrap())
+        })
+        .collect();
+    let mut arguments = vec!["volume".to_string(), "create".to_string()];
+    for replica in replicas {
+        arguments.extend(["--replica".to_string(), replica]);
+    }
+    for name in ["a", "b", "c", "d"] {
+        let cloud = format!("{name}={}", directory.join("clouds").join(name).display());
+        arguments.extend(["--cloud".to_string(), cloud]);
+    }
+    Quorumfs::on(&directory.join("volume"))
+        .run_with(arguments)
+        .ok()
+}
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+#[test]
+fn a_directory_without_a_volume_is_said_to_be_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let nothing = Quorumfs::on(directory.path());
+    nothing
+        .run_with(["ls"])
+        .fails(10, "there is no volume", "volume create");
+    let nothing = Quorumfs::on(directory.path());
+    nothing
+        .run_with(["replica", "run"])
+        .fails(10, "there is no replica", "replica init");
+}
+
+#[test]
+fn an_unknown_key_in_a_configuration_is_named_with_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    unserved_volume(directory.path());
+    let volume = directory.path().join("volume");
+    let path = volume.join("quorumfs.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(
+        &path,
+        text.replacen("[volume]", "[volume]\ngenesys = \"x\"", 1),
+    )
+    .unwrap();
+    let line = text.lines().position(|line| line == "[volume]").unwrap() + 2;
+    let message = format!("quorumfs.toml, line {line}: unknown key `genesys`");
+    Quorumfs::on(&volume)
+        .run_with(["ls"])
+        .fails(2, &message, "did you mean `genesis`?");
+
+    let replica = directory.path().join("replica-0");
+    let path = replica.join("replica.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("durabilty = \"os\"\n{text}")).unwrap();
+    let message = "replica.toml, line 1: unknown key `durabilty`";
+    Quorumfs::on(&replica)
+        .run_with(["replica", "run"])
+        .fails(2, message, "Known here:");
+}
+
+#[test]
+fn a_volume_whose_replicas_are_down_is_out_of_reach_and_not_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    unserved_volume(directory.path());
+    let volume = directory.path().join("volume");
+    Quorumfs::on(&volume)
+        .run_with(["ls"])
+        .fails(5, "too few", "quorumfs status");
+    let status = Quorumfs::on(&volume).run_with(["status"]);
+    assert_eq!(status.code, Some(5), "{status:?}");
+    let down = status.records("replica");
+    assert!(
+        down.iter().all(|replica| replica["answers"] == false),
+        "{down:?}"
+    );
+    assert_eq!(down.len(), 4);
+}
+
+#[test]
+fn what_is_there_is_never_made_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    unserved_volume(directory.path());
+    let volume = directory.path().join("volume");
+    let before = fs::read(volume.join("principal.key")).unwrap();
+    let arguments = [
+        "volume",
+        "create",
+        "--replica",
+        "00@127.0.0.1:1",
+        "--cloud",
+        "a=b",
+    ];
+    Quorumfs::on(&volume)
+        .run_with(arguments)
+        .fails(11, "there is a volume already", "--state");
+    assert_eq!(fs::read(volume.join("principal.key")).unwrap(), before);
+    let replica = Quorumfs::on(&directory.path().join("replica-0"));
+    let again = replica.run_with(["replica", "init", "--listen", "127.0.0.1:1"]);
+    again.fails(11, "there is a replica already", "--state");
+}
+
+#[test]
+fn a_path_that_is_not_there_is_said_to_be_missing() {
+    let demo = Demo::start();
+    demo.quorumfs()
+        .run_with(["cat", "/none"])
+        .fails(9, "/none", "");
+    demo.quorumfs()
+        .run_with(["ls", "/none"])
+        .fails(9, "/none", "");
+}
+
+#[test]
+fn the_key_of_another_volume_opens_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    unserved_volume(directory.path());
+    let other = tempfile::tempdir().unwrap();
+    unserved_volume(other.path());
+    let volume = directory.path().join("volume");
+    fs::copy(
+        other.path().join("volume/principal.key"),
+        volume.join("principal.key"),
+    )
+    .unwrap();
+    Quorumfs::on(&volume)
+        .run_with(["ls"])
+        .fails(12, "another volume", "");
+}
+
+#[test]
+fn a_key_that_is_no_members_opens_nothing() {
+    use quorumfs_gateway::keys::{KeyFile, Principal};
+    let directory = tempfile::tempdir().unwrap();
+    unserved_volume(directory.path());
+    let volume = directory.path().join("volume");
+    let path = volume.join("principal.key");
+    let root = KeyFile::load(&path).unwrap().root;
+    fs::remove_file(&path).unwrap();
+    KeyFile {
+        principal: Principal::random().unwrap(),
+        root,
+    }
+    .save(&path)
+    .unwrap();
+    Quorumfs::on(&volume)
+        .run_with(["ls"])
+        .fails(12, "not a member", "");
+}
+
+#[test]
+fn a_key_that_others_can_read_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    unserved_volume(directory.path());
+    let volume = directory.path().join("volume");
+    let path = volume.join("principal.key");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    Quorumfs::on(&volume)
+        .run_with(["ls"])
+        .fails(12, "mode 0644", "chmod 600");
+}
+
+#[test]
+fn a_replica_refuses_the_genesis_of_another_cluster() {
+    let directory = tempfile::tempdir().unwrap();
+    unserved_volume(directory.path());
+    let other = tempfile::tempdir().unwrap();
+    unserved_volume(other.path());
+    let replica = directory.path().join("replica-0");
+    let theirs = other.path().join("volume/volume.genesis");
+    let run = |genesis: &Path| {
+        Quorumfs::on(&replica)
+            .args(["replica", "run", "--genesis"])
+            .args([genesis])
+            .run()
+    };
+    run(&theirs).fails(15, "not one of this volume", "genesis");
+    assert!(
+        !replica.join("volume.genesis").exists(),
+        "another cluster's genesis was kept"
+    );
+    fs::copy(
+        directory.path().join("volume/volume.genesis"),
+        replica.join("volume.genesis"),
+    )
+    .unwrap();
+    run(&theirs).fails(15, "another cluster", "without --genesis");
+}
+
+#[test]
+fn the_replicas_and_clouds_of_another_cluster_are_not_taken_for_ours() {
+    let demo = Demo::start();
+    let directory = tempfile::tempdir().unwrap();
+    unserved_volume(directory.path());
+    let volume = directory.path().join("volume");
+    let ours = fs::read_to_string(volume.join("quorumfs.toml")).unwrap();
+    let theirs = fs::read_to_string(demo.state().join("quorumfs.toml")).unwrap();
+
+    // Their configuration as it is: other keys than the genesis names.
+    fs::write(volume.join("quorumfs.toml"), &theirs).unwrap();
+    Quorumfs::on(&volume)
+        .run_with(["ls"])
+        .fails(15, "another key", "configuration");
+
+    // Our keys at their addresses: whoever answers there cannot prove to be ours.
+    let lines = |text: &str, key: &str| -> Vec<String> {
+        let found = text.lines().filter(|line| line.starts_with(key));
+        found.map(str::to_string).collect()
+    };
+    let mut mixed = ours.clone();
+    for (our, their) in lines(&ours, "address")
+        .iter()
+        .zip(lines(&theirs, "address"))
+    {
+        mixed = mixed.replace(our, &their);
+    }
+    fs::write(volume.join("quorumfs.toml"), &mixed).unwrap();
+    Quorumfs::on(&volume)
+        .run_with(["ls"])
+        .fails(5, "too few", "quorumfs status");
+
+    // One of their clouds in the place of one of ours: seen, and not written into.
+    let cloud = format!("{:?}", demo.cloud(0).display().to_string());
+    let first = lines(&ours, "directory").remove(0);
+    fs::write(
+        volume.join("quorumfs.toml"),
+        ours.replace(&first, &format!("directory = {cloud}")),
+    )
+    .unwrap();
+    let status = Quorumfs::on(&volume).run_with(["status"]);
+    let problem = status.records("cloud")[0]["problem"]
+        .as_str()
+        .unwrap()
+        .to_string();
+    assert!(
+        problem.contains("another") || problem.contains("expected"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn a_mount_point_that_is_occupied_is_left_alone() {
+    let demo = Demo::start();
+    let directory = tempfile::tempdir().unwrap();
+    let full = directory.path().join("full");
+    fs::create_dir(&full).unwrap();
+    fs::write(full.join("file"), "mine").unwrap();
+    let second = directory.path().join("second");
+    fs::create_dir(&second).unwrap();
+    let mount = |point: &Path| demo.quorumfs().args(["mount"]).args([point]).run();
+
+    // The demo's own mount holds the state; a copy of its configuration does not.
+    mount(&second).fails(11, "another mount is running", "--state");
+    let copy = directory.path().join("state");
+    fs::create_dir(&copy).unwrap();
+    for name in ["quorumfs.toml", "volume.genesis", "principal.key"] {
+        fs::copy(demo.state().join(name), copy.join(name)).unwrap();
+    }
+    let mount = |point: &Path| Quorumfs::on(&copy).args(["mount"]).args([point]).run();
+    mount(&second).fails(11, "mounted", "--takeover");
+    mount(&full).fails(11, "not empty", "empty directory");
+    mount(&demo.mount()).fails(11, "already mounted", "another directory");
+    mount(&full.join("file")).fails(11, "not a directory", "empty directory");
+    mount(&directory.path().join("none")).fails(2, "does not exist", "mkdir");
+    assert_eq!(fs::read(full.join("file")).unwrap(), b"mine");
+    // And the demo's mount goes on.
+    fs::write(demo.mount().join("still"), "here").unwrap();
+    assert_eq!(fs::read(demo.mount().join("still")).unwrap(), b"here");
+}

@@ -1,0 +1,363 @@
+//! Disks that are full, clouds that are missing, read-only or rubbish, logs that are damaged: what
+//! redundancy is for is tolerated and shown, what is beyond it is said, nothing is lost.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use quorumfs_tests::harness::{
+    Demo, Private, Quorumfs, eventually, flip_byte, mounts_are_possible,
+};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const MIB: usize = 1 << 20;
+
+/// Bytes that no compression and no luck makes again.
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..length.div_ceil(8))
+        .flat_map(|_| next())
+        .take(length)
+        .collect()
+}
+
+/// Puts `content` into the volume as `/name`.
+#[track_caller]
+fn put(state: &Path, name: &str, content: &[u8]) -> quorumfs_tests::harness::Finished {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(name);
+    fs::write(&path, content).unwrap();
+    Quorumfs::on(state)
+        .args(["put"])
+        .args([&path])
+        .args([format!("/{name}")])
+        .run()
+}
+
+#[track_caller]
+fn assert_holds(state: &Path, name: &str, content: &[u8]) {
+    let read = Quorumfs::on(state)
+        .run_with(["cat", &format!("/{name}")])
+        .ok();
+    assert!(read.stdout == content, "/{name} came back changed");
+}
+
+/// Waits until every object is on all of its clouds.
+fn settle(demo: &Demo) {
+    eventually("every object is complete", Duration::from_secs(60), || {
+        let status = demo.status();
+        status
+            .records("mount")
+            .first()
+            .is_some_and(|mount| mount["completion_queue"] == 0)
+    });
+}
+
+fn objects(cloud: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for group in fs::read_dir(cloud)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+    {
+        if group.is_dir() && group.file_name().unwrap().len() == 2 {
+            found.extend(
+                fs::read_dir(group)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
+        }
+    }
+    assert!(!found.is_empty(), "no objects in {}", cloud.display());
+    found
+}
+
+#[test]
+fn a_cloud_that_is_missing_or_read_only_is_tolerated_and_shown() {
+    let demo = Demo::start();
+    let content = noise(1, 3 * MIB);
+    put(demo.state(), "before", &content).ok();
+    settle(&demo);
+
+    let (cloud, away) = (demo.cloud(1), demo.cloud(1).with_extension("away"));
+    fs::rename(&cloud, &away).unwrap();
+    let status = demo.status();
+    assert_eq!(status.code, Some(4), "{status:?}");
+    let problem = status.records("cloud")[1]["problem"]
+        .as_str()
+        .unwrap()
+        .to_string();
+    assert!(
+        problem.contains("does not exist") && problem.contains("check that"),
+        "{problem}"
+    );
+    assert_holds(demo.state(), "before", &content);
+    put(demo.state(), "during", &content).ok();
+    assert!(!cloud.exists(), "a cloud that is gone was made up");
+    fs::rename(&away, &cloud).unwrap();
+    eventually(
+        "what was missed is caught up",
+        Duration::from_secs(90),
+        || objects(&cloud).len() == objects(&demo.cloud(0)).len(),
+    );
+
+    fs::set_permissions(&cloud, fs::Permissions::from_mode(0o500)).unwrap();
+    let status = demo.status();
+    assert_eq!(status.code, Some(4), "{status:?}");
+    let problem = status.records("cloud")[1]["problem"]
+        .as_str()
+        .unwrap()
+        .to_string();
+    assert!(problem.contains("make the cloud writable"), "{problem}");
+    put(demo.state(), "readonly", &content).ok();
+    assert_holds(demo.state(), "readonly", &content);
+    fs::set_permissions(&cloud, fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(demo.status().code, Some(0));
+}
+
+#[test]
+fn with_too_few_clouds_nothing_is_acknowledged_and_nothing_is_lost() {
+    let demo = Demo::start();
+    let content = noise(2, 2 * MIB);
+    put(demo.state(), "before", &content).ok();
+    settle(&demo);
+    for index in [0, 1] {
+        let cloud = demo.cloud(index);
+        fs::rename(&cloud, cloud.with_extension("away")).unwrap();
+    }
+    assert_eq!(demo.status().code, Some(6));
+    put(demo.state(), "during", &content).fails(6, "2 of the 3 clouds", "status");
+    // Any two of four give back what was complete.
+    assert_holds(demo.state(), "before", &content);
+    for index in [0, 1] {
+        let cloud = demo.cloud(index);
+        fs::rename(cloud.with_extension("away"), &cloud).unwrap();
+    }
+    put(demo.state(), "after", &content).ok();
+    assert_holds(demo.state(), "after", &content);
+    assert_holds(demo.state(), "before", &content);
+}
+
+#[test]
+fn a_cloud_full_of_garbage_is_refused_and_replaced() {
+    let demo = Demo::start();
+    let content = noise(3, 5 * MIB);
+    put(demo.state(), "file", &content).ok();
+    settle(&demo);
+    for (index, object) in objects(&demo.cloud(0)).into_iter().enumerate() {
+        let length = fs::metadata(&object).unwrap().len() as usize;
+        fs::remove_file(&object).unwrap();
+        let rubbish = match index % 3 {
+            0 => noise(index as u64, length),
+            1 => noise(index as u64, length / 2),
+            _ => Vec::new(),
+        };
+        fs::write(&object, rubbish).unwrap();
+    }
+    fs::write(demo.cloud(0).join("what is this"), "not an object").unwrap();
+    fs::create_dir(demo.cloud(0).join("zz")).unwrap();
+    // Through the mount, so that its counters show it.
+    let read = fs::read(demo.mount().join("file")).unwrap();
+    assert!(read == content, "garbage came through");
+    let status = demo.status();
+    let clouds = status.records("cloud");
+    assert!(
+        clouds[0]["shards_refused"].as_u64().unwrap() > 0,
+        "{clouds:?}"
+    );
+    for cloud in &clouds[1..] {
+        assert_eq!(
+            cloud["shards_refused"], 0,
+            "an honest cloud is blamed: {clouds:?}"
+        );
+    }
+}
+
+#[test]
+fn an_object_of_a_newer_format_is_not_guessed_at() {
+    let demo = Demo::start();
+    let content = noise(4, MIB);
+    put(demo.state(), "file", &content).ok();
+    settle(&demo);
+    // As a newer version would have written it: the magic, a higher format, and who knows what.
+    let renew = |cloud: &Path| {
+        for object in objects(cloud) {
+            let mut bytes = fs::read(&object).unwrap();
+            bytes[8..10].copy_from_slice(&99_u16.to_be_bytes());
+            let rest = noise(bytes.len() as u64, bytes.len() - 83);
+            bytes[83..].copy_from_slice(&rest);
+            fs::remove_file(&object).unwrap();
+            fs::write(&object, bytes).unwrap();
+        }
+    };
+    renew(&demo.cloud(0));
+    assert_holds(demo.state(), "file", &content);
+    for index in 1..4 {
+        renew(&demo.cloud(index));
+    }
+    let cat = demo.quorumfs().run_with(["cat", "/file"]);
+    cat.fails(14, "format 99", "newer");
+}
+
+#[test]
+fn a_damaged_log_silences_a_replica_and_not_the_cluster() {
+    let mut demo = Demo::start();
+    put(demo.state(), "before", &noise(5, MIB)).ok();
+    demo.stop();
+    let journal = demo.replica(2).join("data/journal");
+    let mut segments: Vec<_> = fs::read_dir(&journal)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    segments.sort();
+    let segment = segments.last().unwrap();
+    let length = fs::metadata(segment).unwrap().len();
+    // In the middle of what was said: not a record cut short at the end.
+    flip_byte(segment, length / 2);
+    demo.restart();
+    eventually(
+        "the replica says that it does not vote",
+        Duration::from_secs(60),
+        || {
+            let status = demo.status();
+            let replicas = status.records("replica");
+            status.code == Some(4) && replicas.len() == 4 && replicas[2]["state"] == "lost"
+        },
+    );
+    assert_holds(demo.state(), "before", &noise(5, MIB));
+    put(demo.state(), "after", &noise(6, MIB)).ok();
+    // It still follows.
+    eventually("the replica catches up", Duration::from_secs(60), || {
+        let replicas = demo.status().records("replica");
+        let at = |number: usize| replicas[number]["committed"].as_u64();
+        replicas.len() == 4 && at(2).is_some() && at(2) >= at(0)
+    });
+    assert!(demo.logs().contains("lost"), "{}", demo.logs());
+}
+
+#[test]
+fn without_the_kernels_device_nothing_is_mounted() {
+    if !mounts_are_possible() {
+        return;
+    }
+    let mut demo = Demo::start();
+    demo.stop();
+    let private = Private {
+        script: "mount -t tmpfs none /dev".to_string(),
+    };
+    let demo_without = demo.quorumfs().args(["demo"]).in_private(&private).run();
+    assert_eq!(demo_without.code, Some(7), "{demo_without:?}");
+    let errors = demo_without.records("error");
+    let text = errors[0].to_string();
+    assert!(
+        text.contains("/dev/fuse") && text.contains("modprobe fuse"),
+        "{text}"
+    );
+}
+
+/// Puts a small disk in the place of a directory, with what was in it.
+fn small_disk(directory: &Path, mib: usize) -> Private {
+    let path = directory.display();
+    Private {
+        script: format!(
+            "cp -a '{path}' '{path}.copy'; mount -t tmpfs -o size={mib}m none '{path}'; \
+             cp -a '{path}.copy/.' '{path}/'; rm -r '{path}.copy'"
+        ),
+    }
+}
+
+#[test]
+fn a_replica_whose_disk_is_full_stops_and_the_others_go_on() {
+    if !mounts_are_possible() {
+        return;
+    }
+    let mut demo = Demo::start();
+    put(demo.state(), "before", b"small").ok();
+    demo.stop();
+    let disk = small_disk(&demo.replica(3), 96);
+    demo.restart_in(&disk);
+    // What is left is taken by somebody else.
+    demo.inside(&format!(
+        "head -c 200m /dev/zero > '{}/hog'",
+        demo.replica(3).display()
+    ));
+    let many: Vec<_> = (0..40).map(|number| noise(number, 900)).collect();
+    for (number, content) in many.iter().enumerate() {
+        put(demo.state(), &format!("file-{number}"), content).ok();
+    }
+    eventually(
+        "the full replica says why it stopped",
+        Duration::from_secs(60),
+        || demo.logs().contains("o space"),
+    );
+    assert_eq!(demo.status().code, Some(4));
+    assert_holds(demo.state(), "before", b"small");
+    for (number, content) in many.iter().enumerate() {
+        assert_holds(demo.state(), &format!("file-{number}"), content);
+    }
+    demo.inside(&format!("rm '{}/hog'", demo.replica(3).display()));
+    eventually(
+        "with room it comes back and votes",
+        Duration::from_secs(90),
+        || demo.status().code == Some(0),
+    );
+}
+
+#[test]
+fn a_cloud_that_is_full_is_shown_and_two_are_an_error_that_loses_nothing() {
+    if !mounts_are_possible() {
+        return;
+    }
+    let mut demo = Demo::start();
+    demo.stop();
+    let (first, second) = (
+        small_disk(&demo.cloud(0), 6),
+        small_disk(&demo.cloud(1), 18),
+    );
+    demo.restart_in(&Private {
+        script: format!("{}; {}", first.script, second.script),
+    });
+    let mount = demo.mount_inside();
+    let mut kept = Vec::new();
+    // 2 MiB on each cloud: the first is full after two, the second after eight.
+    let full = (0..20).find_map(|number| {
+        let (path, content) = (mount.join(format!("file-{number}")), noise(number, 4 * MIB));
+        let written = fs::write(&path, &content)
+            .and_then(|()| fs::File::open(&path))
+            .and_then(|file| file.sync_all());
+        match written {
+            Ok(()) => {
+                kept.push((path, content));
+                None
+            }
+            Err(error) => Some(error),
+        }
+    });
+    let error = full.expect("two full clouds went unnoticed");
+    assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{error:?}");
+    assert!(
+        kept.len() >= 5,
+        "one full cloud is an error already: {} files",
+        kept.len()
+    );
+    for (path, content) in &kept {
+        assert!(
+            fs::read(path).unwrap() == *content,
+            "{} is lost",
+            path.display()
+        );
+    }
+    let logs = demo.logs();
+    assert!(logs.contains("free space or raise the quota"), "{logs}");
+}
