@@ -373,7 +373,11 @@ mod tests {
         keeper.start().await.unwrap();
         let first = pid(&keeper);
         tokio::time::sleep(PAUSE_MIN * 2).await;
-        assert_eq!(pid(&keeper), first, "its standard input ended, and so did it");
+        assert_eq!(
+            pid(&keeper),
+            first,
+            "its standard input ended, and so did it"
+        );
     }
 
     #[tokio::test]
