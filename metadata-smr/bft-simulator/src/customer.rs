@@ -26,6 +26,7 @@ pub(crate) enum Wish {
         call: usize,
         operation: Bytes,
         result: Bytes,
+        version: u64,
     },
     Unanswered {
         call: usize,
@@ -170,12 +171,17 @@ impl Customer {
                             nanos: after.0,
                         });
                     }
-                    Effect::Deliver { ticket, result, .. } => {
+                    Effect::Deliver {
+                        ticket,
+                        result,
+                        version,
+                    } => {
                         if let Some(Asked { call, operation }) = self.asked.remove(&ticket) {
                             wishes.push(Wish::Answered {
                                 call,
                                 operation,
                                 result,
+                                version: version.0,
                             });
                         }
                     }

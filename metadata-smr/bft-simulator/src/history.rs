@@ -17,6 +17,8 @@ pub struct Call {
     /// When it was answered and with what; `None` if its outcome stayed unknown: it may take
     /// effect at any time after its invocation, or never.
     pub answer: Option<(u64, Bytes)>,
+    /// The sequence at which it was executed, as the replicas that answered it say.
+    pub version: Option<u64>,
 }
 
 /// All calls of a run, in the order of their invocation.

@@ -159,12 +159,16 @@ impl Plan {
             network: network(profile, random),
             disk: (100 * MICROSECOND, random.between(1, 8) * MILLISECOND),
             clocks: Vec::new(),
-            pause: random.between(10, 90) * MILLISECOND,
+            pause: 0,
             faults: Vec::new(),
             healed: Instant(0),
             operations: 0,
         };
         plan.operations = 212 + random.index(60);
+        // The more loops there are, the longer each one pauses: about as many operations in all,
+        // so that a seed costs about the same whatever its clients are.
+        let loops = plan.clients as u64 * 2 * u64::from(plan.lanes);
+        plan.pause = loops * random.between(15, 25) * MILLISECOND;
         let unreliable = plan.draw_liars(profile, random);
         for _ in 0..plan.nodes.len() {
             let drift = random.between(0, 400) as i64 - 200;

@@ -139,6 +139,7 @@ mod tests {
             operation: encode(command),
             invoked: 0,
             answer,
+            version: None,
         }
     }
 

@@ -123,6 +123,7 @@ mod tests {
                 operation,
                 invoked: time - 1,
                 answer: Some((time, answer)),
+                version: None,
             });
         }
         workload.judge(&history)

@@ -44,9 +44,13 @@ impl<W: Workload> Simulation<'_, W> {
                     call,
                     operation,
                     result,
+                    version,
                 } => {
                     let at = self.agenda.now().0;
                     self.answered += 1;
+                    if let Some(call) = self.history.calls.get_mut(call) {
+                        call.version = Some(version);
+                    }
                     self.settle(index, call, &operation, Some((at, result)));
                     self.pause(index, generation);
                 }
@@ -135,6 +139,7 @@ impl<W: Workload> Simulation<'_, W> {
             operation: operation.clone(),
             invoked: at,
             answer: None,
+            version: None,
         });
         if kind == Kind::Execute {
             self.judge.submitted(session, &operation);
