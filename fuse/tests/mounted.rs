@@ -488,6 +488,7 @@ fn a_fenced_mount_answers_stale() {
     // Another gateway elsewhere takes the realm over.
     let place = world.directory.path().join("elsewhere");
     world.mount_at(&place);
+    // The background commit may have met the fence already; the answer is the same.
     assert_eq!(
         file.sync_all().unwrap_err().raw_os_error(),
         Some(116),

@@ -54,6 +54,9 @@ pub enum VfsError {
     /// Written data had to be given up.
     #[error("data written earlier to this file could not be committed and is lost: {reason}")]
     Lost {
+        /// What the system call returns: that of the failure, so that a fenced mount answers the
+        /// same whoever met the fence first.
+        errno: Errno,
         /// Why.
         reason: String,
     },
@@ -75,14 +78,14 @@ impl VfsError {
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
-            Self::Refused { errno, .. } => *errno,
+            Self::Refused { errno, .. } | Self::Lost { errno, .. } => *errno,
             Self::Fenced => Errno::STALE,
             Self::Metadata(error) => error.errno(),
             Self::Key(error) => match **error {
                 KeyError::TooLong { .. } => Errno::NAMETOOLONG,
                 _ => Errno::IO,
             },
-            Self::Data { .. } | Self::Lost { .. } | Self::Internal { .. } => Errno::IO,
+            Self::Data { .. } | Self::Internal { .. } => Errno::IO,
             Self::NoRoom { .. } => Errno::TIMEDOUT,
         }
     }

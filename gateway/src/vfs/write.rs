@@ -178,6 +178,7 @@ impl Inner {
                     self.files_lost.fetch_add(1, Ordering::Relaxed);
                 }
                 state.give_up(Some(VfsError::Lost {
+                    errno: error.errno(),
                     reason: error.to_string(),
                 }));
                 Err(error)
