@@ -79,6 +79,8 @@ counters! {
     suspicions_unfair,
     /// Of those, because the leader's time trails.
     suspicions_clock,
+    /// Of those, because others had to repeat the leader's proposals.
+    suspicions_silent,
     /// VIEW-CHANGEs given.
     view_changes,
     /// Views entered.

@@ -77,6 +77,14 @@ use std::sync::Arc;
 use timers::Timers;
 use views::Views;
 
+/// A proposal that is kept for later.
+#[derive(Clone, Debug)]
+struct Heard {
+    proposal: Arc<Envelope>,
+    /// Whether its leader sent it, and not somebody who repeats it.
+    directly: bool,
+}
+
 /// One replica of `S`, with its state in `D`.
 pub struct Replica<S, D> {
     config: Config,
@@ -94,9 +102,9 @@ pub struct Replica<S, D> {
     /// Votes for the sequence after the slot's: others may be one ahead.
     ahead: (Tally, Tally),
     /// The view's proposal for the sequence after the slot's.
-    ahead_proposal: Option<Arc<Envelope>>,
+    ahead_proposal: Option<Heard>,
     /// A proposal of a view that has not been entered yet.
-    early_proposal: Option<Arc<Envelope>>,
+    early_proposal: Option<Heard>,
     views: Views,
     grievances: Grievances,
     /// Requests forwarded to this view's leader.
@@ -182,7 +190,12 @@ impl<S: Service, D: Store> Replica<S, D> {
             (Message::StatusQuery(query), Peer::Client(connection)) => {
                 self.status_query(connection, *query, effects);
             }
-            (Message::Proposal(_), _) => self.proposal(envelope, effects),
+            (Message::Proposal(_), from) => {
+                let leader = self.context.leader(envelope.view());
+                let directly = from == Peer::Replica(leader);
+                let proposal = Arc::clone(envelope);
+                self.proposal(&Heard { proposal, directly }, effects);
+            }
             (Message::Prepare(ballot), _) => {
                 self.ballot(Kind::Prepare, envelope, *ballot, effects);
             }

@@ -59,4 +59,6 @@ pub struct Inquiry {
     pub bodies_of: Option<Sequence>,
     /// Who was asked for them last.
     pub bodies_asked: ReplicaId,
+    /// Who was asked last to repeat a proposal that it has voted for.
+    pub voter: ReplicaId,
 }

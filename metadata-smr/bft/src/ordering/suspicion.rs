@@ -6,15 +6,20 @@
 //! * **Fairness**, counted and not timed: two batches with requests that came later than one that was
 //!   forwarded, although they had room.
 //! * **Clock**: several fresh proposals in a row whose time trails ours.
+//! * **Silence**: several proposals in a row that others had to repeat, though the leader must have
+//!   sent them to its favourites. One such replica changes nothing; enough of them replace it.
 //! * **Two faces**: two proposals for one place, or one that no correct leader would have made.
 //! * **Abdication**: the leader itself suspects its view, as one does that was restarted.
+//!
+//! Between two views the time runs only once q replicas have voted for the same one, so that the
+//! correct ones stay together, whoever drags one of them ahead.
 //!
 //! A suspicion promises nothing: whoever suspects goes on voting. A leader is never replaced for
 //! being idle, nor while we ourselves are what is slow.
 
 use crate::identity::{Digest, Nanos};
 use crate::wire::limits::{
-    PROGRESS_TIMEOUT, PROGRESS_TIMEOUT_MAX, TRAILING_PROPOSALS, UNFAIR_BATCHES,
+    PROGRESS_TIMEOUT, PROGRESS_TIMEOUT_MAX, REPEATED_PROPOSALS, TRAILING_PROPOSALS, UNFAIR_BATCHES,
 };
 use std::collections::BTreeMap;
 
@@ -27,6 +32,8 @@ pub enum Reason {
     Unfair,
     /// Its time trails.
     Clock,
+    /// It does not say to us what it says to others.
+    Silent,
     /// It said two things, or one that no correct leader says.
     TwoFaced,
     /// It wants to go, or is not allowed to lead.
@@ -57,6 +64,7 @@ pub struct Grievances {
     pub progress: Progress,
     failed_views: u32,
     trailing: u32,
+    repeated: u32,
     forwarded: BTreeMap<Digest, Watched>,
 }
 
@@ -85,6 +93,7 @@ impl Grievances {
     pub fn new_leader(&mut self) {
         self.progress = Progress::Idle;
         self.trailing = 0;
+        self.repeated = 0;
         self.forwarded.clear();
     }
 
@@ -98,6 +107,13 @@ impl Grievances {
     pub fn proposal_trails(&mut self, trails: bool) -> bool {
         self.trailing = if trails { self.trailing + 1 } else { 0 };
         self.trailing >= TRAILING_PROPOSALS
+    }
+
+    /// A proposal came from its leader or, `repeated`, from somebody else. Whether that was so too
+    /// often.
+    pub fn proposal_repeated(&mut self, repeated: bool) -> bool {
+        self.repeated = if repeated { self.repeated + 1 } else { 0 };
+        self.repeated >= REPEATED_PROPOSALS
     }
 
     /// A request was forwarded; it came as number `arrival`.

@@ -76,6 +76,13 @@ impl Departures {
         all.filter(move |(_, change)| change.view() == view)
     }
 
+    /// How many replicas have come to `view` or beyond.
+    #[must_use]
+    pub fn arrived(&self, view: View) -> usize {
+        let changes = self.changes.values();
+        changes.filter(|change| change.view() >= view).count()
+    }
+
     /// Whose VIEW-CHANGEs for `view` are here, as a mask.
     #[must_use]
     pub fn changed(&self, view: View) -> u64 {

@@ -91,6 +91,13 @@ impl Tally {
         })
     }
 
+    /// Whose votes in this view are here, whatever for, as a mask.
+    #[must_use]
+    pub fn voters(&self, view: View) -> u64 {
+        let held = self.votes.iter().filter(|(_, held)| held.view == view);
+        held.fold(0, |mask, (signer, _)| mask | bit(*signer))
+    }
+
     /// Whose votes for this are here, as a mask.
     #[must_use]
     pub fn mask(&self, view: View, digest: &Digest) -> u64 {

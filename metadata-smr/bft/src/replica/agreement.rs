@@ -1,6 +1,6 @@
 //! From a proposal to a commit certificate: the normal case, with one sequence open.
 
-use super::{Replica, Sabotage};
+use super::{Heard, Replica, Sabotage};
 use crate::certificate::{CommitCertificate, PreparedCertificate, Vote};
 use crate::identity::{Digest, Time};
 use crate::journal::Record;
@@ -134,7 +134,8 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     /// A leader proposes.
-    pub(super) fn proposal(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
+    pub(super) fn proposal(&mut self, heard: &Heard, effects: &mut Effects) {
+        let envelope = &heard.proposal;
         let Some(batch) = envelope.batch() else {
             return;
         };
@@ -152,18 +153,24 @@ impl<S: Service, D: Store> Replica<S, D> {
             return;
         }
         if view > self.views.view || !self.views.active() {
-            self.early_proposal = Some(Arc::clone(envelope));
+            self.early_proposal = Some(heard.clone());
         } else if batch.sequence == open {
-            self.consider(envelope, effects);
+            self.consider(heard, effects);
         } else {
-            self.ahead_proposal = Some(Arc::clone(envelope));
+            self.ahead_proposal = Some(heard.clone());
         }
     }
 
     /// A proposal for the open sequence in the current view.
-    pub(super) fn consider(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
+    fn consider(&mut self, heard: &Heard, effects: &mut Effects) {
+        let envelope = &heard.proposal;
         match &self.slot.proposal {
-            Some(known) if known.digest_ref() == envelope.digest_ref() => return,
+            Some(known) if known.digest_ref() == envelope.digest_ref() => {
+                if heard.directly {
+                    self.grievances.proposal_repeated(false);
+                }
+                return;
+            }
             Some(_) => {
                 self.counters.equivocations += 1;
                 self.blame_leader("it signed two proposals for one place", effects);
@@ -201,6 +208,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         let trails = fresh && self.now.clock.since(batch.time) > CLOCK_LEAD_MAX;
         if fresh && self.grievances.proposal_trails(trails) {
             self.suspect(Reason::Clock, effects);
+        }
+        if self.grievances.proposal_repeated(!heard.directly) {
+            self.suspect(Reason::Silent, effects);
         }
         let batch = batch.clone();
         self.slot.accept(Arc::clone(envelope));

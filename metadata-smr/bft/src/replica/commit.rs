@@ -138,7 +138,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.suspect(Reason::Unfair, effects);
         }
         if let Some(proposal) = self.ahead_proposal.take()
-            && proposal.view() == self.views.view
+            && proposal.proposal.view() == self.views.view
         {
             self.proposal(&proposal, effects);
         }

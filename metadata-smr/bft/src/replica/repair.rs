@@ -174,9 +174,19 @@ impl<S: Service, D: Store> Replica<S, D> {
         (open || self.slot.stage == Stage::Watching) && !self.slot.missing.is_empty()
     }
 
+    /// Who voted for a proposal of this view that this replica has not seen.
+    fn others_saw(&self) -> u64 {
+        if self.views.active() && self.slot.proposal.is_none() {
+            let view = self.views.view;
+            self.slot.prepares.voters(view) | self.slot.commits.voters(view)
+        } else {
+            0
+        }
+    }
+
     /// Whether anything is being asked for.
     pub(super) fn inquiring(&self) -> bool {
-        self.wants_batches() || self.wants_bodies()
+        self.wants_batches() || self.wants_bodies() || self.others_saw() != 0
     }
 
     /// Whether a body is what the open sequence waits for.
@@ -204,6 +214,17 @@ impl<S: Service, D: Store> Replica<S, D> {
         if self.wants_bodies() {
             self.inquiry.bodies_asked = self.peer_after(self.inquiry.bodies_asked, false);
             self.ask_for_bodies(effects);
+        }
+        let voters = self.others_saw() & !bit(self.config.replica);
+        if voters != 0 {
+            // A STATUS of our own has whoever voted repeat the proposal and its vote.
+            let count = self.context.model.replicas();
+            let turn = |step: u16| ReplicaId((self.inquiry.voter.0 % count + step) % count);
+            let next = (1..=count).map(turn).find(|it| voters & bit(*it) != 0);
+            if let Some(voter) = next {
+                self.inquiry.voter = voter;
+                self.send_status(Some(voter), effects);
+            }
         }
     }
 

@@ -120,9 +120,15 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     /// Whether something should be committing now.
+    ///
+    /// Between two views the time starts to run only when q replicas have come along: whoever is
+    /// dragged ahead by a liar waits there for the others instead of running away from them.
     fn has_work(&self) -> bool {
-        self.views.phase == Phase::Changing
-            || self.slot.proposal.is_some()
+        if self.views.phase == Phase::Changing {
+            let come = self.views.departures.arrived(self.views.view);
+            return come >= usize::from(self.context.quorum);
+        }
+        self.slot.proposal.is_some()
             || !self.pool.is_empty()
             || self.views.choice.carried_at(self.slot.sequence).is_some()
             || self

@@ -117,6 +117,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             Reason::Progress => self.counters.suspicions_progress += 1,
             Reason::Unfair => self.counters.suspicions_unfair += 1,
             Reason::Clock => self.counters.suspicions_clock += 1,
+            Reason::Silent => self.counters.suspicions_silent += 1,
             Reason::TwoFaced | Reason::Abdicated => {}
         }
         self.views.suspecting = true;

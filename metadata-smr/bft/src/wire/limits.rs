@@ -88,3 +88,5 @@ pub const FLUSH_BACKLOG: usize = 4;
 pub const UNFAIR_BATCHES: u32 = 2;
 /// Fresh proposals in a row whose time trails ours by more than [`CLOCK_LEAD_MAX`].
 pub const TRAILING_PROPOSALS: u32 = 3;
+/// Proposals in a row that came from others than their leader, which leaves this replica out.
+pub const REPEATED_PROPOSALS: u32 = 3;

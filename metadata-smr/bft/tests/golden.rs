@@ -1,0 +1,361 @@
+//! The bytes of wire and journal, pinned: one fixture for each kind of message and record.
+//!
+//! A fixture is hexadecimal, 32 bytes a line. It never changes: a change of the format gets another
+//! version and fixtures of its own, and what is written here must still be read.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used)]
+
+use bytes::Bytes;
+use quorumfs_bft::certificate::{CommitCertificate, PreparedCertificate, Vote};
+use quorumfs_bft::identity::{
+    ClusterId, Digest, Epoch, Group, Lane, PublicKey, ReplicaId, RequestNumber, Sequence,
+    SessionId, Signature, Time, View,
+};
+use quorumfs_bft::journal::{Record, frame};
+use quorumfs_bft::metrics::{Counters, ReplicaStatus, Voting};
+use quorumfs_bft::service::Credit;
+use quorumfs_bft::step::Token;
+use quorumfs_bft::wire::message::{
+    Ballot, Batch, Bodies, CloseSession, Committed, FetchBodies, FetchCommitted, NewView,
+    OpenSession, Operation, Outcome, PeerStatus, Reply, Request, StatusAnswer, StatusQuery,
+    Suspect, ViewChange,
+};
+use quorumfs_bft::wire::{Envelope, Header, Message, Unsigned};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+fn header(view: u64) -> Header {
+    Header {
+        cluster: ClusterId(*b"a cluster's name"),
+        epoch: Epoch(7),
+        group: Group(0),
+        view: View(view),
+    }
+}
+
+fn signed(view: u64, message: Message) -> Arc<Envelope> {
+    let verified = Unsigned::new(header(view), message).with_signature(Signature([0xab; 64]));
+    Arc::clone(verified.envelope())
+}
+
+fn unsigned(message: Message) -> Arc<Envelope> {
+    Arc::new(Envelope::unsigned(header(3), message))
+}
+
+fn request() -> Arc<Envelope> {
+    signed(
+        0,
+        Message::Request(Request {
+            session: SessionId(0x0102_0304_0506_0708),
+            lane: Lane(3),
+            number: RequestNumber(9),
+            operations: vec![
+                Operation::Execute(Bytes::from_static(b"execute this")),
+                Operation::Query(Bytes::from_static(b"and answer that")),
+            ],
+        }),
+    )
+}
+
+fn batch() -> Batch {
+    Batch {
+        sequence: Sequence(12),
+        time: Time(1_700_000_000_123_456_789),
+        previous: Digest([0x11; 32]),
+        behaviour_version: 1,
+        tick: true,
+        requests: vec![request().digest()],
+    }
+}
+
+fn votes() -> Vec<Vote> {
+    let vote = |signer| Vote {
+        signer: ReplicaId(signer),
+        signature: Signature([signer as u8; 64]),
+    };
+    vec![vote(0), vote(2), vote(3)]
+}
+
+fn proposal() -> Arc<Envelope> {
+    signed(2, Message::Proposal(batch()))
+}
+
+fn certificate(sequence: u64) -> CommitCertificate {
+    CommitCertificate {
+        view: View(2),
+        sequence: Sequence(sequence),
+        digest: proposal().digest(),
+        votes: votes(),
+    }
+}
+
+fn prepared() -> PreparedCertificate {
+    PreparedCertificate {
+        proposal: proposal(),
+        votes: votes(),
+    }
+}
+
+fn ballot() -> Ballot {
+    Ballot {
+        sequence: Sequence(12),
+        digest: proposal().digest(),
+        signer: ReplicaId(1),
+    }
+}
+
+fn view_change() -> Arc<Envelope> {
+    let change = ViewChange {
+        signer: ReplicaId(1),
+        base: Some(certificate(11)),
+        prepared: Some(prepared()),
+    };
+    signed(3, Message::ViewChange(change))
+}
+
+fn reply(outcome: Outcome) -> Arc<Envelope> {
+    unsigned(Message::Reply(Reply {
+        session: SessionId(5),
+        lane: Lane(3),
+        number: RequestNumber(9),
+        request: request().digest(),
+        version: Sequence(12),
+        outcome,
+    }))
+}
+
+fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
+    let results = vec![Some(Bytes::from_static(b"done")), None];
+    let opened = Outcome::SessionOpened {
+        session: SessionId(5),
+        credit: Credit {
+            lanes: 8,
+            bytes: 1 << 20,
+        },
+    };
+    let status = ReplicaStatus {
+        replica: ReplicaId(1),
+        view: View(3),
+        leader: ReplicaId(3),
+        active: true,
+        sequence: Sequence(12),
+        batch: proposal().digest(),
+        time: batch().time,
+        durable: Sequence(10),
+        root: Digest([0x22; 32]),
+        voting: Voting::Voting,
+        signers: vec![ReplicaId(0), ReplicaId(2), ReplicaId(3)],
+        sessions: 4,
+        waiting: 1,
+        counters: Counters::default(),
+    };
+    let open = OpenSession {
+        principal: PublicKey([0x33; 32]),
+        session_key: PublicKey([0x44; 32]),
+        lanes: 8,
+        nonce: 99,
+    };
+    let gossip = PeerStatus {
+        active: true,
+        committed: Sequence(11),
+        proposal: Some(proposal().digest()),
+        prepares: 0b1011,
+        commits: 0b10,
+        view_changes: 0,
+        suspects: 0b1,
+    };
+    let close = CloseSession {
+        session: SessionId(5),
+    };
+    vec![
+        ("request", request()),
+        ("open_session", signed(0, Message::OpenSession(open))),
+        ("close_session", signed(0, Message::CloseSession(close))),
+        ("proposal", proposal()),
+        ("prepare", signed(2, Message::Prepare(ballot()))),
+        ("commit", signed(2, Message::Commit(ballot()))),
+        ("view_change", view_change()),
+        (
+            "new_view",
+            signed(
+                3,
+                Message::NewView(NewView {
+                    view_changes: vec![view_change()],
+                }),
+            ),
+        ),
+        (
+            "suspect",
+            signed(
+                3,
+                Message::Suspect(Suspect {
+                    signer: ReplicaId(1),
+                }),
+            ),
+        ),
+        ("status", unsigned(Message::Status(gossip))),
+        ("reply_results", reply(Outcome::Results(results))),
+        ("reply_opened", reply(opened)),
+        ("reply_busy", reply(Outcome::Busy)),
+        (
+            "fetch_bodies",
+            unsigned(Message::FetchBodies(FetchBodies {
+                sequence: Sequence(12),
+                digests: vec![request().digest()],
+            })),
+        ),
+        (
+            "bodies",
+            unsigned(Message::Bodies(Bodies {
+                requests: vec![request()],
+            })),
+        ),
+        (
+            "fetch_committed",
+            unsigned(Message::FetchCommitted(FetchCommitted {
+                from: Sequence(12),
+            })),
+        ),
+        (
+            "committed",
+            unsigned(Message::Committed(Box::new(Committed {
+                batch: batch(),
+                certificate: certificate(12),
+                bodies: vec![request()],
+            }))),
+        ),
+        (
+            "status_query",
+            unsigned(Message::StatusQuery(StatusQuery { nonce: 1 })),
+        ),
+        (
+            "status_answer",
+            unsigned(Message::StatusAnswer(Box::new(StatusAnswer {
+                nonce: 1,
+                status,
+            }))),
+        ),
+    ]
+}
+
+fn records() -> Vec<(&'static str, Record)> {
+    vec![
+        ("boot_mark", Record::BootMark),
+        (
+            "voted",
+            Record::Voted {
+                proposal: proposal(),
+                bodies: vec![request()],
+                vote: Some(signed(2, Message::Prepare(ballot()))),
+            },
+        ),
+        (
+            "prepared",
+            Record::Prepared {
+                prepared: Some(prepared()),
+                commit: Some(signed(2, Message::Commit(ballot()))),
+            },
+        ),
+        (
+            "committed",
+            Record::Committed {
+                certificate: certificate(12),
+                batch: None,
+            },
+        ),
+        (
+            "committed_with_batch",
+            Record::Committed {
+                certificate: certificate(12),
+                batch: Some((batch(), vec![request()])),
+            },
+        ),
+        (
+            "view_change",
+            Record::ViewChange {
+                frame: view_change(),
+            },
+        ),
+        (
+            "new_view",
+            Record::NewView {
+                frame: signed(
+                    3,
+                    Message::NewView(NewView {
+                        view_changes: vec![view_change()],
+                    }),
+                ),
+            },
+        ),
+        ("lost", Record::Lost),
+    ]
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let line =
+        |chunk: &[u8]| -> String { chunk.iter().map(|byte| format!("{byte:02x}")).collect() };
+    let lines: Vec<String> = bytes.chunks(32).map(line).collect();
+    lines.join("\n") + "\n"
+}
+
+fn unhex(text: &str) -> Bytes {
+    let digits: Vec<u8> = text
+        .bytes()
+        .filter(|byte| !byte.is_ascii_whitespace())
+        .collect();
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    digits.chunks(2).map(byte).collect()
+}
+
+/// The pinned bytes under this name, which must be these.
+fn pinned(folder: &str, name: &str, bytes: &[u8]) -> Bytes {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+    let path = root.join(folder).join(format!("{name}.hex"));
+    let text = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        text == hex(bytes),
+        "{} is not what is written now; the format must not change without another version. \
+         Now it is:\n{}",
+        path.display(),
+        hex(bytes)
+    );
+    unhex(&text)
+}
+
+#[test]
+fn every_message_has_the_bytes_that_were_released() {
+    for (name, envelope) in messages() {
+        let bytes = pinned("wire", name, envelope.frame());
+        let read = Envelope::decode(bytes).expect("a fixture can be read");
+        assert_eq!(read.header(), envelope.header(), "{name}");
+        assert_eq!(read.digest(), envelope.digest(), "{name}");
+        assert_eq!(
+            format!("{:?}", read.message()),
+            format!("{:?}", envelope.message())
+        );
+    }
+}
+
+#[test]
+fn every_record_has_the_bytes_that_were_released() {
+    for (name, record) in records() {
+        let bytes = pinned("journal", name, &record.encode());
+        let read = Record::decode(&bytes).expect("a fixture can be read");
+        assert_eq!(format!("{read:?}"), format!("{record:?}"));
+    }
+}
+
+#[test]
+fn the_framing_of_the_journal_has_the_bytes_that_were_released() {
+    let framed = frame(Token(0x0102_0304), &Record::BootMark.encode());
+    pinned("journal", "framing", &framed);
+}
+
+#[test]
+fn a_frame_of_a_newer_version_is_refused_with_its_number() {
+    let (_, envelope) = messages().swap_remove(4);
+    let mut bytes = envelope.frame().to_vec();
+    *bytes.get_mut(8).unwrap() = 2;
+    let refused = Envelope::decode(Bytes::from(bytes)).unwrap_err();
+    assert!(refused.to_string().contains("version 2"), "{refused}");
+}
