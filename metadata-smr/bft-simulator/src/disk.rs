@@ -222,7 +222,7 @@ mod tests {
             assert_eq!(disk.synced(), (Some(Token(1)), true));
             let found = disk.crash(Crash::Honest, &mut random);
             assert!(found.starts_with(&[1; 8]) && found.len() <= 16);
-            torn_tails += u32::from(found.len() % 8 != 0);
+            torn_tails += u32::from(!found.len().is_multiple_of(8));
         }
         assert!(torn_tails > 20);
     }

@@ -1,5 +1,7 @@
 //! Runs of the key-value service: every profile, every sabotage, and the seeds that failed once.
 
+#![expect(clippy::unwrap_used, reason = "a test ends by panicking")]
+
 use quorumfs_bft::replica::Sabotage;
 use quorumfs_bft_simulator::key_value::KeyValueWorkload;
 use quorumfs_bft_simulator::profile::Profile;
