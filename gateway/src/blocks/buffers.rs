@@ -1,10 +1,10 @@
 //! Buffers for shards, used again and again.
 //!
-//! A block's shards are some megabytes that live for as long as their puts take. An allocator gives memory
-//! of that size back to the kernel at once and gets it back page by page, each page zeroed under a
-//! fault. What that costs here has not been measured on its own. So large buffers go to a shelf when
-//! their last reader drops them, up to a bound in bytes, and come back with their old content, which
-//! was ciphertext that went to a cloud and is overwritten completely.
+//! A block's shards are some megabytes that live for as long as their puts take. An allocator gives
+//! memory of that size back to the kernel at once and gets it back page by page, each page zeroed
+//! under a fault. What that costs here has not been measured on its own. So large buffers go to a
+//! shelf when their last reader drops them, up to a bound in bytes, and come back with their old
+//! content, which was ciphertext that went to a cloud and is overwritten completely.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;

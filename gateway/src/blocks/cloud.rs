@@ -1,5 +1,6 @@
 //! One cloud with its keys and its record: the only place that talks to an object store.
 
+use super::counters::Counter;
 use super::error::{BlockError, ShardFault};
 use super::header::{Looks, looks};
 use super::health::{Health, Timeouts};
@@ -31,6 +32,8 @@ pub(super) struct Link {
     pub(super) keys: CloudKeys,
     pub(super) health: Health,
     pub(super) puts: AtomicUsize,
+    /// Answers of this cloud that were not what had been written.
+    pub(super) refused: Counter,
     store: Arc<dyn ObjectStore>,
     timeouts: Timeouts,
 }
@@ -42,6 +45,7 @@ impl Link {
             keys: CloudKeys::derive(&cloud.secret),
             health: Health::new(timeouts),
             puts: AtomicUsize::new(0),
+            refused: Counter::default(),
             store: Arc::clone(&cloud.store),
             timeouts,
         }

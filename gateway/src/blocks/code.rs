@@ -1,8 +1,9 @@
 //! The erasure code: Reed–Solomon over GF(2⁸), any k of n.
 //!
-//! The matrix is a Vandermonde matrix made systematic (Plank's tutorial, as corrected in 2003); it follows
-//! from n and k alone and is pinned by the fixtures of whole objects. The library's fast path is C
-//! that is compiled for the x86-64-v3 instruction set, so that set is the floor and is checked at start.
+//! The matrix is a Vandermonde matrix made systematic (Plank's tutorial, as corrected in 2003); it
+//! follows from n and k alone and is pinned by the fixtures of whole objects. The library's fast
+//! path is C that is compiled for the x86-64-v3 instruction set, so that set is the floor and is
+//! checked at start.
 
 use super::error::BlockError;
 use quorumfs_metadata::placement::Policy;

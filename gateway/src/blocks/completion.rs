@@ -1,20 +1,20 @@
 //! Completion: from w acknowledged shards to all t.
 //!
-//! A write returns with w acknowledgements, and the other puts go on in the background within a budget
-//! of bytes. What becomes of them is ordered only after the object's own commit was, so the caller says
-//! when that is the case:
+//! A write returns with w acknowledgements, and the other puts go on in the background within a
+//! budget of bytes. What becomes of them is ordered only after the object's own commit was, so the
+//! caller says when that is the case:
 //!
 //! ```text
-//! writing ──w acknowledged──► stored ──committed()──► committed ──nothing outstanding──► forgotten
-//!    │                          │                        each acknowledgement is confirmed by order
-//!    └──failed, dropped─────────┴──abandoned()──► puts aborted, forgotten
+//! writing ─w acknowledged─► stored ─committed()─► committed ─nothing outstanding─► forgotten
+//!    │                       │                    each acknowledgement is confirmed by order
+//!    └──failed, dropped──────┴──abandoned()──► puts aborted, forgotten
 //! ```
 //!
 //! None of this has to survive: the metadata knows which shards are not confirmed. The *sweep* goes
-//! through its list of under-replicated objects, at start and from time to time; it looks whether the
-//! shard is there already, else rebuilds it from k others, puts it, and has it confirmed. A shard that is
-//! rebuilt is the very shard that was to be written, so a name that is taken by the same bytes is a
-//! success; if it is taken by other bytes, the next attempt's name is used.
+//! through its list of under-replicated objects, at start and from time to time; it looks whether
+//! the shard is there already, else rebuilds it from k others, puts it, and has it confirmed. A
+//! shard that is rebuilt is the very shard that was to be written, so a name that is taken by the
+//! same bytes is a success; if it is taken by other bytes, the next attempt's name is used.
 
 use super::engine::Engine;
 use super::error::ShardFault;
@@ -182,7 +182,8 @@ impl Engine {
         }
     }
 
-    /// A write has its w acknowledgements: returns them; what is outstanding goes on in the background.
+    /// A write has its w acknowledgements: returns them; what is outstanding goes on in the
+    /// background.
     pub(super) fn settle(&self, object: ObjectId) -> Vec<PlacedShard> {
         let mut in_flight = self.in_flight();
         let room = in_flight
@@ -274,7 +275,8 @@ impl Engine {
             match self.log.confirm_placed(shards.clone()).await {
                 Ok(()) => return,
                 Err(error) => {
-                    tracing::warn!(%error, shards = shards.len(), "confirmation will be tried again");
+                    let shards = shards.len();
+                    tracing::warn!(%error, shards, "confirmation will be tried again");
                     tokio::time::sleep(Duration::from_millis(100 << attempt)).await;
                 }
             }
@@ -287,7 +289,8 @@ impl Engine {
             match self.log.replace_placement(placed).await {
                 Ok(()) => return true,
                 Err(error) => {
-                    tracing::warn!(%error, object = %placed.object, "replacement will be tried again");
+                    let object = placed.object;
+                    tracing::warn!(%error, %object, "replacement will be tried again");
                     tokio::time::sleep(Duration::from_millis(100 << attempt)).await;
                 }
             }
@@ -309,8 +312,10 @@ impl Engine {
     }
 
     /// Goes once through the under-replicated objects. Returns how many of them still lack a shard,
-    /// and how many of those only because a cloud cannot be reached.
+    /// and how many of those only because a cloud cannot be reached. Whoever asks while a sweep is
+    /// under way waits for it and then has one of their own.
     pub(super) async fn sweep(self: &Arc<Self>) -> (usize, usize) {
+        let _alone = self.sweeping.lock().await;
         let (mut lacking, mut unreachable) = (0, 0);
         let mut after = None;
         loop {

@@ -12,7 +12,7 @@ use super::object::StoredObject;
 use super::placement_log::PlacementLog;
 use super::read::RebuiltCache;
 use super::repair::Repairs;
-use super::segment::Sealing;
+use crate::keys::Sealing;
 use bytes::Bytes;
 use quorumfs_backends::StoreErrorKind;
 use quorumfs_metadata::identity::{CloudIndex, ObjectId, VolumeId};
@@ -120,6 +120,8 @@ pub(super) struct Engine {
     pub(super) unconfirmed: AtomicUsize,
     /// Objects that the last look found under-replicated.
     pub(super) under_replicated: AtomicUsize,
+    /// Held by the sweep that is under way: a second beside it would do its work twice.
+    pub(super) sweeping: tokio::sync::Mutex<()>,
     pub(super) wake_completion: Notify,
     pub(super) shut: AtomicBool,
     codes: Mutex<BTreeMap<(u8, u8), Arc<Code>>>,
@@ -173,6 +175,7 @@ impl Engine {
             confirmations,
             unconfirmed: AtomicUsize::new(0),
             under_replicated: AtomicUsize::new(0),
+            sweeping: tokio::sync::Mutex::new(()),
             wake_completion: Notify::new(),
             shut: AtomicBool::new(false),
             codes: Mutex::default(),
@@ -232,8 +235,8 @@ impl Engine {
             .collect()
     }
 
-    /// The headers of all shards of an object, whether their clouds are there or not; a header whose
-    /// cloud is not in the configuration cannot be made and matches nothing.
+    /// The headers of all shards of an object, whether their clouds are there or not; a header
+    /// whose cloud is not in the configuration cannot be made and matches nothing.
     pub(super) fn headers(&self, object: &StoredObject) -> Vec<HeaderBytes> {
         (0..object.shards().len())
             .map(|shard| {
@@ -247,9 +250,9 @@ impl Engine {
             .collect()
     }
 
-    /// Puts a shard under the first of its names, from `attempt` on, that is free or already holds just
-    /// these bytes. Create-only is not relied on for more than saving a read: whether the bytes are
-    /// right is checked by every reader.
+    /// Puts a shard under the first of its names, from `attempt` on, that is free or already holds
+    /// just these bytes. Create-only is not relied on for more than saving a read: whether the
+    /// bytes are right is checked by every reader.
     pub(super) async fn place(
         &self,
         object: &StoredObject,

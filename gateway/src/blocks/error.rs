@@ -73,8 +73,8 @@ pub enum BlockError {
     },
     /// More than f clouds hold the object in a newer format.
     #[error(
-        "object {object} has format {format}, and this version of quorumfs knows up to {known}; use \
-         a newer one",
+        "object {object} has format {format}, and this version of quorumfs knows up to {known}; \
+         use a newer one",
         known = super::header::FORMAT
     )]
     NewerFormat {
@@ -210,8 +210,8 @@ pub(super) enum ShardFault {
 }
 
 impl ShardFault {
-    /// Whether the cloud vouched for wrong bytes or denied an object that it had acknowledged: the shard
-    /// has to be written again.
+    /// Whether the cloud vouched for wrong bytes or denied an object that it had acknowledged: the
+    /// shard has to be written again.
     pub(super) fn wants_repair(&self) -> bool {
         match self {
             Self::Refused { newer, .. } => newer.is_none(),

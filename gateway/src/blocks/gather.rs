@@ -1,8 +1,9 @@
-//! Gathering: k good shards of an object from whichever clouds have them, and the object from those.
+//! Gathering: k good shards of an object from whichever clouds have them, and the object from
+//! those.
 //!
-//! The k most promising shards are asked for at once. A bad, missing or failing one is followed by the
-//! next at once, a slow one after its hedge delay, until k were checked against their digests or there
-//! is nobody left to ask.
+//! The k most promising shards are asked for at once. A bad, missing or failing one is followed by
+//! the next at once, a slow one after its hedge delay, until k were checked against their digests
+//! or there is nobody left to ask.
 
 use super::engine::Engine;
 use super::error::{BlockError, Failures, ShardFault};
@@ -25,9 +26,12 @@ impl Engine {
         Ok(header.encode(&link.keys))
     }
 
-    fn count_fault(&self, fault: &ShardFault) {
+    fn count_fault(&self, object: &StoredObject, shard: usize, fault: &ShardFault) {
         if fault.is_refused() {
             self.counters.shards_refused.add(1);
+            if let Ok(link) = self.link_of(object, shard) {
+                link.refused.add(1);
+            }
         }
         if matches!(fault, ShardFault::Store(error) if error.kind == StoreErrorKind::NotFound) {
             self.counters.shards_missing.add(1);
@@ -50,7 +54,8 @@ impl Engine {
             check_whole(layout, shard as u64, &header, &row.digest, &body)
                 .ok_or_else(|| link.refuse(&named, &body))
         };
-        result.await.inspect_err(|fault| self.count_fault(fault))
+        let count = |fault: &ShardFault| self.count_fault(object, shard, fault);
+        result.await.inspect_err(count)
     }
 
     /// Fetches the cells of some rows of one shard and checks them.
@@ -71,11 +76,12 @@ impl Engine {
             check_cells(layout, shard as u64, &rows, &header, &row.digest, &bytes)
                 .ok_or_else(|| link.refuse(&named, &[]))
         };
-        result.await.inspect_err(|fault| self.count_fault(fault))
+        let count = |fault: &ShardFault| self.count_fault(object, shard, fault);
+        result.await.inspect_err(count)
     }
 
-    /// The order in which shards are asked for: those of clouds that answer before those of suspended
-    /// ones, acknowledged before hoped for, data before parity, quick before slow.
+    /// The order in which shards are asked for: those of clouds that answer before those of
+    /// suspended ones, acknowledged before hoped for, data before parity, quick before slow.
     fn preference(&self, object: &StoredObject, shard: usize) -> (bool, bool, bool, Duration) {
         let acknowledged = object.shard(shard).is_some_and(|row| row.acknowledged);
         let parity = shard as u64 >= object.layout().data();

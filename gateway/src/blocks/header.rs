@@ -6,12 +6,12 @@
 //!                                                              (integers big-endian, 83 bytes)
 //! ```
 //!
-//! The MAC is BLAKE3 keyed with the cloud's header key over all before it and the object's id, which is
-//! not itself written: shards of one object must not be recognisable on different clouds.
+//! The MAC is BLAKE3 keyed with the cloud's header key over all before it and the object's id,
+//! which is not itself written: shards of one object must not be recognisable on different clouds.
 //!
-//! A reader does not need the header: it knows every field from the metadata, builds the header anew
-//! and checks cells against a digest that covers it. The magic and the format are checked before
-//! anything behind them is interpreted.
+//! A reader does not need the header: it knows every field from the metadata, builds the header
+//! anew and checks cells against a digest that covers it. The magic and the format are checked
+//! before anything behind them is interpreted.
 
 use super::layout::{CELL_BYTES, Layout};
 use super::naming::CloudKeys;
@@ -127,8 +127,8 @@ mod tests {
         let plain: String = bytes.iter().take(51).map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             plain,
-            "5146534f424a4354000100000000000000000707070707070707070707070707070703010104020001001000\
-             00000200030035"
+            "5146534f424a43540001000000000000000007070707070707070707070707070707\
+             0301010402000100100000000200030035"
         );
         let other = ObjectId {
             counter: 3,

@@ -1,9 +1,9 @@
 //! What a cloud's recent behaviour says about the next request to it.
 //!
-//! A cloud that fails as a whole, or lets a put hang, is *suspended* for a while that doubles with each
-//! further failure; a single success ends it. Suspension is a hint and never a verdict: whoever cannot
-//! do without a cloud asks it all the same. Latencies of the last answers give the delay after which a
-//! read no longer waits for a cloud alone.
+//! A cloud that fails as a whole, or lets a put hang, is *suspended* for a while that doubles with
+//! each further failure; a single success ends it. Suspension is a hint and never a verdict:
+//! whoever cannot do without a cloud asks it all the same. Latencies of the last answers give the
+//! delay after which a read no longer waits for a cloud alone.
 
 use quorumfs_backends::StoreError;
 use std::collections::VecDeque;
@@ -20,7 +20,8 @@ pub struct Timeouts {
     pub put: Duration,
     /// For one get.
     pub get: Duration,
-    /// A read asks elsewhere too after this, or after what the cloud usually takes if that is longer.
+    /// A read asks elsewhere too after this, or after what the cloud usually takes if that is
+    /// longer.
     pub hedge_min: Duration,
     /// A read never waits longer than this before it asks elsewhere too.
     pub hedge_max: Duration,

@@ -1,8 +1,9 @@
 //! Where each byte of an object lies: arithmetic, and nothing else.
 //!
-//! An object holds a *stream* of sealed segments. The stream is cut into *cells* of one size, the last
-//! one shorter; cell number `c` is cell `c / k` of data shard `c mod k`. The k cells with the same place in
-//! their shards are a *row*; each parity shard has one cell for each row, as long as the row's first.
+//! An object holds a *stream* of sealed segments. The stream is cut into *cells* of one size, the
+//! last one shorter; cell number `c` is cell `c / k` of data shard `c mod k`. The k cells with the
+//! same place in their shards are a *row*; each parity shard has one cell for each row, as long as
+//! the row's first.
 //!
 //! ```text
 //! stream    0 │ 1 │ 2 │ 3 │ 4 │ 5 │ 6ₛ        (k = 2, 7 cells, the last one short)
@@ -12,8 +13,8 @@
 //! parity    p   p   p   pₛ
 //! ```
 //!
-//! In its shard a cell is followed by its Merkle path, whose length is the same for all cells of the
-//! object, so that the place of any cell follows from numbers that the metadata holds.
+//! In its shard a cell is followed by its Merkle path, whose length is the same for all cells of
+//! the object, so that the place of any cell follows from numbers that the metadata holds.
 
 use super::header::HEADER_BYTES;
 use super::segment::SEALED_SEGMENT_BYTES;
@@ -108,8 +109,8 @@ impl Layout {
         }
     }
 
-    /// Bytes of a shard's cells without paths, zeros appended where a data shard is shorter than the
-    /// parity: what the code works on.
+    /// Bytes of a shard's cells without paths, zeros appended where a data shard is shorter than
+    /// the parity: what the code works on.
     pub(super) fn payload_length(self) -> u64 {
         match self.rows().checked_sub(1) {
             None => 0,

@@ -6,9 +6,10 @@
 //! digest    BLAKE3("quorumfs 2026 shard", header ‖ top)
 //! ```
 //!
-//! All in derive-key mode. The tree has as many leaves as the object has rows, rounded up to a power of
-//! two, so every path has the same length. The header is under the digest, and the number of cells and
-//! all lengths are in the header, so a path proves a cell's place, length and content at once.
+//! All in derive-key mode. The tree has as many leaves as the object has rows, rounded up to a
+//! power of two, so every path has the same length. The header is under the digest, and the number
+//! of cells and all lengths are in the header, so a path proves a cell's place, length and content
+//! at once.
 
 use super::header::HeaderBytes;
 use super::layout::HASH_BYTES;

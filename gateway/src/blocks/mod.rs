@@ -14,17 +14,18 @@
 //! ```
 //!
 //! What always holds:
-//! * **Nothing interprets a byte before it was proved** to be what the metadata names: cells by their
-//!   Merkle paths, rebuilt data shards by their digests, plaintext by the cipher's tag.
-//! * **A write that returned survives any f clouds**: w = k + f acknowledged, so k good shards remain.
+//! * **Nothing interprets a byte before it was proved** to be what the metadata names: cells by
+//!   their Merkle paths, rebuilt data shards by their digests, plaintext by the cipher's tag.
+//! * **A write that returned survives any f clouds**: w = k + f acknowledged, so k good shards
+//!   remain.
 //! * **A shard is a pure function** of ids, keys and plaintext, and of any k other shards.
 //! * **Names are used once**, and safety does not rest on the clouds honouring that.
-//! * Every wait has a deadline and every queue a bound; what falls out of one is found again through
-//!   the metadata's list of under-replicated objects.
+//! * Every wait has a deadline and every queue a bound; what falls out of one is found again
+//!   through the metadata's list of under-replicated objects.
 //!
 //! What can go wrong is in [`BlockError`]. The formats are in docs/FORMAT.md, "Objects on a cloud".
-//! The quorums are those of Hybris and AWE (metadata apart from data: n ≥ 2f + k), the preference for
-//! systematic shards and the substitution of bad ones are DepSky's optimised read.
+//! The quorums are those of Hybris and AWE (metadata apart from data: n ≥ 2f + k), the preference
+//! for systematic shards and the substitution of bad ones are DepSky's optimised read.
 //!
 //! | Module | What it holds |
 //! |---|---|
@@ -66,6 +67,7 @@ mod status;
 mod store;
 mod write;
 
+pub use crate::keys::Sealing;
 pub use cloud::Cloud;
 pub use code::check_processor;
 pub use counters::CounterValues;
@@ -78,7 +80,7 @@ pub use naming::{CloudKeys, Named};
 pub use object::{SealedSlice, Stored, StoredObject};
 pub use placement_log::{PlacementError, PlacementLog, UnderReplicatedCursor, UnderReplicatedPage};
 pub use sealer::Sealer;
-pub use segment::{SEGMENT_BYTES, Sealing, TAG_BYTES};
+pub use segment::{SEGMENT_BYTES, TAG_BYTES};
 pub use status::{BlockStatus, CloudStatus};
 pub use store::{BlockStore, Drained};
 

@@ -1,17 +1,17 @@
 //! Names of objects, and the keys of one cloud.
 //!
-//! A name is one block of AES-256 under the cloud's naming key, in hexadecimal behind its own first two
-//! digits:
+//! A name is one block of AES-256 under the cloud's naming key, in hexadecimal behind its own first
+//! two digits:
 //!
 //! ```text
 //! block   allocation u64 ‖ counter u32 ‖ class u8 ‖ shard u8 ‖ attempt u8 ‖ 0     (big-endian, 16)
 //! name    2 hex / 32 hex of AES-256(naming key, block)
 //! ```
 //!
-//! To whoever lacks the key names look random: a cloud cannot tell which of its objects belong together,
-//! nor recognise an object's shard on another cloud. Whoever holds it can invert a name, so a collector
-//! needs no index. A permutation of distinct blocks never gives the same name twice. When a shard has to
-//! be put again under create-only names, the *attempt* gives it another one.
+//! To whoever lacks the key names look random: a cloud cannot tell which of its objects belong
+//! together, nor recognise an object's shard on another cloud. Whoever holds it can invert a name,
+//! so a collector needs no index. A permutation of distinct blocks never gives the same name twice.
+//! When a shard has to be put again under create-only names, the *attempt* gives it another one.
 
 use super::error::BlockError;
 use crate::keys::CloudSecret;

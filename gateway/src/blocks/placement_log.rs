@@ -1,8 +1,8 @@
 //! The border to the metadata: where shards are, as ordered facts.
 //!
-//! The block store moves bytes and the metadata says which bytes count; these three calls are all that
-//! the one asks of the other. They may fail, be slow, and be repeated: confirming what is confirmed and
-//! replacing what is replaced are without effect.
+//! The block store moves bytes and the metadata says which bytes count; these three calls are all
+//! that the one asks of the other. They may fail, be slow, and be repeated: confirming what is
+//! confirmed and replacing what is replaced are without effect.
 
 use super::object::StoredObject;
 use quorumfs_metadata::identity::ObjectId;

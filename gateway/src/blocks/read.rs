@@ -8,11 +8,11 @@
 //!                                          └─► the whole object from any k good shards
 //! ```
 //!
-//! Nothing looks into bytes before they were proved to be the ones that the metadata names. The rebuild
-//! runs beside what is still awaited, and the first to be complete wins; it takes whole shards, because
-//! the data shards' digests define the content and can only be compared whole. What was rebuilt is
-//! kept for a while, so that reading on in small steps past a missing cloud does not fetch everything
-//! for every step, and concurrent readers share one rebuild.
+//! Nothing looks into bytes before they were proved to be the ones that the metadata names. The
+//! rebuild runs beside what is still awaited, and the first to be complete wins; it takes whole
+//! shards, because the data shards' digests define the content and can only be compared whole. What
+//! was rebuilt is kept for a while, so that reading on in small steps past a missing cloud does not
+//! fetch everything for every step, and concurrent readers share one rebuild.
 
 use super::engine::Engine;
 use super::error::{BlockError, ShardFault};

@@ -1,8 +1,9 @@
 //! Repair: a shard that a cloud lost or altered is written again.
 //!
-//! Whoever finds an acknowledged shard bad or missing leaves a note here. A worker rebuilds the object
-//! from k other shards, puts the shard under its next name, for the old one is taken and create-only,
-//! and has the new place ordered. Notes are bounded and may be lost: the next reader leaves another.
+//! Whoever finds an acknowledged shard bad or missing leaves a note here. A worker rebuilds the
+//! object from k other shards, puts the shard under its next name, for the old one is taken and
+//! create-only, and has the new place ordered. Notes are bounded and may be lost: the next reader
+//! leaves another.
 
 use super::engine::Engine;
 use super::error::ShardFault;

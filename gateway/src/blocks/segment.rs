@@ -1,8 +1,8 @@
 //! Segments: the unit of authenticated encryption.
 //!
-//! A slice's plaintext is cut into segments of 64 KiB, the last one shorter (a slice of no bytes has one
-//! segment of no bytes). Each is sealed with AES-256-GCM under the slice's own key, so that any of them
-//! can be read alone:
+//! A slice's plaintext is cut into segments of 64 KiB, the last one shorter (a slice of no bytes
+//! has one segment of no bytes). Each is sealed with AES-256-GCM under the slice's own key, so that
+//! any of them can be read alone:
 //!
 //! ```text
 //! sealed segment   ciphertext (as long as the plaintext) ‖ tag 16
@@ -11,12 +11,13 @@
 //!                  ‖ slice length u32 ‖ codec u8                     (integers big-endian)
 //! ```
 //!
-//! **A nonce is never used twice under one key**, because a slice's key belongs to its id, and an id is
-//! burned by its first sealing: whoever seals again takes a new one. Segments cannot be reordered, cut
-//! off, or moved to another slice or volume, and a slice cannot pass for a shorter one.
+//! **A nonce is never used twice under one key**, because a slice's key belongs to its id, and an
+//! id is burned by its first sealing: whoever seals again takes a new one. Segments cannot be
+//! reordered, cut off, or moved to another slice or volume, and a slice cannot pass for a shorter
+//! one.
 
 use super::error::BlockError;
-use crate::keys::SliceKey;
+use crate::keys::{Sealing, SliceKey};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use quorumfs_metadata::identity::{Codec, SliceId, VolumeId};
 
@@ -30,19 +31,6 @@ pub(super) const SEALED_SEGMENT_BYTES: u32 = SEGMENT_BYTES + TAG_BYTES;
 const DOMAIN: &[u8; 16] = b"quorumfs segment";
 const FORMAT: u16 = 1;
 const AAD_BYTES: usize = 16 + 2 + 16 + 12 + 4 + 4 + 1;
-
-/// Whether content is encrypted. Off exists for one purpose: the control run of the test that searches
-/// the clouds for planted plaintext has to find it, or the search proves nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub enum Sealing {
-    /// As it must be.
-    #[default]
-    On,
-    /// Plaintext with empty tags; for control runs of tests alone.
-    #[doc(hidden)]
-    Off,
-}
 
 /// What a slice's segments are bound to, with the key that seals them.
 pub(super) struct SliceCipher {

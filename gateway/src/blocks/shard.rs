@@ -1,14 +1,15 @@
 //! From a slice to the bytes on n clouds, and back from any k of them.
 //!
-//! Everything here is a pure function of its arguments: sealing the same bytes under the same ids and keys
-//! gives the same shards, and so does rebuilding one from k others. That is why completion and repair
-//! can restore exactly the shard whose digest the metadata holds.
+//! Everything here is a pure function of its arguments: sealing the same bytes under the same ids
+//! and keys gives the same shards, and so does rebuilding one from k others. That is why completion
+//! and repair can restore exactly the shard whose digest the metadata holds.
 //!
-//! *Encoding* goes row by row, so that a row's k cells are sealed, coded and hashed while they are in
-//! the processor's cache. *Checking* takes a whole shard, or a run of its cells, and says whether the
-//! metadata's digest covers it; nothing looks into bytes before that. *Rebuilding* turns k checked
-//! shards into all n and compares every one with its digest: the digests of the data shards define the
-//! content, so a rebuilt shard that does not match convicts the writer and not a cloud.
+//! *Encoding* goes row by row, so that a row's k cells are sealed, coded and hashed while they are
+//! in the processor's cache. *Checking* takes a whole shard, or a run of its cells, and says
+//! whether the metadata's digest covers it; nothing looks into bytes before that. *Rebuilding*
+//! turns k checked shards into all n and compares every one with its digest: the digests of the
+//! data shards define the content, so a rebuilt shard that does not match convicts the writer and
+//! not a cloud.
 
 use super::buffers::{Buffer, Buffers};
 use super::code::Code;
@@ -155,8 +156,8 @@ pub(super) fn encode(
         .collect())
 }
 
-/// Computes a row's parity. In the last row data cells may be short or absent: zeros stand in for what is
-/// missing, in a copy.
+/// Computes a row's parity. In the last row data cells may be short or absent: zeros stand in for
+/// what is missing, in a copy.
 fn encode_row(
     layout: Layout,
     code: &Code,
@@ -197,8 +198,8 @@ pub(super) fn cells_range(layout: Layout, shard: u64, rows: &Range<u64>) -> Rang
     }
 }
 
-/// Checks the bytes of `rows` against the shard's digest and takes the cells out of them; `None` if any
-/// of it is not what was written.
+/// Checks the bytes of `rows` against the shard's digest and takes the cells out of them; `None` if
+/// any of it is not what was written.
 pub(super) fn check_cells(
     layout: Layout,
     shard: u64,
@@ -225,8 +226,8 @@ pub(super) fn check_cells(
     Some(cells)
 }
 
-/// Checks a whole shard, header, every cell and every path, and takes its cells out of it, padded to the
-/// length that the code works on.
+/// Checks a whole shard, header, every cell and every path, and takes its cells out of it, padded
+/// to the length that the code works on.
 pub(super) fn check_whole(
     layout: Layout,
     shard: u64,
@@ -364,8 +365,8 @@ impl Rebuilt {
     }
 }
 
-/// Whether a rebuilt payload hashes to the digest. What lies behind a short last cell has to be zero,
-/// which the digest does not cover and the code relies on.
+/// Whether a rebuilt payload hashes to the digest. What lies behind a short last cell has to be
+/// zero, which the digest does not cover and the code relies on.
 fn has_digest(
     layout: Layout,
     shard: u64,

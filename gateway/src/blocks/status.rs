@@ -21,6 +21,8 @@ pub struct CloudStatus {
     pub suspended: bool,
     /// What it last did wrong.
     pub last_error: Option<String>,
+    /// Answers of its that were not what had been written.
+    pub shards_refused: u64,
     /// What half of its last answers took at most.
     pub latency_median: Option<Duration>,
     /// What nineteen of twenty of its last answers took at most.
@@ -63,6 +65,7 @@ impl Engine {
                 reachable: !link.health.is_failing(),
                 suspended: link.health.is_suspended(),
                 last_error: link.health.last_error(),
+                shards_refused: link.refused.get(),
                 latency_median: link.health.percentile(50),
                 latency_95: link.health.percentile(95),
                 puts_in_flight: link.puts.load(Ordering::Relaxed),

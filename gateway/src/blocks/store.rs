@@ -23,8 +23,8 @@ const CONFIRMATIONS_MAX: usize = 4096;
 /// Between two looks of who waits for completion.
 const DRAIN_PAUSE: Duration = Duration::from_millis(50);
 
-/// Slices on several clouds, of which some may lie. Cheap to clone; the last clone ends what runs in the
-/// background.
+/// Slices on several clouds, of which some may lie. Cheap to clone; the last clone ends what runs
+/// in the background.
 #[derive(Clone, Debug)]
 pub struct BlockStore {
     engine: Arc<Engine>,
@@ -62,8 +62,8 @@ impl Drained {
 }
 
 impl BlockStore {
-    /// Opens it over the volume's clouds. Clouds need not be reachable. Has to be called within a Tokio
-    /// runtime, on which completion and repair then run.
+    /// Opens it over the volume's clouds. Clouds need not be reachable. Has to be called within a
+    /// Tokio runtime, on which completion and repair then run.
     ///
     /// # Errors
     /// `Configuration` if the clouds do not fit the policy; `Processor` if this one is too old.
@@ -86,10 +86,11 @@ impl BlockStore {
         })
     }
 
-    /// Seals a slice into an object of its own and returns once w clouds have acknowledged it. Both ids
-    /// must never have been used before: an id is burned by its first write, successful or not.
+    /// Seals a slice into an object of its own and returns once w clouds have acknowledged it. Both
+    /// ids must never have been used before: an id is burned by its first write, successful or not.
     ///
-    /// Afterwards either [`committed`](Self::committed) or [`abandoned`](Self::abandoned) is to be called.
+    /// Afterwards either [`committed`](Self::committed) or [`abandoned`](Self::abandoned) is to be
+    /// called.
     ///
     /// # Errors
     /// `TooFewAcknowledged`; `Length` if the slice is larger than a block.
@@ -119,8 +120,9 @@ impl BlockStore {
     /// Reads a range of a slice's plaintext.
     ///
     /// # Errors
-    /// `TooFewShards` if fewer than k good shards can be had; `NewerFormat`; `WrittenWrong` or `Forged` if
-    /// the shards are the writer's but do not make the slice; `Row` if the rows contradict themselves.
+    /// `TooFewShards` if fewer than k good shards can be had; `NewerFormat`; `WrittenWrong` or
+    /// `Forged` if the shards are the writer's but do not make the slice; `Row` if the rows
+    /// contradict themselves.
     pub async fn read(
         &self,
         object: &StoredObject,
@@ -186,8 +188,8 @@ impl BlockStore {
         drained
     }
 
-    /// Ends it: new calls are refused, what runs in the background is broken off. What was not completed
-    /// is completed by whoever opens the volume next.
+    /// Ends it: new calls are refused, what runs in the background is broken off. What was not
+    /// completed is completed by whoever opens the volume next.
     pub fn shutdown(&self) {
         self.engine.shut.store(true, Ordering::Release);
         for task in &self._background.0 {

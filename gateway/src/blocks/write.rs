@@ -1,8 +1,9 @@
 //! The quorum write: sealed once, put to all clouds at once, returned when w = k + f have it.
 //!
 //! With w acknowledgements, whichever f clouds lie or vanish, k good shards remain; fewer are never
-//! reported as written. A suspended cloud is left out at first, and asked all the same when the others
-//! do not suffice or are slow. The write returns without waiting for the rest; see `completion`.
+//! reported as written. A suspended cloud is left out at first, and asked all the same when the
+//! others do not suffice or are slow. The write returns without waiting for the rest; see
+//! `completion`.
 
 use super::engine::Engine;
 use super::error::{BlockError, Failures, ShardFault};
@@ -207,7 +208,10 @@ fn too_few(
     wanted: usize,
     faults: &[ShardFault],
 ) -> BlockError {
-    let is_full = |fault: &ShardFault| matches!(fault, ShardFault::Store(error) if error.kind == StoreErrorKind::Full);
+    let is_full = |fault: &ShardFault| match fault {
+        ShardFault::Store(error) => error.kind == StoreErrorKind::Full,
+        _ => false,
+    };
     BlockError::TooFewAcknowledged {
         object: object.id(),
         acknowledged,

@@ -271,7 +271,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
     #[test]
     fn with_f_clouds_lying_at_random_all_the_time_reads_are_right_or_errors(
-        seed: u64, liar in 0usize..4, odds in 50u16..900, sizes in prop::collection::vec(0usize..400_000, 1..8),
+        seed: u64,
+        liar in 0usize..4,
+        odds in 50u16..900,
+        sizes in prop::collection::vec(0usize..400_000, 1..8),
     ) {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
