@@ -1,7 +1,7 @@
 //! Certificates: what a quorum of signatures proves to somebody who was not there.
 //!
-//! * A **prepared certificate** is a proposal with the PREPAREs of q − 1 others; the proposal is its
-//!   leader's PREPARE. No other batch can be prepared at that sequence in that view. With r = 0
+//! * A **prepared certificate** is a proposal with the PREPAREs of q − 1 others; the proposal is
+//!   its leader's PREPARE. No other batch can be prepared at that sequence in that view. With r = 0
 //!   nobody lies, there is no PREPARE phase, and the proposal alone is the certificate.
 //! * A **commit certificate** is q COMMITs. The batch is decided: every later view keeps it.
 //!

@@ -50,7 +50,7 @@ pub use config::ClientConfig;
 pub use event::{Effect, Effects, End, Event, Kind, SigningKey, Ticket};
 pub use failure::Failure;
 
-use crate::identity::{Lane, Monotonic, PublicKey, ReplicaId, RequestNumber};
+use crate::identity::{Lane, Monotonic, PublicKey, ReplicaId, RequestNumber, Time};
 use crate::wire::Verified;
 use bytes::Bytes;
 use flight::Flight;
@@ -108,7 +108,7 @@ impl Client {
     /// Handles one input.
     pub fn step(&mut self, now: Monotonic, event: Event, effects: &mut Effects) {
         match event {
-            Event::Open { session_key, nonce } => self.open(now, session_key, nonce, effects),
+            Event::Open { session_key, time } => self.open(now, session_key, time, effects),
             Event::Close => match &mut self.phase {
                 Phase::Open(session) => session.closing = true,
                 Phase::None | Phase::Opening { .. } => self.end(End::Closed, effects),
@@ -130,7 +130,7 @@ impl Client {
                 }
             }
             Event::Signed { message } => self.signed(&message, effects),
-            Event::Received { from, frame } => self.received(from, &frame, effects),
+            Event::Received { from, frame } => self.received(now, from, &frame, effects),
             Event::Connected { replica } => self.connected(replica, effects),
             Event::Disconnected { replica } => {
                 self.connected.remove(&replica);
@@ -169,13 +169,13 @@ impl Client {
         self.set_timer(now, effects);
     }
 
-    fn open(&mut self, now: Monotonic, key: PublicKey, nonce: u64, effects: &mut Effects) {
+    fn open(&mut self, now: Monotonic, key: PublicKey, time: Time, effects: &mut Effects) {
         if matches!(self.phase, Phase::None) {
-            let asking = Asking::new(&self.config, nonce, now);
+            let asking = Asking::new(&self.config, time.0, now);
             self.phase = Phase::Opening { key, asking };
             effects.push(Effect::Sign {
                 key: SigningKey::Principal,
-                message: speech::open(&self.config, key, nonce),
+                message: speech::open(&self.config, key, time),
             });
         }
     }
@@ -199,12 +199,16 @@ impl Client {
         let Phase::Open(session) = &mut self.phase else {
             return None;
         };
+        let bundle_max = self
+            .config
+            .bundle_max
+            .clamp(1, speech::BUNDLE_OPERATIONS_MAX);
         let mut room = session.room();
         let (lane, state) = session.free_lane(self.config.in_flight)?;
         let mut bundle = Vec::new();
         while let Some(bytes) = self.queue.peek() {
             let cost = bytes.saturating_add(speech::OPERATION_OVERHEAD);
-            if cost > room || bundle.len() >= speech::BUNDLE_OPERATIONS_MAX {
+            if cost > room || bundle.len() >= bundle_max {
                 break;
             }
             room = room.saturating_sub(cost);

@@ -19,6 +19,8 @@
 //!   number is passed over, and its client sends it again.
 //! * Duplicates are resolved here, at execution, and never when a proposal is accepted: a leader
 //!   that orders a request twice changes nothing.
+//! * An opening opens one session, and not another one after that has ended.
+//! * The credit of all sessions together is what a replica can hold.
 //! * An operation's writes and its result are kept or dropped together.
 //! * A batch does a bounded amount of work besides what its requests ask for.
 //!
@@ -34,7 +36,9 @@
 //! [`Outcome::Superseded`]: crate::wire::message::Outcome::Superseded
 
 pub mod clock;
+mod credit;
 pub mod delivery;
+mod replay;
 pub mod reply_cache;
 pub mod session;
 

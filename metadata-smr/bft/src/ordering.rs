@@ -1,17 +1,19 @@
 //! The order: which batch comes next, and who says so.
 //!
 //! ```text
-//!            proposer ──PROPOSAL──► window (one open sequence) ──PREPARE × q──► COMMIT × q ──► executed
-//!                                      │ nothing in time, unfair, trailing, two-faced
-//!                                      ▼
+//!    proposer ──PROPOSAL──► window (one open sequence) ──PREPARE × q──► COMMIT × q ──► executed
+//!                              │ nothing in time, unfair, trailing, two-faced
+//!                              ▼
 //!   suspicion ──SUSPECT × max(u,r)+1──► view_change ──VIEW-CHANGE × q──► new_view ──► proposer
-//!   status: where everybody stands; what is missing is sent again. Nothing else relies on delivery.
+//!   status: where everybody stands; what is missing is sent again. Nothing else relies on
+//!   delivery.
 //! ```
 //!
 //! * [`window`]: the one sequence that is open, and what is known about it.
 //! * [`vote`]: counting votes.  * [`proposer`]: making batches.
 //! * [`suspicion`]: when a leader should go.  * [`view_change`]: who has left which view.
-//! * [`new_view`]: what a view begins with.  * [`status`]: what a peer lacks, and how often it is sent.
+//! * [`new_view`]: what a view begins with.  * [`status`]: what a peer lacks, and how often it is
+//!   sent.
 //!
 //! # Why it is right
 //!
@@ -24,9 +26,9 @@
 //! s before s − 1 has committed at its own place, so one base and one prepared certificate say all
 //! that a replica knows.
 //!
-//! **With r = 0** nobody lies, so a proposal is the only one of its view and sequence, and there is no
-//! PREPARE phase: proposal, bodies and the own COMMIT are made durable in one record, and then the
-//! COMMIT leaves. What a view change uses in place of a prepared certificate is the proposal
+//! **With r = 0** nobody lies, so a proposal is the only one of its view and sequence, and there is
+//! no PREPARE phase: proposal, bodies and the own COMMIT are made durable in one record, and then
+//! the COMMIT leaves. What a view change uses in place of a prepared certificate is the proposal
 //! itself: a COMMIT was given by q replicas that hold it durably, one of which is among any q
 //! VIEW-CHANGEs, and the one of the highest view wins (as a ballot in Paxos). A leader that sends
 //! its proposal before it is durable never proposes again in a view it was in before a restart.

@@ -14,7 +14,8 @@
 //!                    └─────── flush, batches ────┴──────────────────────┴────────────┘
 //! ```
 //!
-//! * [`config`]: what it is told once.  * `recovery`: from journal and state to a replica that runs.
+//! * [`config`]: what it is told once.  * `recovery`: from journal and state to a replica that
+//!   runs.
 //! * `clients`: requests in, replies out.  * `agreement`: from a proposal to a commit certificate.
 //! * `commit`: execution, durable roots.  * `views`: leaving a view and entering the next.
 //! * `repair`: STATUS, resending, fetching.  * `promises`: signing and recording.  * `timers`.
@@ -35,8 +36,8 @@
 //!
 //! # What can go wrong
 //!
-//! The state store fails: the replica stops and is silent. The journal is lost: the replica follows,
-//! executes and serves, but does not vote, since it cannot know what it promised.
+//! The state store fails: the replica stops and is silent. The journal is lost: the replica
+//! follows, executes and serves, but does not vote, since it cannot know what it promised.
 
 pub mod config;
 
@@ -109,6 +110,8 @@ pub struct Replica<S, D> {
     grievances: Grievances,
     /// Requests forwarded to this view's leader.
     forwarded: BTreeSet<Digest>,
+    /// How many requests had come here at the last STATUS.
+    aged: u64,
     pool: Pool,
     blacklist: Blacklist,
     promises: Promises,

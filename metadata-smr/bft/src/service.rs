@@ -37,7 +37,9 @@ pub struct Caller {
     pub principal: PublicKey,
 }
 
-/// What a session may have under way; granted when it opens.
+/// What a session may have under way; granted when it opens. A service says what it would like a
+/// session to have; the library grants what it has room for, and never less bytes than the longest
+/// request unless the service wants less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, borsh::BorshSerialize, borsh::BorshDeserialize)]
 pub struct Credit {
     /// Closed loops that may run side by side.
@@ -65,6 +67,17 @@ pub trait Service {
         context: &Context,
         caller: &Caller,
     ) -> Result<Option<Credit>, StateError>;
+
+    /// Whether [`Service::open_session`] would grant `principal` a session as things stand. Asked
+    /// before an attempt is ordered, of a state that may be behind or ahead of the one in which it
+    /// is executed: whoever is not expected to be let in waits behind those who are. A service that
+    /// knows no principals leaves this as it is, and everybody is welcome.
+    ///
+    /// # Errors
+    /// Only if the store fails.
+    fn may_open(&self, _view: &View<'_>, _principal: &PublicKey) -> Result<bool, StateError> {
+        Ok(true)
+    }
 
     /// A session has ended, by its own wish or because it was idle for too long.
     ///

@@ -4,8 +4,8 @@
 //!
 //! A service reads and writes rows (key → value, ordered by key) through [`Txn`] and [`View`]; the
 //! library keeps its own rows (sessions, replies, the clock) in the same space under a prefix that
-//! no key of the service can reach ([`Area`]). One digest stands for all of it, so that replicas can
-//! compare their states, and a part can be checked against the digest without having the rest.
+//! no key of the service can reach ([`Area`]). One digest stands for all of it, so that replicas
+//! can compare their states, and a part can be checked against the digest without having the rest.
 //!
 //! # How it is built
 //!
@@ -114,7 +114,8 @@ pub enum StateError {
     },
     /// Something that was read back is not what was written.
     #[error(
-        "the state store is damaged at {place}: {reason}; this replica must be set up anew from its peers"
+        "the state store is damaged at {place}: {reason}; this replica must be set up anew from \
+         its peers"
     )]
     Damaged {
         /// Which node or row.
@@ -124,7 +125,8 @@ pub enum StateError {
     },
     /// The store was written by a newer release.
     #[error(
-        "the state store has format {found}, this release knows formats up to {known}: run the newer release"
+        "the state store has format {found}, this release knows formats up to {known}: run the \
+         newer release"
     )]
     Newer {
         /// The format of the store.

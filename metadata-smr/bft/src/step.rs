@@ -155,6 +155,8 @@ pub enum Effect {
         id: SessionId,
         /// Its key.
         key: PublicKey,
+        /// Whose it is: nobody else's connection may speak for it.
+        principal: PublicKey,
         /// What it may have in flight.
         credit: Credit,
     },

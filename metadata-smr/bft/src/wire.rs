@@ -1,12 +1,13 @@
 //! Messages as bytes.
 //!
 //! ```text
-//!  Message ─► Unsigned ─sign─► Verified.frame ──network──► bytes ─admit─► Verified ─► Replica::step
-//!  Message ─► encode ─────────► frame (unsigned kinds) ──► bytes ─admit─► Verified
+//!  Message ─► Unsigned ─sign─► Verified.frame ─network─► bytes ─admit─► Verified ─► Replica::step
+//!  Message ─► encode ────────► frame (unsigned kinds) ─► bytes ─admit─► Verified
 //! ```
 //!
 //! * [`message`]: what is said.  * [`frame`]: the header and the frame as a whole.
-//! * [`signed_bytes`]: what signatures and digests are over.  * [`mod@admit`]: checking what comes in.
+//! * [`signed_bytes`]: what signatures and digests are over.  * [`mod@admit`]: checking what comes
+//!   in.
 //! * [`limits`]: every constant of the protocol.
 //!
 //! What always holds: a length is compared with its limit before anything is allocated; a frame is

@@ -153,7 +153,8 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
         principal: PublicKey([0x33; 32]),
         session_key: PublicKey([0x44; 32]),
         lanes: 8,
-        nonce: 99,
+        // Nothing has been released: these eight bytes were a nonce before they were a time.
+        time: Time(1_800_000_000_000_000_000),
     };
     let gossip = PeerStatus {
         active: true,
@@ -197,6 +198,12 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
         ("reply_results", reply(Outcome::Results(results))),
         ("reply_opened", reply(opened)),
         ("reply_busy", reply(Outcome::Busy)),
+        (
+            "reply_stale",
+            reply(Outcome::SessionStale {
+                time: Time(1_800_000_000_000_000_000),
+            }),
+        ),
         (
             "fetch_bodies",
             unsigned(Message::FetchBodies(FetchBodies {

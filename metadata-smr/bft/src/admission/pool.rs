@@ -4,18 +4,25 @@
 //! is served in turn. Of a lane at most one request enters a batch, the one with the smallest
 //! number, since the next one is passed over at execution unless its predecessor ran.
 //!
-//! Attempts to open a session come from principals that nobody may know yet: they have a room of
-//! their own, a few for each principal, so that they crowd nobody out.
+//! The pool as a whole needs no bound of its own: of a session there are requests within its credit
+//! and one attempt to close it, and the credit of all sessions together is what a replica has to
+//! have room for. So nobody's request within credit is ever turned away because of somebody else's.
+//!
+//! Attempts to open a session have a room of their own, so that they crowd nobody out: `openings`.
 
-use crate::identity::{ConnectionId, Digest, Lane, Monotonic, PublicKey, RequestNumber, SessionId};
-use crate::service::Credit;
+mod openings;
+mod session_queue;
+
+use crate::execution::Opened;
+use crate::identity::{ConnectionId, Digest, Lane, Monotonic, RequestNumber, SessionId};
 use crate::wire::Envelope;
 use crate::wire::limits::{
-    BATCH_BYTES_MAX, BATCH_OPENS_MAX, BATCH_REQUESTS_MAX, LANE_IN_FLIGHT, OPEN_CONNECTIONS_MAX,
-    OPENS_PER_PRINCIPAL_MAX, OPENS_WAITING_MAX, POOL_BYTES_MAX, SESSION_CONNECTIONS_MAX,
+    BATCH_BYTES_MAX, BATCH_OPENS_MAX, BATCH_REQUESTS_MAX, SESSION_CONNECTIONS_MAX,
 };
-use crate::wire::message::{Message, Outcome, Reply};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::wire::message::{Message, OpenSession, Outcome, Reply};
+use openings::{Name, Openings, Taken};
+use session_queue::SessionQueue;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// What became of a request that was offered.
@@ -25,7 +32,7 @@ pub enum Offer {
     New,
     /// It waited already.
     Known,
-    /// Beyond the session's credit or the pool's room.
+    /// Beyond the session's credit, or the room for openings.
     Busy,
     /// Another request with the same session, lane and number waits: the first one counts.
     Conflict,
@@ -38,7 +45,8 @@ pub enum Offer {
 struct Waiting {
     body: Arc<Envelope>,
     since: Monotonic,
-    arrival: u64,
+    /// Nothing for what nobody is owed: a stranger's attempt to open a session.
+    arrival: Option<u64>,
 }
 
 /// Where a request's answer goes and what it counts against.
@@ -46,23 +54,7 @@ struct Waiting {
 enum Place {
     Lane(SessionId, Lane, RequestNumber),
     Close(SessionId),
-    Open(PublicKey),
-}
-
-#[derive(Clone, Debug)]
-struct SessionQueue {
-    credit: Credit,
-    bytes: usize,
-    waiting: BTreeMap<(Lane, RequestNumber), Digest>,
-    close: Option<Digest>,
-    connections: Vec<ConnectionId>,
-}
-
-#[derive(Clone, Debug)]
-struct Opening {
-    principal: PublicKey,
-    digest: Digest,
-    connections: Vec<ConnectionId>,
+    Open(Name),
 }
 
 /// Verified requests that wait to be ordered.
@@ -71,11 +63,13 @@ pub struct Pool {
     waiting: BTreeMap<Digest, Waiting>,
     by_arrival: BTreeMap<u64, Digest>,
     sessions: BTreeMap<SessionId, SessionQueue>,
-    openings: BTreeMap<PublicKey, Opening>,
+    openings: Openings,
     bytes: usize,
     arrivals: u64,
-    /// The session that was served last.
-    turn: SessionId,
+    /// The sessions for which something waits, in the order of their turns: each has the place that
+    /// it took when it began to wait or was last served.
+    turns: BTreeMap<u64, SessionId>,
+    places: u64,
 }
 
 fn place_of(body: &Envelope) -> Option<Place> {
@@ -84,20 +78,8 @@ fn place_of(body: &Envelope) -> Option<Place> {
             Some(Place::Lane(request.session, request.lane, request.number))
         }
         Message::CloseSession(close) => Some(Place::Close(close.session)),
-        Message::OpenSession(open) => Some(Place::Open(open.session_key)),
+        Message::OpenSession(open) => Some(Place::Open((open.principal, open.session_key))),
         _ => None,
-    }
-}
-
-fn take(
-    waiting: &mut BTreeMap<Digest, Waiting>,
-    by_arrival: &mut BTreeMap<u64, Digest>,
-    bytes: &mut usize,
-    digest: &Digest,
-) {
-    if let Some(gone) = waiting.remove(digest) {
-        *bytes = bytes.saturating_sub(gone.body.frame().len());
-        by_arrival.remove(&gone.arrival);
     }
 }
 
@@ -112,28 +94,25 @@ fn remember(connections: &mut Vec<ConnectionId>, newest: ConnectionId, most: usi
 
 impl Pool {
     /// A session is open from now on.
-    pub fn session_opened(&mut self, id: SessionId, key: &PublicKey, credit: Credit) {
-        let connections = match self.openings.remove(key) {
-            Some(opening) => {
-                self.take(&opening.digest);
-                opening.connections
+    pub fn session_opened(&mut self, opened: &Opened) {
+        let connections = match self.openings.remove(&(opened.principal, opened.key)) {
+            Some((digest, connections)) => {
+                self.take(&digest);
+                connections
             }
             None => Vec::new(),
         };
-        let queue = SessionQueue {
-            credit,
-            bytes: 0,
-            waiting: BTreeMap::new(),
-            close: None,
-            connections,
-        };
-        self.sessions.entry(id).or_insert(queue);
+        let queue = SessionQueue::new(opened.credit, connections);
+        self.sessions.entry(opened.id).or_insert(queue);
     }
 
     /// A session is no more, and neither is what waited for it.
     pub fn session_closed(&mut self, id: SessionId) {
         if let Some(queue) = self.sessions.remove(&id) {
-            for digest in queue.waiting.values().chain(queue.close.iter()) {
+            if let Some(place) = queue.place {
+                self.turns.remove(&place);
+            }
+            for digest in queue.digests() {
                 self.take(digest);
             }
         }
@@ -146,13 +125,46 @@ impl Pool {
         from: Option<ConnectionId>,
         now: Monotonic,
     ) -> Offer {
+        self.offer_as(body, from, now, true)
+    }
+
+    /// Takes in an attempt to open a session for somebody whom the service would not have as
+    /// things stand, if there is room.
+    pub fn offer_stranger(
+        &mut self,
+        body: &Arc<Envelope>,
+        from: Option<ConnectionId>,
+        now: Monotonic,
+    ) -> Offer {
+        self.offer_as(body, from, now, false)
+    }
+
+    fn offer_as(
+        &mut self,
+        body: &Arc<Envelope>,
+        from: Option<ConnectionId>,
+        now: Monotonic,
+        welcome: bool,
+    ) -> Offer {
         let digest = body.digest();
         let length = body.frame().len();
-        let known = self.waiting.contains_key(&digest);
-        let full = self.bytes.saturating_add(length) > POOL_BYTES_MAX;
         let offer = match (place_of(body), body.message()) {
-            (Some(Place::Open(key)), Message::OpenSession(open)) => {
-                self.offer_opening(key, open.principal, digest, from, full)
+            (Some(Place::Open(name)), _) => {
+                match self.openings.offer(name, digest, from, welcome) {
+                    Taken::New(gave_way) => {
+                        if let Some(gave_way) = gave_way {
+                            self.take(&gave_way);
+                        }
+                        Offer::New
+                    }
+                    Taken::Welcomed => {
+                        self.take(&digest);
+                        Offer::New
+                    }
+                    Taken::Known => Offer::Known,
+                    Taken::Busy => Offer::Busy,
+                    Taken::Conflict => Offer::Conflict,
+                }
             }
             (Some(Place::Lane(id, lane, number)), _) => {
                 let Some(queue) = self.sessions.get_mut(&id) else {
@@ -164,24 +176,17 @@ impl Pool {
                 if lane.0 >= queue.credit.lanes {
                     return Offer::NoSession;
                 }
-                let in_lane = queue
-                    .waiting
-                    .range((lane, RequestNumber(0))..=(lane, RequestNumber(u64::MAX)));
-                let in_lane = in_lane.count() as u64;
-                match queue.waiting.get(&(lane, number)) {
-                    Some(first) if *first == digest => Offer::Known,
+                match queue.get(lane, number) {
+                    Some(first) if first == digest => Offer::Known,
                     Some(_) => Offer::Conflict,
-                    None if full
-                        || in_lane >= LANE_IN_FLIGHT
-                        || queue.bytes + length > queue.credit.bytes as usize =>
-                    {
-                        Offer::Busy
-                    }
-                    None => {
-                        queue.bytes += length;
-                        queue.waiting.insert((lane, number), digest);
-                        Offer::New
-                    }
+                    None => match queue.insert(lane, number, digest, length) {
+                        None => Offer::Busy,
+                        Some(gave_way) => {
+                            gave_way.iter().for_each(|digest| self.take(digest));
+                            self.give_place(id);
+                            Offer::New
+                        }
+                    },
                 }
             }
             (Some(Place::Close(id)), _) => {
@@ -195,16 +200,19 @@ impl Pool {
                     Offer::Known
                 } else {
                     queue.close = Some(digest);
+                    self.give_place(id);
                     Offer::New
                 }
             }
             _ => return Offer::Conflict,
         };
-        if offer == Offer::New && !known {
-            let arrival = self.arrivals;
-            self.arrivals += 1;
+        if offer == Offer::New && !self.waiting.contains_key(&digest) {
+            let arrival = welcome.then_some(self.arrivals);
             self.bytes += length;
-            self.by_arrival.insert(arrival, digest);
+            if let Some(arrival) = arrival {
+                self.arrivals += 1;
+                self.by_arrival.insert(arrival, digest);
+            }
             self.waiting.insert(
                 digest,
                 Waiting {
@@ -217,42 +225,23 @@ impl Pool {
         offer
     }
 
-    fn offer_opening(
-        &mut self,
-        key: PublicKey,
-        principal: PublicKey,
-        digest: Digest,
-        from: Option<ConnectionId>,
-        full: bool,
-    ) -> Offer {
-        if let Some(opening) = self.openings.get_mut(&key) {
-            if let Some(from) = from {
-                remember(&mut opening.connections, from, OPEN_CONNECTIONS_MAX);
+    /// Gives a session a place if something waits and it has none, and takes it if nothing does.
+    fn give_place(&mut self, id: SessionId) {
+        let Some(queue) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        match queue.place {
+            None if queue.has_work() => {
+                self.places += 1;
+                queue.place = Some(self.places);
+                self.turns.insert(self.places, id);
             }
-            return if opening.digest == digest {
-                Offer::Known
-            } else {
-                Offer::Conflict
-            };
+            Some(place) if !queue.has_work() => {
+                queue.place = None;
+                self.turns.remove(&place);
+            }
+            _ => {}
         }
-        let same = self
-            .openings
-            .values()
-            .filter(|opening| opening.principal == principal);
-        let crowded = self.openings.len() >= OPENS_WAITING_MAX;
-        if full || crowded || same.count() >= OPENS_PER_PRINCIPAL_MAX {
-            return Offer::Busy;
-        }
-        let connections = from.into_iter().collect();
-        self.openings.insert(
-            key,
-            Opening {
-                principal,
-                digest,
-                connections,
-            },
-        );
-        Offer::New
     }
 
     /// Where the answers of a session go: its newest connections.
@@ -274,12 +263,11 @@ impl Pool {
         }
     }
 
-    /// Who waits for the session with this key to be opened.
+    /// Who waits for this session to be opened.
     #[must_use]
-    pub fn opening_connections(&self, key: &PublicKey) -> &[ConnectionId] {
+    pub fn opening_connections(&self, open: &OpenSession) -> &[ConnectionId] {
         self.openings
-            .get(key)
-            .map_or(&[], |opening| &opening.connections)
+            .connections(&(open.principal, open.session_key))
     }
 
     /// A connection is gone.
@@ -287,9 +275,7 @@ impl Pool {
         for queue in self.sessions.values_mut() {
             queue.connections.retain(|known| *known != connection);
         }
-        for opening in self.openings.values_mut() {
-            opening.connections.retain(|known| *known != connection);
-        }
+        self.openings.disconnected(connection);
     }
 
     /// A request that waits.
@@ -306,26 +292,10 @@ impl Pool {
                 let Some(queue) = self.sessions.get_mut(&id) else {
                     return;
                 };
-                let done = (lane, RequestNumber(0))..=(lane, number);
-                let done: Vec<_> = queue
-                    .waiting
-                    .range(done)
-                    .map(|(at, digest)| (*at, *digest))
-                    .collect();
-                for (at, digest) in done {
-                    queue.waiting.remove(&at);
-                    let length = self
-                        .waiting
-                        .get(&digest)
-                        .map_or(0, |one| one.body.frame().len());
-                    queue.bytes = queue.bytes.saturating_sub(length);
-                    take(
-                        &mut self.waiting,
-                        &mut self.by_arrival,
-                        &mut self.bytes,
-                        &digest,
-                    );
+                for digest in queue.remove_up_to(lane, number) {
+                    self.take(&digest);
                 }
+                self.give_place(id);
                 return;
             }
             Some(Place::Close(id)) => {
@@ -333,16 +303,13 @@ impl Pool {
                     && queue.close == Some(body.digest())
                 {
                     queue.close = None;
+                    self.give_place(id);
                 }
             }
-            Some(Place::Open(key)) => {
-                let digest = body.digest();
-                let same = |opening: &Opening| opening.digest == digest;
-                if self.openings.get(&key).is_some_and(same) {
-                    self.openings.remove(&key);
-                }
+            Some(Place::Open(name)) if self.openings.digest(&name) == Some(body.digest()) => {
+                self.openings.remove(&name);
             }
-            None => {}
+            Some(Place::Open(_)) | None => {}
         }
         self.take(&body.digest());
     }
@@ -352,25 +319,22 @@ impl Pool {
         if let Some(Place::Lane(id, lane, number)) =
             self.get(digest).and_then(|body| place_of(body))
             && let Some(queue) = self.sessions.get_mut(&id)
-            && queue.waiting.remove(&(lane, number)).is_some()
+            && queue.remove(lane, number).is_some()
         {
-            let length = self
-                .waiting
-                .get(digest)
-                .map_or(0, |one| one.body.frame().len());
-            queue.bytes = queue.bytes.saturating_sub(length);
             self.take(digest);
+            self.give_place(id);
         }
     }
 
     fn take(&mut self, digest: &Digest) {
-        take(
-            &mut self.waiting,
-            &mut self.by_arrival,
-            &mut self.bytes,
-            digest,
-        );
+        if let Some(gone) = self.waiting.remove(digest) {
+            self.bytes = self.bytes.saturating_sub(gone.body.frame().len());
+            if let Some(arrival) = gone.arrival {
+                self.by_arrival.remove(&arrival);
+            }
+        }
     }
+
     /// Since when the request that came first has been waiting.
     #[must_use]
     pub fn oldest(&self) -> Option<(Monotonic, Digest)> {
@@ -380,10 +344,16 @@ impl Pool {
             .map(|waiting| (waiting.since, *digest))
     }
 
-    /// As which request, counted from the start, this one came here.
+    /// As which request, counted from the start, this one came here. Nothing for a stranger's.
     #[must_use]
     pub fn arrival(&self, digest: &Digest) -> Option<u64> {
-        self.waiting.get(digest).map(|waiting| waiting.arrival)
+        self.waiting.get(digest)?.arrival
+    }
+
+    /// How many requests have come here since the start.
+    #[must_use]
+    pub const fn arrivals(&self) -> u64 {
+        self.arrivals
     }
 
     /// Whether a session is open.
@@ -398,10 +368,10 @@ impl Pool {
         self.sessions.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether nothing waits that a leader has to order; strangers may have to wait.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.by_arrival.is_empty()
     }
 
     /// How many requests wait.
@@ -416,76 +386,47 @@ impl Pool {
         self.bytes
     }
 
-    /// What waits, oldest first.
+    /// What waits and has to be ordered, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Envelope>> {
         let digests = self.by_arrival.values();
         digests.filter_map(|digest| self.get(digest))
     }
 
-    /// Chooses the next batch: sessions in turn, of a lane the smallest number. What is chosen goes
-    /// on waiting until it is settled.
-    pub fn select(&mut self) -> Vec<Arc<Envelope>> {
-        let mut chosen = Selection::default();
-        for opening in self.openings.values().take(BATCH_OPENS_MAX) {
-            chosen.add(self.get(&opening.digest));
+    /// Chooses the next batch: sessions in turn, of each one request a round and of each lane one
+    /// request, the one with the smallest number. What is chosen goes on waiting until it is
+    /// settled.
+    ///
+    /// Whoever is served goes to the end, so the next batch goes on where this one ended. Cost: a
+    /// few steps of O(log sessions) for each request that is chosen, and for each session among
+    /// them one more to see that all its lanes are in; sessions that are not served and those for
+    /// which nothing waits cost nothing.
+    pub fn select(&mut self, now: Monotonic) -> Vec<Arc<Envelope>> {
+        let mut batch = Selection::default();
+        for digest in self.openings.select(BATCH_OPENS_MAX, now) {
+            batch.add(self.get(&digest));
         }
-        let after = self
-            .sessions
-            .range(SessionId(self.turn.0.saturating_add(1))..);
-        let order: Vec<SessionId> = after
-            .chain(self.sessions.range(..=self.turn))
-            .map(|(id, _)| *id)
-            .collect();
-        // One request of each session a round, so that no session fills the batch alone.
-        let mut lanes_used: BTreeSet<(SessionId, Lane)> = BTreeSet::new();
-        let mut active: Vec<SessionId> =
-            order.into_iter().filter(|id| self.has_work(*id)).collect();
-        while !active.is_empty() && !chosen.full {
-            let mut remaining = Vec::with_capacity(active.len());
-            for id in active {
-                let Some(digest) = self.next_of(id, &lanes_used) else {
-                    continue;
-                };
-                let body = self.get(&digest.1);
-                if !chosen.add(body) {
-                    break;
-                }
-                self.turn = id;
-                if let Some(lane) = digest.0 {
-                    lanes_used.insert((id, lane));
-                    remaining.push(id);
-                }
+        let mut chosen: BTreeMap<SessionId, usize> = BTreeMap::new();
+        let mut from = 0;
+        while let Some((place, id)) = self.turns.range(from..).next().map(|(at, id)| (*at, *id)) {
+            from = place.saturating_add(1);
+            let times = chosen.get(&id).copied().unwrap_or(0);
+            let next = self.sessions.get(&id).and_then(|queue| queue.next(times));
+            let Some((lane, digest)) = next else {
+                continue;
+            };
+            if !batch.add(self.get(&digest)) {
+                break;
             }
-            active = remaining;
-        }
-        chosen.bodies
-    }
-
-    fn has_work(&self, id: SessionId) -> bool {
-        self.sessions
-            .get(&id)
-            .is_some_and(|queue| !queue.waiting.is_empty() || queue.close.is_some())
-    }
-
-    /// The next request of a session for a batch that has used some lanes; closing comes last.
-    fn next_of(
-        &self,
-        id: SessionId,
-        used: &BTreeSet<(SessionId, Lane)>,
-    ) -> Option<(Option<Lane>, Digest)> {
-        let queue = self.sessions.get(&id)?;
-        let mut last = None;
-        for ((lane, _), digest) in &queue.waiting {
-            // Only the first of a lane counts: the keys are sorted by lane, then number.
-            if last.replace(*lane) != Some(*lane) && !used.contains(&(id, *lane)) {
-                return Some((Some(*lane), *digest));
+            chosen.insert(id, times.saturating_add(1));
+            self.turns.remove(&place);
+            self.places += 1;
+            self.turns.insert(self.places, id);
+            if let Some(queue) = self.sessions.get_mut(&id) {
+                queue.served(lane);
+                queue.place = Some(self.places);
             }
         }
-        if queue.waiting.is_empty() {
-            queue.close.map(|digest| (None, digest))
-        } else {
-            None
-        }
+        batch.bodies
     }
 }
 

@@ -1,16 +1,22 @@
 //! What the replicas say, and when it counts.
 
 use super::Client;
-use super::event::{Effect, Effects, End};
+use super::event::{Effect, Effects, End, SigningKey};
 use super::failure::Failure;
 use super::flight::Statement;
 use super::session::{Opening, Phase, Session};
 use super::speech::{self, Heard, RequestName};
-use crate::identity::{Digest, ReplicaId};
+use crate::identity::{Digest, Monotonic, ReplicaId};
 use bytes::Bytes;
 
 impl Client {
-    pub(super) fn received(&mut self, from: ReplicaId, frame: &Bytes, effects: &mut Effects) {
+    pub(super) fn received(
+        &mut self,
+        now: Monotonic,
+        from: ReplicaId,
+        frame: &Bytes,
+        effects: &mut Effects,
+    ) {
         if from.0 >= self.config.fault_model.replicas() {
             return;
         }
@@ -41,7 +47,7 @@ impl Client {
                 }
             }
             Some(Heard::Answer { request, statement }) => {
-                self.answered(from, &request, statement, effects);
+                self.answered(now, from, &request, statement, effects);
             }
         }
     }
@@ -54,7 +60,7 @@ impl Client {
         effects: &mut Effects,
     ) {
         let needed = self.config.fault_model.small();
-        let Phase::Opening { asking, .. } = &mut self.phase else {
+        let Phase::Opening { key, asking } = &mut self.phase else {
             return;
         };
         if !asking.is(&request) || !asking.quorum.vote(from, opening, needed) {
@@ -62,6 +68,13 @@ impl Client {
         }
         match opening {
             Opening::Refused => self.end(End::Refused, effects),
+            Opening::Stale { time } => {
+                asking.start_over();
+                effects.push(Effect::Sign {
+                    key: SigningKey::Principal,
+                    message: speech::open(&self.config, *key, time),
+                });
+            }
             Opening::Opened {
                 session, credit, ..
             } => {
@@ -74,6 +87,7 @@ impl Client {
 
     fn answered(
         &mut self,
+        now: Monotonic,
         from: ReplicaId,
         request: &RequestName,
         statement: Statement,
@@ -101,6 +115,9 @@ impl Client {
             Some(Statement::Results { version, results }) => (Some(version), results),
             _ => (None, Vec::new()),
         };
+        for (to, frame) in open.follow(&self.config, request.lane, &flight, &self.connected, now) {
+            effects.push(Effect::Send { to, frame });
+        }
         let mut results = results.into_iter();
         for slot in flight.operations {
             let result = results.next();

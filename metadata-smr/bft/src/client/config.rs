@@ -2,6 +2,7 @@
 
 use crate::fault_model::FaultModel;
 use crate::identity::{ClusterId, Epoch, Nanos, PublicKey};
+use crate::wire::limits::OPERATIONS_MAX;
 
 /// A client's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct ClientConfig {
     pub lanes: u16,
     /// Requests in flight per lane: 1 or 2.
     pub in_flight: u16,
+    /// Operations that go out together under one signature at the most; 1 does without bundles.
+    pub bundle_max: usize,
     /// Operations that may wait or be under way, all lanes together; beyond that a submission
     /// fails with [`super::Failure::Full`].
     pub operations_max: usize,
@@ -42,6 +45,7 @@ impl ClientConfig {
             principal,
             lanes: 8,
             in_flight: 1,
+            bundle_max: OPERATIONS_MAX,
             operations_max: 4096,
             bytes_max: 64 << 20,
             retry: Nanos::from_millis(250),

@@ -1,7 +1,7 @@
 //! Inputs and outputs of the client core.
 
 use super::failure::Failure;
-use crate::identity::{Monotonic, Nanos, PublicKey, ReplicaId, Sequence, SessionId};
+use crate::identity::{Monotonic, Nanos, PublicKey, ReplicaId, Sequence, SessionId, Time};
 use crate::service::Credit;
 use crate::wire::{Unsigned, Verified};
 use bytes::Bytes;
@@ -36,8 +36,8 @@ pub enum Event {
     Open {
         /// The public half of a key pair that was made for this session and never used before.
         session_key: PublicKey,
-        /// A random number that was never used before.
-        nonce: u64,
+        /// The time by this machine's clock, which should be right to within a minute.
+        time: Time,
     },
     /// Close the session once all that is under way has been answered. What is submitted from now
     /// on fails.

@@ -5,12 +5,14 @@
 pub enum Failure {
     /// It was never sent, so it had no effect.
     #[error(
-        "the operation was not sent before its deadline and had no effect: too much is waiting, or the cluster does not answer"
+        "the operation was not sent before its deadline and had no effect: too much is waiting, or \
+         the cluster does not answer"
     )]
     Expired,
     /// It was sent, and may or may not have been executed.
     #[error(
-        "the operation's outcome is unknown: it was sent and no quorum answered before its deadline or before the session ended; look before trying again"
+        "the operation's outcome is unknown: it was sent and no quorum answered before its \
+         deadline or before the session ended; look before trying again"
     )]
     OutcomeUnknown,
     /// There is no session, so it was not sent.

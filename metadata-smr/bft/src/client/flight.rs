@@ -25,6 +25,10 @@ pub(super) enum Statement {
     Forgotten,
 }
 
+fn salt(number: RequestNumber, lane: Lane) -> u64 {
+    number.0 << 16 | u64::from(lane.0)
+}
+
 /// A request that has been bundled and is not answered yet.
 #[derive(Debug)]
 pub(super) struct Flight {
@@ -50,7 +54,7 @@ impl Flight {
             bytes: speech::request_bytes(&operations),
             operations: operations.into_iter().map(Some).collect(),
             signed: None,
-            retry: Retry::start(config, number.0 << 16 | u64::from(lane.0), now),
+            retry: Retry::start(config, salt(number, lane), now),
             quorum: ReplyQuorum::default(),
         }
     }
@@ -69,6 +73,11 @@ impl Flight {
             .flatten()
             .map(|pending| pending.deadline);
         deadlines.fold(self.retry.at, Monotonic::min)
+    }
+
+    /// What its retries are spread by.
+    pub(super) fn salt(&self, lane: Lane) -> u64 {
+        salt(self.number, lane)
     }
 
     /// The bytes, once they are signed.

@@ -28,6 +28,11 @@ impl Retry {
         retry
     }
 
+    /// Whether it was sent again at least once.
+    pub(super) const fn repeated(&self) -> bool {
+        self.attempts > 1
+    }
+
     /// Sets the next retry, later than the last time.
     pub(super) fn wait(&mut self, config: &ClientConfig, now: Monotonic) {
         let doubled = config.retry.0.saturating_mul(1 << self.attempts.min(20));

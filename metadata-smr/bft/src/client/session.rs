@@ -8,19 +8,22 @@
 //! ```
 //!
 //! An attempt to open is idempotent by the session's key: the same bytes are sent until r + 1
-//! replicas say the same. A replica that lags may honestly not know a session that others have
-//! opened already, so "no such session" counts only from a replica that has executed at least as
-//! much as was needed to open it.
+//! replicas say the same. If they say that it was not signed recently, it is signed again with the
+//! agreed time, which they tell. A replica that lags may honestly not know a session that others
+//! have opened already, so "no such session" counts only from a replica that has executed at least
+//! as much as was needed to open it.
 
 use super::config::ClientConfig;
 use super::flight::Flight;
 use super::reply_quorum::ReplyQuorum;
 use super::retry::Retry;
 use super::speech;
-use crate::identity::{Digest, Lane, Monotonic, PublicKey, RequestNumber, Sequence, SessionId};
+use crate::identity::{
+    Digest, Lane, Monotonic, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, Time,
+};
 use crate::service::Credit;
 use bytes::Bytes;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// What a replica says about an attempt to open a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub(super) enum Opening {
     },
     /// The service will not have it.
     Refused,
+    /// It was not signed recently.
+    Stale { time: Time },
 }
 
 /// Bytes that are sent to everybody until enough have answered: OpenSession and CloseSession.
@@ -56,7 +61,13 @@ impl<T> Asking<T> {
     }
 }
 
-impl<T> Asking<T> {
+impl<T: Eq> Asking<T> {
+    /// Asks anew, in other bytes: what was said about the earlier ones does not count.
+    pub(super) fn start_over(&mut self) {
+        self.signed = None;
+        self.quorum = ReplyQuorum::default();
+    }
+
     /// Fixes the bytes.
     pub(super) fn sign(&mut self, digest: Digest, frame: Bytes) {
         self.signed = Some((digest, frame));
@@ -195,6 +206,37 @@ impl Session {
             .iter()
             .position(|flight| flight.number == number)?;
         lane.flights.remove(at)
+    }
+}
+
+impl Session {
+    /// `landed` has been answered: what comes after it in its lane is to be sent again now, if
+    /// there was trouble with either. The replicas pass over a request that overtakes its
+    /// predecessor and forget it, so that it would wait for its next retry, however far off that is
+    /// by now, and the one behind it, which is sent now, would be passed over in its turn: a lane
+    /// that got into that step once would never fall out of it.
+    pub(super) fn follow(
+        &mut self,
+        config: &ClientConfig,
+        lane: Lane,
+        landed: &Flight,
+        connected: &BTreeSet<ReplicaId>,
+        now: Monotonic,
+    ) -> Vec<(ReplicaId, Bytes)> {
+        let mut frames = Vec::new();
+        let Some(state) = self.lanes.get_mut(usize::from(lane.0)) else {
+            return frames;
+        };
+        for flight in &mut state.flights {
+            let trouble = landed.retry.repeated() || flight.retry.repeated();
+            let Some(frame) = flight.frame().filter(|_| trouble).cloned() else {
+                continue;
+            };
+            flight.retry = Retry::start(config, flight.salt(lane), now);
+            let lacking = connected.iter().filter(|to| !flight.answered(**to));
+            frames.extend(lacking.map(|to| (*to, frame.clone())));
+        }
+        frames
     }
 }
 

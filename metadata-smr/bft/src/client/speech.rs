@@ -9,7 +9,7 @@ use super::event::Kind;
 use super::flight::Statement;
 use super::queue::Pending;
 use super::session::Opening;
-use crate::identity::{Digest, Group, Lane, PublicKey, RequestNumber, SessionId, View};
+use crate::identity::{Digest, Group, Lane, PublicKey, RequestNumber, SessionId, Time, View};
 use crate::wire::frame::{Envelope, Header, Unsigned};
 use crate::wire::limits::{OPERATIONS_MAX, REQUEST_BYTES_MAX};
 use crate::wire::message::{
@@ -85,12 +85,12 @@ pub(super) fn request_bytes(operations: &[Pending]) -> usize {
 }
 
 /// Asks for a session under `key`.
-pub(super) fn open(config: &ClientConfig, key: PublicKey, nonce: u64) -> Unsigned {
+pub(super) fn open(config: &ClientConfig, key: PublicKey, time: Time) -> Unsigned {
     let message = OpenSession {
         principal: config.principal,
         session_key: key,
         lanes: config.lanes,
-        nonce,
+        time,
     };
     Unsigned::new(header(config), Message::OpenSession(message))
 }
@@ -185,6 +185,10 @@ fn understand(reply: &Reply) -> Heard {
         Outcome::SessionRefused => Heard::Opening {
             request: reply.request,
             opening: Opening::Refused,
+        },
+        Outcome::SessionStale { time } => Heard::Opening {
+            request: reply.request,
+            opening: Opening::Stale { time: *time },
         },
         Outcome::SessionClosed => Heard::Closed { session },
         Outcome::NoSession => Heard::NoSession { session },

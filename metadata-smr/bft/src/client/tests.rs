@@ -61,7 +61,7 @@ impl Desk {
         let mut desk = Self::new(change);
         desk.step(Event::Open {
             session_key: PublicKey([2; 32]),
-            nonce: 1,
+            time: Time(1),
         });
         let (_, frame) = desk.sent.last().unwrap().clone();
         for replica in [0, 1] {
@@ -99,6 +99,14 @@ impl Desk {
                     Effect::Ended { end } => self.ended.push(end),
                 }
             }
+        }
+    }
+
+    fn opening(&self) -> (Bytes, Time) {
+        let frame = self.sent.last().unwrap().1.clone();
+        match Envelope::decode(frame.clone()).unwrap().message() {
+            Message::OpenSession(open) => (frame, open.time),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -219,6 +227,30 @@ fn an_answer_out_of_turn_makes_no_room_while_an_older_request_is_unanswered() {
         desk.reply(replica, &first, 9, desk.results(&["a"]));
     }
     assert_eq!(desk.sent.len(), 12);
+}
+
+#[test]
+fn what_its_predecessor_held_up_is_sent_again_as_soon_as_that_is_answered() {
+    for trouble in [false, true] {
+        let mut desk = Desk::open(|config| {
+            config.lanes = 1;
+            config.in_flight = 2;
+        });
+        desk.submit(1);
+        desk.submit(2);
+        let (first, second) = (desk.sent[0].1.clone(), desk.last());
+        if trouble {
+            desk.now = desk.now.plus(Nanos::from_secs(1));
+            desk.step(Event::Timer);
+        }
+        desk.sent.clear();
+        for replica in [0, 1] {
+            desk.reply(replica, &first, 9, desk.results(&["a"]));
+        }
+        let again = desk.sent.iter().filter(|(_, frame)| *frame == second);
+        assert_eq!(again.count(), if trouble { 4 } else { 0 });
+        assert_eq!(desk.sent.len(), if trouble { 4 } else { 0 });
+    }
 }
 
 #[test]
@@ -359,4 +391,30 @@ fn no_bundle_exceeds_the_credit_of_its_session() {
         .sum();
     assert!(under_way <= CREDIT.bytes as usize, "{under_way}");
     assert_eq!(desk.failed, []);
+}
+
+#[test]
+fn an_opening_that_came_too_late_is_signed_again_with_the_agreed_time() {
+    let mut desk = Desk::new(|_| {});
+    desk.step(Event::Open {
+        session_key: PublicKey([2; 32]),
+        time: Time(1),
+    });
+    let (frame, first) = desk.opening();
+    let stale = |time| Outcome::SessionStale { time: Time(time) };
+    desk.reply(0, &frame, 5, stale(900));
+    desk.reply(1, &frame, 6, stale(901));
+    assert_eq!(desk.opening().1, first, "a liar alone sets no clock");
+    desk.reply(2, &frame, 6, stale(901));
+    let (again, second) = desk.opening();
+    assert_eq!(second, Time(901));
+    let opened = Outcome::SessionOpened {
+        session: SessionId(7),
+        credit: CREDIT,
+    };
+    desk.reply(0, &again, 7, opened.clone());
+    desk.reply(1, &frame, 7, opened.clone());
+    assert!(!desk.opened, "what is said of the first one does not count");
+    desk.reply(1, &again, 7, opened);
+    assert!(desk.opened);
 }

@@ -5,12 +5,13 @@
 
 use super::reply_cache::{self, LaneReplies, Place};
 use super::rows::{ClockRow, SessionRow};
-use super::{clock, session};
+use super::session::Known;
+use super::{clock, credit, replay, session};
 use crate::identity::{Digest, Lane, PublicKey, RequestNumber, Sequence, SessionId, Time};
 use crate::service::{Context, Credit, Service};
 use crate::state::{Area, KeySpace, StateError, Store};
 use crate::wire::Envelope;
-use crate::wire::limits::{LANES_MAX, RESULTS_BYTES_MAX, SESSIONS_CLOSED_PER_BATCH, SESSIONS_MAX};
+use crate::wire::limits::{RESULTS_BYTES_MAX, SESSIONS_CLOSED_PER_BATCH};
 use crate::wire::message::{
     Batch, CloseSession, Message, OpenSession, Operation, OperationResult, Outcome, Reply, Request,
 };
@@ -24,6 +25,8 @@ pub struct Opened {
     pub id: SessionId,
     /// What its requests are signed with.
     pub key: PublicKey,
+    /// Whose it is.
+    pub principal: PublicKey,
     /// What it may have under way.
     pub credit: Credit,
 }
@@ -54,8 +57,14 @@ pub struct Executed {
 pub enum Standing {
     /// It should be ordered.
     New,
+    /// It would open a session for somebody whom the service would not have as things stand, or
+    /// was signed too long ago.
+    Stranger,
     /// It need not be: this is the answer.
     Settled(Reply),
+    /// Its number is too far above the last one executed here. This replica may be behind its
+    /// client, so that is no answer: the client sends it again.
+    FarAhead,
 }
 
 /// Drives the service.
@@ -124,6 +133,7 @@ impl<S: Service> Executor<S> {
         let opened = |(id, row): (SessionId, SessionRow)| Opened {
             id,
             key: row.key,
+            principal: row.principal,
             credit: row.credit,
         };
         Ok(all.into_iter().map(opened).collect())
@@ -157,6 +167,7 @@ impl<S: Service> Executor<S> {
             context,
             done: Executed::default(),
         };
+        run.forget_openings()?;
         run.close_idle()?;
         run.tick()?;
         for body in bodies {
@@ -177,7 +188,8 @@ impl<S: Service> Executor<S> {
         Ok(done)
     }
 
-    /// Where a client's request stands, by what has been executed so far.
+    /// Where a client's request stands, by what has been executed so far and by this replica's
+    /// clock, which is closer than the last batch to the time of the next one.
     ///
     /// # Errors
     /// If the store fails.
@@ -185,6 +197,7 @@ impl<S: Service> Executor<S> {
         &self,
         space: &KeySpace<D>,
         body: &Envelope,
+        now: Time,
     ) -> Result<Standing, StateError> {
         let view = space.view(Area::Library);
         let digest = body.digest();
@@ -199,6 +212,7 @@ impl<S: Service> Executor<S> {
                     let lane = LaneReplies::read(&view, request.session, request.lane)?;
                     let (version, outcome) = match lane.place(request.number, &digest) {
                         Place::Next | Place::Ahead => return Ok(Standing::New),
+                        Place::FarAhead => return Ok(Standing::FarAhead),
                         Place::Answered(..) if self.retries_run => return Ok(Standing::New),
                         Place::Answered(version, outcome) => (version, outcome),
                         Place::Conflict => (Sequence(0), Outcome::Conflict),
@@ -207,10 +221,26 @@ impl<S: Service> Executor<S> {
                     settled(answer(request, digest, version, outcome))
                 }
             },
-            Message::OpenSession(open) => match session::find_by_key(&view, &open.session_key)? {
-                None => Ok(Standing::New),
-                Some((id, row)) => settled(answer_open(digest, open, id, &row)),
-            },
+            Message::OpenSession(open) => {
+                match session::find_by_key(&view, &open.principal, &open.session_key)? {
+                    None => {
+                        let rows = space.view(Area::Service);
+                        let now = now.max(clock::read(&view)?.time);
+                        let welcome = replay::is_recent(open.time, now)
+                            && self.service.may_open(&rows, &open.principal)?;
+                        Ok(if welcome {
+                            Standing::New
+                        } else {
+                            Standing::Stranger
+                        })
+                    }
+                    Some(Known::Open(id, row)) => settled(answer_open(digest, id, &row)),
+                    Some(Known::Ended) => {
+                        let outcome = Outcome::SessionClosed;
+                        settled(session_answer(SessionId(0), digest, Sequence(0), outcome))
+                    }
+                }
+            }
             Message::CloseSession(close) => match session::find(&view, close.session)? {
                 None => settled(session_answer(
                     close.session,
@@ -252,21 +282,13 @@ fn session_answer(
     }
 }
 
-/// The answer to an opening of a session that is open. Its key stands for it, so somebody else who
-/// names the same key is refused.
-fn answer_open(digest: Digest, open: &OpenSession, id: SessionId, row: &SessionRow) -> Reply {
-    let (version, outcome) = if open.principal == row.principal {
-        (
-            row.opened,
-            Outcome::SessionOpened {
-                session: id,
-                credit: row.credit,
-            },
-        )
-    } else {
-        (Sequence(0), Outcome::SessionRefused)
+/// The answer to an opening of a session that is open.
+fn answer_open(digest: Digest, id: SessionId, row: &SessionRow) -> Reply {
+    let outcome = Outcome::SessionOpened {
+        session: id,
+        credit: row.credit,
     };
-    session_answer(SessionId(0), digest, version, outcome)
+    session_answer(SessionId(0), digest, row.opened, outcome)
 }
 
 /// One batch being executed.
@@ -279,6 +301,13 @@ struct Run<'a, S, D> {
 }
 
 impl<S: Service, D: Store> Run<'_, S, D> {
+    fn forget_openings(&mut self) -> Result<(), StateError> {
+        let mut txn = self.space.begin(Area::Library);
+        replay::forget_old(&mut txn, &mut self.clock)?;
+        txn.commit();
+        Ok(())
+    }
+
     fn close_idle(&mut self) -> Result<(), StateError> {
         let view = self.space.view(Area::Library);
         let idle = session::idle(&view, self.context.lease_clock, SESSIONS_CLOSED_PER_BATCH)?;
@@ -315,22 +344,35 @@ impl<S: Service, D: Store> Run<'_, S, D> {
     }
 
     fn open(&mut self, open: &OpenSession, digest: Digest) -> Result<(), StateError> {
-        let known = session::find_by_key(&self.space.view(Area::Library), &open.session_key)?;
-        if let Some((id, row)) = known {
-            self.done.duplicates += 1;
-            self.done.replies.push(answer_open(digest, open, id, &row));
-            return Ok(());
-        }
-        let id = SessionId(self.clock.last_session.0.saturating_add(1));
-        let credit = match self.authorize(open, id)? {
-            Some(credit) => credit,
-            None => {
-                let version = self.context.sequence;
-                let refused =
-                    session_answer(SessionId(0), digest, version, Outcome::SessionRefused);
-                self.done.replies.push(refused);
-                return Ok(());
+        let view = self.space.view(Area::Library);
+        let version = self.context.sequence;
+        let refuse = |outcome| session_answer(SessionId(0), digest, version, outcome);
+        let reply = match session::find_by_key(&view, &open.principal, &open.session_key)? {
+            Some(Known::Open(id, row)) => {
+                self.done.duplicates += 1;
+                answer_open(digest, id, &row)
             }
+            Some(Known::Ended) => refuse(Outcome::SessionClosed),
+            None if !replay::is_recent(open.time, self.context.time) => {
+                let time = self.context.time;
+                refuse(Outcome::SessionStale { time })
+            }
+            None => match self.open_new(open)? {
+                Some((id, row)) => answer_open(digest, id, &row),
+                None => refuse(Outcome::SessionRefused),
+            },
+        };
+        self.done.replies.push(reply);
+        Ok(())
+    }
+
+    fn open_new(
+        &mut self,
+        open: &OpenSession,
+    ) -> Result<Option<(SessionId, SessionRow)>, StateError> {
+        let id = SessionId(self.clock.last_session.0.saturating_add(1));
+        let Some(credit) = self.authorize(open, id)? else {
+            return Ok(None);
         };
         let row = SessionRow {
             principal: open.principal,
@@ -338,6 +380,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
             credit,
             opened: self.context.sequence,
             active: self.context.lease_clock,
+            signed: open.time,
         };
         let mut txn = self.space.begin(Area::Library);
         session::insert(&mut txn, &mut self.clock, id, &row)?;
@@ -346,10 +389,10 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         self.done.opened.push(Opened {
             id,
             key: open.session_key,
+            principal: open.principal,
             credit,
         });
-        self.done.replies.push(answer_open(digest, open, id, &row));
-        Ok(())
+        Ok(Some((id, row)))
     }
 
     fn authorize(
@@ -357,7 +400,8 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         open: &OpenSession,
         id: SessionId,
     ) -> Result<Option<Credit>, StateError> {
-        if self.clock.sessions_open as usize >= SESSIONS_MAX {
+        let holder = session::principal(&self.space.view(Area::Library), &open.principal)?;
+        if !credit::has_room(&self.clock, &holder) {
             return Ok(None);
         }
         let caller = crate::service::Caller {
@@ -365,18 +409,15 @@ impl<S: Service, D: Store> Run<'_, S, D> {
             principal: open.principal,
         };
         let mut txn = self.space.begin(Area::Service);
-        let granted = self
+        let wanted = self
             .service
             .open_session(&mut txn, &self.context, &caller)?;
-        let Some(credit) = granted else {
+        let Some(wanted) = wanted else {
             return Ok(None);
         };
         txn.commit();
-        let lanes = credit.lanes.min(open.lanes).clamp(1, LANES_MAX);
-        Ok(Some(Credit {
-            lanes,
-            bytes: credit.bytes,
-        }))
+        let granted = credit::grant(wanted, open.lanes, &self.clock, &holder);
+        Ok(Some(granted))
     }
 
     fn close(&mut self, close: CloseSession, digest: Digest) -> Result<(), StateError> {
@@ -415,7 +456,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         }
         let lane = LaneReplies::read(&view, request.session, request.lane)?;
         let (version, outcome) = match lane.place(request.number, &digest) {
-            Place::Ahead => {
+            Place::Ahead | Place::FarAhead => {
                 self.done.skipped.push(digest);
                 return Ok(());
             }

@@ -7,6 +7,7 @@
 use super::rows::{ReplyRow, decode, encode, reply_key};
 use crate::identity::{Digest, Lane, RequestNumber, Sequence, SessionId};
 use crate::state::{StateError, Txn, View};
+use crate::wire::limits::LANE_AHEAD_MAX;
 use crate::wire::message::{OperationResult, Outcome};
 
 /// What a lane remembers.
@@ -23,6 +24,8 @@ pub enum Place {
     Next,
     /// It skips a number: pass over it, its client will send it again.
     Ahead,
+    /// It skips more numbers than an honest client can be ahead of this replica.
+    FarAhead,
     /// It was executed at this sequence, with this outcome.
     Answered(Sequence, Outcome),
     /// Another request with this number was executed.
@@ -71,10 +74,10 @@ impl LaneReplies {
     pub fn place(&self, number: RequestNumber, request: &Digest) -> Place {
         let last = self.last().0;
         if number.0 > last {
-            return if number.0 - last == 1 {
-                Place::Next
-            } else {
-                Place::Ahead
+            return match number.0 - last {
+                1 => Place::Next,
+                2..=LANE_AHEAD_MAX => Place::Ahead,
+                _ => Place::FarAhead,
             };
         }
         let mut kept = [&self.newest, &self.older].into_iter().flatten();

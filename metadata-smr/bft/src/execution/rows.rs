@@ -2,9 +2,13 @@
 //!
 //! ```text
 //!  key                                   value
-//!  "c"                                   sequence, time, lease clock, last session id, sessions open
-//!  "s" ‖ session (8)                     principal, session key, credit, opened at, last active
-//!  "k" ‖ session key (32)                session
+//!  "c"                                   sequence, time, lease clock, last session id, sessions,
+//!                                        credit beyond the floor, used openings
+//!  "s" ‖ session (8)                     principal, session key, credit, opened at, last active,
+//!                                        signed at
+//!  "k" ‖ principal (32) ‖ session key    session, or that its opening has been used
+//!  "e" ‖ until (8) ‖ principal ‖ session key   –      (openings that may be forgotten then)
+//!  "p" ‖ principal (32)                  its open sessions, their credit beyond the floor
 //!  "i" ‖ last active (8) ‖ session (8)   –            (who has been idle for longest comes first)
 //!  "r" ‖ session (8) ‖ lane (2) ‖ slot (1)   number, request digest, sequence, outcome
 //! ```
@@ -26,6 +30,8 @@ const ROW_VERSION: u8 = 1;
 pub(super) const CLOCK_KEY: &[u8] = b"c";
 /// Begins the keys of the rows that list sessions by when they were last active.
 pub(super) const IDLE_PREFIX: &[u8] = b"i";
+/// Begins the keys of the rows that list used openings by when they may be forgotten.
+pub(super) const ENDED_PREFIX: &[u8] = b"e";
 /// Begins the keys of the session rows.
 pub(super) const SESSION_PREFIX: &[u8] = b"s";
 
@@ -42,6 +48,28 @@ pub struct ClockRow {
     pub last_session: SessionId,
     /// How many sessions are open.
     pub sessions_open: u32,
+    /// What they were granted beyond their floors.
+    pub beyond_floor: u64,
+    /// Openings of ended sessions that are remembered.
+    pub remembered: u32,
+}
+
+/// What became of an opening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(super) enum IndexRow {
+    /// Its session is open.
+    Open(SessionId),
+    /// Its session has ended.
+    Ended,
+}
+
+/// What a principal with an open session has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, BorshSerialize, BorshDeserialize)]
+pub(super) struct PrincipalRow {
+    /// How many sessions.
+    pub(super) sessions: u32,
+    /// What they were granted beyond their floors.
+    pub(super) beyond_floor: u64,
 }
 
 /// An open session.
@@ -57,6 +85,8 @@ pub struct SessionRow {
     pub opened: Sequence,
     /// The lease clock when it was last seen active, to within a minute.
     pub active: Time,
+    /// When its opening says that it was signed.
+    pub signed: Time,
 }
 
 /// The reply to one executed request.
@@ -93,8 +123,34 @@ pub(super) fn session_of_key(key: &[u8]) -> Option<SessionId> {
     Some(SessionId(u64::from_be_bytes(id)))
 }
 
-pub(super) fn index_key(key: &PublicKey) -> Vec<u8> {
-    [b"k", key.0.as_slice()].concat()
+/// Whose session it is is part of the key: nothing proves that who names a session key has it, so
+/// somebody else who names the same one must not be in the way.
+pub(super) fn index_key(principal: &PublicKey, key: &PublicKey) -> Vec<u8> {
+    [b"k", principal.0.as_slice(), key.0.as_slice()].concat()
+}
+
+pub(super) fn ended_key(until: Time, principal: &PublicKey, key: &PublicKey) -> Vec<u8> {
+    let until = until.0.to_be_bytes();
+    [
+        ENDED_PREFIX,
+        &until,
+        principal.0.as_slice(),
+        key.0.as_slice(),
+    ]
+    .concat()
+}
+
+/// Until when which opening is to be remembered, by its key.
+pub(super) fn name_of_ended_key(key: &[u8]) -> Option<(Time, PublicKey, PublicKey)> {
+    let (until, rest) = key.strip_prefix(ENDED_PREFIX)?.split_first_chunk::<8>()?;
+    let (principal, rest) = rest.split_first_chunk::<32>()?;
+    let session_key: [u8; 32] = rest.try_into().ok()?;
+    let until = Time(u64::from_be_bytes(*until));
+    Some((until, PublicKey(*principal), PublicKey(session_key)))
+}
+
+pub(super) fn principal_key(principal: &PublicKey) -> Vec<u8> {
+    [b"p", principal.0.as_slice()].concat()
 }
 
 pub(super) fn idle_key(active: Time, id: SessionId) -> Vec<u8> {

@@ -1,14 +1,17 @@
 //! Sessions: opened, kept alive and closed by order.
 //!
-//! A session is found by its number (in requests) and by its key (when an opening is sent again).
+//! A session is found by its number (in requests) and by its principal and key (when an opening is
+//! sent again).
 //! A list sorted by when sessions were last active says which have been idle for too long; a
 //! session's place in it moves at most once a minute, so that a busy session does not rewrite it
 //! with every request.
 
 use super::rows::{
-    ClockRow, IDLE_PREFIX, SESSION_PREFIX, SessionRow, damaged, decode, encode, idle_key,
-    idle_of_key, index_key, lanes_prefix, session_key, session_of_key,
+    ClockRow, IDLE_PREFIX, IndexRow, PrincipalRow, SESSION_PREFIX, SessionRow, damaged, decode,
+    encode, idle_key, idle_of_key, index_key, lanes_prefix, principal_key, session_key,
+    session_of_key,
 };
+use super::{credit, replay};
 use crate::identity::{PublicKey, SessionId, Time};
 use crate::service::Caller;
 use crate::state::{StateError, Txn, View, prefix_end};
@@ -25,21 +28,33 @@ pub fn find(view: &View<'_>, id: SessionId) -> Result<Option<SessionRow>, StateE
         .transpose()
 }
 
-/// The open session whose requests are signed with `key`.
+/// What an opening has come to already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Its session is open.
+    Open(SessionId, SessionRow),
+    /// Its session has ended.
+    Ended,
+}
+
+/// What became of the session of `principal` whose requests are signed with `key`.
 ///
 /// # Errors
 /// If the store fails.
 pub fn find_by_key(
     view: &View<'_>,
+    principal: &PublicKey,
     key: &PublicKey,
-) -> Result<Option<(SessionId, SessionRow)>, StateError> {
-    let index = index_key(key);
+) -> Result<Option<Known>, StateError> {
+    let index = index_key(principal, key);
     let Some(bytes) = view.get(&index)? else {
         return Ok(None);
     };
-    let id: SessionId = decode(&index, &bytes)?;
+    let IndexRow::Open(id) = decode(&index, &bytes)? else {
+        return Ok(Some(Known::Ended));
+    };
     match find(view, id)? {
-        Some(row) => Ok(Some((id, row))),
+        Some(row) => Ok(Some(Known::Open(id, row))),
         None => Err(damaged(
             "the index of sessions",
             "it names one that does not exist",
@@ -71,15 +86,27 @@ pub const fn caller(id: SessionId, row: &SessionRow) -> Caller {
     }
 }
 
+/// What this principal has.
+pub(super) fn principal(view: &View<'_>, key: &PublicKey) -> Result<PrincipalRow, StateError> {
+    let key = principal_key(key);
+    let row = view.get(&key)?.map(|bytes| decode(&key, &bytes));
+    row.transpose().map(Option::unwrap_or_default)
+}
+
 pub(super) fn insert(
     txn: &mut Txn<'_>,
     clock: &mut ClockRow,
     id: SessionId,
     row: &SessionRow,
 ) -> Result<(), StateError> {
-    clock.sessions_open = clock.sessions_open.saturating_add(1);
+    let mut holder = principal(&txn.view(), &row.principal)?;
+    credit::give(clock, &mut holder, row);
+    txn.put(&principal_key(&row.principal), encode(&holder)?)?;
     txn.put(&session_key(id), encode(row)?)?;
-    txn.put(&index_key(&row.key), encode(&id)?)?;
+    txn.put(
+        &index_key(&row.principal, &row.key),
+        encode(&IndexRow::Open(id))?,
+    )?;
     txn.put(&idle_key(row.active, id), Vec::new())
 }
 
@@ -89,9 +116,15 @@ pub(super) fn remove(
     id: SessionId,
     row: &SessionRow,
 ) -> Result<(), StateError> {
-    clock.sessions_open = clock.sessions_open.saturating_sub(1);
+    let mut holder = principal(&txn.view(), &row.principal)?;
+    credit::take_back(clock, &mut holder, row);
+    if holder == PrincipalRow::default() {
+        txn.delete(&principal_key(&row.principal))?;
+    } else {
+        txn.put(&principal_key(&row.principal), encode(&holder)?)?;
+    }
     txn.delete(&session_key(id))?;
-    txn.delete(&index_key(&row.key))?;
+    replay::ended(txn, clock, row)?;
     txn.delete(&idle_key(row.active, id))?;
     let lanes = lanes_prefix(id);
     let end = prefix_end(&lanes);

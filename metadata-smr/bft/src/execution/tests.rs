@@ -5,7 +5,10 @@ use crate::identity::{Digest, Lane, Nanos, PublicKey, RequestNumber, Sequence, S
 use crate::service::{Caller, Context, Credit, Service};
 use crate::state::{Area, KeySpace, MemoryStore, StateError, Txn, View};
 use crate::wire::frame::Header;
-use crate::wire::limits::{RESULTS_BYTES_MAX, SESSION_IDLE, SESSION_TOUCH};
+use crate::wire::limits::{
+    CREDIT_FLOOR, LANE_AHEAD_MAX, OPENING_RECENT, PRINCIPAL_CREDIT_BEYOND_FLOOR,
+    PRINCIPAL_SESSIONS_MAX, RESULTS_BYTES_MAX, SESSION_IDLE, SESSION_TOUCH,
+};
 use crate::wire::message::{
     Batch, CloseSession, Message, OpenSession, Operation, Outcome, Request,
 };
@@ -38,6 +41,9 @@ impl Service for Counter {
             lanes: 2,
             bytes: 1 << 20,
         }))
+    }
+    fn may_open(&self, _: &View<'_>, principal: &PublicKey) -> Result<bool, StateError> {
+        Ok(principal.0[0] != 0xff)
     }
     fn close_session(&self, txn: &mut Txn<'_>, _: &Context, _: &Caller) -> Result<(), StateError> {
         let closed = number(&txn.view(), b"closed")?;
@@ -104,13 +110,13 @@ fn execute(length: u32) -> Vec<Operation> {
     ))]
 }
 
-fn open(principal: u8, key: u8, nonce: u64) -> Arc<Envelope> {
+fn open(principal: u8, key: u8, time: u64) -> Arc<Envelope> {
     let (principal, session_key) = (PublicKey([principal; 32]), PublicKey([key; 32]));
     signed(Message::OpenSession(OpenSession {
         principal,
         session_key,
         lanes: 8,
-        nonce,
+        time: Time(time),
     }))
 }
 
@@ -152,7 +158,7 @@ impl Bench {
     }
 
     fn open(&mut self, key: u8) -> u64 {
-        let done = self.run(&[open(1, key, 0)]);
+        let done = self.run(&[open(1, key, self.time.0)]);
         match done.replies.first().map(|reply| &reply.outcome) {
             Some(Outcome::SessionOpened { session, .. }) => session.0,
             other => panic!("the session should be open: {other:?}"),
@@ -179,7 +185,7 @@ fn a_request_runs_once_and_a_retry_gets_the_same_answer() {
     assert_eq!((bench.count(), again.duplicates), (1, 1));
     let standing = bench
         .executor
-        .standing(&bench.space, &body)
+        .standing(&bench.space, &body, bench.time)
         .expect("memory");
     assert_eq!(standing, Standing::Settled(first.replies[0].clone()));
 }
@@ -220,21 +226,154 @@ fn another_request_under_a_used_number_is_a_conflict_and_a_skipped_number_is_pas
 }
 
 #[test]
-fn opening_a_session_again_finds_it_and_a_stranger_with_its_key_does_not() {
+fn a_number_that_no_honest_client_has_got_to_is_not_taken() {
+    let mut bench = Bench::new();
+    let id = bench.open(1);
+    bench.run(&[request(id, 0, 1, execute(8))]);
+    let standing = |number| {
+        let body = request(id, 0, number, execute(8));
+        bench.executor.standing(&bench.space, &body, bench.time)
+    };
+    for number in 2..=1 + LANE_AHEAD_MAX {
+        assert_eq!(standing(number).expect("memory"), Standing::New);
+    }
+    for number in [2 + LANE_AHEAD_MAX, 1 << 60, u64::MAX] {
+        assert_eq!(standing(number).expect("memory"), Standing::FarAhead);
+    }
+    let done = bench.run(&[request(id, 0, 1 << 60, execute(8))]);
+    assert_eq!((done.skipped.len(), bench.count()), (1, 1));
+}
+
+#[test]
+fn opening_a_session_again_finds_it_and_a_stranger_is_refused() {
     let mut bench = Bench::new();
     let id = bench.open(5);
-    let done = bench.run(&[open(1, 5, 9), open(2, 5, 0), open(0xff, 6, 0)]);
+    let done = bench.run(&[open(1, 5, 9), open(0xff, 6, 0)]);
     let outcomes = results(&done);
     assert!(matches!(outcomes[0], Outcome::SessionOpened { session, .. } if session.0 == id));
-    assert_eq!(
-        outcomes[1..],
-        [&Outcome::SessionRefused, &Outcome::SessionRefused]
-    );
+    assert_eq!(outcomes[1], &Outcome::SessionRefused);
     assert!(done.opened.is_empty());
     assert_eq!(
         bench.executor.sessions(&bench.space).expect("memory").len(),
         1
     );
+}
+
+#[test]
+fn who_would_be_refused_is_a_stranger() {
+    let bench = Bench::new();
+    let standing = |body: &Envelope| bench.executor.standing(&bench.space, body, bench.time);
+    assert_eq!(standing(&open(1, 5, 0)).expect("memory"), Standing::New);
+    let stranger = standing(&open(0xff, 5, 0)).expect("memory");
+    assert_eq!(stranger, Standing::Stranger);
+}
+
+#[test]
+fn a_principal_has_its_share_of_sessions_and_of_credit() {
+    let mut bench = Bench::new();
+    let opening = |key: u32| {
+        let mut session_key = [0; 32];
+        session_key[..4].copy_from_slice(&key.to_be_bytes());
+        signed(Message::OpenSession(OpenSession {
+            principal: PublicKey([1; 32]),
+            session_key: PublicKey(session_key),
+            lanes: 8,
+            time: Time(0),
+        }))
+    };
+    let most = PRINCIPAL_SESSIONS_MAX as u32;
+    let bodies: Vec<_> = (0..=most).map(opening).collect();
+    let done = bench.run(&bodies);
+    assert_eq!(done.opened.len(), PRINCIPAL_SESSIONS_MAX);
+    assert_eq!(results(&done)[most as usize], &Outcome::SessionRefused);
+    assert_eq!(done.opened[0].credit.bytes, 1 << 20, "what is wanted");
+    let sum: u64 = done
+        .opened
+        .iter()
+        .map(|it| u64::from(it.credit.bytes))
+        .sum();
+    let floors = u64::from(most) * u64::from(CREDIT_FLOOR);
+    assert!(sum > floors && sum <= floors + PRINCIPAL_CREDIT_BEYOND_FLOOR);
+    let other = bench.run(&[open(2, 5, 0)]);
+    assert_eq!(other.opened[0].credit.bytes, 1 << 20, "others have theirs");
+    // What ends is there to be given again, and no row stays behind.
+    for opened in done.opened.iter().chain(&other.opened) {
+        let session = opened.id;
+        bench.run(&[signed(Message::CloseSession(CloseSession { session }))]);
+    }
+    let clock = bench.executor.applied(&bench.space).expect("memory");
+    assert_eq!((clock.sessions_open, clock.beyond_floor), (0, 0));
+    assert!(library_rows(&bench).iter().all(|(key, _)| key[0] != b'p'));
+    assert_eq!(bench.run(&[opening(most)]).opened.len(), 1);
+}
+
+#[test]
+fn an_opening_is_not_used_again_after_its_session_has_ended() {
+    let mut bench = Bench::new();
+    let signed_at = bench.time.0;
+    let opening = open(1, 5, signed_at);
+    let first = bench.run(std::slice::from_ref(&opening)).opened[0].id;
+    bench.run(&[signed(Message::CloseSession(CloseSession {
+        session: first,
+    }))]);
+    let second = Nanos::from_secs(1);
+    let mut told = Vec::new();
+    for _ in 0..=OPENING_RECENT.0 / second.0 {
+        let done = bench.after(second, std::slice::from_ref(&opening));
+        assert!(done.opened.is_empty());
+        let settled = bench.executor.standing(&bench.space, &opening, bench.time);
+        told.push(done.replies[0].outcome.clone());
+        match settled.expect("memory") {
+            Standing::Settled(reply) => assert_eq!(reply.outcome, Outcome::SessionClosed),
+            standing => assert_eq!(standing, Standing::Stranger),
+        }
+    }
+    assert_eq!(told[0], Outcome::SessionClosed);
+    let time = bench.time;
+    assert_eq!(told.last(), Some(&Outcome::SessionStale { time }));
+    let clock = bench.executor.applied(&bench.space).expect("memory");
+    assert_eq!(clock.remembered, 0);
+    // Signed again with that time, it opens another one.
+    assert_eq!(bench.run(&[open(1, 5, time.0)]).opened.len(), 1);
+}
+
+#[test]
+fn an_opening_from_another_time_is_told_the_agreed_one() {
+    let mut bench = Bench::new();
+    bench.after(Nanos::from_secs(3600), &[]);
+    let now = bench.time.plus(Nanos::from_millis(1));
+    let early = now.0 - OPENING_RECENT.0;
+    let late = now.0 + OPENING_RECENT.0;
+    let done = bench.run(&[open(1, 1, early - 1), open(1, 2, late + 1)]);
+    let stale = Outcome::SessionStale { time: now };
+    assert_eq!(results(&done), [&stale, &stale]);
+    assert_eq!(
+        bench
+            .after(Nanos(0), &[open(1, 3, early), open(1, 4, late)])
+            .opened
+            .len(),
+        2
+    );
+}
+
+#[test]
+fn nobody_can_take_the_key_of_another_principals_session() {
+    let mut bench = Bench::new();
+    // Whoever has seen the opening of principal 2 names its key and comes first.
+    let done = bench.run(&[open(1, 5, 0), open(2, 5, 0)]);
+    let opened: Vec<_> = done.opened.iter().map(|it| it.principal.0[0]).collect();
+    assert_eq!(opened, [1, 2], "two sessions, each under its own number");
+    let [first, second] = [0, 1].map(|index| done.opened[index].id);
+    assert_ne!(first, second);
+    // Both are found by their own opening, and the end of one leaves the other.
+    bench.run(&[signed(Message::CloseSession(CloseSession {
+        session: first,
+    }))]);
+    let again = bench.run(&[open(2, 5, 0)]);
+    assert!(matches!(
+        results(&again)[0],
+        Outcome::SessionOpened { session, .. } if *session == second
+    ));
 }
 
 #[test]
@@ -275,6 +414,8 @@ fn a_closed_session_leaves_no_row_and_its_number_is_not_used_again() {
         results(&done),
         [&Outcome::SessionClosed, &Outcome::NoSession]
     );
+    // All that is left is that its opening was used, until that is too old to be used again.
+    bench.after(Nanos(2 * OPENING_RECENT.0), &[]);
     let left: Vec<_> = library_rows(&bench)
         .into_iter()
         .map(|(key, _)| key)

@@ -2,10 +2,10 @@
 //!
 //! | Record | Durable before | Holds |
 //! |---|---|---|
-//! | `BootMark` | the first proposal of this process | that there was a start: views up to then are not led again |
-//! | `Voted` | the own PREPARE (r = 0: COMMIT); the leader's COMMIT | proposal, all bodies, own vote |
+//! | `BootMark` | this process's first proposal | a start: views up to then are not led again |
+//! | `Voted` | the own PREPARE (r = 0: COMMIT); the leader's COMMIT | proposal, bodies, own vote |
 //! | `Prepared` | the own COMMIT | the prepared certificate and the own COMMIT |
-//! | `Committed` | what is said about the next sequence | the commit certificate; the batch, unless voted for |
+//! | `Committed` | words about the next sequence | the certificate; the batch, unless voted for |
 //! | `ViewChange` | the own VIEW-CHANGE | it, with all that it cites |
 //! | `NewView` | the own NEW-VIEW, and votes in that view | it, with all that it cites |
 //! | `Lost` | anything else that is recorded | that an earlier journal was lost: no votes |

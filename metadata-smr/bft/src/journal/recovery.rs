@@ -202,6 +202,7 @@ pub fn examine(segments: &[Bytes]) -> Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
     use proptest::prelude::*;
 
     fn segment(first: u64, records: &[Vec<u8>]) -> Vec<u8> {
@@ -215,7 +216,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_cut_of_the_last_segment_keeps_the_records_before_it(
-            records in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 1..6),
+            records in vec(vec(any::<u8>(), 0..50), 1..6),
             cut in any::<prop::sample::Index>(),
         ) {
             let whole = segment(7, &records);
@@ -241,7 +242,7 @@ mod tests {
 
         #[test]
         fn a_flipped_bit_anywhere_means_lost(
-            records in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..50), 1..6),
+            records in vec(vec(any::<u8>(), 0..50), 1..6),
             place in any::<prop::sample::Index>(),
             bit in 0..8_u32,
         ) {

@@ -126,7 +126,10 @@ mod tests {
     proptest! {
         #[test]
         fn the_highest_base_counts_and_behind_it_the_highest_view(
-            known in proptest::collection::vec((0_u64..3, proptest::option::of((0_u64..9, 0_u64..3))), 1..5),
+            known in proptest::collection::vec(
+                (0_u64..3, proptest::option::of((0_u64..9, 0_u64..3))),
+                1..5,
+            ),
         ) {
             let changes: Vec<_> = known.iter().zip(0..)
                 .map(|((base, prepared), signer)| change(signer, *base, *prepared))

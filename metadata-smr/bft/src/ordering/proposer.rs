@@ -20,7 +20,8 @@ pub struct Place {
     pub time: Time,
 }
 
-/// A fresh batch after `last`: its time is the clock, or just above the last one's if that is later.
+/// A fresh batch after `last`: its time is the clock, or just above the last one's if that is
+/// later.
 #[must_use]
 pub fn fresh_batch(
     last: &Place,

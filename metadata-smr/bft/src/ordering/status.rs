@@ -5,6 +5,7 @@
 //! their VIEW-CHANGE or SUSPECT, if it lacks them. Each peer gets that at most every 50 ms, so
 //! asking often brings nothing.
 
+use crate::admission::Pace;
 use crate::identity::{Monotonic, ReplicaId, Sequence, View};
 use crate::wire::limits::RESEND_INTERVAL;
 use crate::wire::message::PeerStatus;
@@ -14,6 +15,10 @@ use crate::wire::message::PeerStatus;
 pub struct PeerRecord {
     /// Its view and status when it last told us.
     pub known: Option<(View, PeerStatus)>,
+    /// What it is served of committed batches.
+    pub batches: Pace,
+    /// What it is served of bodies: apart, since a vote may wait for them.
+    pub bodies: Pace,
     resent: Option<Monotonic>,
     handed: Option<Monotonic>,
 }

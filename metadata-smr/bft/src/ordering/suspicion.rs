@@ -1,10 +1,12 @@
 //! When a leader should go.
 //!
 //! * **Progress**: a verified request within credit, a tick that is due or a proposal has been open
-//!   for too long. The time doubles with each view that fails and is back to its start with the next
-//!   commit. Halfway, what the leader seems not to have is forwarded to it.
-//! * **Fairness**, counted and not timed: two batches with requests that came later than one that was
-//!   forwarded, although they had room.
+//!   for too long. The time doubles with each view that fails and is back to its start with the
+//!   next commit. Halfway, what the leader seems not to have is forwarded to it.
+//! * **Fairness**, counted: a request that has waited for long is forwarded, whatever else commits
+//!   meanwhile; from then on, two batches with requests that came here later, although this one
+//!   would have fitted, or although another session stands in them twice. Of a lane that is in a
+//!   batch nothing is passed over.
 //! * **Clock**: several fresh proposals in a row whose time trails ours.
 //! * **Silence**: several proposals in a row that others had to repeat, though the leader must have
 //!   sent them to its favourites. One such replica changes nothing; enough of them replace it.
@@ -17,11 +19,12 @@
 //! A suspicion promises nothing: whoever suspects goes on voting. A leader is never replaced for
 //! being idle, nor while we ourselves are what is slow.
 
-use crate::identity::{Digest, Nanos};
+use crate::identity::{Digest, Lane, Nanos, SessionId};
 use crate::wire::limits::{
-    PROGRESS_TIMEOUT, PROGRESS_TIMEOUT_MAX, REPEATED_PROPOSALS, TRAILING_PROPOSALS, UNFAIR_BATCHES,
+    BATCH_BYTES_MAX, BATCH_REQUESTS_MAX, PROGRESS_TIMEOUT, PROGRESS_TIMEOUT_MAX,
+    REPEATED_PROPOSALS, TRAILING_PROPOSALS, UNFAIR_BATCHES,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Why a leader is suspected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,10 +71,49 @@ pub struct Grievances {
     forwarded: BTreeMap<Digest, Watched>,
 }
 
+/// A request that was forwarded to the leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forwarded {
+    /// Its lane, if it is a session's.
+    pub lane: Option<(SessionId, Lane)>,
+    /// Its length in bytes.
+    pub bytes: usize,
+    /// How many requests had come here when it was forwarded.
+    pub arrivals: u64,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Watched {
-    arrival: u64,
+    request: Forwarded,
     passed_over: u32,
+}
+
+/// What a committed batch served.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// As which request, counted from the start, the latest of them came here.
+    pub latest: u64,
+    /// How many there were.
+    pub requests: usize,
+    /// How many bytes they had together.
+    pub bytes: usize,
+    /// Whose they were.
+    pub lanes: BTreeSet<(SessionId, Lane)>,
+}
+
+impl Served {
+    /// Whether this batch went past `request`, which its leader must have had.
+    fn passes_over(&self, request: &Forwarded) -> bool {
+        let room = self.requests < BATCH_REQUESTS_MAX
+            && self.bytes.saturating_add(request.bytes) <= BATCH_BYTES_MAX;
+        let ours = request.lane.map(|(session, _)| session);
+        let mut sessions = self.lanes.iter().map(|(session, _)| *session);
+        let served = sessions.clone().any(|session| Some(session) == ours);
+        let mut last = None;
+        let twice = sessions.any(|session| last.replace(session) == Some(session));
+        let in_turn = request.lane.is_some_and(|lane| self.lanes.contains(&lane));
+        self.latest >= request.arrivals && !in_turn && (room || (twice && !served))
+    }
 }
 
 impl Grievances {
@@ -116,29 +158,30 @@ impl Grievances {
         self.repeated >= REPEATED_PROPOSALS
     }
 
-    /// A request was forwarded; it came as number `arrival`.
-    pub fn forwarded(&mut self, digest: Digest, arrival: u64) {
+    /// A request was forwarded.
+    pub fn forwarded(&mut self, digest: Digest, request: Forwarded) {
         if self.forwarded.len() < WATCHED_MAX {
+            let passed_over = 0;
             self.forwarded.insert(
                 digest,
                 Watched {
-                    arrival,
-                    passed_over: 0,
+                    request,
+                    passed_over,
                 },
             );
         }
     }
 
-    /// A request does not wait any more.
-    pub fn settled(&mut self, digest: &Digest) {
-        self.forwarded.remove(digest);
+    /// Only these requests still wait: of the others nothing is to be expected, whether they ran,
+    /// another one with their number did, or their session ended.
+    pub fn retain(&mut self, waits: impl Fn(&Digest) -> bool) {
+        self.forwarded.retain(|digest, _| waits(digest));
     }
 
-    /// A batch committed that had room and whose latest request came as number `latest`. Whether a
-    /// forwarded request has been passed over too often.
-    pub fn passed_over(&mut self, latest: u64) -> bool {
-        for watched in self.forwarded.values_mut().filter(|it| it.arrival < latest) {
-            watched.passed_over += 1;
+    /// A batch committed. Whether a forwarded request has been passed over too often.
+    pub fn passed_over(&mut self, served: &Served) -> bool {
+        for watched in self.forwarded.values_mut() {
+            watched.passed_over += u32::from(served.passes_over(&watched.request));
         }
         self.forwarded
             .values()
@@ -164,15 +207,50 @@ mod tests {
         assert_eq!(grievances.half_timeout(), first);
     }
 
+    fn forwarded(session: u64, bytes: usize) -> Forwarded {
+        Forwarded {
+            lane: Some((SessionId(session), Lane(0))),
+            bytes,
+            arrivals: 10,
+        }
+    }
+
+    fn served(latest: u64, bytes: usize, lanes: &[(u64, u16)]) -> Served {
+        let lanes = lanes.iter().map(|(id, lane)| (SessionId(*id), Lane(*lane)));
+        Served {
+            latest,
+            requests: lanes.len(),
+            bytes,
+            lanes: lanes.collect(),
+        }
+    }
+
     #[test]
     fn being_passed_over_once_is_no_reason_and_twice_is() {
         let mut grievances = Grievances::default();
-        grievances.forwarded(Digest([1; 32]), 10);
-        assert!(!grievances.passed_over(9), "those came earlier");
-        assert!(!grievances.passed_over(11));
-        assert!(grievances.passed_over(12));
-        grievances.settled(&Digest([1; 32]));
-        assert!(!grievances.passed_over(13));
+        grievances.forwarded(Digest([1; 32]), forwarded(1, 100));
+        let earlier = served(9, 100, &[(2, 0)]);
+        let later = served(11, 100, &[(2, 0)]);
+        assert!(!grievances.passed_over(&earlier), "those came earlier");
+        assert!(!grievances.passed_over(&later));
+        assert!(grievances.passed_over(&later));
+        grievances.retain(|_| false);
+        assert!(!grievances.passed_over(&later), "it does not wait any more");
+    }
+
+    #[test]
+    fn a_full_batch_passes_nobody_over_unless_it_serves_another_session_twice() {
+        let request = forwarded(1, 1000);
+        let full = BATCH_BYTES_MAX - 999;
+        assert!(served(11, full - 1, &[(2, 0)]).passes_over(&request));
+        assert!(!served(11, full, &[(2, 0)]).passes_over(&request));
+        assert!(!served(11, full, &[(2, 0), (3, 0)]).passes_over(&request));
+        assert!(served(11, full, &[(2, 0), (2, 1)]).passes_over(&request));
+        let own = [(1, 1), (2, 0), (2, 1)];
+        assert!(!served(11, full, &own).passes_over(&request));
+        assert!(served(11, 10, &own).passes_over(&request), "room is room");
+        let same_lane = [(1, 0), (2, 0), (2, 1)];
+        assert!(!served(11, 10, &same_lane).passes_over(&request));
     }
 
     #[test]

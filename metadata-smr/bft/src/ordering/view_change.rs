@@ -1,13 +1,15 @@
 //! Who has left which view.
 //!
-//! A replica has left view v when it has suspected v, or has voted for a view above it. Once
-//! max(u, r) + 1 replicas have left a view, so does everybody else: one of them is correct, and one of
+//! A replica has left view v when it has suspected v, or has voted for a view above it. Once max(u,
+//! r) + 1 replicas have left a view, so does everybody else: one of them is correct, and one of
 //! them is up. Of each replica only the highest view counts, so that whoever comes late joins the
 //! latest view that enough others have reached, without visiting those between.
 
 use super::vote::bit;
+use crate::certificate::CommitCertificate;
 use crate::identity::{ReplicaId, View};
 use crate::wire::Envelope;
+use crate::wire::message::Message;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -74,6 +76,16 @@ impl Departures {
             .iter()
             .map(|(signer, change)| (*signer, change));
         all.filter(move |(_, change)| change.view() == view)
+    }
+
+    /// The commit certificates that VIEW-CHANGEs start from.
+    pub fn bases(&self) -> impl Iterator<Item = &CommitCertificate> {
+        self.changes
+            .values()
+            .filter_map(|change| match change.message() {
+                Message::ViewChange(change) => change.base.as_ref(),
+                _ => None,
+            })
     }
 
     /// How many replicas have come to `view` or beyond.

@@ -1,8 +1,8 @@
 //! The one sequence that is open.
 //!
 //! ```text
-//!   Empty ─proposal─► Bodies ─all in hand─► Clock ─not too far ahead─► Signing ─► Persisting ─► Voted
-//!                                                    (r > 0)  Voted, q PREPAREs ─► Commit::Signing ─► …
+//! Empty ─proposal─► Bodies ─all in hand─► Clock ─not too far ahead─► Signing
+//!   Signing ─► Persisting ─► Voted          (r > 0)  Voted, q PREPAREs ─► Commit::Signing ─► …
 //! ```
 //!
 //! A slot survives a change of view: its prepared certificate with the bodies, and the votes of
@@ -13,6 +13,7 @@ use crate::certificate::PreparedCertificate;
 use crate::identity::{Digest, Sequence};
 use crate::step::Token;
 use crate::wire::Envelope;
+use crate::wire::limits::BATCHES_KEPT;
 use crate::wire::message::Batch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -85,8 +86,9 @@ pub struct Slot {
     pub own_prepare: Option<Promise>,
     /// The own COMMIT in the current view.
     pub own_commit: Option<Promise>,
-    /// The batches that the journal holds with their bodies.
-    pub journaled: BTreeSet<Digest>,
+    /// The proposals that the journal holds with their bodies: what was voted for here, in this
+    /// view or an earlier one.
+    pub journaled: BTreeMap<Digest, Arc<Envelope>>,
     /// The first record about this sequence.
     pub first_token: Option<Token>,
     /// Whether the progress timer has been patient once already because a body was missing.
@@ -123,11 +125,33 @@ impl Slot {
         self.own_prepare = None;
         self.own_commit = None;
         self.missing.clear();
-        let keep: BTreeSet<Digest> = match self.prepared.as_ref().map(|it| it.proposal.batch()) {
-            Some(Some(batch)) => batch.requests.iter().copied().collect(),
-            _ => BTreeSet::new(),
-        };
+        self.forget_bodies();
+    }
+
+    /// Keeps the bodies of what was voted for in any view: with the votes of others it may be
+    /// prepared somewhere, and a later view may have to propose it again.
+    fn forget_bodies(&mut self) {
+        let prepared = self.prepared.as_ref().map(|it| &it.proposal);
+        let known = self.journaled.values().chain(prepared);
+        let batches = known.chain(&self.proposal).filter_map(|it| it.batch());
+        let keep: BTreeSet<Digest> = batches.flat_map(|it| it.requests.clone()).collect();
         self.bodies.retain(|digest, _| keep.contains(digest));
+    }
+
+    /// The journal holds this proposal with its bodies. Of many views that all failed, the newest
+    /// few count.
+    pub fn journaled(&mut self, proposal: &Arc<Envelope>) {
+        self.journaled
+            .insert(proposal.digest(), Arc::clone(proposal));
+        if self.journaled.len() > BATCHES_KEPT {
+            let own = self.prepared.as_ref().map(|it| it.proposal.digest());
+            let others = self.journaled.iter().filter(|it| Some(*it.0) != own);
+            let oldest = others.min_by_key(|(_, proposal)| proposal.view());
+            if let Some(oldest) = oldest.map(|(digest, _)| *digest) {
+                self.journaled.remove(&oldest);
+                self.forget_bodies();
+            }
+        }
     }
 
     /// Finds the bodies of `batch` here or by `find`, and notes those that are missing.
@@ -176,6 +200,7 @@ impl Slot {
     pub fn batch(&self, digest: &Digest) -> Option<&Batch> {
         let prepared = self.prepared.as_ref().map(|it| &it.proposal);
         let known = self.proposal.iter().chain(prepared);
+        let known = known.chain(self.journaled.get(digest));
         let mut same = known.filter(|proposal| proposal.digest_ref() == digest);
         same.next().and_then(|proposal| proposal.batch())
     }
@@ -183,5 +208,89 @@ impl Slot {
     /// Notes a record about this sequence.
     pub fn recorded(&mut self, token: Token) {
         self.first_token.get_or_insert(token);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{SessionId, Signature, Time, View};
+    use crate::wire::message::{CloseSession, Message};
+    use crate::wire::{Header, Unsigned};
+
+    fn envelope(view: u64, message: Message) -> Arc<Envelope> {
+        let header = Header {
+            view: View(view),
+            ..Header::default()
+        };
+        let unsigned = Unsigned::new(header, message);
+        Arc::clone(unsigned.with_signature(Signature::default()).envelope())
+    }
+
+    fn body(number: u64) -> Arc<Envelope> {
+        let session = SessionId(number);
+        envelope(0, Message::CloseSession(CloseSession { session }))
+    }
+
+    fn proposal(view: u64, body: &Envelope) -> Arc<Envelope> {
+        let batch = Batch {
+            sequence: Sequence(1),
+            time: Time(view),
+            previous: Digest::default(),
+            behaviour_version: 1,
+            tick: false,
+            requests: vec![body.digest()],
+        };
+        envelope(view, Message::Proposal(batch))
+    }
+
+    /// Proposes the body in the view, and votes for it if `votes`.
+    fn see(slot: &mut Slot, view: u64, body: &Arc<Envelope>, votes: bool) -> Digest {
+        let proposal = proposal(view, body);
+        slot.accept(Arc::clone(&proposal));
+        slot.bodies.insert(body.digest(), Arc::clone(body));
+        if votes {
+            slot.journaled(&proposal);
+        }
+        proposal.digest()
+    }
+
+    #[test]
+    fn what_was_voted_for_keeps_its_bodies_through_later_views() {
+        let mut slot = Slot::new(Sequence(1), Tally::new(false), Tally::new(false));
+        let (one, two, three) = (body(1), body(2), body(3));
+        let first = see(&mut slot, 0, &one, true);
+        slot.leave_view();
+        let second = see(&mut slot, 1, &two, false);
+        slot.leave_view();
+        see(&mut slot, 2, &three, true);
+        slot.leave_view();
+        let batch = slot.batch(&first).expect("it was voted for").clone();
+        assert!(slot.bodies_of(&batch).is_some());
+        assert!(slot.batch(&second).is_none() && !slot.bodies.contains_key(two.digest_ref()));
+    }
+
+    #[test]
+    fn of_many_failed_views_the_newest_and_what_is_prepared_are_kept() {
+        let mut slot = Slot::new(Sequence(1), Tally::new(false), Tally::new(false));
+        let prepared = see(&mut slot, 0, &body(0), true);
+        slot.prepared =
+            slot.journaled
+                .get(&prepared)
+                .cloned()
+                .map(|proposal| PreparedCertificate {
+                    proposal,
+                    votes: Vec::new(),
+                });
+        let mut seen = Vec::new();
+        for view in 1..3 * BATCHES_KEPT as u64 {
+            seen.push(see(&mut slot, view, &body(view), true));
+            slot.leave_view();
+        }
+        assert_eq!(slot.journaled.len(), BATCHES_KEPT);
+        assert!(slot.bodies.len() <= BATCHES_KEPT);
+        assert!(slot.batch(&prepared).is_some());
+        let newest = &seen[seen.len() + 1 - BATCHES_KEPT..];
+        assert!(newest.iter().all(|digest| slot.batch(digest).is_some()));
     }
 }

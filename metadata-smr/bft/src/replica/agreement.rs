@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 impl<S: Service, D: Store> Replica<S, D> {
     /// With r = 0 nobody lies, and there is no PREPARE phase.
-    const fn has_prepare_phase(&self) -> bool {
+    pub(super) const fn has_prepare_phase(&self) -> bool {
         self.context.model.right() > 0
     }
 
@@ -36,6 +36,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         let carried = self.views.choice.carried_at(self.slot.sequence).cloned();
         let batch = match carried.as_ref().and_then(|carried| carried.batch()) {
+            // It follows upon another history than ours: to propose it would be refused here too,
+            // again and again. Only where agreement is broken already can that be.
+            Some(batch) if batch.previous != self.tip.digest => return,
             Some(batch) => {
                 self.slot.collect(batch, |digest| self.pool.get(digest));
                 if !self.slot.missing.is_empty() {
@@ -48,7 +51,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 let tick = self
                     .deadline
                     .is_some_and(|deadline| deadline <= self.now.clock);
-                let bodies = self.pool.select();
+                let bodies = self.pool.select(self.now.monotonic);
                 if bodies.is_empty() && !tick {
                     return;
                 }
@@ -117,10 +120,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         let whole = proposal
             .batch()
             .is_some_and(|batch| batch.requests.len() == bodies.len());
-        let digest = proposal.digest();
         let token = self.promises.persist(
             &Record::Voted {
-                proposal,
+                proposal: Arc::clone(&proposal),
                 bodies,
                 vote,
             },
@@ -128,7 +130,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         );
         self.slot.recorded(token);
         if whole {
-            self.slot.journaled.insert(digest);
+            self.slot.journaled(&proposal);
         }
         token
     }
@@ -338,6 +340,9 @@ impl<S: Service, D: Store> Replica<S, D> {
     pub(super) fn clock_lead(&self) -> Option<Time> {
         let proposal = self.slot.proposal.as_ref()?;
         let time = proposal.batch()?.time;
+        if self.slot.stage != Stage::Clock {
+            return None;
+        }
         let lawful = self.now.clock.plus(CLOCK_LEAD_MAX);
         let forced = time.0 <= self.tip.time.0.saturating_add(1);
         let carried = self
@@ -373,8 +378,8 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.slot.stage = Stage::Watching;
             return;
         }
-        if self.clock_lead().is_some() {
-            if !self.timers.clock_armed() {
+        if let Some(time) = self.clock_lead() {
+            if !self.timers.clock_armed(time) {
                 self.counters.held_for_clock += 1;
             }
             return;
@@ -512,22 +517,37 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.sign_ballot(Kind::Commit, digest, effects);
     }
 
-    /// Executes the open sequence if q COMMITs say so and the batch is at hand. Whether it did.
+    /// A proof that the open sequence is decided: q COMMITs that came here, or a certificate that
+    /// somebody's VIEW-CHANGE starts from. Who shows it need not be willing to hand out the batch,
+    /// but q − r correct replicas signed it and have the batch, as this one may.
+    fn decided(&self) -> Option<CommitCertificate> {
+        let sequence = self.slot.sequence;
+        if let Some((view, digest, votes)) = self.slot.commits.decided(self.context.quorum.into()) {
+            return Some(CommitCertificate {
+                view,
+                sequence,
+                digest,
+                votes,
+            });
+        }
+        let shown = self.views.choice.base.iter();
+        let mut shown = shown.chain(self.views.departures.bases());
+        let here = |it: &&CommitCertificate| {
+            it.sequence == sequence && self.slot.batch(&it.digest).is_some()
+        };
+        shown.find(here).cloned()
+    }
+
+    /// Executes the open sequence if it is decided and the batch is at hand. Whether it did.
     pub(super) fn advance_commit(&mut self, effects: &mut Effects) -> Result<bool, StateError> {
-        let Some((view, digest, votes)) = self.slot.commits.decided(self.context.quorum.into())
-        else {
+        let Some(certificate) = self.decided() else {
             return Ok(false);
         };
+        let digest = certificate.digest;
         let known = self.slot.batch(&digest).cloned();
         let bodies = known.as_ref().and_then(|batch| self.slot.bodies_of(batch));
         let (Some(batch), Some(bodies)) = (known, bodies) else {
             return Ok(false);
-        };
-        let certificate = CommitCertificate {
-            view,
-            sequence: self.slot.sequence,
-            digest,
-            votes,
         };
         self.deliver(batch, bodies, certificate, false, effects)?;
         Ok(true)

@@ -1,8 +1,8 @@
 //! Requests in, replies out.
 //!
-//! The driver has verified the signature. Checked here, cheapest first: whether it was executed (the
-//! cached reply goes back), whether it fits into its session's credit and this replica's room (else
-//! BUSY), whether it is here already.
+//! The driver has verified the signature. Checked here, cheapest first: whether it was executed
+//! (the cached reply goes back), whether it fits into its session's credit and this replica's room
+//! (else BUSY), whether it is here already.
 
 use super::Replica;
 use crate::admission::Offer;
@@ -27,35 +27,32 @@ impl<S: Service, D: Store> Replica<S, D> {
             Peer::Client(connection) => Some(connection),
             Peer::Replica(_) => None,
         };
-        if let Standing::Settled(reply) = self.executor.standing(&self.space, body)? {
-            let Some(connection) = connection else {
-                return Ok(());
-            };
-            self.pool.listens(&reply, connection);
-            if matches!(reply.outcome, Outcome::NoSession) {
-                self.counters.no_session += 1;
-            } else {
-                self.counters.replies_resent += 1;
-                self.help_laggards(effects)?;
-            }
-            self.answer(&[connection], &reply, effects);
-            return Ok(());
-        }
-        match self.pool.offer(body, connection, self.now.monotonic) {
-            Offer::New => {
-                self.slot.offer(body);
-            }
-            Offer::Busy => {
-                self.counters.busy += 1;
-                if let Some(connection) = connection {
-                    let reply = refusal(body, Outcome::Busy);
-                    self.answer(&[connection], &reply, effects);
+        let offer = match self.executor.standing(&self.space, body, self.now.clock)? {
+            Standing::Settled(reply) => {
+                let Some(connection) = connection else {
+                    return Ok(());
+                };
+                self.pool.listens(&reply, connection);
+                if matches!(reply.outcome, Outcome::NoSession) {
+                    self.counters.no_session += 1;
+                } else {
+                    self.counters.replies_resent += 1;
+                    self.help_laggards(effects)?;
                 }
+                self.answer(&[connection], &reply, effects);
+                return Ok(());
             }
-            Offer::Known | Offer::Conflict | Offer::NoSession => {
-                // Whatever waits under another digest, a proposal may name this one.
-                self.slot.offer(body);
-            }
+            Standing::FarAhead => Offer::Busy,
+            Standing::New => self.pool.offer(body, connection, self.now.monotonic),
+            Standing::Stranger => self
+                .pool
+                .offer_stranger(body, connection, self.now.monotonic),
+        };
+        // Whether it may wait here or not, and whatever waits in its place: a proposal may name it.
+        self.slot.offer(body);
+        if let (Offer::Busy, Some(connection)) = (offer, connection) {
+            self.counters.busy += 1;
+            self.answer(&[connection], &refusal(body, Outcome::Busy), effects);
         }
         Ok(())
     }

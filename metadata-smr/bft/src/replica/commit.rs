@@ -9,20 +9,20 @@
 
 use super::Replica;
 use crate::certificate::CommitCertificate;
+use crate::execution::Opened;
 use crate::identity::{ConnectionId, Sequence, SessionId, View};
 use crate::journal::Record;
 use crate::metrics::Voting;
 use crate::ordering::proposer::Place;
-use crate::ordering::suspicion::Reason;
+use crate::ordering::suspicion::{Reason, Served};
 use crate::ordering::vote::Tally;
 use crate::ordering::window::Slot;
 use crate::service::Service;
 use crate::state::{StateError, Store};
 use crate::step::{Destination, Effect, Effects, Token};
 use crate::wire::Envelope;
-use crate::wire::limits::{
-    BATCH_BYTES_MAX, BATCH_REQUESTS_MAX, FLUSH_BACKLOG, FLUSH_BATCHES, FLUSH_BYTES,
-};
+use crate::wire::frame::Header;
+use crate::wire::limits::{FLUSH_BACKLOG, FLUSH_BATCHES, FLUSH_BYTES};
 use crate::wire::message::{Batch, Committed, Message, Outcome, Reply};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -35,6 +35,30 @@ struct Unflushed {
     bytes: usize,
     /// The first record about it.
     token: Token,
+    /// Its frame, once it was needed.
+    frame: Option<Bytes>,
+}
+
+impl Unflushed {
+    /// Its frame, encoded once however often it is sent and written.
+    fn frame(&mut self, header: Header) -> Bytes {
+        let committed = &self.committed;
+        let encode = || {
+            let message = Message::Committed(Box::new((**committed).clone()));
+            crate::wire::encode(header, &message)
+        };
+        self.frame.get_or_insert_with(encode).clone()
+    }
+}
+
+/// What everybody who checks a session's requests has to know of it.
+pub(super) const fn announced(opened: &Opened) -> Effect {
+    Effect::SessionKey {
+        id: opened.id,
+        key: opened.key,
+        principal: opened.principal,
+        credit: opened.credit,
+    }
 }
 
 /// Committed batches between two durable roots.
@@ -56,14 +80,15 @@ impl History {
             committed,
             bytes,
             token,
+            frame: None,
         });
     }
 
-    /// A committed batch that is still in memory.
-    pub(super) fn get(&self, sequence: Sequence) -> Option<&Arc<Committed>> {
+    /// The frame of a committed batch that is still in memory.
+    pub(super) fn frame(&mut self, sequence: Sequence, header: Header) -> Option<Bytes> {
         let first = self.batches.front()?.committed.batch.sequence.0;
         let index = usize::try_from(sequence.0.checked_sub(first)?).ok()?;
-        self.batches.get(index).map(|batch| &batch.committed)
+        self.batches.get_mut(index).map(|batch| batch.frame(header))
     }
 
     fn forget_up_to(&mut self, sequence: Sequence) {
@@ -114,7 +139,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         fetched: bool,
         effects: &mut Effects,
     ) -> Result<(), StateError> {
-        let journaled = self.slot.journaled.contains(&certificate.digest);
+        let journaled = self.slot.journaled.contains_key(&certificate.digest);
         let record = Record::Committed {
             certificate: certificate.clone(),
             batch: (!journaled).then(|| (batch.clone(), bodies.clone())),
@@ -122,19 +147,18 @@ impl<S: Service, D: Store> Replica<S, D> {
         let token = self.promises.persist(&record, effects);
         self.slot.recorded(token);
         self.counters.batches_fetched += u64::from(fetched);
-        let latest = self.latest_arrival(&batch, &bodies);
+        let served = self.served(&bodies);
         let replies = self.execute(&batch, &bodies, effects)?;
         for (connections, reply) in replies {
             self.answer(&connections, &reply, effects);
         }
-        for body in &bodies {
-            self.grievances.settled(body.digest_ref());
-            self.forwarded.remove(body.digest_ref());
-        }
+        let pool = &self.pool;
+        self.grievances.retain(|digest| pool.get(digest).is_some());
+        self.forwarded.retain(|digest| pool.get(digest).is_some());
         self.enter_next_slot(batch, bodies, certificate);
         self.grievances.committed();
         self.timers.progressed(effects);
-        if latest.is_some_and(|latest| self.grievances.passed_over(latest)) {
+        if served.is_some_and(|served| self.grievances.passed_over(&served)) {
             self.suspect(Reason::Unfair, effects);
         }
         if let Some(proposal) = self.ahead_proposal.take()
@@ -165,10 +189,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         let closed = executed.closed.len().saturating_sub(executed.expired);
         self.counters.sessions_closed += closed as u64;
         for opened in &executed.opened {
-            self.pool
-                .session_opened(opened.id, &opened.key, opened.credit);
-            let (id, key, credit) = (opened.id, opened.key, opened.credit);
-            effects.push(Effect::SessionKey { id, key, credit });
+            self.pool.session_opened(opened);
+            effects.push(announced(opened));
         }
         let mut told = Vec::with_capacity(executed.replies.len());
         for reply in executed.replies {
@@ -207,9 +229,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             .iter()
             .filter(|body| *body.digest_ref() == reply.request);
         match asked.next().map(|body| body.message()) {
-            Some(Message::OpenSession(open)) => {
-                self.pool.opening_connections(&open.session_key).to_vec()
-            }
+            Some(Message::OpenSession(open)) => self.pool.opening_connections(open).to_vec(),
             _ => Vec::new(),
         }
     }
@@ -235,16 +255,22 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// When the latest of these requests came here; nothing if the batch was full, because then
-    /// whoever is not in it was not passed over.
-    fn latest_arrival(&self, batch: &Batch, bodies: &[Arc<Envelope>]) -> Option<u64> {
-        let bytes: usize = bodies.iter().map(|body| body.frame().len()).sum();
-        let full = batch.requests.len() >= BATCH_REQUESTS_MAX || bytes >= BATCH_BYTES_MAX / 2;
+    /// What a batch of these requests serves, as far as they are known here.
+    fn served(&self, bodies: &[Arc<Envelope>]) -> Option<Served> {
         let mut arrivals = bodies
             .iter()
             .filter_map(|body| self.pool.arrival(body.digest_ref()));
-        let first = arrivals.next().filter(|_| !full)?;
-        Some(arrivals.fold(first, u64::max))
+        let first = arrivals.next()?;
+        let lane = |body: &Arc<Envelope>| match body.message() {
+            Message::Request(request) => Some((request.session, request.lane)),
+            _ => None,
+        };
+        Some(Served {
+            latest: arrivals.fold(first, u64::max),
+            requests: bodies.len(),
+            bytes: bodies.iter().map(|body| body.frame().len()).sum(),
+            lanes: bodies.iter().filter_map(lane).collect(),
+        })
     }
 
     /// The batch has been executed: the next sequence is open.
@@ -285,10 +311,9 @@ impl<S: Service, D: Store> Replica<S, D> {
             return Ok(());
         }
         let header = self.context.header(View(0));
-        let rows = self.history.batches.iter().map(|unflushed| {
-            let message = Message::Committed(Box::new((*unflushed.committed).clone()));
-            let frame = crate::wire::encode(header, &message);
-            (batch_key(unflushed.committed.batch.sequence), Some(frame))
+        let rows = self.history.batches.iter_mut().map(|unflushed| {
+            let key = batch_key(unflushed.committed.batch.sequence);
+            (key, Some(unflushed.frame(header)))
         });
         let rows = rows.collect();
         let (batch, root) = self.space.flush(self.tip.sequence, rows)?;
@@ -334,35 +359,27 @@ impl<S: Service, D: Store> Replica<S, D> {
                 .persist(&Record::ViewChange { frame }, effects);
         }
         self.slot.first_token = None;
-        let journaled = std::mem::take(&mut self.slot.journaled);
-        let prepared = self
-            .slot
-            .prepared
-            .as_ref()
-            .map(|prepared| Arc::clone(&prepared.proposal));
-        let proposal = self.slot.proposal.clone();
-        let own_vote = self
-            .slot
-            .own_prepare
-            .as_ref()
-            .or(self.slot.own_commit.as_ref());
+        let open = self.slot.proposal.as_ref().map(|it| it.digest());
+        // A COMMIT stands with the certificate that it rests on, in a record of its own, except
+        // with r = 0, where it is the only vote.
+        let own_vote = match self.has_prepare_phase() {
+            true => self.slot.own_prepare.as_ref(),
+            false => self.slot.own_commit.as_ref(),
+        };
         let own_vote = own_vote.map(|own| Arc::clone(&own.message));
-        for (known, vote) in [(prepared, None), (proposal, own_vote)] {
-            let Some(known) = known.filter(|known| journaled.contains(known.digest_ref())) else {
+        for (digest, proposal) in std::mem::take(&mut self.slot.journaled) {
+            let batch = proposal.batch();
+            let Some(bodies) = batch.and_then(|batch| self.slot.bodies_of(batch)) else {
                 continue;
             };
-            let Some(bodies) = known.batch().and_then(|batch| self.slot.bodies_of(batch)) else {
-                continue;
-            };
-            let digest = known.digest();
+            self.slot.journaled(&proposal);
             let record = Record::Voted {
-                proposal: known,
+                proposal,
                 bodies,
-                vote,
+                vote: own_vote.clone().filter(|_| Some(digest) == open),
             };
             let token = self.promises.persist(&record, effects);
             self.slot.recorded(token);
-            self.slot.journaled.insert(digest);
         }
         if let Some(prepared) = self.slot.prepared.clone() {
             let commit = self

@@ -1,9 +1,9 @@
 //! From a journal and a state to a replica that runs.
 //!
-//! The newest durable root is where execution starts; the journal holds the batches committed since,
-//! the view, and what was voted for in the open sequence. What was promised is taken up again as it
-//! stands. A view that this replica led before the restart it does not lead again: its last proposal
-//! may have been sent without being durable.
+//! The newest durable root is where execution starts; the journal holds the batches committed
+//! since, the view, and what was voted for in the open sequence. What was promised is taken up
+//! again as it stands. A view that this replica led before the restart it does not lead again: its
+//! last proposal may have been sent without being durable.
 //!
 //! If the journal was lost, or contradicts the state, the replica does not vote: what it reads is
 //! used to catch up, but it cannot know what else it promised. It says so in a record, in case
@@ -12,9 +12,9 @@
 use super::config::{Config, Sabotage};
 use super::promises::Promises;
 use super::views::{Phase, Views};
-use super::{History, Replica, Timers, commit::batch_key};
+use super::{History, Replica, Timers, commit, commit::batch_key};
 use crate::admission::{Blacklist, Pool};
-use crate::certificate::CommitCertificate;
+use crate::certificate::{CommitCertificate, PreparedCertificate};
 use crate::execution::Executor;
 use crate::identity::{Digest, Now, Sequence};
 use crate::journal::{Condition, Journal, Record};
@@ -26,7 +26,7 @@ use crate::ordering::vote::Tally;
 use crate::ordering::window::{CommitStage, Promise, Slot, Stage};
 use crate::service::Service;
 use crate::state::{KeySpace, StateError, Store};
-use crate::step::{Effect, Effects, Token};
+use crate::step::{Effects, Token};
 use crate::wire::Envelope;
 use crate::wire::message::{Batch, Message};
 use crate::wire::signed_bytes::genesis_digest;
@@ -124,9 +124,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         };
         let mut pool = Pool::default();
         for opened in executor.sessions(&space)? {
-            pool.session_opened(opened.id, &opened.key, opened.credit);
-            let (id, key, credit) = (opened.id, opened.key, opened.credit);
-            effects.push(Effect::SessionKey { id, key, credit });
+            pool.session_opened(&opened);
+            effects.push(commit::announced(&opened));
         }
         let tally = || Tally::new(context.duplicates);
         Ok(Self {
@@ -147,6 +146,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             views: Views::default(),
             grievances: Grievances::default(),
             forwarded: BTreeSet::new(),
+            aged: 0,
             pool,
             blacklist: Blacklist::default(),
             promises: Promises::default(),
@@ -248,22 +248,27 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.slot.bodies.insert(body.digest(), Arc::clone(body));
         }
         if self.slot.bodies_of(&batch).is_some() {
-            self.slot.journaled.insert(proposal.digest());
+            self.slot.journaled(&proposal);
         }
         if proposal.view() != self.views.view || !self.views.active() {
             // Kept because something prepared in an earlier view rests on it.
             return true;
         }
-        self.slot.accept(proposal);
+        let known = self.slot.proposal.as_ref().map(|it| it.digest());
+        if known != Some(proposal.digest()) {
+            // Else it was written once more, behind a root: what is known of it still holds.
+            self.slot.accept(proposal);
+        }
         self.slot.stage = Stage::Voted;
         match vote {
             Some(vote) if matches!(vote.message(), Message::Commit(_)) => {
-                let proposal = self.slot.proposal.clone();
-                self.slot.prepared =
-                    proposal.map(|proposal| crate::certificate::PreparedCertificate {
-                        proposal,
-                        votes: Vec::new(),
-                    });
+                // Where there are PREPAREs, what a COMMIT rests on has a record of its own.
+                if let Some(proposal) = self.slot.proposal.clone()
+                    && !self.has_prepare_phase()
+                {
+                    let votes = Vec::new();
+                    self.slot.prepared = Some(PreparedCertificate { proposal, votes });
+                }
                 self.replay_commit(vote, token);
             }
             Some(vote) => {

@@ -1,6 +1,7 @@
 //! STATUS, resending and fetching: the repair of everything that was lost on the way.
 //!
 //! * A peer says where it stands; what it lacks of our own words it gets again, paced.
+//! * What a peer asks for it gets at a pace; asking more often brings nothing.
 //! * Who is behind asks one peer for committed batches, and the next one if nothing comes.
 //! * Who lacks a body of a proposal asks its leader, then the others in turn.
 //! * When a client asks again for what has been executed, peers that were behind when they last
@@ -289,6 +290,11 @@ impl<S: Service, D: Store> Replica<S, D> {
         fetch: &FetchBodies,
         effects: &mut Effects,
     ) {
+        let now = self.now.monotonic;
+        let record = self.peers.get_mut(usize::from(peer.0));
+        if !record.is_some_and(|record| record.bodies.allows(now)) {
+            return;
+        }
         let find = |digest: &Digest| {
             let here = self
                 .slot
@@ -306,26 +312,29 @@ impl<S: Service, D: Store> Replica<S, D> {
                 break;
             }
         }
+        let Some(record) = self.peers.get_mut(usize::from(peer.0)) else {
+            return;
+        };
         if !requests.is_empty() {
+            record.bodies.served(bytes);
             self.say(
                 Destination::Replica(peer),
                 Message::Bodies(Bodies { requests }),
                 effects,
             );
-        } else if fetch.sequence <= self.tip.sequence {
+        } else if fetch.sequence <= self.tip.sequence
+            && record.batches.allows_from(fetch.sequence, now)
+        {
             // It is too late for bodies: what it needs is the batch.
             let _ = self.hand_over(peer, fetch.sequence, effects);
         }
     }
 
     /// The frame of a committed batch, from memory or from the store.
-    fn committed_frame(&self, sequence: Sequence) -> Result<Option<Bytes>, StateError> {
-        match self.history.get(sequence) {
-            Some(committed) => {
-                let header = self.context.header(View(0));
-                let message = Message::Committed(Box::new((**committed).clone()));
-                Ok(Some(crate::wire::encode(header, &message)))
-            }
+    fn committed_frame(&mut self, sequence: Sequence) -> Result<Option<Bytes>, StateError> {
+        let header = self.context.header(View(0));
+        match self.history.frame(sequence, header) {
+            Some(frame) => Ok(Some(frame)),
             None => self.space.extra(&batch_key(sequence)),
         }
     }
@@ -337,6 +346,11 @@ impl<S: Service, D: Store> Replica<S, D> {
         from: Sequence,
         effects: &mut Effects,
     ) -> Result<(), StateError> {
+        let now = self.now.monotonic;
+        let record = self.peers.get_mut(usize::from(peer.0));
+        if !record.is_some_and(|record| record.batches.allows_from(from, now)) {
+            return Ok(());
+        }
         let mut bytes = 0;
         let mut sequence = from;
         for _ in 0..FETCH_BATCHES_MAX {
@@ -360,6 +374,9 @@ impl<S: Service, D: Store> Replica<S, D> {
             return Ok(0);
         };
         let bytes = frame.len();
+        if let Some(record) = self.peers.get_mut(usize::from(peer.0)) {
+            record.batches.served(bytes);
+        }
         self.counters.committed_served += 1;
         effects.push(Effect::Send {
             to: Destination::Replica(peer),

@@ -1,6 +1,7 @@
 //! A few replicas and clients in one process and in virtual time, to test the core by itself. The
 //! simulator does much more of this; these tests are there when a line of the core changes.
 
+mod admission;
 mod cluster;
 mod faults;
 mod garbage;

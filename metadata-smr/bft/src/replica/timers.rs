@@ -4,14 +4,16 @@ use super::Replica;
 use super::views::Phase;
 use crate::identity::{Nanos, Time};
 use crate::metrics::Voting;
-use crate::ordering::suspicion::{Progress, Reason};
+use crate::ordering::suspicion::{Forwarded, Progress, Reason};
 use crate::service::Service;
 use crate::state::{StateError, Store};
 use crate::step::{Destination, Effect, Effects, Timer};
 use crate::wire::limits::{
     BATCH_REQUESTS_MAX, CLOCK_LEAD_MAX, FETCH_BYTES_MAX, FETCH_HEDGE, FLUSH_INTERVAL,
-    STATUS_INTERVAL,
+    FORWARDED_BY_AGE, STATUS_INTERVAL,
 };
+use crate::wire::message::Message;
+use std::sync::Arc;
 
 /// Which timers are set.
 #[derive(Debug, Default)]
@@ -19,7 +21,7 @@ pub(super) struct Timers {
     progress: bool,
     flush: bool,
     fetch: bool,
-    clock: bool,
+    clock: Option<Time>,
     tick: Option<Time>,
 }
 
@@ -44,9 +46,9 @@ impl Timers {
         set(Timer::Fetch, after, effects);
     }
 
-    /// Whether a proposal is being held back until our clock gets there.
-    pub(super) const fn clock_armed(&self) -> bool {
-        self.clock
+    /// Whether a proposal of this time is being held back until our clock gets there.
+    pub(super) fn clock_armed(&self, time: Time) -> bool {
+        self.clock == Some(time)
     }
 }
 
@@ -60,6 +62,9 @@ impl<S: Service, D: Store> Replica<S, D> {
             }
             Timer::Status => {
                 self.send_status(None, effects);
+                // Whoever was here at the last STATUS and still is has waited for long.
+                let before = std::mem::replace(&mut self.aged, self.pool.arrivals());
+                self.forward(before, FORWARDED_BY_AGE, effects);
                 set(Timer::Status, STATUS_INTERVAL, effects);
             }
             Timer::Tick => self.timers.tick = None,
@@ -72,7 +77,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 self.timers.fetch = false;
                 self.ask_again(effects);
             }
-            Timer::Clock => self.timers.clock = false,
+            Timer::Clock => self.timers.clock = None,
         }
         Ok(())
     }
@@ -93,12 +98,20 @@ impl<S: Service, D: Store> Replica<S, D> {
         if self.inquiring() && !self.timers.fetch {
             self.timers.ask_again_after(FETCH_HEDGE, effects);
         }
-        if !self.timers.clock
-            && let Some(time) = self.clock_lead()
-        {
-            self.timers.clock = true;
-            let lawful = time.since(self.now.clock.plus(CLOCK_LEAD_MAX));
-            set(Timer::Clock, Nanos(lawful.0.saturating_add(1)), effects);
+        let lead = self.clock_lead();
+        if self.timers.clock == lead {
+            return;
+        }
+        // Another proposal than the one that it was set for, or none any more.
+        self.timers.clock = lead;
+        match lead {
+            Some(time) => {
+                let lawful = time.since(self.now.clock.plus(CLOCK_LEAD_MAX));
+                set(Timer::Clock, Nanos(lawful.0.saturating_add(1)), effects);
+            }
+            None => effects.push(Effect::CancelTimer {
+                timer: Timer::Clock,
+            }),
         }
     }
 
@@ -142,7 +155,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         match self.grievances.progress {
             Progress::Idle | Progress::Expired => {}
             Progress::Waiting => {
-                self.forward(effects);
+                self.forward(u64::MAX, BATCH_REQUESTS_MAX, effects);
                 self.grievances.progress = Progress::Forwarded;
             }
             Progress::Forwarded => {
@@ -159,34 +172,46 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// Forwards what has been waiting to the leader, which seems not to have it: once in each view.
-    fn forward(&mut self, effects: &mut Effects) {
+    /// Forwards to the leader, which seems not to have it, what waits and came here among the first
+    /// `before`, at most so many: each once in a view.
+    fn forward(&mut self, before: u64, most: usize, effects: &mut Effects) {
         let leader = self.leader();
-        if leader == self.config.replica || !self.views.active() {
+        let votes = self.voting == Voting::Voting;
+        if leader == self.config.replica || !self.views.active() || !votes {
             return;
         }
         let mut bytes = 0;
         let mut chosen = Vec::new();
         for body in self.pool.iter() {
-            if bytes > FETCH_BYTES_MAX || chosen.len() >= BATCH_REQUESTS_MAX {
+            if bytes > FETCH_BYTES_MAX || chosen.len() >= most {
                 break;
             }
-            let in_flight = self.slot.bodies.contains_key(body.digest_ref());
-            if !in_flight && !self.forwarded.contains(body.digest_ref()) {
+            let digest = body.digest();
+            if self.pool.arrival(&digest) >= Some(before) {
+                break;
+            }
+            let in_flight = self.slot.bodies.contains_key(&digest);
+            if !in_flight && !self.forwarded.contains(&digest) {
                 bytes += body.frame().len();
-                chosen.push((body.digest(), body.frame().clone()));
+                chosen.push((digest, Arc::clone(body)));
             }
         }
-        for (digest, frame) in chosen {
+        for (digest, body) in chosen {
             self.counters.forwarded += 1;
             self.forwarded.insert(digest);
-            if let Some(arrival) = self.pool.arrival(&digest) {
-                self.grievances.forwarded(digest, arrival);
-            }
-            let to = Destination::Replica(leader);
+            let lane = match body.message() {
+                Message::Request(request) => Some((request.session, request.lane)),
+                _ => None,
+            };
+            let request = Forwarded {
+                lane,
+                bytes: body.frame().len(),
+                arrivals: self.pool.arrivals(),
+            };
+            self.grievances.forwarded(digest, request);
             effects.push(Effect::Send {
-                to,
-                frame,
+                to: Destination::Replica(leader),
+                frame: body.frame().clone(),
                 after: None,
             });
         }

@@ -176,8 +176,8 @@ impl<D: Store> KeySpace<D> {
 
     /// Hands out what makes all committed rows durable, as the state after `sequence`.
     ///
-    /// `extra` are rows outside the tree, put (`Some`) or removed (`None`) in the same batch and read
-    /// with [`KeySpace::extra`]; they count in no digest.
+    /// `extra` are rows outside the tree, put (`Some`) or removed (`None`) in the same batch and
+    /// read with [`KeySpace::extra`]; they count in no digest.
     ///
     /// # Errors
     /// If the store fails, if another flush is under way, or if `sequence` is not above the durable

@@ -1,8 +1,8 @@
 //! Leaves and branches: their bytes, their digests, and how they are read back.
 //!
 //! ```text
-//! leaf    01 │ prefix length u16 │ prefix │ rows u32 │ rows × (suffix length u16, value length u32,
-//!              suffix, value)
+//! leaf    01 │ prefix length u16 │ prefix │ rows u32 │
+//!              rows × (suffix length u16, value length u32, suffix, value)
 //! branch  02 │ prefix length in nibbles u16 │ prefix │ slots u32 (bit mask) │
 //!              children × (digest 32, bytes u64, rows u64) │ children × id u64
 //! ```

@@ -93,8 +93,12 @@ fn step() -> impl Strategy<Value = Step> {
         prop::bool::weighted(0.8),
     );
     prop_oneof![
-        8 => transaction.prop_map(|(kept, undone, commits)| Step::Transaction { kept, undone, commits }),
-        3 => (key(), key(), 0..40_usize).prop_map(|(from, to, limit)| Step::Scan { from, to, limit }),
+        8 => transaction.prop_map(|(kept, undone, commits)| {
+            Step::Transaction { kept, undone, commits }
+        }),
+        3 => (key(), key(), 0..40_usize).prop_map(|(from, to, limit)| {
+            Step::Scan { from, to, limit }
+        }),
         2 => Just(Step::Digest),
         3 => Just(Step::Flush),
         3 => Just(Step::Flushed),

@@ -61,7 +61,7 @@ pub(crate) fn encode(message: &Message, bytes: &mut Vec<u8>) {
             open.principal.write(bytes);
             open.session_key.write(bytes);
             open.lanes.write(bytes);
-            open.nonce.write(bytes);
+            open.time.write(bytes);
         }
         Message::CloseSession(close) => close.session.write(bytes),
         Message::Proposal(batch) => encode_batch(batch, bytes),
@@ -120,7 +120,7 @@ pub(crate) fn decode(kind: Kind, reader: &mut Reader<'_>) -> Parsed<Message> {
             principal: reader.get("principal")?,
             session_key: reader.get("session key")?,
             lanes: reader.get("lanes")?,
-            nonce: reader.get("nonce")?,
+            time: reader.get("time")?,
         }),
         Kind::CloseSession => Message::CloseSession(CloseSession {
             session: reader.get("session")?,
@@ -371,6 +371,10 @@ pub(crate) fn encode_outcome(outcome: &Outcome, bytes: &mut Vec<u8>) {
         Outcome::NoSession => bytes.push(5),
         Outcome::Superseded => bytes.push(6),
         Outcome::Conflict => bytes.push(7),
+        Outcome::SessionStale { time } => {
+            bytes.push(8);
+            time.write(bytes);
+        }
     }
 }
 
@@ -392,6 +396,9 @@ pub(crate) fn decode_outcome(reader: &mut Reader<'_>) -> Parsed<Outcome> {
         5 => Outcome::NoSession,
         6 => Outcome::Superseded,
         7 => Outcome::Conflict,
+        8 => Outcome::SessionStale {
+            time: reader.get("time")?,
+        },
         _ => return Err(Malformed::Impossible { field: "outcome" }),
     })
 }

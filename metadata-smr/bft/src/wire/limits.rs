@@ -14,25 +14,50 @@ pub const OPERATIONS_MAX: usize = 1024;
 pub const RESULTS_BYTES_MAX: usize = 768 << 10;
 /// Requests in one batch; their digests make a proposal of 16 KiB.
 pub const BATCH_REQUESTS_MAX: usize = 512;
+/// Batches that were voted for at one sequence, in as many failed views, and are kept with their
+/// bodies until it commits. A liar that hides a certificate for longer has to make more views fail.
+pub const BATCHES_KEPT: usize = 16;
 /// Bytes of all bodies in one batch; bounds the record that a vote makes durable.
 pub const BATCH_BYTES_MAX: usize = 4 << 20;
-/// Attempts to open a session in one batch; they come from principals nobody may know.
+/// Attempts to open a session in one batch, besides a stranger's.
 pub const BATCH_OPENS_MAX: usize = 16;
 /// The longest journal record: a vote with all bodies.
 pub const RECORD_BYTES_MAX: usize = FRAME_BYTES_MAX;
 
 // ---- sessions ----------------------------------------------------------------------------------
 
-/// Open sessions at a time; each costs rows, memory and a key in the verifier.
-pub const SESSIONS_MAX: usize = 4096;
+/// Open sessions at a time; each costs rows, a key in the verifier and room for its requests.
+pub const SESSIONS_MAX: usize = 1024;
+/// Open sessions of one principal at a time.
+pub const PRINCIPAL_SESSIONS_MAX: usize = SESSIONS_MAX / 4;
+/// Bytes of requests that every session may have in flight, if the service wants as much: one
+/// request of any length.
+pub const CREDIT_FLOOR: u32 = REQUEST_BYTES_MAX as u32;
+/// Bytes that sessions may have in flight beyond their floors, all together. With all floors it is
+/// what a replica has to have room for: 576 MiB if 1024 sessions use all that they may at once.
+pub const CREDIT_BEYOND_FLOOR: u64 = 64 << 20;
+/// Bytes that the sessions of one principal may have in flight beyond their floors.
+pub const PRINCIPAL_CREDIT_BEYOND_FLOOR: u64 = CREDIT_BEYOND_FLOOR / 2;
 /// Lanes that one session may have.
 pub const LANES_MAX: u16 = 64;
-/// A request's number may be this far above the last one executed in its lane.
+/// Requests of one lane that a client has unanswered: one being executed, one on its way.
 pub const LANE_IN_FLIGHT: u64 = 2;
+/// A request's number may be this far above the last one executed in its lane: where the batch
+/// that others have answered is not executed yet, a client is a window ahead.
+pub const LANE_AHEAD_MAX: u64 = 2 * LANE_IN_FLIGHT;
 /// A session without a request for this long, on the lease clock, is closed.
 pub const SESSION_IDLE: Nanos = Nanos::from_secs(30 * 60);
 /// The row that says when a session was last active is written at most this often.
 pub const SESSION_TOUCH: Nanos = Nanos::from_secs(60);
+/// How far the time that an opening was signed at may be from the agreed time when it is executed.
+/// More than a request takes and honest clocks differ; what it must be remembered for is twice
+/// that.
+pub const OPENING_RECENT: Nanos = Nanos::from_secs(60);
+/// Openings of ended sessions that are remembered at a time: 500 sessions a second.
+pub const OPENINGS_REMEMBERED_MAX: usize = 65_536;
+/// Openings of ended sessions that are forgotten in one batch, more than one batch can add for
+/// long.
+pub const OPENINGS_FORGOTTEN_PER_BATCH: usize = 64;
 /// Idle sessions closed in one batch: a batch does a bounded amount of work.
 pub const SESSIONS_CLOSED_PER_BATCH: usize = 16;
 /// Connections of one session that replies go to: the newest ones.
@@ -42,16 +67,19 @@ pub const OPEN_CONNECTIONS_MAX: usize = 4;
 
 // ---- queues ------------------------------------------------------------------------------------
 
-/// Bytes of requests that wait to be ordered, all sessions together; beyond it the answer is BUSY.
-pub const POOL_BYTES_MAX: usize = 64 << 20;
-/// Attempts to open a session that wait, one per session key.
+/// Attempts to open a session that wait, of principals that the service would have.
 pub const OPENS_WAITING_MAX: usize = 64;
 /// Sessions of one principal that wait to be opened.
 pub const OPENS_PER_PRINCIPAL_MAX: usize = 4;
+/// Attempts to open a session that wait, of principals that the service does not know.
+pub const OPENS_STRANGERS_MAX: usize = 8;
+/// A stranger's attempt enters the order at most this often, since each costs everybody a batch.
+/// The STATUS timer brings the leader by often enough, so there is no timer for it.
+pub const STRANGER_INTERVAL: Nanos = STATUS_INTERVAL;
 /// Peers on the blacklist at a time; the oldest entry makes room.
 pub const BLACKLIST_MAX: usize = 1024;
 /// How long a peer stays blacklisted: repaired machines come back.
-pub const PAROLE: Nanos = Nanos::from_secs(600);
+pub const PAROLE: Nanos = Nanos::from_secs(60);
 
 // ---- time --------------------------------------------------------------------------------------
 
@@ -76,6 +104,15 @@ pub const FETCH_HEDGE: Nanos = Nanos::from_millis(50);
 pub const FETCH_BATCHES_MAX: usize = 32;
 /// Bytes of committed batches sent for one request for them, except that one always is.
 pub const FETCH_BYTES_MAX: usize = 2 << 20;
+/// What a peer is served a second of what it asks for: it catches up at several times the rate at
+/// which requests come in, and costs a few hundredths of a core.
+pub const SERVE_BYTES_PER_SECOND: u64 = 32 << 20;
+/// What a peer is served at once: a whole batch of bodies and some answers more.
+pub const SERVE_BURST_BYTES: u64 = 8 << 20;
+/// What a question, and each frame that is sent for it, counts as at least.
+pub const SERVE_BYTES_MIN: u64 = 2 << 10;
+/// The same question within this time is a repetition: shorter than the asker waits for an answer.
+pub const SERVE_REPEAT_INTERVAL: Nanos = Nanos::from_millis(25);
 /// Batches that may lie between two durable roots.
 pub const FLUSH_BATCHES: usize = 256;
 /// Bytes of bodies that may lie between two durable roots.
@@ -84,6 +121,9 @@ pub const FLUSH_BYTES: usize = 16 << 20;
 pub const FLUSH_INTERVAL: Nanos = Nanos::from_secs(1);
 /// With this many times the above waiting for the disk, no further batch is voted for.
 pub const FLUSH_BACKLOG: usize = 4;
+/// Requests that are forwarded to the leader at each STATUS because they have waited since the one
+/// before: the oldest, since under load everything waits for long.
+pub const FORWARDED_BY_AGE: usize = 16;
 /// Two later batches that pass over a request we forwarded make a leader unfair.
 pub const UNFAIR_BATCHES: u32 = 2;
 /// Fresh proposals in a row whose time trails ours by more than [`CLOCK_LEAD_MAX`].

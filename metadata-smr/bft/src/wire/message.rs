@@ -5,7 +5,7 @@
 //! | [`Request`] | the session's key | execute this bundle, exactly once |
 //! | [`OpenSession`] | the principal's key | open a session under this key; idempotent |
 //! | [`CloseSession`] | the session's key | no more will come |
-//! | [`Batch`] as a proposal | the view's leader | this batch at this sequence; the leader's PREPARE |
+//! | [`Batch`] as a proposal | the leader | this batch at this sequence; the leader's PREPARE |
 //! | [`Ballot`] as PREPARE | a replica | I hold it with all bodies, and nothing else in this view |
 //! | [`Ballot`] as COMMIT | a replica | I hold its prepared certificate |
 //! | [`ViewChange`] | a replica | I vote in no earlier view; this is what I know |
@@ -163,8 +163,9 @@ pub struct OpenSession {
     pub session_key: PublicKey,
     /// Lanes asked for.
     pub lanes: u16,
-    /// A number never used before.
-    pub nonce: u64,
+    /// When this was signed, by the client's clock or by what it was told the agreed time is. It
+    /// has to be recent when it is executed: nobody can use it again later.
+    pub time: Time,
 }
 
 /// Closes a session.
@@ -265,7 +266,12 @@ pub enum Outcome {
     },
     /// The service refuses this principal a session, or there are too many.
     SessionRefused,
-    /// The session is closed now.
+    /// The opening was not signed recently: sign it again with this time.
+    SessionStale {
+        /// The agreed time.
+        time: Time,
+    },
+    /// The session is closed now; of an opening, that it was used before and its session ended.
     SessionClosed,
     /// Beyond the session's credit or this replica's room: send it again later.
     Busy,

@@ -3,8 +3,8 @@
 //! Signed bytes are `domain tag (8) ‖ version (2) ‖ cluster (16) ‖ epoch (8) ‖ group (2) ‖ view (8)
 //! ‖ body`, numbers little-endian. A frame is exactly its signed bytes with the signature behind
 //! them, so what came in is what is verified; nothing is ever encoded again for that. The bodies of
-//! PREPARE and COMMIT have a fixed layout, `sequence (8) ‖ digest (32) ‖ signer (2)`, which is why a
-//! certificate can name them by signer and signature alone.
+//! PREPARE and COMMIT have a fixed layout, `sequence (8) ‖ digest (32) ‖ signer (2)`, which is why
+//! a certificate can name them by signer and signature alone.
 
 use super::frame::{HEADER_BYTES, Header};
 use super::message::Kind;

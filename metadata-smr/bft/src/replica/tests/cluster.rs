@@ -1,138 +1,29 @@
 //! A cluster in virtual time: a network that delays and loses, disks that take their time and
 //! forget what was not durable, clients that repeat themselves.
+//!
+//! * `keys`: signatures.  * `counter`: the service.  * `clients`: who asks.
 
-use crate::authentication::{KeyDirectory, Signer, Verifier};
+mod clients;
+mod counter;
+mod keys;
+
+pub(super) use keys::{Directory, FakeKey, FakeVerifier, replica_key};
+
 use crate::fault_model::FaultModel;
-use crate::identity::{
-    ClusterId, ConnectionId, Digest, Lane, Monotonic, Nanos, Now, PublicKey, ReplicaId,
-    RequestNumber, Sequence, SessionId, Signature, Time, View,
-};
+use crate::identity::{ClusterId, Digest, Monotonic, Now, ReplicaId, Sequence, Time};
 use crate::journal::{Condition, Entry, Journal};
 use crate::replica::{Config, Replica, Sabotage, Status};
-use crate::service::{Caller, Context as BatchContext, Credit, Service};
-use crate::state::{MemoryStore, StateError, Txn, View as Rows, WriteBatch};
+use crate::state::{MemoryStore, WriteBatch};
 use crate::step::{Destination, Effect, Effects, Event, Peer, Timer, Token};
-use crate::wire::message::{Message, OpenSession, Operation, Outcome, Reply, Request};
-use crate::wire::{Context, Envelope, Unsigned, admit};
+use crate::wire::{Context, Envelope, admit};
 use bytes::Bytes;
+use clients::Client;
+use counter::Counter;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const MS: u64 = 1_000_000;
 /// The wall clock when the monotonic one is zero.
 const EPOCH: u64 = 1_700_000_000_000_000_000;
-
-pub(super) struct FakeKey(pub(super) PublicKey);
-
-fn fake_signature(key: &PublicKey, message: &[u8]) -> Signature {
-    let hash = blake3::Hasher::new_keyed(&key.0).update(message).finalize();
-    let mut signature = [0; 64];
-    signature[..32].copy_from_slice(hash.as_bytes());
-    Signature(signature)
-}
-
-impl Signer for FakeKey {
-    fn public_key(&self) -> PublicKey {
-        self.0
-    }
-    fn sign(&self, message: &[u8]) -> Signature {
-        fake_signature(&self.0, message)
-    }
-}
-
-pub(super) struct FakeVerifier;
-impl Verifier for FakeVerifier {
-    fn verify(&self, key: &PublicKey, message: &[u8], signature: &Signature) -> bool {
-        fake_signature(key, message) == *signature
-    }
-}
-
-pub(super) fn replica_key(id: ReplicaId) -> PublicKey {
-    let mut key = [9; 32];
-    key[..2].copy_from_slice(&id.0.to_le_bytes());
-    PublicKey(key)
-}
-
-#[derive(Clone, Default)]
-pub(super) struct Directory {
-    pub(super) replicas: u16,
-    pub(super) sessions: BTreeMap<SessionId, PublicKey>,
-}
-
-impl KeyDirectory for Directory {
-    fn replica(&self, id: ReplicaId) -> Option<PublicKey> {
-        (id.0 < self.replicas).then(|| replica_key(id))
-    }
-    fn session(&self, id: SessionId) -> Option<PublicKey> {
-        self.sessions.get(&id).copied()
-    }
-}
-
-/// Counts, and wants a tick 300 ms after an operation `t`.
-pub(super) struct Counter;
-
-fn number(rows: &Rows<'_>, key: &[u8]) -> Result<u64, StateError> {
-    Ok(rows
-        .get(key)?
-        .map_or(0, |b| u64::from_be_bytes(b.as_ref().try_into().unwrap())))
-}
-
-impl Service for Counter {
-    fn genesis(&self, txn: &mut Txn<'_>, genesis: &[u8]) -> Result<(), StateError> {
-        txn.put(b"genesis", genesis.to_vec())
-    }
-    fn open_session(
-        &self,
-        _: &mut Txn<'_>,
-        _: &BatchContext,
-        _: &Caller,
-    ) -> Result<Option<Credit>, StateError> {
-        Ok(Some(Credit {
-            lanes: 4,
-            bytes: 1 << 20,
-        }))
-    }
-    fn close_session(
-        &self,
-        _: &mut Txn<'_>,
-        _: &BatchContext,
-        _: &Caller,
-    ) -> Result<(), StateError> {
-        Ok(())
-    }
-    fn execute(
-        &self,
-        txn: &mut Txn<'_>,
-        context: &BatchContext,
-        _: &Caller,
-        operation: &[u8],
-    ) -> Result<Bytes, StateError> {
-        if operation == b"t" {
-            let due = context.time.plus(Nanos::from_millis(300));
-            txn.put(b"due", due.0.to_be_bytes().to_vec())?;
-        }
-        let count = number(&txn.view(), b"count")? + 1;
-        txn.put(b"count", count.to_be_bytes().to_vec())?;
-        Ok(Bytes::copy_from_slice(&count.to_be_bytes()))
-    }
-    fn read(
-        &self,
-        view: &Rows<'_>,
-        _: &BatchContext,
-        _: &Caller,
-        _: &[u8],
-    ) -> Result<Bytes, StateError> {
-        Ok(Bytes::copy_from_slice(
-            &number(view, b"count")?.to_be_bytes(),
-        ))
-    }
-    fn next_deadline(&self, view: &Rows<'_>) -> Result<Option<Time>, StateError> {
-        let due = number(view, b"due")?;
-        Ok((due > 0).then_some(Time(due)))
-    }
-    fn tick(&self, txn: &mut Txn<'_>, _: &BatchContext) -> Result<(), StateError> {
-        txn.delete(b"due")
-    }
-}
 
 /// What a process loses in a crash, and what it does not.
 struct Node {
@@ -178,17 +69,6 @@ enum Happening {
     Retry {
         client: usize,
     },
-}
-
-struct Client {
-    key: PublicKey,
-    session: Option<SessionId>,
-    number: u64,
-    target: u64,
-    frame: Bytes,
-    digest: Digest,
-    answers: BTreeMap<usize, Reply>,
-    results: Vec<u64>,
 }
 
 pub(super) struct Cluster {
@@ -348,6 +228,20 @@ impl Cluster {
 
     pub(super) fn journal(&self, node: usize) -> &[Entry] {
         &self.nodes[node].written
+    }
+
+    /// The part of a node's journal that a crash leaves.
+    pub(super) fn durable(&self, node: usize) -> &[Entry] {
+        let node = &self.nodes[node];
+        let mut count = 0;
+        while node
+            .written
+            .get(count)
+            .is_some_and(|entry| entry.token <= node.durable_token)
+        {
+            count += 1;
+        }
+        &node.written[..count]
     }
 
     pub(super) fn up(&self, node: usize) -> bool {
@@ -580,117 +474,6 @@ impl Cluster {
         self.step(node, Event::Persisted { token: durable });
     }
 
-    /// A client that executes `target` operations, one after the other.
-    pub(super) fn client(&mut self, target: u64) -> usize {
-        let index = self.clients.len();
-        let mut key = [0; 32];
-        key[..8].copy_from_slice(&(index as u64 + 1).to_le_bytes());
-        self.clients.push(Client {
-            key: PublicKey(key),
-            session: None,
-            number: 0,
-            target,
-            frame: Bytes::new(),
-            digest: Digest::default(),
-            answers: BTreeMap::new(),
-            results: Vec::new(),
-        });
-        self.ask(index);
-        index
-    }
-
-    pub(super) fn more(&mut self, client: usize, operations: u64) {
-        self.clients[client].target += operations;
-        if self.clients[client].frame.is_empty() {
-            self.ask(client);
-        }
-    }
-
-    fn ask(&mut self, index: usize) {
-        let header = self.context().header(View(0));
-        let operation = Bytes::from_static(self.operation);
-        let client = &mut self.clients[index];
-        client.answers.clear();
-        let message = match client.session {
-            None => Message::OpenSession(OpenSession {
-                principal: client.key,
-                session_key: client.key,
-                lanes: 1,
-                nonce: 0,
-            }),
-            Some(session) if (client.results.len() as u64) < client.target => {
-                client.number += 1;
-                Message::Request(Request {
-                    session,
-                    lane: Lane(0),
-                    number: RequestNumber(client.number),
-                    operations: vec![Operation::Execute(operation)],
-                })
-            }
-            Some(_) => {
-                client.frame = Bytes::new();
-                return;
-            }
-        };
-        let signed = Unsigned::new(header, message).sign(&FakeKey(client.key));
-        client.frame = signed.frame().clone();
-        client.digest = signed.digest();
-        self.transmit(index);
-    }
-
-    fn transmit(&mut self, client: usize) {
-        for node in 0..self.nodes.len() {
-            let latency = self.latency();
-            if self.random(1000) >= self.loss {
-                let from = Peer::Client(ConnectionId(client as u64));
-                let frame = self.clients[client].frame.clone();
-                self.schedule(
-                    latency,
-                    Happening::Arrival {
-                        to: node,
-                        from,
-                        frame,
-                    },
-                );
-            }
-        }
-        self.schedule(250 * MS, Happening::Retry { client });
-    }
-
-    fn reply(&mut self, index: usize, from: usize, frame: Bytes) {
-        let envelope = Envelope::decode(frame).expect("a reply");
-        let Message::Reply(reply) = envelope.message() else {
-            return;
-        };
-        let Some(client) = self.clients.get_mut(index) else {
-            return;
-        };
-        if reply.request != client.digest || client.frame.is_empty() {
-            return;
-        }
-        client.answers.insert(from, reply.clone());
-        let same = client
-            .answers
-            .values()
-            .filter(|other| *other == reply)
-            .count();
-        if same < usize::from(self.model.small()) {
-            return;
-        }
-        match &reply.outcome {
-            Outcome::SessionOpened { session, .. } => client.session = Some(*session),
-            Outcome::Results(results) => {
-                let bytes = results[0].as_ref().expect("room for eight bytes");
-                client
-                    .results
-                    .push(u64::from_be_bytes(bytes.as_ref().try_into().unwrap()));
-            }
-            Outcome::Busy => return,
-            other => panic!("client {index} got {other:?}"),
-        }
-        self.ask(index);
-    }
-
     pub(super) fn run_until(&mut self, until: u64) {
         while let Some(entry) = self.queue.first_entry() {
             if entry.key().0 > until {
@@ -705,10 +488,6 @@ impl Cluster {
 
     pub(super) fn run_for(&mut self, milliseconds: u64) {
         self.run_until(self.now + milliseconds * MS);
-    }
-
-    pub(super) fn finished(&self) -> bool {
-        self.clients.iter().all(|client| client.frame.is_empty())
     }
 
     /// Runs until every client has all its answers, at most so long.
@@ -730,10 +509,6 @@ impl Cluster {
 
     pub(super) fn status(&self, node: usize) -> Status {
         self.nodes[node].core.as_ref().expect("it is up").status()
-    }
-
-    pub(super) fn results(&self, client: usize) -> &[u64] {
-        &self.clients[client].results
     }
 
     /// Lets everybody catch up, and checks that every operation ran once and all states are equal.

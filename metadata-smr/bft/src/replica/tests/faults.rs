@@ -3,9 +3,11 @@
 use super::cluster::{Cluster, MS};
 use crate::fault_model::FaultModel;
 use crate::identity::{Sequence, View};
-use crate::journal::Condition;
+use crate::journal::{Condition, Entry, Record};
 use crate::metrics::Voting;
-use crate::wire::message::Kind;
+use crate::wire::message::{Kind, Message};
+use std::cell::Cell;
+use std::rc::Rc;
 
 #[test]
 fn a_crashed_leader_is_replaced_and_nothing_is_lost_or_run_twice() {
@@ -240,4 +242,89 @@ fn views_change_under_load_again_and_again() {
         assert!(cluster.status(0).view >= View(5));
         cluster.check();
     }
+}
+
+#[test]
+fn a_batch_that_only_a_silent_replica_has_executed_keeps_no_view_from_its_work() {
+    for seed in 0..10 {
+        let mut cluster = Cluster::four(seed);
+        let client = cluster.client(3);
+        cluster.finish(5_000);
+        // It hears what is decided, says so when the view changes, and hands nothing out.
+        cluster.tap = Some(Box::new(|from, _, envelope| {
+            let kept = matches!(
+                envelope.message(),
+                Message::Commit(_) | Message::Committed(_) | Message::Bodies(_)
+            );
+            from != 0 || !kept
+        }));
+        for other in 0..3 {
+            cluster.cut.extend([(3, other), (other, 3)]);
+        }
+        let before = cluster.status(1).sequence;
+        cluster.more(client, 5);
+        cluster.run_for(150);
+        assert!(cluster.status(0).sequence > before);
+        assert_eq!(cluster.status(1).sequence, before);
+        cluster.run_for(400);
+        cluster.cut.clear();
+        cluster.finish(20_000);
+        cluster.tap = None;
+        cluster.check();
+    }
+}
+
+/// Whether a crash now would leave a journal that ends where a vote was written once more behind a
+/// root, though what the vote's COMMIT rests on was not yet.
+fn cut_while_written_anew(cluster: &Cluster, node: usize) -> bool {
+    let entries = cluster.durable(node);
+    let decoded = |entry: &Entry| Record::decode(&entry.record).unwrap();
+    let mut newest = entries.iter().rev().take(2).map(decoded);
+    let (Some(Record::Voted { proposal, .. }), Some(Record::BootMark)) =
+        (newest.next(), newest.next())
+    else {
+        return false;
+    };
+    entries.iter().any(|entry| match decoded(entry) {
+        Record::Prepared { prepared, .. } => {
+            prepared.is_some_and(|it| it.proposal.digest() == proposal.digest())
+        }
+        _ => false,
+    })
+}
+
+#[test]
+fn a_leader_that_crashes_while_its_votes_are_written_anew_shows_a_whole_certificate() {
+    let shown: Rc<Cell<usize>> = Rc::default();
+    for seed in 0..12 {
+        let mut cluster = Cluster::four(seed);
+        for _ in 0..3 {
+            cluster.client(400);
+        }
+        while !cut_while_written_anew(&cluster, 0) && cluster.now < 4_000 * MS {
+            cluster.run_until(cluster.now + MS / 20);
+        }
+        cluster.crash(0);
+        let shown = Rc::clone(&shown);
+        cluster.tap = Some(Box::new(move |from, to, envelope| {
+            if let (0, Message::ViewChange(change)) = (from, envelope.message())
+                && let Some(prepared) = &change.prepared
+            {
+                assert!(prepared.votes.len() >= 2, "who else prepared it?");
+                shown.set(shown.get() + 1);
+            }
+            // It does not hear that the batch is committed, so that it has to say what it knows.
+            to != 0
+                || !matches!(
+                    envelope.message(),
+                    Message::Commit(_) | Message::Committed(_)
+                )
+        }));
+        cluster.start(0);
+        cluster.run_for(2_000);
+        cluster.tap = None;
+        cluster.finish(60_000);
+        cluster.check();
+    }
+    assert!(shown.get() >= 3, "only {} VIEW-CHANGEs", shown.get());
 }

@@ -1,0 +1,144 @@
+//! What waits of one session.
+//!
+//! Requests lie by lane and number. Lanes are served in turn, as sessions are: the next one is the
+//! lane after the one that was served last, so that a lane with a small number that is never empty
+//! does not keep the others waiting when a batch is full.
+
+use crate::identity::{ConnectionId, Digest, Lane, RequestNumber};
+use crate::service::Credit;
+use crate::wire::limits::LANE_AHEAD_MAX;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// What waits of one session.
+#[derive(Clone, Debug)]
+pub(super) struct SessionQueue {
+    pub(super) credit: Credit,
+    pub(super) close: Option<Digest>,
+    pub(super) connections: Vec<ConnectionId>,
+    /// Its place among the sessions for which something waits.
+    pub(super) place: Option<u64>,
+    bytes: usize,
+    /// Only lanes for which something waits.
+    lanes: BTreeMap<Lane, BTreeMap<RequestNumber, (Digest, usize)>>,
+    /// The lane that was served last.
+    turn: Option<Lane>,
+}
+
+impl SessionQueue {
+    pub(super) const fn new(credit: Credit, connections: Vec<ConnectionId>) -> Self {
+        Self {
+            credit,
+            close: None,
+            connections,
+            place: None,
+            bytes: 0,
+            lanes: BTreeMap::new(),
+            turn: None,
+        }
+    }
+
+    pub(super) fn has_work(&self) -> bool {
+        !self.lanes.is_empty() || self.close.is_some()
+    }
+
+    /// All that waits.
+    pub(super) fn digests(&self) -> impl Iterator<Item = &Digest> {
+        let requests = self.lanes.values().flat_map(BTreeMap::values);
+        requests.map(|(digest, _)| digest).chain(&self.close)
+    }
+
+    /// The request that waits under this number.
+    pub(super) fn get(&self, lane: Lane, number: RequestNumber) -> Option<Digest> {
+        let (digest, _) = self.lanes.get(&lane)?.get(&number)?;
+        Some(*digest)
+    }
+
+    /// Takes a request of `length` bytes in if there is room within the session's credit. Requests
+    /// of its lane with higher numbers give way to it, since they cannot run before it has: these
+    /// are returned. `None` if there is no room even so.
+    pub(super) fn insert(
+        &mut self,
+        lane: Lane,
+        number: RequestNumber,
+        digest: Digest,
+        length: usize,
+    ) -> Option<Vec<Digest>> {
+        let credit = self.credit.bytes as usize;
+        let mut bytes = self.bytes.saturating_add(length);
+        let mut give_way = Vec::new();
+        if let Some(waiting) = self.lanes.get(&lane) {
+            let mut count = waiting.len() as u64;
+            for (later, (_, length)) in waiting.range(number..).rev() {
+                if count < LANE_AHEAD_MAX && bytes <= credit {
+                    break;
+                }
+                count = count.saturating_sub(1);
+                bytes = bytes.saturating_sub(*length);
+                give_way.push(*later);
+            }
+            if count >= LANE_AHEAD_MAX {
+                return None;
+            }
+        }
+        if bytes > credit {
+            return None;
+        }
+        let gone = give_way
+            .into_iter()
+            .filter_map(|later| self.remove(lane, later));
+        let gone = gone.collect();
+        let waiting = self.lanes.entry(lane).or_default();
+        waiting.insert(number, (digest, length));
+        self.bytes = self.bytes.saturating_add(length);
+        Some(gone)
+    }
+
+    /// Takes a request out.
+    pub(super) fn remove(&mut self, lane: Lane, number: RequestNumber) -> Option<Digest> {
+        let waiting = self.lanes.get_mut(&lane)?;
+        let (digest, length) = waiting.remove(&number)?;
+        if waiting.is_empty() {
+            self.lanes.remove(&lane);
+        }
+        self.bytes = self.bytes.saturating_sub(length);
+        Some(digest)
+    }
+
+    /// Takes out all requests of a lane up to this number.
+    pub(super) fn remove_up_to(&mut self, lane: Lane, number: RequestNumber) -> Vec<Digest> {
+        let waiting = self.lanes.get(&lane).into_iter();
+        let done: Vec<RequestNumber> = waiting
+            .flat_map(|waiting| waiting.range(..=number))
+            .map(|(number, _)| *number)
+            .collect();
+        let removed = done
+            .into_iter()
+            .filter_map(|number| self.remove(lane, number));
+        removed.collect()
+    }
+
+    /// The request to choose next for a batch that has `chosen` of this session already: of each
+    /// lane the smallest number, once. Closing comes when nothing else waits.
+    pub(super) fn next(&self, chosen: usize) -> Option<(Option<Lane>, Digest)> {
+        if self.lanes.is_empty() {
+            return self
+                .close
+                .filter(|_| chosen == 0)
+                .map(|digest| (None, digest));
+        }
+        if chosen >= self.lanes.len() {
+            return None;
+        }
+        let after = self.turn.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut later = self.lanes.range((after, Bound::Unbounded));
+        let (lane, waiting) = later.next().or_else(|| self.lanes.iter().next())?;
+        let (digest, _) = waiting.values().next()?;
+        Some((Some(*lane), *digest))
+    }
+
+    /// A request of this lane was chosen.
+    pub(super) fn served(&mut self, lane: Option<Lane>) {
+        self.turn = lane.or(self.turn);
+    }
+}

@@ -1,0 +1,99 @@
+//! What a replica takes in and what it does not.
+
+use super::cluster::{Cluster, FakeKey};
+use crate::identity::{
+    ConnectionId, Digest, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, View,
+};
+use crate::step::Peer;
+use crate::wire::Unsigned;
+use crate::wire::limits::{FETCH_BATCHES_MAX, SERVE_BURST_BYTES, SERVE_BYTES_MIN};
+use crate::wire::message::{FetchBodies, FetchCommitted, Message, Operation, Request};
+use bytes::Bytes;
+
+/// The connection of somebody who is not one of the cluster's own clients.
+const STRANGER: ConnectionId = ConnectionId(1_000);
+
+/// The key of the cluster's client with this index, and of its session.
+fn client_key(index: u64) -> PublicKey {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&(index + 1).to_le_bytes());
+    PublicKey(key)
+}
+
+/// Has replica 3 ask replica 0 for something.
+fn ask(cluster: &mut Cluster, message: &Message) {
+    let header = cluster.context().header(View(0));
+    let frame = crate::wire::encode(header, message);
+    cluster.arrive(0, Peer::Replica(ReplicaId(3)), frame);
+}
+
+#[test]
+fn a_peer_that_asks_all_the_time_is_served_at_a_pace() {
+    let mut cluster = Cluster::four(22);
+    let client = cluster.client(400);
+    cluster.finish(30_000);
+    let served = |cluster: &Cluster| cluster.status(0).counters.committed_served;
+    let before = served(&cluster);
+    let fetch = |from| {
+        Message::FetchCommitted(FetchCommitted {
+            from: Sequence(from),
+        })
+    };
+    for _ in 0..100 {
+        ask(&mut cluster, &fetch(1));
+    }
+    let once = served(&cluster) - before;
+    assert_eq!(once, FETCH_BATCHES_MAX as u64, "one answer to one question");
+    // Asking for something else each time is bounded as well, and so is the way by bodies.
+    let most = SERVE_BURST_BYTES / SERVE_BYTES_MIN + FETCH_BATCHES_MAX as u64;
+    for round in 0..2_000 {
+        ask(&mut cluster, &fetch(1 + round % 300));
+        let digests = vec![Digest([7; 32])];
+        let sequence = Sequence(1 + round % 300);
+        ask(
+            &mut cluster,
+            &Message::FetchBodies(FetchBodies { sequence, digests }),
+        );
+    }
+    let all = served(&cluster) - before;
+    assert!(all > 1_000 && all <= most, "{all} batches");
+    cluster.run_for(1_000);
+    let rested = served(&cluster);
+    ask(&mut cluster, &fetch(1));
+    assert_eq!(served(&cluster) - rested, FETCH_BATCHES_MAX as u64);
+    cluster.more(client, 5);
+    cluster.finish(5_000);
+    cluster.check();
+}
+
+/// Brings a message to every replica.
+fn send(cluster: &mut Cluster, key: PublicKey, message: &Message) {
+    let header = cluster.context().header(View(0));
+    let signed = Unsigned::new(header, message.clone()).sign(&FakeKey(key));
+    for node in 0..4 {
+        cluster.arrive(node, Peer::Client(STRANGER), signed.frame().clone());
+    }
+}
+
+#[test]
+fn a_number_far_ahead_is_not_taken_and_its_sender_told_to_wait() {
+    let mut cluster = Cluster::four(21);
+    let client = cluster.client(3);
+    cluster.finish(5_000);
+    let before = cluster.status(0);
+    let far = Message::Request(Request {
+        session: SessionId(1),
+        lane: Lane(0),
+        number: RequestNumber(1 << 60),
+        operations: vec![Operation::Execute(Bytes::from_static(b"a"))],
+    });
+    send(&mut cluster, client_key(0), &far);
+    cluster.run_for(1_000);
+    let after = cluster.status(0);
+    assert_eq!(after.waiting, 0);
+    assert_eq!(after.counters.busy, before.counters.busy + 1);
+    assert_eq!(after.sequence, before.sequence, "and nobody proposes it");
+    cluster.more(client, 3);
+    cluster.finish(5_000);
+    cluster.check();
+}

@@ -1,0 +1,146 @@
+//! The clients: each asks for one thing after the other, and repeats itself until enough replicas
+//! have said the same.
+
+use super::keys::FakeKey;
+use super::{Cluster, Happening, MS};
+use crate::identity::{
+    ConnectionId, Digest, Lane, PublicKey, RequestNumber, SessionId, Time, View,
+};
+use crate::step::Peer;
+use crate::wire::message::{Message, OpenSession, Operation, Outcome, Reply, Request};
+use crate::wire::{Envelope, Unsigned};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+pub(super) struct Client {
+    key: PublicKey,
+    session: Option<SessionId>,
+    number: u64,
+    target: u64,
+    pub(super) frame: Bytes,
+    digest: Digest,
+    answers: BTreeMap<usize, Reply>,
+    pub(super) results: Vec<u64>,
+}
+
+impl Cluster {
+    /// A client that executes `target` operations, one after the other.
+    pub(in crate::replica::tests) fn client(&mut self, target: u64) -> usize {
+        let index = self.clients.len();
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&(index as u64 + 1).to_le_bytes());
+        self.clients.push(Client {
+            key: PublicKey(key),
+            session: None,
+            number: 0,
+            target,
+            frame: Bytes::new(),
+            digest: Digest::default(),
+            answers: BTreeMap::new(),
+            results: Vec::new(),
+        });
+        self.ask(index);
+        index
+    }
+
+    pub(in crate::replica::tests) fn more(&mut self, client: usize, operations: u64) {
+        self.clients[client].target += operations;
+        if self.clients[client].frame.is_empty() {
+            self.ask(client);
+        }
+    }
+
+    fn ask(&mut self, index: usize) {
+        let header = self.context().header(View(0));
+        let operation = Bytes::from_static(self.operation);
+        let now = self.now;
+        let client = &mut self.clients[index];
+        client.answers.clear();
+        let message = match client.session {
+            None => Message::OpenSession(OpenSession {
+                principal: client.key,
+                session_key: client.key,
+                lanes: 1,
+                time: Time(super::EPOCH + now),
+            }),
+            Some(session) if (client.results.len() as u64) < client.target => {
+                client.number += 1;
+                Message::Request(Request {
+                    session,
+                    lane: Lane(0),
+                    number: RequestNumber(client.number),
+                    operations: vec![Operation::Execute(operation)],
+                })
+            }
+            Some(_) => {
+                client.frame = Bytes::new();
+                return;
+            }
+        };
+        let signed = Unsigned::new(header, message).sign(&FakeKey(client.key));
+        client.frame = signed.frame().clone();
+        client.digest = signed.digest();
+        self.transmit(index);
+    }
+
+    pub(super) fn transmit(&mut self, client: usize) {
+        for node in 0..self.nodes.len() {
+            let latency = self.latency();
+            if self.random(1000) >= self.loss {
+                let from = Peer::Client(ConnectionId(client as u64));
+                let frame = self.clients[client].frame.clone();
+                self.schedule(
+                    latency,
+                    Happening::Arrival {
+                        to: node,
+                        from,
+                        frame,
+                    },
+                );
+            }
+        }
+        self.schedule(250 * MS, Happening::Retry { client });
+    }
+
+    pub(super) fn reply(&mut self, index: usize, from: usize, frame: Bytes) {
+        let envelope = Envelope::decode(frame).expect("a reply");
+        let Message::Reply(reply) = envelope.message() else {
+            return;
+        };
+        let Some(client) = self.clients.get_mut(index) else {
+            return;
+        };
+        if reply.request != client.digest || client.frame.is_empty() {
+            return;
+        }
+        client.answers.insert(from, reply.clone());
+        let same = client
+            .answers
+            .values()
+            .filter(|other| *other == reply)
+            .count();
+        if same < usize::from(self.model.small()) {
+            return;
+        }
+        match &reply.outcome {
+            Outcome::SessionOpened { session, .. } => client.session = Some(*session),
+            Outcome::Results(results) => {
+                let bytes = results[0].as_ref().expect("room for eight bytes");
+                client
+                    .results
+                    .push(u64::from_be_bytes(bytes.as_ref().try_into().unwrap()));
+            }
+            Outcome::Busy => return,
+            other => panic!("client {index} got {other:?}"),
+        }
+        self.ask(index);
+    }
+
+    pub(in crate::replica::tests) fn finished(&self) -> bool {
+        self.clients.iter().all(|client| client.frame.is_empty())
+    }
+
+    pub(in crate::replica::tests) fn results(&self, client: usize) -> &[u64] {
+        &self.clients[client].results
+    }
+}
