@@ -19,11 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut failed = 0;
     let mut counters = Counters::new();
     for seed in first..first + seeds {
-        let options = Options {
-            seed,
-            profile,
-            sabotage: None,
-        };
+        let options = Options::new(seed, profile);
         let mut print = |line: &str| println!("{line}");
         let trace: Option<&mut dyn FnMut(&str)> = if traced { Some(&mut print) } else { None };
         let report = Simulation::run(options, KeyValueWorkload::default(), trace)?;

@@ -1,6 +1,7 @@
 //! An honest client: the real client core with its keys, its connections and its closed loops.
 
 use crate::authentication::{FakeSigner, Keyring};
+use crate::clock::EPOCH;
 use crate::plan::Plan;
 use crate::random::Random;
 use bytes::Bytes;
@@ -59,7 +60,6 @@ pub(crate) struct Customer {
     asked: BTreeMap<Ticket, Asked>,
     next_ticket: u64,
     timer: u64,
-    nonce: u64,
 }
 
 impl Customer {
@@ -88,7 +88,6 @@ impl Customer {
             asked: BTreeMap::new(),
             next_ticket: 0,
             timer: 0,
-            nonce: random.next(),
         }
     }
 
@@ -96,7 +95,7 @@ impl Customer {
     pub(crate) fn open_session(&mut self, now: Monotonic) -> Vec<Wish> {
         let event = Event::Open {
             session_key: self.session.public_key(),
-            nonce: self.nonce,
+            time: EPOCH.plus(Nanos(now.0)),
         };
         self.step(now, event)
     }

@@ -16,8 +16,10 @@ use std::collections::VecDeque;
 /// How a disk comes out of a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// What was durable is there.
+    /// What was durable is there, and some of the rest.
     Honest,
+    /// What was durable is there, and nothing else.
+    Bare,
     /// Some of what was reported durable is gone, without a trace.
     Forgetful,
     /// The journal has a byte changed in the middle.
@@ -144,7 +146,8 @@ impl Disk {
         last
     }
 
-    /// The power goes. Returns the journal's bytes as they are found afterwards. The store of before must not be used any more: take [`Disk::store`] again.
+    /// The power goes. Returns the journal's bytes as they are found afterwards. The store of
+    /// before must not be used any more: take [`Disk::store`] again.
     pub fn crash(&mut self, how: Crash, random: &mut Random) -> Bytes {
         self.syncing = None;
         self.flushes.clear();
@@ -171,6 +174,7 @@ impl Disk {
                     kept = random.index(self.durable + 1);
                 }
             }
+            Crash::Bare => kept = self.durable,
             Crash::Wiped => kept = 0,
         }
         self.records.truncate(kept);

@@ -21,11 +21,14 @@ pub struct Call {
     pub version: Option<u64>,
 }
 
-/// All calls of a run, in the order of their invocation.
+/// All calls of a run.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// The calls.
+    /// The calls, in the order of their invocation.
     pub calls: Vec<Call>,
+    /// Places in `calls`, in the order in which the replicas say that they executed them. Nobody
+    /// has to believe it: it is where a search for an order that explains the answers begins.
+    pub order: Vec<usize>,
 }
 
 impl History {

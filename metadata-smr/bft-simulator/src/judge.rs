@@ -7,8 +7,10 @@
 //! * **Order**: a replica executes one sequence after the other; after a restart it may repeat
 //!   some, and must come to the same again.
 
+use crate::execution_order::ExecutionOrder;
 use crate::observed::Executed;
 use bytes::Bytes;
+use quorumfs_bft::client::Kind;
 use quorumfs_bft::identity::{Digest, ReplicaId, Sequence, SessionId};
 use quorumfs_bft::state::DurableRoot;
 use std::collections::BTreeMap;
@@ -27,6 +29,7 @@ pub(crate) struct Judge {
     agreed: BTreeMap<Sequence, ([u8; 32], ReplicaId)>,
     roots: BTreeMap<Sequence, (Digest, ReplicaId)>,
     times: BTreeMap<(SessionId, Bytes), Times>,
+    pub(crate) order: ExecutionOrder,
     pub(crate) roots_compared: u64,
     pub(crate) violations: Vec<String>,
 }
@@ -47,14 +50,18 @@ impl Judge {
         match self.agreed.get(sequence) {
             None => {
                 self.agreed.insert(*sequence, (*hash, replica));
-                for (session, operation) in &batch.operations {
-                    let key = (*session, operation.clone());
-                    self.times.entry(key).or_default().executed += 1;
+                for (session, kind, operation) in &batch.operations {
+                    if *kind == Kind::Execute {
+                        let key = (*session, operation.clone());
+                        self.times.entry(key).or_default().executed += 1;
+                    }
                 }
+                self.order.executed(*sequence, &batch.operations);
             }
             Some((agreed, other)) if agreed != hash => {
                 let what = format!(
-                    "agreement: replicas {other} and {replica} executed different things at {sequence}"
+                    "agreement: replicas {other} and {replica} executed different things at \
+                     {sequence}"
                 );
                 self.violation(what);
             }

@@ -9,6 +9,7 @@
 //! Sources: Winter et al., "Randomized Testing of Byzantine Fault Tolerant Algorithms" (ByzzFuzz,
 //! 2023) for the small-scope mutations; Bano et al., "Twins" (2021) for equivocation.
 
+mod echo;
 mod mutation;
 mod proposal;
 
@@ -16,10 +17,10 @@ use crate::authentication::FakeSigner;
 use crate::lie::Lie;
 use crate::random::Random;
 use bytes::Bytes;
-use proposal::Equivocations;
+use proposal::{Equivocations, Inventions};
 use quorumfs_bft::identity::{Digest, ReplicaId, SessionId};
 use quorumfs_bft::wire::frame::{Envelope, Header, Unsigned};
-use quorumfs_bft::wire::message::{Ballot, Kind, Message, Operation, Outcome, Suspect};
+use quorumfs_bft::wire::message::{Ballot, Bodies, Kind, Message, Operation, Outcome, Suspect};
 use std::collections::VecDeque;
 
 /// One way of lying.
@@ -51,6 +52,14 @@ pub enum Habit {
     Dawdle,
     /// Lies that no correct replica lets in.
     Crude,
+    /// Equivocate, say every vote several times over, give back to others what they voted, and, as
+    /// a new leader, show one VIEW-CHANGE in the place of many.
+    Echo,
+    /// Hear what is decided and keep it: no COMMIT, no body and no batch leaves, though all else
+    /// is true.
+    Hoard,
+    /// As leader, propose to everybody what nobody has the body of, or what has been executed.
+    Invent,
 }
 
 /// A frame on its way out of a liar.
@@ -95,6 +104,8 @@ pub struct Proxy {
     /// What the last proposal but one asked for: executed by now.
     last_requests: Vec<Digest>,
     proposed: Vec<Digest>,
+    echoes: usize,
+    inventions: Inventions,
 }
 
 /// How many old messages a liar keeps for replaying.
@@ -114,6 +125,14 @@ impl Proxy {
         for _ in 0..random.between(1, 4) {
             habits.push(draw_habit(replica, replicas, excluded, &mut random));
         }
+        // From a stream of their own: a liar without them is what it would be if there were none.
+        let mut more = random.clone().fork(1);
+        match more.below(5) {
+            0 => habits.push(Habit::Echo),
+            1 => habits.push(Habit::Invent),
+            2 => habits.push(Habit::Hoard),
+            _ => {}
+        }
         let equivocations = Equivocations::new(replicas, &mut random);
         Self {
             replica,
@@ -125,6 +144,8 @@ impl Proxy {
             said: VecDeque::new(),
             last_requests: Vec::new(),
             proposed: Vec::new(),
+            echoes: 0,
+            inventions: Inventions::default(),
         }
     }
 
@@ -179,6 +200,14 @@ impl Proxy {
         let kind = envelope.message().kind();
         match habit {
             Habit::Equivocate => self.equivocate(to, envelope, told),
+            Habit::Echo => {
+                self.equivocate(to, envelope, told);
+                self.echo(envelope, told);
+            }
+            Habit::Hoard if matches!(kind, Kind::Commit | Kind::Bodies | Kind::Committed) => {
+                told.clear();
+            }
+            Habit::Invent => self.invent(envelope, told),
             Habit::Exclude(victims) if victims.contains(&to) => told.clear(),
             Habit::ProposeNotTo(victims) if kind == Kind::Proposal && victims.contains(&to) => {
                 told.clear();
@@ -233,7 +262,7 @@ impl Proxy {
                     told.delay = delay;
                 }
             }
-            Habit::Crude if self.random.chance(1, 60) => {
+            Habit::Crude if self.random.chance(1, crudeness(kind)) => {
                 if let Some(lie) = self.crude(envelope) {
                     told.push(lie);
                 }
@@ -267,6 +296,30 @@ impl Proxy {
         }
     }
 
+    /// As leader, asks everybody to vote for a request that does not belong there.
+    fn invent(&mut self, envelope: &Envelope, told: &mut Vec<Told>) {
+        let Message::Proposal(batch) = envelope.message() else {
+            return;
+        };
+        let header = *envelope.header();
+        let (inventions, random) = (&mut self.inventions, &mut self.random);
+        let Some((digest, body)) = inventions.to(header.view, batch, random) else {
+            return;
+        };
+        let mut batch = batch.clone();
+        batch.requests.push(digest);
+        let frame = self.frame(header, Message::Proposal(batch));
+        told.clear();
+        told.push(Told::lie(frame, Lie::WrongRequests));
+        if let Some(body) = body {
+            let requests = vec![body];
+            let mut bodies = Told::truth(self.frame(header, Message::Bodies(Bodies { requests })));
+            // A little later than the proposal, since nobody takes a body that is not missing.
+            bodies.delay = 20 * crate::agenda::MILLISECOND;
+            told.push(bodies);
+        }
+    }
+
     fn equivocate(&mut self, to: ReplicaId, envelope: &Envelope, told: &mut Vec<Told>) {
         if !self.equivocations.is_victim(to) {
             return;
@@ -296,6 +349,14 @@ impl Proxy {
             }
             _ => {}
         }
+    }
+}
+
+/// One in how many messages becomes a crude lie: more of those that are rare.
+const fn crudeness(kind: Kind) -> u64 {
+    match kind {
+        Kind::ViewChange => 4,
+        _ => 60,
     }
 }
 

@@ -32,7 +32,7 @@
 //! use quorumfs_bft_simulator::profile::Profile;
 //! use quorumfs_bft_simulator::simulation::{Options, Simulation};
 //!
-//! let options = Options { seed: 1, profile: Profile::Mixed, sabotage: None };
+//! let options = Options::new(1, Profile::Mixed);
 //! let report = Simulation::run(options, KeyValueWorkload::default(), None).unwrap();
 //! assert!(report.passed(), "{:?} {:?}", report.violations, report.stalls);
 //! ```
@@ -47,6 +47,7 @@ pub mod clock;
 pub mod counters;
 mod customer;
 pub mod disk;
+mod execution_order;
 pub mod history;
 mod judge;
 pub mod key_value;

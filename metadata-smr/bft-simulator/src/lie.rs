@@ -1,7 +1,10 @@
 //! The lies of a Byzantine replica, by kind.
 
 macro_rules! lies {
-    ($($(#[$doc:meta])* $variant:ident => $sent:literal, $accepted:literal, $rejected:literal;)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $variant:ident => $sent:literal, $accepted:literal, $rejected:literal;
+    )*) => {
         /// What is wrong with a message that a liar sent.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Lie {
@@ -71,6 +74,9 @@ lies! {
     /// A suspicion without a reason.
     FalseSuspicion =>
         "false_suspicions_sent", "false_suspicions_accepted", "false_suspicions_rejected";
+    /// One vote, said several times or given back to who gave it.
+    Repetition =>
+        "repetitions_sent", "repetitions_accepted", "repetitions_rejected";
     /// Something that was true once.
     Replay =>
         "replays_sent", "replays_accepted", "replays_rejected";

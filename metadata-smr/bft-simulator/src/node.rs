@@ -213,6 +213,14 @@ impl<S: Service> Node<S> {
     /// Handles an event and the signatures that follow from it.
     pub(crate) fn handle(&mut self, now: Now, event: Event) -> Vec<Act> {
         let mut acts = Vec::new();
+        if let Some(proxy) = &mut self.setup.proxy
+            && let Event::Received { from, message } = &event
+        {
+            let told = proxy.hear(*from, message.envelope());
+            if let Peer::Replica(to) = *from {
+                acts.extend(told.into_iter().map(|told| Act::ToReplica { to, told }));
+            }
+        }
         self.advance(now, event, &mut acts);
         acts
     }

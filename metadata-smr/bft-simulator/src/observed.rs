@@ -6,7 +6,8 @@
 //! rests on nothing that the library says about itself.
 
 use bytes::Bytes;
-use quorumfs_bft::identity::{Sequence, SessionId, Time};
+use quorumfs_bft::client::Kind;
+use quorumfs_bft::identity::{PublicKey, Sequence, SessionId, Time};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
 use std::cell::RefCell;
@@ -19,8 +20,8 @@ pub struct Executed {
     pub sequence: Sequence,
     /// The hash of everything that was asked and answered.
     pub hash: [u8; 32],
-    /// The operations, with the session that asked for each.
-    pub operations: Vec<(SessionId, Bytes)>,
+    /// The operations and queries in their order, with the session that asked for each.
+    pub operations: Vec<(SessionId, Kind, Bytes)>,
     /// How many ticks it had.
     pub ticks: u32,
 }
@@ -62,6 +63,13 @@ impl Log {
             }
             batch.hash = *hasher.finalize().as_bytes();
         }
+    }
+
+    fn ran(&self, session: SessionId, kind: Kind, operation: &[u8]) {
+        self.note(|batch| {
+            let operation = Bytes::copy_from_slice(operation);
+            batch.operations.push((session, kind, operation));
+        });
     }
 
     fn note(&self, note: impl FnOnce(&mut Executed)) {
@@ -110,6 +118,10 @@ impl<S: Service> Service for Observed<S> {
         Ok(credit)
     }
 
+    fn may_open(&self, view: &View<'_>, principal: &PublicKey) -> Result<bool, StateError> {
+        self.inner.may_open(view, principal)
+    }
+
     fn close_session(
         &self,
         txn: &mut Txn<'_>,
@@ -131,10 +143,7 @@ impl<S: Service> Service for Observed<S> {
         let who = caller_bytes(caller);
         self.log
             .fold(context, &[b"execute", &who, operation, &answer]);
-        self.log.note(|batch| {
-            let operation = Bytes::copy_from_slice(operation);
-            batch.operations.push((caller.session, operation));
-        });
+        self.log.ran(caller.session, Kind::Execute, operation);
         Ok(answer)
     }
 
@@ -148,6 +157,7 @@ impl<S: Service> Service for Observed<S> {
         let answer = self.inner.read(view, context, caller, query)?;
         let who = caller_bytes(caller);
         self.log.fold(context, &[b"read", &who, query, &answer]);
+        self.log.ran(caller.session, Kind::Query, query);
         Ok(answer)
     }
 

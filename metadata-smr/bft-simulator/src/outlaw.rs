@@ -6,11 +6,14 @@
 //! nobody but itself.
 
 use crate::authentication::FakeSigner;
+use crate::clock::EPOCH;
 use crate::lie::Lie;
 use crate::random::Random;
 use bytes::Bytes;
 use quorumfs_bft::authentication::Signer as _;
-use quorumfs_bft::identity::{ClusterId, Epoch, Group, Lane, RequestNumber, SessionId, View};
+use quorumfs_bft::identity::{
+    ClusterId, Epoch, Group, Lane, Nanos, RequestNumber, SessionId, View,
+};
 use quorumfs_bft::wire::frame::{Envelope, Header, Unsigned};
 use quorumfs_bft::wire::message::{
     CloseSession, Message, OpenSession, Operation, Outcome, Request, StatusQuery,
@@ -70,7 +73,7 @@ impl Outlaw {
                 principal: self.principal.public_key(),
                 session_key: self.session_key.public_key(),
                 lanes: 4,
-                nonce: 1,
+                time: EPOCH,
             };
             let message = Unsigned::new(self.header(), Message::OpenSession(open));
             let frame = message.sign(&self.principal).frame().clone();
@@ -142,7 +145,7 @@ impl Outlaw {
                     principal: self.session_key.public_key(),
                     session_key: self.session_key.public_key(),
                     lanes: 4,
-                    nonce: self.random.next(),
+                    time: EPOCH.plus(Nanos(self.random.below(1_000_000_000))),
                 };
                 let message = Unsigned::new(self.header(), Message::OpenSession(open));
                 let frame = message.sign(&self.session_key).frame().clone();

@@ -36,6 +36,10 @@ pub enum Trouble {
     },
     /// Every replica's process ends at once.
     PowerFailure,
+    /// The same at the worst moment, which is when a batch has just been executed for the first
+    /// time, and with nothing left on the disks but what was durable. Whatever was said before it
+    /// was durable is forgotten by everybody then, which is why it must not have been said.
+    Blackout,
     /// No frame crosses between the endpoints that are marked and the others, in the directions
     /// that are named.
     Partition {
@@ -140,13 +144,21 @@ fn preset(profile: Profile, random: &mut Random) -> (u16, u16, u16) {
 }
 
 impl Plan {
-    /// Draws a plan.
+    /// Draws a plan, for a fault model that is drawn too unless it is given.
     ///
     /// # Errors
     /// Never for the presets that are built in; the type says what a wrong one would be.
-    pub fn draw(profile: Profile, random: &mut Random) -> Result<Self, FaultModelError> {
+    pub fn draw(
+        profile: Profile,
+        fault_model: Option<FaultModel>,
+        random: &mut Random,
+    ) -> Result<Self, FaultModelError> {
         let (up, right, replicas) = preset(profile, random);
-        let fault_model = FaultModel::new(up, right, replicas)?;
+        let fault_model = match fault_model {
+            Some(fixed) => fixed,
+            None => FaultModel::new(up, right, replicas)?,
+        };
+        let replicas = fault_model.replicas();
         let mut plan = Self {
             fault_model,
             liars: vec![None; usize::from(replicas)],
@@ -177,6 +189,7 @@ impl Plan {
         }
         if profile != Profile::Calm {
             plan.draw_faults(profile, unreliable, random);
+            plan.draw_blackout(profile, random);
         }
         Ok(plan)
     }
@@ -267,6 +280,40 @@ impl Plan {
         self.faults.sort_by_key(|fault| fault.from);
         let last = self.faults.iter().map(|fault| fault.until).max();
         self.healed = last.unwrap_or_default();
+    }
+
+    /// A blackout, with all disks slow before it now and then. It is drawn last, so that a run
+    /// without one is what it would be if there were no such thing.
+    fn draw_blackout(&mut self, profile: Profile, random: &mut Random) {
+        let wanted = match profile {
+            Profile::Mixed => random.chance(1, 5),
+            Profile::Crash | Profile::Disk => random.chance(1, 2),
+            _ => false,
+        };
+        if !wanted {
+            return;
+        }
+        let from = Instant(random.between(500, 3500) * MILLISECOND);
+        let until = from.plus(random.between(100, 1200) * MILLISECOND);
+        let trouble = Trouble::Blackout;
+        self.faults.push(Fault {
+            from,
+            until,
+            trouble,
+        });
+        self.healed = self.healed.max(until);
+        if random.chance(1, 3) {
+            let factor = random.between(5, 40);
+            let slow = Instant(from.0.saturating_sub(random.between(50, 400) * MILLISECOND));
+            for node in 0..self.nodes.len() {
+                self.faults.push(Fault {
+                    from: slow,
+                    until,
+                    trouble: Trouble::SlowDisk { node, factor },
+                });
+            }
+        }
+        self.faults.sort_by_key(|fault| fault.from);
     }
 
     /// Twins are kept apart most of the time, with changing company, and one of them for good: a
@@ -382,6 +429,9 @@ fn storm(random: &mut Random) -> Conditions {
     }
 }
 
+/// Faults that every run has to feel.
+pub const FAULTS_MIN: usize = 3;
+
 /// The longest that a run may take after everything has healed.
 pub const PROGRESS: u64 = 20 * SECOND;
 
@@ -394,7 +444,7 @@ mod tests {
         for seed in 0..2000 {
             let mut random = Random::new(seed);
             let profile = Profile::ALL[random.index(Profile::ALL.len())];
-            let plan = Plan::draw(profile, &mut random).unwrap();
+            let plan = Plan::draw(profile, None, &mut random).unwrap();
             let liars = plan.liars.iter().flatten().count();
             let mut lost: Vec<usize> = plan
                 .faults

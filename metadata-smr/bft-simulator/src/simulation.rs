@@ -18,7 +18,9 @@
 mod clients;
 mod deliver;
 mod fault;
+mod make_up;
 mod observe;
+mod quiet;
 
 use crate::agenda::{Agenda, Instant, MILLISECOND};
 use crate::authentication::{FakeSigner, Keyring};
@@ -38,9 +40,10 @@ use crate::random::Random;
 use crate::report::Report;
 use crate::workload::Workload;
 use bytes::Bytes;
+use quiet::Quiet;
 use quorumfs_bft::authentication::Signer as _;
-use quorumfs_bft::fault_model::FaultModelError;
-use quorumfs_bft::identity::{ClusterId, ConnectionId, SessionId};
+use quorumfs_bft::fault_model::{FaultModel, FaultModelError};
+use quorumfs_bft::identity::{ClusterId, ConnectionId, Sequence, SessionId};
 use quorumfs_bft::replica::Sabotage;
 use quorumfs_bft::step::Timer;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +57,21 @@ pub struct Options {
     pub profile: Profile,
     /// A defect to build into every honest replica, to see it caught.
     pub sabotage: Option<Sabotage>,
+    /// The fault model, if it is not to be drawn from the seed.
+    pub fault_model: Option<FaultModel>,
+}
+
+impl Options {
+    /// Nothing but the seed and the profile.
+    #[must_use]
+    pub const fn new(seed: u64, profile: Profile) -> Self {
+        Self {
+            seed,
+            profile,
+            sabotage: None,
+            fault_model: None,
+        }
+    }
 }
 
 /// Takes what happens, when it happens.
@@ -113,9 +131,12 @@ pub(crate) enum Happening {
         generation: u64,
     },
     Outlaw,
+    /// A blackout, that of this fault.
+    Dark(usize),
     Begin(usize),
     End(usize),
     Look,
+    Murmur,
 }
 
 /// Where a frame to a node comes from.
@@ -153,6 +174,10 @@ pub struct Simulation<'a, W: Workload> {
     judge: Judge,
     counters: Counters,
     effective: BTreeSet<usize>,
+    /// The blackout that waits for its moment.
+    blackout: Option<usize>,
+    /// The last sequence that an honest node has executed.
+    executed: Sequence,
     answered: usize,
     stalls: Vec<String>,
     network_random: Random,
@@ -160,6 +185,9 @@ pub struct Simulation<'a, W: Workload> {
     client_random: Random,
     trace: Trace<'a>,
     done: Option<Instant>,
+    /// Until when faults, or the long quiet after them, last.
+    settled: Instant,
+    quiet: Quiet,
     finished: bool,
     events: u64,
 }
@@ -189,7 +217,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
 
     fn new(options: Options, workload: W, trace: Trace<'a>) -> Result<Self, FaultModelError> {
         let mut random = Random::new(mix(options.seed, options.profile));
-        let plan = Plan::draw(options.profile, &mut random.fork(1))?;
+        let plan = Plan::draw(options.profile, options.fault_model, &mut random.fork(1))?;
         let keyring = Keyring::default();
         let mut keys = random.fork(2);
         let mut lies = random.fork(3);
@@ -248,6 +276,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
                 let session = keyring.generate(keys.bytes());
                 Outlaw::new(cluster, principal.clone(), session, random.fork(5))
             });
+        let settled = plan.healed;
         Ok(Self {
             options,
             down: vec![None; nodes.len()],
@@ -268,6 +297,8 @@ impl<'a, W: Workload> Simulation<'a, W> {
             judge: Judge::default(),
             counters: Counters::new(),
             effective: BTreeSet::new(),
+            blackout: None,
+            executed: Sequence(0),
             answered: 0,
             stalls: Vec::new(),
             network_random: random.fork(6),
@@ -275,6 +306,8 @@ impl<'a, W: Workload> Simulation<'a, W> {
             client_random,
             trace,
             done: None,
+            settled,
+            quiet: Quiet::of(&options),
             finished: false,
             events: 0,
         })
@@ -358,9 +391,14 @@ impl<'a, W: Workload> Simulation<'a, W> {
             Happening::Connect { client, node } => self.connect(client, node),
             Happening::Next { client, generation } => self.next_operation(client, generation),
             Happening::Outlaw => self.outlaw_acts(),
+            Happening::Dark(index) => self.black_out(index),
             Happening::Begin(index) => self.begin_fault(index),
-            Happening::End(index) => self.end_fault(index),
+            Happening::End(index) => {
+                self.end_fault(index);
+                self.make_up();
+            }
             Happening::Look => self.look(),
+            Happening::Murmur => self.murmur(),
         }
     }
 
@@ -446,7 +484,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
     /// Looks whether the run is over.
     fn look(&mut self) {
         let now = self.agenda.now();
-        let late = now.since(self.plan.healed) > PROGRESS;
+        let late = now.since(self.settled) > PROGRESS;
         if self.done.is_none() {
             let waiting = self.waiting();
             if waiting.is_empty() {
@@ -461,7 +499,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
         if self.done.is_some() {
             let behind = self.behind();
             if behind.is_empty() {
-                self.finished = true;
+                self.finished = !self.fall_quiet();
                 return;
             }
             if late {

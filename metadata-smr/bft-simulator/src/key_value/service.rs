@@ -9,7 +9,7 @@
 use super::command::{Answer, Command, decode, encode};
 use borsh::{BorshDeserialize, BorshSerialize};
 use bytes::Bytes;
-use quorumfs_bft::identity::Time;
+use quorumfs_bft::identity::{PublicKey, Time};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
 
@@ -86,9 +86,14 @@ impl Service for KeyValue {
         _: &Context,
         caller: &Caller,
     ) -> Result<Option<Credit>, StateError> {
+        let welcome = self.may_open(&txn.view(), &caller.principal)?;
+        Ok(welcome.then_some(CREDIT))
+    }
+
+    fn may_open(&self, view: &View<'_>, principal: &PublicKey) -> Result<bool, StateError> {
         let mut key = vec![b'p'];
-        key.extend_from_slice(&caller.principal.0);
-        Ok(txn.get(&key)?.map(|_| CREDIT))
+        key.extend_from_slice(&principal.0);
+        Ok(view.get(&key)?.is_some())
     }
 
     fn close_session(&self, _: &mut Txn<'_>, _: &Context, _: &Caller) -> Result<(), StateError> {

@@ -70,7 +70,7 @@ impl Workload for KeyValueWorkload {
     }
 
     fn judge(&self, history: &History) -> Result<(), String> {
-        check_by_key(&OneKey, &history.calls, |call| {
+        check_by_key(&OneKey, history, |call| {
             decode::<Command>(&call.operation).map(|command| command.key())
         })
         .map_err(|failure| failure.to_string())

@@ -114,17 +114,20 @@ impl<W: Workload> Simulation<'_, W> {
     }
 
     pub(super) fn next_operation(&mut self, client: usize, generation: u64) {
-        let enough = self.enough();
+        let customer = self.customers.get(client);
+        if customer.is_some_and(|customer| customer.generation == generation) && !self.enough() {
+            self.ask_something(client);
+        }
+    }
+
+    pub(super) fn ask_something(&mut self, client: usize) {
         let at = self.agenda.now().0;
         let Some(customer) = self.customers.get_mut(client) else {
             return;
         };
-        let Some(session) = customer.session_id else {
+        let (Some(session), generation) = (customer.session_id, customer.generation) else {
             return;
         };
-        if enough || customer.generation != generation {
-            return;
-        }
         let random = &mut self.client_random;
         let (kind, operation) = self.workload.next(client, random);
         let patience = if random.chance(1, 50) {
@@ -141,6 +144,7 @@ impl<W: Workload> Simulation<'_, W> {
             answer: None,
             version: None,
         });
+        self.judge.order.submitted(session, kind, &operation, call);
         if kind == Kind::Execute {
             self.judge.submitted(session, &operation);
         }

@@ -182,7 +182,7 @@ impl<W: Workload> Simulation<'_, W> {
             self.counters.count("frames_of_blacklisted");
             return;
         }
-        let verdict = node.admit(peer, frame);
+        let verdict = node.admit(peer, frame.clone());
         if corrupted {
             // TLS would have noticed; the bytes are shown to the decoder all the same.
             if let Ok(message) = verdict
@@ -217,7 +217,11 @@ impl<W: Workload> Simulation<'_, W> {
                     let what = format!("node {index} refuses {peer:?}, who is honest: {rejection}");
                     self.judge.violation(what);
                 }
-                self.note(|_| format!("{peer:?} -> node {index}: refused: {rejection}"));
+                self.note(|_| {
+                    let envelope = Envelope::decode(frame);
+                    let message = envelope.as_ref().map(Envelope::message);
+                    format!("{peer:?} -> node {index}: refused: {rejection}: {message:?}")
+                });
                 self.refused(index, peer, rejection);
             }
         }

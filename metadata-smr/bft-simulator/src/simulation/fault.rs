@@ -23,18 +23,9 @@ impl<W: Workload> Simulation<'_, W> {
             }
             Trouble::PowerFailure => {
                 self.counters.count("power_failures");
-                for node in 0..self.nodes.len() {
-                    let liar = self.plan.nodes.get(node);
-                    let liar = liar.and_then(|replica| self.plan.liars.get(*replica));
-                    let disk = match liar {
-                        Some(Some(Liar::Forgetful)) => Crash::Forgetful,
-                        _ => Crash::Honest,
-                    };
-                    if self.crash(node, disk, index) {
-                        self.effective.insert(index);
-                    }
-                }
+                self.crash_all(Crash::Honest, index);
             }
+            Trouble::Blackout => self.blackout = Some(index),
             Trouble::Partition {
                 side,
                 outwards,
@@ -73,7 +64,8 @@ impl<W: Workload> Simulation<'_, W> {
         };
         self.note(|_| format!("fault {index} is over: {trouble:?}"));
         match trouble {
-            Trouble::Crash { .. } | Trouble::PowerFailure => {
+            Trouble::Crash { .. } | Trouble::PowerFailure | Trouble::Blackout => {
+                self.blackout = self.blackout.filter(|waiting| *waiting != index);
                 for node in 0..self.nodes.len() {
                     if self.down.get(node) == Some(&Some(index)) {
                         self.start(node);
@@ -94,6 +86,27 @@ impl<W: Workload> Simulation<'_, W> {
             }
             Trouble::ClientRestart { .. } => {}
         }
+    }
+
+    fn crash_all(&mut self, how: Crash, index: usize) {
+        for node in 0..self.nodes.len() {
+            let liar = self.plan.nodes.get(node);
+            let liar = liar.and_then(|replica| self.plan.liars.get(*replica));
+            let disk = match liar {
+                Some(Some(Liar::Forgetful)) => Crash::Forgetful,
+                _ => how,
+            };
+            if self.crash(node, disk, index) {
+                self.effective.insert(index);
+            }
+        }
+    }
+
+    /// The moment that a blackout has waited for.
+    pub(super) fn black_out(&mut self, index: usize) {
+        self.note(|_| format!("fault {index}: the lights go out"));
+        self.counters.count("blackouts");
+        self.crash_all(Crash::Bare, index);
     }
 
     fn clock_jump(&mut self, node: usize, nanos: i64, index: usize) {
@@ -117,7 +130,7 @@ impl<W: Workload> Simulation<'_, W> {
             *down = Some(by);
         }
         match how {
-            Crash::Honest => {}
+            Crash::Honest | Crash::Bare => {}
             Crash::Forgetful => self.counters.count("forgetful_crashes"),
             Crash::Damaged => self.counters.count("logs_damaged"),
             Crash::Wiped => self.counters.count("logs_lost"),

@@ -1,0 +1,184 @@
+//! The search for an order that explains a history.
+
+use super::{Failure, Model, STEPS_MAX};
+use crate::history::{Call, Kind};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// The set of calls that have been given their place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Placed(Vec<u64>);
+
+impl Placed {
+    fn new(calls: usize) -> Self {
+        Self(vec![0; calls.div_ceil(64)])
+    }
+
+    fn contains(&self, index: usize) -> bool {
+        self.0
+            .get(index / 64)
+            .is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+
+    fn with(&self, index: usize) -> Self {
+        let mut other = self.clone();
+        if let Some(word) = other.0.get_mut(index / 64) {
+            *word |= 1 << (index % 64);
+        }
+        other
+    }
+}
+
+struct Configuration<'a, S> {
+    placed: Placed,
+    /// How many answered calls are among them.
+    count: usize,
+    first_open: usize,
+    state: Rc<S>,
+    /// The call that was placed last, if nobody saw its answer, and the state before it.
+    guess: Option<(&'a Call, Rc<S>)>,
+}
+
+/// Searches for an order of `calls`, which are sorted by invocation.
+pub(super) fn search<M: Model>(model: &M, calls: &[&Call]) -> Result<(), Failure> {
+    // A query that nobody saw the answer of explains nothing, wherever it is placed.
+    let silent = |call: &&&Call| call.kind == Kind::Query && call.answer.is_none();
+    let asked = calls.len();
+    let calls: Vec<&Call> = calls.iter().filter(|call| !silent(call)).copied().collect();
+    let answered = calls.iter().filter(|call| call.answer.is_some()).count();
+
+    let mut seen = BTreeSet::new();
+    let mut stack = vec![Configuration {
+        placed: Placed::new(calls.len()),
+        count: 0,
+        first_open: 0,
+        state: Rc::new(model.initial()),
+        guess: None,
+    }];
+    let mut steps = 0_u64;
+    let mut best: (usize, Option<&Call>) = (0, None);
+    while let Some(configuration) = stack.pop() {
+        if configuration.count == answered {
+            return Ok(());
+        }
+        steps += 1;
+        if steps > STEPS_MAX {
+            return Err(Failure::Undecided { calls: asked });
+        }
+        let horizon = earliest_answer(&calls, &configuration);
+        if best.1.is_none() || configuration.count > best.0 {
+            best = (configuration.count, horizon.map(|(call, _)| call));
+        }
+        let Some((_, horizon)) = horizon else {
+            continue;
+        };
+        let newest = next_version(&calls, &configuration);
+        let mut next = Vec::new();
+        for (index, call) in calls.iter().enumerate().skip(configuration.first_open) {
+            if call.invoked > horizon {
+                break;
+            }
+            let early = call.version.is_some_and(|version| version > newest);
+            if early || configuration.placed.contains(index) {
+                continue;
+            }
+            for state in model.apply(&configuration.state, call) {
+                if redundant(model, &configuration, call, &state) {
+                    continue;
+                }
+                let state = Rc::new(state);
+                let placed = configuration.placed.with(index);
+                if seen.insert((placed.clone(), Rc::clone(&state))) {
+                    next.push(follow(&configuration, call, placed, state));
+                }
+            }
+        }
+        // The one that is answered first is tried first: the stack gives back what is put last.
+        next.sort_by_key(|(key, _)| std::cmp::Reverse(*key));
+        stack.extend(next.into_iter().map(|(_, configuration)| configuration));
+    }
+    match best {
+        (explained, Some(stuck)) => Err(Failure::NotLinearizable {
+            calls: asked,
+            explained,
+            stuck: Box::new(stuck.clone()),
+        }),
+        (_, None) => Ok(()),
+    }
+}
+
+/// The configuration after `call`, and by what it is sorted.
+fn follow<'a, S>(
+    from: &Configuration<'a, S>,
+    call: &'a Call,
+    placed: Placed,
+    state: Rc<S>,
+) -> (u64, Configuration<'a, S>) {
+    let mut first_open = from.first_open;
+    while placed.contains(first_open) {
+        first_open += 1;
+    }
+    let answered = call.answer.is_some();
+    let key = call.answer.as_ref().map_or(u64::MAX, |(at, _)| *at);
+    let next = Configuration {
+        placed,
+        count: from.count + usize::from(answered),
+        first_open,
+        state,
+        guess: (!answered).then(|| (call, Rc::clone(&from.state))),
+    };
+    (key, next)
+}
+
+/// Whether what `call` leads to is reached, or bettered, in another way.
+///
+/// A call that was never answered may always come later than it does. So it need not be placed
+/// where it changes nothing (it would only be used up), and an answered call need not follow it
+/// where the two in the other order come to the same: that order is tried anyway.
+fn redundant<M: Model>(
+    model: &M,
+    from: &Configuration<'_, M::State>,
+    call: &Call,
+    state: &M::State,
+) -> bool {
+    match (&call.answer, &from.guess) {
+        (None, _) => *state == *from.state,
+        (Some(_), Some((guess, before))) => model
+            .apply(before, call)
+            .iter()
+            .any(|between| model.apply(between, guess).contains(state)),
+        (Some(_), None) => false,
+    }
+}
+
+/// The version that comes next.
+fn next_version<S>(calls: &[&Call], configuration: &Configuration<'_, S>) -> u64 {
+    let open = calls.iter().enumerate().skip(configuration.first_open);
+    open.filter(|(index, _)| !configuration.placed.contains(*index))
+        .filter_map(|(_, call)| call.version)
+        .min()
+        .unwrap_or(u64::MAX)
+}
+
+fn earliest_answer<'a, S>(
+    calls: &[&'a Call],
+    configuration: &Configuration<'_, S>,
+) -> Option<(&'a Call, u64)> {
+    let mut earliest: Option<(&Call, u64)> = None;
+    for (index, call) in calls.iter().enumerate().skip(configuration.first_open) {
+        if let Some((_, at)) = earliest
+            && call.invoked > at
+        {
+            break;
+        }
+        if configuration.placed.contains(index) {
+            continue;
+        }
+        if let Some((at, _)) = call.answer
+            && earliest.is_none_or(|(_, best)| at < best)
+        {
+            earliest = Some((call, at));
+        }
+    }
+    earliest
+}

@@ -1,0 +1,74 @@
+//! Every defect that can be built into the replicas is seen.
+//!
+//! How many of 500 seeds see each, of both services, says
+//! `cargo run --release -p quorumfs-tests --bin simulate -- --sabotage all --seeds 500 --json`;
+//! it fails if one is seen by fewer than two. Here two are enough, of the
+//! key-value service.
+
+#![expect(clippy::unwrap_used, reason = "a test ends by panicking")]
+
+use quorumfs_bft::replica::Sabotage;
+use quorumfs_bft_simulator::key_value::KeyValueWorkload;
+use quorumfs_bft_simulator::profile::Profile;
+use quorumfs_bft_simulator::simulation::{Options, Simulation};
+
+/// Seeds that are tried, at most.
+const SEEDS: u64 = 500;
+/// So many have to see a defect.
+const SEEN_MIN: usize = 2;
+
+fn passes(seed: u64, sabotage: Option<Sabotage>) -> bool {
+    let options = Options {
+        sabotage,
+        ..Options::new(seed, Profile::Mixed)
+    };
+    let run = || Simulation::run(options, KeyValueWorkload::default(), None).unwrap();
+    std::panic::catch_unwind(run).is_ok_and(|report| report.passed())
+}
+
+/// At least two seeds of a bounded range fail with the defect and pass without. A list of such
+/// seeds would be quicker, but every change of a message makes them other runs.
+#[track_caller]
+fn seen(sabotage: Sabotage) {
+    let sees = |seed: &u64| !passes(*seed, Some(sabotage)) && passes(*seed, None);
+    let seen: Vec<u64> = (1..=SEEDS).filter(sees).take(SEEN_MIN).collect();
+    assert!(
+        seen.len() >= SEEN_MIN,
+        "{sabotage:?} is seen by {seen:?} only"
+    );
+}
+
+#[test]
+fn a_quorum_one_short_is_seen() {
+    seen(Sabotage::QuorumOneShort);
+}
+
+#[test]
+fn a_vote_without_its_certificate_is_seen() {
+    seen(Sabotage::VoteWithoutPreparedCertificate);
+}
+
+#[test]
+fn a_vote_without_the_bodies_is_seen() {
+    seen(Sabotage::PrepareWithoutBody);
+}
+
+#[test]
+fn a_reproposal_refused_by_the_clock_is_seen() {
+    seen(Sabotage::ReproposalRefusedByClock);
+}
+
+#[test]
+fn a_signer_that_counts_twice_is_seen() {
+    seen(Sabotage::DuplicateSignerCounted);
+}
+
+#[test]
+fn a_retry_that_runs_twice_is_seen() {
+    seen(Sabotage::RetryExecutedTwice);
+}
+
+#[test]
+fn a_forgotten_fsync_is_seen() {
+    seen(Sabotage::ForgottenFsync);
+}
