@@ -32,11 +32,12 @@ use links::Links;
 use machine::{Machine, Notice};
 use quorumfs_bft::client::{self as core, Event, Failure, Kind};
 use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId};
+use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId, Time};
 use quorumfs_bft::metrics::ReplicaStatus;
+use quorumfs_bft::wire::limits::OPERATIONS_MAX;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::task::JoinHandle;
 
 /// An operation whose result found no room in its bundle had no effect, and is tried so often: the
@@ -73,6 +74,8 @@ pub struct ClientConfig {
     pub status_deadline: Duration,
     /// Closed loops that are asked for; what is submitted beyond is bundled.
     pub lanes: u16,
+    /// Operations in one bundle at the most; 1 does without bundles.
+    pub bundle_max: usize,
 }
 
 impl ClientConfig {
@@ -93,6 +96,7 @@ impl ClientConfig {
             connect_deadline: Duration::from_secs(30),
             status_deadline: Duration::from_secs(2),
             lanes: 8,
+            bundle_max: OPERATIONS_MAX,
         }
     }
 
@@ -157,6 +161,7 @@ impl Client {
         let mut settings =
             core::ClientConfig::new(config.cluster, config.fault_model, identity.key());
         settings.lanes = config.lanes;
+        settings.bundle_max = config.bundle_max;
         settings.jitter_seed = getrandom::u64().map_err(no_randomness)?;
         let session_key = Arc::new(
             NodeKey::generate().map_err(|error| ClientError::Configuration(error.to_string()))?,
@@ -172,7 +177,7 @@ impl Client {
         let mut notices = machine.notices();
         machine.step(Event::Open {
             session_key: session_key.public(),
-            nonce: getrandom::u64().map_err(no_randomness)?,
+            time: wall_clock(),
         });
         let links = links.start(Some(machine.clone()));
         let client = Self {
@@ -300,6 +305,13 @@ impl Client {
             Err(_) => Err(self.too_few("closing the session")),
         }
     }
+}
+
+/// The time by this machine's clock.
+fn wall_clock() -> Time {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let nanos = now.unwrap_or_default().as_nanos();
+    Time(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 fn no_randomness(error: getrandom::Error) -> ClientError {

@@ -15,8 +15,8 @@
 //! # What always holds
 //!
 //! * A record is reported persisted after it and every record before it are durable as the
-//!   [`Durability`] says; one `fdatasync` serves all records that waited (group commit). A flush of the state is
-//!   reported after the database has made it durable as a whole.
+//!   [`Durability`] says; one `fdatasync` serves all records that waited (group commit). A flush of
+//!   the state is reported after the database has made it durable as a whole.
 //! * The first error ends it: nothing is reported persisted any more, everything that is asked for
 //!   is refused, and the replica must stop. An `fdatasync` that failed is never tried again: the
 //!   kernel may have dropped the pages and would report success.
@@ -27,11 +27,11 @@
 //! # When the journal is lost
 //!
 //! A replica that forgot what it said can be made to contradict itself. [`Opened::journal`] says
-//! [`Condition::Lost`](quorumfs_bft::journal::Condition) if a segment is missing or damaged, if the mode before was `os` and the machine
-//! was booted since without a clean stop, or if it was `none`. The verdict is written down before
-//! anything else is and stays; the segments move aside into `journal.lost` for whoever wants to look.
-//! A record cut short by the end of the last segment was never reported, hence never acted on: it
-//! is dropped.
+//! [`Condition::Lost`](quorumfs_bft::journal::Condition) if a segment is missing or damaged, if the
+//! mode before was `os` and the machine was booted since without a clean stop, or if it was `none`.
+//! The verdict is written down before anything else is and stays; the segments move aside into
+//! `journal.lost` for whoever wants to look. A record cut short by the end of the last segment was
+//! never reported, hence never acted on: it is dropped.
 //!
 //! Source: group commit as in J. Gray and A. Reuter, "Transaction Processing" (1993), 9.4; on
 //! `fsync` errors, A. Rebello et al., "Can Applications Recover from fsync Failures?" (2020).
@@ -47,6 +47,7 @@ mod writer;
 mod tests;
 
 pub use error::DiskError;
+pub(crate) use error::failed;
 pub use run_mark::Durability;
 
 use crate::store::DiskStore;
@@ -79,7 +80,8 @@ pub enum Completion {
         /// The sequence of its root.
         sequence: Sequence,
     },
-    /// The disk failed: the replica must stop. Nothing is reported after this by the part that failed.
+    /// The disk failed: the replica must stop. Nothing is reported after this by the part that
+    /// failed.
     Failed {
         /// How.
         error: DiskError,
@@ -135,7 +137,7 @@ impl Disk {
         let (journal, next) = layout.recover()?;
         run_mark::begin(&layout, durability)?;
         let segments = segment::Writer::create(&layout.journal(), next)?;
-        let store = DiskStore::open(&layout.state()).map_err(DiskError::State)?;
+        let store = DiskStore::open(&layout.state())?;
         let report = Arc::new(report);
         let journal_queue = Arc::new(Queue::new(JOURNAL_QUEUE_BYTES_MAX));
         let state_queue = Arc::new(Queue::new(STATE_QUEUE_BYTES_MAX));
@@ -162,8 +164,9 @@ impl Disk {
         })
     }
 
-    /// Appends a record to the journal, to be reported as [`Completion::Persisted`]. Waits while too
-    /// much is under way. Tokens rise by one, from the last one in [`Opened::journal`], or from 1.
+    /// Appends a record to the journal, to be reported as [`Completion::Persisted`]. Waits while
+    /// too much is under way. Tokens rise by one, from the last one in [`Opened::journal`], or from
+    /// 1.
     ///
     /// # Errors
     /// If the disk has failed before.

@@ -96,6 +96,8 @@ pub enum Ending {
     Stopped,
     /// Its state or disk failed, and it fell silent.
     Poisoned(String),
+    /// The same, and all that its disk lacks is room.
+    DiskFull(String),
 }
 
 /// What the loop shows to everybody else.
@@ -157,15 +159,15 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
     pub(crate) fn run(mut self, recovered: Effects) -> (Ending, D) {
         let ending = match self.run_on(recovered) {
             Ok(()) => Ending::Stopped,
-            Err(reason) => {
-                tracing::error!(%reason, "the replica stops and stays silent");
-                Ending::Poisoned(reason)
+            Err(ending) => {
+                tracing::error!(?ending, "the replica stops and stays silent");
+                ending
             }
         };
         (ending, self.disk)
     }
 
-    fn run_on(&mut self, mut effects: Effects) -> Result<(), String> {
+    fn run_on(&mut self, mut effects: Effects) -> Result<(), Ending> {
         self.carry_out(&mut effects)?;
         self.publish();
         loop {
@@ -200,10 +202,10 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
         self.published_at = Instant::now();
     }
 
-    fn take(&mut self, input: Input, effects: &mut Effects) -> Result<(), String> {
+    fn take(&mut self, input: Input, effects: &mut Effects) -> Result<(), Ending> {
         let event = match input {
             Input::Stop => return Ok(()),
-            Input::Failed(reason) => return Err(reason),
+            Input::Failed(ending) => return Err(ending),
             Input::Persisted(token) => {
                 self.release(token);
                 Event::Persisted { token }
@@ -238,7 +240,7 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
     }
 
     /// Lets the timers that are due run out, each once.
-    fn ring(&mut self, effects: &mut Effects) -> Result<(), String> {
+    fn ring(&mut self, effects: &mut Effects) -> Result<(), Ending> {
         if self.timers.is_empty() {
             return Ok(());
         }
@@ -259,13 +261,13 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
         Ok(())
     }
 
-    fn step(&mut self, event: Event, effects: &mut Effects) -> Result<(), String> {
+    fn step(&mut self, event: Event, effects: &mut Effects) -> Result<(), Ending> {
         self.core.step(self.around.clock.now(), event, effects);
         self.carry_out(effects)
     }
 
     /// Carries out effects, and the effects of what was signed, until there are none.
-    fn carry_out(&mut self, effects: &mut Effects) -> Result<(), String> {
+    fn carry_out(&mut self, effects: &mut Effects) -> Result<(), Ending> {
         loop {
             for effect in effects.drain() {
                 self.apply(effect)?;
@@ -278,20 +280,29 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
         }
     }
 
-    fn apply(&mut self, effect: Effect) -> Result<(), String> {
+    fn apply(&mut self, effect: Effect) -> Result<(), Ending> {
         match effect {
             Effect::Sign { message } => {
                 self.signed.push_back(message.sign(&*self.around.signer));
             }
-            Effect::Persist { record, token } => self.disk.append(record, token)?,
+            Effect::Persist { record, token } => {
+                let appended = self.disk.append(record, token);
+                appended.map_err(|reason| self.disk_failed(reason))?;
+            }
             Effect::Send { to, frame, after } => match after {
                 Some(token) if self.persisted < Some(token) => {
                     self.held.entry(token).or_default().push((to, frame));
                 }
                 _ => self.around.roster.send(to, Frame::message(frame)),
             },
-            Effect::Flush { batch, root } => self.disk.flush(batch, root)?,
-            Effect::TrimJournal { before } => self.disk.trim(before)?,
+            Effect::Flush { batch, root } => {
+                let flushed = self.disk.flush(batch, root);
+                flushed.map_err(|reason| self.disk_failed(reason))?;
+            }
+            Effect::TrimJournal { before } => {
+                let trimmed = self.disk.trim(before);
+                trimmed.map_err(|reason| self.disk_failed(reason))?;
+            }
             Effect::SetTimer { timer, after } => {
                 let at = self.around.clock.now().monotonic.plus(after);
                 self.timers.insert(timer, at);
@@ -299,12 +310,26 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
             Effect::CancelTimer { timer } => {
                 self.timers.remove(&timer);
             }
-            Effect::SessionKey { id, key, .. } => self.around.verification.open(id, key),
-            Effect::SessionClosed { id } => self.around.verification.close(id),
+            Effect::SessionKey {
+                id, key, principal, ..
+            } => {
+                self.around.verification.open(id, key, principal);
+                self.around.roster.session_opened(id, principal);
+            }
+            Effect::SessionClosed { id } => {
+                self.around.verification.close(id);
+                self.around.roster.session_closed(id);
+            }
             Effect::Blacklist { peer, reason } => self.around.roster.blacklist(peer, reason),
-            Effect::Poison { reason } => return Err(reason),
+            Effect::Poison { reason } => return Err(Ending::Poisoned(reason)),
         }
         Ok(())
+    }
+
+    /// A disk refuses everything after its first failure, which says more than the refusal does.
+    fn disk_failed(&self, reason: String) -> Ending {
+        let first = self.around.inbox.failure();
+        first.unwrap_or(Ending::Poisoned(reason))
     }
 
     /// Sends what waited for this write or an earlier one.

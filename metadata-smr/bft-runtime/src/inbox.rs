@@ -17,6 +17,7 @@
 //!   that they keep occupied until the loop has heard of them.
 //! * A frame's permit is given back when the event loop has taken it, never earlier.
 
+use crate::event_loop::Ending;
 use crate::limits;
 use bytes::Bytes;
 use quorumfs_bft::identity::{ConnectionId, ReplicaId, Sequence};
@@ -42,7 +43,7 @@ pub(crate) enum Input {
     /// The owner wants the loop to end.
     Stop,
     /// The disk failed: nothing can be promised any more.
-    Failed(String),
+    Failed(Ending),
     /// Everything up to this record is durable.
     Persisted(Token),
     /// The state up to this root is durable.
@@ -112,7 +113,7 @@ impl Ring {
 #[derive(Debug, Default)]
 struct Queues {
     stop: bool,
-    failed: Option<String>,
+    failed: Option<Ending>,
     persisted: Option<Token>,
     flushed: Option<Sequence>,
     connected: BTreeSet<ReplicaId>,
@@ -128,8 +129,8 @@ impl Queues {
         if self.stop {
             return Some(Input::Stop);
         }
-        if let Some(reason) = self.failed.take() {
-            return Some(Input::Failed(reason));
+        if let Some(ending) = self.failed.take() {
+            return Some(Input::Failed(ending));
         }
         if let Some(token) = self.persisted.take() {
             return Some(Input::Persisted(token));
@@ -263,9 +264,16 @@ impl Inbox {
         self.change(|queues| queues.flushed = queues.flushed.max(Some(sequence)));
     }
 
-    /// The disk failed.
-    pub(crate) fn failed(&self, reason: String) {
-        self.change(|queues| queues.failed = Some(reason));
+    /// The disk failed. What it reports first is the cause.
+    pub(crate) fn failed(&self, ending: Ending) {
+        self.change(|queues| {
+            queues.failed.get_or_insert(ending);
+        });
+    }
+
+    /// How the disk failed, if it did and the loop has not taken that out yet.
+    pub(crate) fn failure(&self) -> Option<Ending> {
+        self.queues().failed.clone()
     }
 
     /// Ends the loop.

@@ -27,8 +27,14 @@ pub const REDIAL_MAX: Duration = Duration::from_secs(1);
 /// cannot keep honest ones out.
 pub const HANDSHAKES_MAX: usize = 256;
 
-/// Client connections of one replica.
+/// Client connections of one replica, of principals that have a session open.
 pub const CLIENTS_MAX: usize = 1024;
+
+/// Client connections of one replica, of everybody else: they open a session or ask for the status.
+pub const STRANGERS_MAX: usize = 256;
+
+/// Files that are open beside client connections: handshakes, links to peers, journal and state.
+pub const FILES_RESERVED: usize = HANDSHAKES_MAX + 128;
 
 /// Client connections of one principal at one replica: several mounts and tools of one person.
 pub const CLIENTS_PER_PRINCIPAL_MAX: usize = 64;
@@ -71,7 +77,7 @@ pub const INLINE_VERIFICATION_MAX: usize = 8;
 pub const INLINE_FRAME_BYTES_MAX: usize = 64 << 10;
 
 /// How long whoever signed what no correct node would sign is not listened to.
-pub const PAROLE: Duration = Duration::from_secs(60);
+pub const PAROLE: Duration = Duration::from_nanos(quorumfs_bft::wire::limits::PAROLE.0);
 
 /// Peers that are remembered as blacklisted; beyond it the oldest is forgotten.
 pub const BLACKLIST_MAX: usize = 4096;

@@ -58,7 +58,7 @@ impl Gatekeeper for Reception {
         };
         let (reader, mut writing) = greeted.start(connection.outbox.clone(), frame_bytes_max);
         tokio::select! {
-            error = self.receive(connection.peer, reader) => error,
+            error = self.receive(connection, reader) => error,
             error = writing.ended() => error,
             () = connection.end.notified() => LinkError::Ended,
         }
@@ -66,7 +66,8 @@ impl Gatekeeper for Reception {
 }
 
 impl Reception {
-    async fn receive(&self, from: Peer, mut reader: FrameReader) -> LinkError {
+    async fn receive(&self, connection: &Connection, mut reader: FrameReader) -> LinkError {
+        let from = connection.peer;
         let allowance = self.inbox.allowance(from);
         loop {
             let frame = match reader.next().await {
@@ -75,7 +76,7 @@ impl Reception {
                 Err(error) => return error,
             };
             let bytes = frame.len();
-            if let Some(arrival) = self.arrive(from, frame).await {
+            if let Some(arrival) = self.arrive(connection, frame).await {
                 self.inbox.put(from, bytes, &allowance, arrival).await;
             }
         }
@@ -83,7 +84,8 @@ impl Reception {
 
     /// Checks a frame now, or leaves that to the event loop when it has little to do. A client's
     /// frames are always checked here: forged ones then cost this link's share and not the loop.
-    async fn arrive(&self, from: Peer, frame: Bytes) -> Option<Arrival> {
+    async fn arrive(&self, connection: &Connection, frame: Bytes) -> Option<Arrival> {
+        let from = connection.peer;
         let is_peer = matches!(from, Peer::Replica(_));
         if is_peer && self.verification.is_stale(&frame) {
             return None;
@@ -95,7 +97,10 @@ impl Reception {
             return Some(Arrival::Raw(frame));
         }
         match self.verification.check_on_link(from, frame).await {
-            Ok(message) => Some(Arrival::Admitted(Box::new(message))),
+            Ok(message) => {
+                let may = is_peer || self.verification.may_say(connection.key, message.message());
+                may.then(|| Arrival::Admitted(Box::new(message)))
+            }
             Err(refused) => {
                 if let Some(reason) = refused.blame {
                     self.roster.blacklist(from, &reason);

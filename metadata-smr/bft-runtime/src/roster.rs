@@ -6,6 +6,11 @@
 //! when the event loop has heard that the connection is gone, so that a client that connects and
 //! leaves quickly cannot pile up farewells.
 //!
+//! Anybody with a key may connect, because anybody may ask for a session or for the status. So
+//! *strangers*, whose principal has no session open here, have few places of their own, and when
+//! those are taken the oldest stranger gives way: whoever means to open a session needs its place
+//! for milliseconds, and strangers can take nothing from those who are at work.
+//!
 //! Whoever signed what no correct node would sign is blacklisted by key for a while: connections
 //! are ended and new ones refused.
 
@@ -13,9 +18,9 @@ use crate::limits;
 use crate::link::frame::Frame;
 use crate::link::hello::{Refusal, Role};
 use crate::link::outbox::{Bounds, Outbox};
-use quorumfs_bft::identity::{ConnectionId, PublicKey, ReplicaId};
+use quorumfs_bft::identity::{ConnectionId, PublicKey, ReplicaId, SessionId};
 use quorumfs_bft::step::{Destination, Peer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
@@ -50,9 +55,75 @@ struct Inner {
     next: u64,
     clients: BTreeMap<ConnectionId, Connection>,
     principals: BTreeMap<PublicKey, usize>,
+    /// Open sessions, and how many each principal has.
+    sessions: BTreeMap<SessionId, PublicKey>,
+    known: BTreeMap<PublicKey, usize>,
+    /// Strangers that were told to go and have not gone yet.
+    leaving: BTreeSet<ConnectionId>,
     /// The connection that each replica dialed last, to end it when it dials again.
     dialed_by: BTreeMap<ReplicaId, Connection>,
     blacklist: BTreeMap<PublicKey, Instant>,
+}
+
+impl Inner {
+    /// The strangers that are not leaving, oldest first.
+    fn strangers(&self) -> impl Iterator<Item = &Connection> {
+        let stays = |id: &ConnectionId| !self.leaving.contains(id);
+        let all = self.clients.iter().filter(move |(id, _)| stays(id));
+        all.map(|(_, connection)| connection)
+            .filter(|connection| !self.known.contains_key(&connection.key))
+    }
+
+    /// Makes room for one more connection of this principal, or says why there is none.
+    fn make_room(&mut self, key: &PublicKey, places: Places) -> Result<(), Refusal> {
+        if self.principals.get(key).copied().unwrap_or_default()
+            >= limits::CLIENTS_PER_PRINCIPAL_MAX
+        {
+            return Err(Refusal::FullForPrincipal);
+        }
+        let strangers = self.strangers().count();
+        let known = self.clients.len() - self.leaving.len() - strangers;
+        if self.known.contains_key(key) {
+            return if known < places.clients {
+                Ok(())
+            } else {
+                Err(Refusal::Full)
+            };
+        }
+        if strangers >= places.strangers {
+            // Those who leave hold a descriptor until they are gone.
+            if self.leaving.len() >= places.strangers {
+                return Err(Refusal::Full);
+            }
+            let oldest = self.strangers().next().cloned();
+            if let Some(oldest) = oldest {
+                oldest.end.notify_one();
+                if let Peer::Client(id) = oldest.peer {
+                    self.leaving.insert(id);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many connections there may be: of principals with an open session, and of all others. Twice
+/// as many strangers may hold a descriptor, half of them on their way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Places {
+    pub(crate) clients: usize,
+    pub(crate) strangers: usize,
+}
+
+impl Places {
+    /// As many as this process may have files open for, next to its own.
+    pub(crate) fn within(open_files: usize) -> Self {
+        let left = open_files.saturating_sub(limits::FILES_RESERVED);
+        Self {
+            clients: (left / 2).clamp(1, limits::CLIENTS_MAX),
+            strangers: (left / 8).clamp(1, limits::STRANGERS_MAX),
+        }
+    }
 }
 
 /// Everybody that a replica talks to.
@@ -61,12 +132,13 @@ pub(crate) struct Roster {
     me: ReplicaId,
     replicas: BTreeMap<PublicKey, ReplicaId>,
     outboxes: BTreeMap<ReplicaId, Arc<Outbox>>,
+    places: Places,
     inner: Mutex<Inner>,
 }
 
 impl Roster {
     /// Of replica `me` among `replicas`.
-    pub(crate) fn new(me: ReplicaId, replicas: &[(ReplicaId, PublicKey)]) -> Self {
+    pub(crate) fn new(me: ReplicaId, replicas: &[(ReplicaId, PublicKey)], places: Places) -> Self {
         let others = replicas.iter().filter(|(id, _)| *id != me);
         Self {
             me,
@@ -74,6 +146,7 @@ impl Roster {
             outboxes: others
                 .map(|(id, _)| (*id, Arc::new(Outbox::new(PEER_BOUNDS))))
                 .collect(),
+            places,
             inner: Mutex::default(),
         }
     }
@@ -114,14 +187,8 @@ impl Roster {
                 Ok(connection)
             }
             Role::Client => {
-                if inner.principals.values().sum::<usize>() >= limits::CLIENTS_MAX {
-                    return Err(Refusal::Full);
-                }
-                let places = inner.principals.entry(key).or_default();
-                if *places >= limits::CLIENTS_PER_PRINCIPAL_MAX {
-                    return Err(Refusal::FullForPrincipal);
-                }
-                *places += 1;
+                inner.make_room(&key, self.places)?;
+                *inner.principals.entry(key).or_default() += 1;
                 inner.next += 1;
                 let id = ConnectionId(inner.next);
                 let connection = Connection {
@@ -144,10 +211,33 @@ impl Roster {
             return;
         };
         connection.outbox.close();
+        inner.leaving.remove(&id);
         if let Some(places) = inner.principals.get_mut(&connection.key) {
             *places = places.saturating_sub(1);
             if *places == 0 {
                 inner.principals.remove(&connection.key);
+            }
+        }
+    }
+
+    /// A principal has a session (one more).
+    pub(crate) fn session_opened(&self, id: SessionId, principal: PublicKey) {
+        let mut inner = self.inner();
+        if inner.sessions.insert(id, principal).is_none() {
+            *inner.known.entry(principal).or_default() += 1;
+        }
+    }
+
+    /// A session has ended.
+    pub(crate) fn session_closed(&self, id: SessionId) {
+        let mut inner = self.inner();
+        let Some(principal) = inner.sessions.remove(&id) else {
+            return;
+        };
+        if let Some(count) = inner.known.get_mut(&principal) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                inner.known.remove(&principal);
             }
         }
     }
@@ -207,6 +297,11 @@ impl Roster {
 mod tests {
     use super::*;
 
+    const PLACES: Places = Places {
+        clients: 200,
+        strangers: 100,
+    };
+
     fn key(number: u16) -> PublicKey {
         let mut key = [0; 32];
         key[..2].copy_from_slice(&number.to_be_bytes());
@@ -215,7 +310,7 @@ mod tests {
 
     fn roster() -> Roster {
         let replicas = [(ReplicaId(0), key(1000)), (ReplicaId(1), key(1001))];
-        Roster::new(ReplicaId(0), &replicas)
+        Roster::new(ReplicaId(0), &replicas, PLACES)
     }
 
     fn id_of(connection: &Connection) -> ConnectionId {
@@ -241,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_bounded_for_all_and_for_each_and_come_back() {
+    fn places_are_bounded_for_each_principal_and_come_back() {
         let roster = roster();
         let mut ids = Vec::new();
         for _ in 0..limits::CLIENTS_PER_PRINCIPAL_MAX {
@@ -251,20 +346,58 @@ mod tests {
             roster.admit(key(1), Role::Client).err(),
             Some(Refusal::FullForPrincipal)
         );
-        let mut other = 2;
-        while roster.admit(key(other), Role::Client).is_ok() {
-            other += 1;
-        }
-        assert_eq!(
-            roster.admit(key(0), Role::Client).err(),
-            Some(Refusal::Full)
-        );
-        let clients = roster.inner().clients.len();
-        assert_eq!(clients, limits::CLIENTS_MAX);
         roster.release(ids[0]);
         roster.release(ids[0]);
         assert!(roster.admit(key(1), Role::Client).is_ok());
         assert!(roster.admit(key(1), Role::Client).is_err());
+    }
+
+    #[test]
+    fn strangers_give_way_to_each_other_and_take_nothing_from_principals_with_sessions() {
+        let roster = roster();
+        let oldest = id_of(&roster.admit(key(1), Role::Client).expect("room"));
+        let mut admitted = 1;
+        for number in 2.. {
+            if roster.admit(key(number), Role::Client).is_err() {
+                break;
+            }
+            admitted += 1;
+        }
+        assert_eq!(admitted, 2 * PLACES.strangers, "half of them leave");
+        assert!(roster.inner().leaving.contains(&oldest));
+        roster.release(oldest);
+        assert!(roster.admit(key(5000), Role::Client).is_ok());
+
+        let working: Vec<_> = (6000..6000 + PLACES.clients as u16).map(key).collect();
+        for (id, principal) in (1..).zip(&working) {
+            roster.session_opened(SessionId(id), *principal);
+            assert!(roster.admit(*principal, Role::Client).is_ok(), "{id}");
+        }
+        let refused = roster.admit(working[0], Role::Client).err();
+        assert_eq!(refused, Some(Refusal::Full));
+        roster.session_closed(SessionId(1));
+        roster.session_closed(SessionId(1));
+        assert!(
+            roster.admit(working[1], Role::Client).is_ok(),
+            "its place is free"
+        );
+    }
+
+    #[test]
+    fn places_follow_from_the_files_that_may_be_open() {
+        let plenty = Places::within(65_536);
+        assert_eq!(plenty.clients, limits::CLIENTS_MAX);
+        assert_eq!(plenty.strangers, limits::STRANGERS_MAX);
+        let usual = Places::within(1024);
+        let taken = usual.clients + 2 * usual.strangers + limits::FILES_RESERVED;
+        assert!(taken <= 1024, "{usual:?}");
+        assert_eq!(
+            Places::within(0),
+            Places {
+                clients: 1,
+                strangers: 1
+            }
+        );
     }
 
     #[test]

@@ -18,11 +18,13 @@ use crate::disk::{Completion, Disk, DiskError, Durability, Opened};
 use crate::event_loop::{Clock, Core, Durable, Ending, EventLoop, Published, Surroundings};
 use crate::inbox::Inbox;
 use crate::keys::NodeKey;
+use crate::limits;
 use crate::link::dial::Dialer;
 use crate::link::hello::Role;
 use crate::link::listen::Listener;
+use crate::link::outbox::Outbox;
 use crate::replica_links::{LinkState, Reception, keep_dialing};
-use crate::roster::Roster;
+use crate::roster::{Places, Roster};
 use crate::tls::{Identity, TlsError};
 use crate::verification::Verification;
 use bytes::Bytes;
@@ -33,6 +35,7 @@ use quorumfs_bft::replica::{Config, Replica};
 use quorumfs_bft::service::Service;
 use quorumfs_bft::state::{DurableRoot, StateError, Store, WriteBatch};
 use quorumfs_bft::step::{Effects, Event, Token};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -202,7 +205,7 @@ impl ReplicaServer {
         );
         let shared = Shared {
             inbox: Arc::new(Inbox::default()),
-            roster: Arc::new(Roster::new(config.id, &keys)),
+            roster: Arc::new(Roster::new(config.id, &keys, places())),
             verification: Arc::new(verification),
             published: Arc::new(Published::default()),
             clean: Arc::new(AtomicBool::new(false)),
@@ -212,11 +215,14 @@ impl ReplicaServer {
             address: config.listen.unwrap_or(([0, 0, 0, 0], 0).into()),
             source,
         })?;
+        // Whatever can fail comes before the thread that nobody would stop.
+        let dialers = dialers(&config, &identity, &shared)?;
+        let acceptor = identity.acceptor()?;
         let ended = run_on_thread(&config, core, service, &shared).await?;
-        let (mut tasks, links) = dial_all(&config, &identity, &shared)?;
+        let (mut tasks, links) = dial_all(dialers, &shared);
         let listener = Listener {
             socket,
-            acceptor: identity.acceptor()?,
+            acceptor,
             cluster: config.cluster,
             me: config.id,
             gatekeeper: Arc::new(Reception {
@@ -236,6 +242,30 @@ impl ReplicaServer {
             tasks,
         })
     }
+}
+
+/// Raises the limit of open files as far as this process may, and divides it up.
+fn places() -> Places {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        };
+        if setrlimit(Resource::Nofile, raised).is_ok() {
+            limit = getrlimit(Resource::Nofile);
+        }
+    }
+    let files = limit.current.unwrap_or(u64::MAX);
+    let places = Places::within(usize::try_from(files).unwrap_or(usize::MAX));
+    if places.clients < limits::CLIENTS_MAX {
+        tracing::warn!(
+            files,
+            clients = places.clients,
+            "few files may be open; see `ulimit -n`"
+        );
+    }
+    places
 }
 
 /// This replica's own entry; checks that the list makes sense.
@@ -268,13 +298,13 @@ fn own(config: &ReplicaConfig) -> Result<&Member, ServerError> {
 /// Tasks that dial, and how each link stands.
 type Dialing = (Vec<Task>, Vec<(ReplicaId, LinkState)>);
 
-fn dial_all(
+/// One for every other replica, with the outbox that it empties.
+fn dialers(
     config: &ReplicaConfig,
     identity: &Identity,
     shared: &Shared,
-) -> Result<Dialing, ServerError> {
-    let mut tasks = Vec::new();
-    let mut links = Vec::new();
+) -> Result<Vec<(Dialer, Arc<Outbox>)>, ServerError> {
+    let mut dialers = Vec::new();
     for member in &config.replicas {
         let Some(outbox) = shared.roster.outbox(member.id) else {
             continue;
@@ -286,12 +316,21 @@ fn dial_all(
             cluster: config.cluster,
             role: Role::Replica(config.id),
         };
+        dialers.push((dialer, outbox));
+    }
+    Ok(dialers)
+}
+
+fn dial_all(dialers: Vec<(Dialer, Arc<Outbox>)>, shared: &Shared) -> Dialing {
+    let mut tasks = Vec::new();
+    let mut links = Vec::new();
+    for (dialer, outbox) in dialers {
         let state = LinkState::default();
-        links.push((member.id, state.clone()));
+        links.push((dialer.wanted, state.clone()));
         let keeping = keep_dialing(dialer, outbox, state, shared.inbox.clone());
         tasks.push(Task(tokio::spawn(keeping)));
     }
-    Ok((tasks, links))
+    (tasks, links)
 }
 
 #[derive(Clone)]
@@ -378,7 +417,7 @@ async fn run_on_thread<S: Service + Send + 'static>(
         let (mut ending, disk) = EventLoop::new(machine, disk, around).run(effects);
         if ending == Ending::Stopped && shared.clean.load(Ordering::Acquire) {
             if let Err(error) = disk.close() {
-                ending = Ending::Poisoned(error.to_string());
+                ending = ending_of(&error);
             }
         } else {
             drop(disk);
@@ -402,11 +441,18 @@ async fn run_on_thread<S: Service + Send + 'static>(
     }
 }
 
+fn ending_of(error: &DiskError) -> Ending {
+    match error {
+        DiskError::Full { .. } => Ending::DiskFull(error.to_string()),
+        _ => Ending::Poisoned(error.to_string()),
+    }
+}
+
 fn report_to(inbox: Arc<Inbox>) -> impl Fn(Completion) + Send + Sync + 'static {
     move |completion| match completion {
         Completion::Persisted { token } => inbox.persisted(token),
         Completion::Flushed { sequence } => inbox.flushed(sequence),
-        Completion::Failed { error } => inbox.failed(error.to_string()),
+        Completion::Failed { error } => inbox.failed(ending_of(&error)),
     }
 }
 

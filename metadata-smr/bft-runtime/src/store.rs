@@ -8,10 +8,11 @@
 //! that opening after a crash does not walk the file. Node ids rise, so new nodes are appended side
 //! by side at the right edge of the tree. It was chosen by `bench_store`; see docs/ARCHITECTURE.md.
 
+use crate::disk::{DiskError, failed};
 use bytes::Bytes;
 use quorumfs_bft::state::{StateError, Store, WriteBatch};
 use redb::{Builder, Database, Durability, ReadableDatabase, TableDefinition, TableError};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("state");
@@ -24,6 +25,7 @@ const CACHE_BYTES: usize = 16 << 20;
 #[derive(Clone)]
 pub struct DiskStore {
     database: Arc<Database>,
+    path: Arc<PathBuf>,
 }
 
 impl DiskStore {
@@ -31,16 +33,14 @@ impl DiskStore {
     ///
     /// # Errors
     /// If the directory cannot be used, another process uses it, or what is in it is damaged.
-    pub fn open(directory: &Path) -> Result<Self, StateError> {
+    pub fn open(directory: &Path) -> Result<Self, DiskError> {
         let path = directory.join(FILE);
-        let named = |error: &dyn std::fmt::Display| StateError::Store {
-            doing: "opening it",
-            reason: format!("{}: {error}", path.display()),
-        };
-        std::fs::create_dir_all(directory).map_err(|error| named(&error))?;
+        std::fs::create_dir_all(directory).map_err(failed("creating", directory))?;
         let database = Builder::new().set_cache_size(CACHE_BYTES).create(&path);
+        let database = database.map_err(|error| broken("opening", &path, error.into()))?;
         Ok(Self {
-            database: Arc::new(database.map_err(|error| named(&error))?),
+            database: Arc::new(database),
+            path: Arc::new(path),
         })
     }
 
@@ -48,42 +48,55 @@ impl DiskStore {
     ///
     /// # Errors
     /// If the medium fails; the store must not be used any more then.
-    pub fn apply(&self, batch: &WriteBatch) -> Result<(), StateError> {
-        let doing = "writing a batch";
-        let mut writes = self.database.begin_write().map_err(failed(doing))?;
-        writes
-            .set_durability(Durability::Immediate)
-            .map_err(failed(doing))?;
+    pub fn apply(&self, batch: &WriteBatch) -> Result<(), DiskError> {
+        let written = self.write(batch);
+        written.map_err(|error| broken("writing a batch to", &self.path, error))
+    }
+
+    fn write(&self, batch: &WriteBatch) -> Result<(), redb::Error> {
+        let mut writes = self.database.begin_write()?;
+        writes.set_durability(Durability::Immediate)?;
         writes.set_quick_repair(true);
         {
-            let mut rows = writes.open_table(ROWS).map_err(failed(doing))?;
+            let mut rows = writes.open_table(ROWS)?;
             for (key, value) in &batch.entries {
                 match value {
-                    Some(value) => rows.insert(key.as_ref(), value.as_ref()),
-                    None => rows.remove(key.as_ref()),
-                }
-                .map_err(failed(doing))?;
+                    Some(value) => rows.insert(key.as_ref(), value.as_ref())?,
+                    None => rows.remove(key.as_ref())?,
+                };
             }
         }
-        writes.commit().map_err(failed(doing))
+        Ok(writes.commit()?)
     }
 }
 
 impl Store for DiskStore {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StateError> {
         let doing = "reading a row";
-        let reads = self.database.begin_read().map_err(failed(doing))?;
+        let reads = self.database.begin_read().map_err(unread(doing))?;
         let rows = match reads.open_table(ROWS) {
             Ok(rows) => rows,
             Err(TableError::TableDoesNotExist(_)) => return Ok(None),
-            Err(error) => return Err(failed(doing)(error)),
+            Err(error) => return Err(unread(doing)(error)),
         };
-        let found = rows.get(key).map_err(failed(doing))?;
+        let found = rows.get(key).map_err(unread(doing))?;
         Ok(found.map(|value| Bytes::copy_from_slice(value.value())))
     }
 }
 
-fn failed<E: std::fmt::Display>(doing: &'static str) -> impl Fn(E) -> StateError {
+/// What the system said is passed on as such: a full disk is known by its error number, not by
+/// words.
+fn broken(doing: &'static str, path: &Path, error: redb::Error) -> DiskError {
+    match error {
+        redb::Error::Io(error) => failed(doing, path)(error),
+        error => DiskError::State(StateError::Store {
+            doing,
+            reason: format!("{}: {error}", path.display()),
+        }),
+    }
+}
+
+fn unread<E: std::fmt::Display>(doing: &'static str) -> impl Fn(E) -> StateError {
     move |error| StateError::Store {
         doing,
         reason: error.to_string(),

@@ -8,17 +8,20 @@
 //! Votes for what is committed already are the one thing that is dropped unchecked: with n replicas
 //! the last n − q votes of each phase come too late to matter, and each would cost a signature.
 //!
+//! Of what a client's connection brings, only that counts which its own principal says: whoever
+//! saw a frame could bring it again and would be told the answer. It is dropped without blame.
+//!
 //! The directory of session keys is fed by the core's effects, in order of execution, and bounded
 //! by the number of sessions that the core lets open.
 
-use crate::keys::Zip215;
+use crate::keys::{PreparedKey, Zip215};
 use crate::limits;
 use bytes::Bytes;
-use quorumfs_bft::authentication::KeyDirectory;
-use quorumfs_bft::identity::{PublicKey, ReplicaId, Sequence, SessionId};
+use quorumfs_bft::authentication::{KeyDirectory, Verifier};
+use quorumfs_bft::identity::{PublicKey, ReplicaId, Sequence, SessionId, Signature};
 use quorumfs_bft::step::Peer;
 use quorumfs_bft::wire::frame::HEADER_BYTES;
-use quorumfs_bft::wire::message::Kind;
+use quorumfs_bft::wire::message::{Kind, Message};
 use quorumfs_bft::wire::{Context, Verified, admit};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,10 +35,54 @@ pub(crate) struct Refused {
     pub(crate) blame: Option<String>,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Session {
+    key: PublicKey,
+    principal: PublicKey,
+}
+
 #[derive(Clone, Debug)]
 struct Directory {
     replicas: Vec<PublicKey>,
-    sessions: BTreeMap<SessionId, PublicKey>,
+    sessions: BTreeMap<SessionId, Session>,
+    /// Of replicas and sessions: those whose signatures come again and again.
+    prepared: BTreeMap<PublicKey, PreparedKey>,
+}
+
+impl Directory {
+    fn new(replicas: Vec<PublicKey>) -> Self {
+        let prepare = |key: &PublicKey| PreparedKey::new(key).map(|prepared| (*key, prepared));
+        Self {
+            prepared: replicas.iter().filter_map(prepare).collect(),
+            replicas,
+            sessions: BTreeMap::new(),
+        }
+    }
+
+    fn open(&mut self, id: SessionId, session: Session) {
+        if let Some(prepared) = PreparedKey::new(&session.key) {
+            self.prepared.insert(session.key, prepared);
+        }
+        self.sessions.insert(id, session);
+    }
+
+    fn close(&mut self, id: SessionId) {
+        let Some(session) = self.sessions.remove(&id) else {
+            return;
+        };
+        // Two sessions may share a key, and so may a session and a replica: what is forgotten here
+        // is prepared anew each time, and the verdict is the same.
+        self.prepared.remove(&session.key);
+    }
+}
+
+impl Verifier for Directory {
+    fn verify(&self, key: &PublicKey, message: &[u8], signature: &Signature) -> bool {
+        match self.prepared.get(key) {
+            Some(prepared) => prepared.verify(message, signature),
+            None => Zip215.verify(key, message, signature),
+        }
+    }
 }
 
 impl KeyDirectory for Directory {
@@ -44,7 +91,7 @@ impl KeyDirectory for Directory {
     }
 
     fn session(&self, id: SessionId) -> Option<PublicKey> {
-        self.sessions.get(&id).copied()
+        self.sessions.get(&id).map(|session| session.key)
     }
 }
 
@@ -66,10 +113,7 @@ impl Verification {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             context,
-            directory: RwLock::new(Arc::new(Directory {
-                replicas,
-                sessions: BTreeMap::new(),
-            })),
+            directory: RwLock::new(Arc::new(Directory::new(replicas))),
             committed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             stale: AtomicU64::new(0),
@@ -77,20 +121,38 @@ impl Verification {
         }
     }
 
-    /// A session is open: its requests are checked under this key.
-    pub(crate) fn open(&self, id: SessionId, key: PublicKey) {
-        self.change(|directory| directory.sessions.insert(id, key));
+    /// A session is open: its requests are checked under this key, and come from this principal.
+    pub(crate) fn open(&self, id: SessionId, key: PublicKey, principal: PublicKey) {
+        self.change(|directory| directory.open(id, Session { key, principal }));
     }
 
     /// A session has ended.
     pub(crate) fn close(&self, id: SessionId) {
-        self.change(|directory| directory.sessions.remove(&id));
+        self.change(|directory| directory.close(id));
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Directory) -> T) {
+    fn change(&self, change: impl FnOnce(&mut Directory)) {
         let directory = self.directory.write();
         let mut directory = directory.unwrap_or_else(PoisonError::into_inner);
         change(Arc::make_mut(&mut directory));
+    }
+
+    /// Whether whoever proved `key` on a connection of its own may say this.
+    pub(crate) fn may_say(&self, key: PublicKey, message: &Message) -> bool {
+        let directory = self.directory.read();
+        let directory = directory.unwrap_or_else(PoisonError::into_inner).clone();
+        let owns = |id| directory.sessions.get(id).map(|it| it.principal) == Some(key);
+        let may = match message {
+            Message::OpenSession(open) => open.principal == key,
+            Message::Request(request) => owns(&request.session),
+            Message::CloseSession(close) => owns(&close.session),
+            _ => true,
+        };
+        if !may {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(%key, "a frame is refused: somebody else's, on this connection");
+        }
+        may
     }
 
     /// Everything up to here is committed.
@@ -130,7 +192,7 @@ impl Verification {
         }
         let directory = self.directory.read();
         let directory = directory.unwrap_or_else(PoisonError::into_inner).clone();
-        admit(frame, from, &*directory, &Zip215, &self.context).map_err(|rejection| {
+        admit(frame, from, &*directory, &*directory, &self.context).map_err(|rejection| {
             self.refused.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(?from, %rejection, "a frame is refused");
             Refused {

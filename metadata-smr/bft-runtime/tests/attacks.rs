@@ -10,11 +10,12 @@
 mod support;
 
 use bytes::Bytes;
-use quorumfs_bft::identity::{Epoch, Group, View};
-use quorumfs_bft::wire::frame::{Header, encode};
-use quorumfs_bft::wire::message::{Message, StatusQuery};
+use quorumfs_bft::identity::{Epoch, Group, Time, View};
+use quorumfs_bft::wire::frame::{Header, Unsigned, encode};
+use quorumfs_bft::wire::message::{Message, OpenSession, StatusQuery};
 use quorumfs_bft_runtime::client::Client;
 use quorumfs_bft_runtime::link::LinkError;
+use quorumfs_bft_runtime::link::connection::FrameReader;
 use quorumfs_bft_runtime::link::dial::Dialer;
 use quorumfs_bft_runtime::link::frame::Frame;
 use quorumfs_bft_runtime::link::hello::{Refusal, Role};
@@ -23,7 +24,7 @@ use quorumfs_bft_runtime::tls::Identity;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use support::{Cluster, add, key};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -86,18 +87,71 @@ async fn a_client_cannot_pose_as_a_replica() {
     );
 }
 
+fn header(cluster: &Cluster) -> Header {
+    Header {
+        cluster: cluster.id,
+        epoch: Epoch(0),
+        group: Group(0),
+        view: View(0),
+    }
+}
+
+/// Says `frame` to every replica on connections of its own; gives back what they answer on.
+async fn say_to_all(
+    cluster: &Cluster,
+    identity: &Identity,
+    frame: &Bytes,
+) -> Vec<(FrameReader, impl Sized + use<>)> {
+    let mut readers = Vec::new();
+    for number in 0..cluster.members.len() {
+        let greeted = dialer(cluster, number, identity, Role::Client).dial().await;
+        let outbox = outbox();
+        let (reader, writing) = greeted.expect("welcome").start(outbox.clone(), 1 << 20);
+        outbox.push(Frame::message(frame.clone()));
+        readers.push((reader, writing));
+    }
+    readers
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_repeats_another_ones_frame_is_not_told_its_answer() {
+    let cluster = Cluster::start(1, 1).await;
+    let (principal, session) = (key(), key());
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.expect("after 1970");
+    let opening = Message::OpenSession(OpenSession {
+        principal: principal.public(),
+        session_key: session.public(),
+        lanes: 1,
+        time: Time(u64::try_from(now.as_nanos()).expect("this century")),
+    });
+    let opening = Unsigned::new(header(&cluster), opening).sign(&*principal);
+    let owner = Identity::new(principal).expect("identity");
+    let thief = Identity::new(key()).expect("identity");
+    let patience = Duration::from_secs(20);
+    for round in 0..2 {
+        let mut own = say_to_all(&cluster, &owner, opening.frame()).await;
+        let answer = tokio::time::timeout(patience, own[0].0.next()).await;
+        assert!(answer.expect("in time").is_ok(), "round {round}");
+        let mut stolen = say_to_all(&cluster, &thief, opening.frame()).await;
+        for (reader, _) in &mut stolen {
+            let silence = tokio::time::timeout(Duration::from_millis(300), reader.next()).await;
+            assert!(silence.is_err(), "round {round}: {silence:?}");
+        }
+    }
+    let refused = cluster.status(0).expect("running").frames_refused;
+    assert!(refused >= 2, "{refused}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_of_questions_delays_others_little() {
     let cluster = Cluster::start(1, 1).await;
     let client = cluster.client().await;
     add(&client, "n").await;
-    let header = Header {
-        cluster: cluster.id,
-        epoch: Epoch(0),
-        group: Group(0),
-        view: View(0),
-    };
-    let question = encode(header, &Message::StatusQuery(StatusQuery { nonce: 1 }));
+    let question = encode(
+        header(&cluster),
+        &Message::StatusQuery(StatusQuery { nonce: 1 }),
+    );
     let mut floods = Vec::new();
     for number in 0..4 {
         let identity = Identity::new(key()).expect("identity");

@@ -197,7 +197,13 @@ async fn keep(link: Arc<Link>, dialer: Dialer, machine: Option<Arc<Machine>>) {
 fn is_hopeless(error: &LinkError) -> bool {
     match error {
         LinkError::WrongCluster { .. } | LinkError::Tls(TlsError::WrongKey { .. }) => true,
-        LinkError::Refused(refusal) => !matches!(refusal, Refusal::Full),
+        LinkError::Refused(refusal) => match refusal {
+            Refusal::WrongCluster | Refusal::Version | Refusal::NotThatReplica | Refusal::NotMe => {
+                true
+            }
+            // These pass by themselves.
+            Refusal::Full | Refusal::FullForPrincipal | Refusal::Blacklisted => false,
+        },
         _ => false,
     }
 }

@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 pub enum DiskError {
     /// There is nothing to open.
     #[error(
-        "{path} is not the data directory of a replica: initialise it first, or correct the path; if a replica has run here, its data are gone and it must not be initialised again under the same identity"
+        "{path} is not the data directory of a replica: initialise it first, or correct the path; \
+         if a replica has run here, its data are gone and it must not be initialised again under \
+         the same identity"
     )]
     NotInitialised {
         /// The directory.
@@ -80,7 +82,7 @@ pub enum DiskError {
 }
 
 /// Names the file and the deed.
-pub(super) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DiskError {
+pub(crate) fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DiskError {
     move |source| {
         let path = path.to_owned();
         match source.kind() {

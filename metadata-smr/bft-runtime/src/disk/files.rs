@@ -126,10 +126,16 @@ impl Layout {
         // The verdict first: whatever happens after this, it is not forgotten.
         write_durably(&self.lost(), &format!("{reason}\n"))?;
         self.set_journal_aside()?;
+        tracing::warn!(
+            directory = %self.directory.display(), reason,
+            "the journal is lost, and with it what this replica promised: it follows and serves \
+             but will not vote; leave it running, and keep the others up"
+        );
         Ok((Journal::lost(reason), Token(1)))
     }
 
-    /// Makes room for an empty journal. The first one that was lost is kept, later ones tell nothing.
+    /// Makes room for an empty journal. The first one that was lost is kept, later ones tell
+    /// nothing.
     fn set_journal_aside(&self) -> Result<(), DiskError> {
         let (journal, aside) = (self.journal(), self.directory.join("journal.lost"));
         if journal.exists() && aside.exists() {

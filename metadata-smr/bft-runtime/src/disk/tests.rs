@@ -156,7 +156,11 @@ fn a_long_segment_is_followed_by_another() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 40,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn a_cut_drops_the_cut_record_and_a_flipped_bit_loses_the_journal_for_good(
@@ -299,8 +303,10 @@ fn a_full_disk_stops_everything_and_reports_nothing_as_persisted() {
         }
         other => panic!("{other:?}"),
     }
-    assert!(matches!(queue.push(write(2), 10), Err(DiskError::Stopped)));
+    // The cause is told first, and then everything is refused: a write that came in between is lost
+    // and not reported.
     thread.expect("started").join().expect("ended");
+    assert!(matches!(queue.push(write(2), 10), Err(DiskError::Stopped)));
     assert!(
         reports.recv().is_err(),
         "nothing was reported after the failure"

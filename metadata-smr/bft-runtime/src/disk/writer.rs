@@ -45,16 +45,17 @@ pub(super) fn journal<F: Fn(Completion) + Send + Sync + 'static>(
                 Ok(Some(token)) => report(Completion::Persisted { token }),
                 Ok(None) => {}
                 Err(error) => {
-                    queue.fail();
+                    // First the cause, then the refusals that follow from it.
                     report(Completion::Failed { error });
+                    queue.fail();
                     return;
                 }
             }
         }
         // A clean stop: whatever the durability, all of it is on the medium before the mark is.
         if let Err(error) = segments.sync() {
-            queue.fail();
             report(Completion::Failed { error });
+            queue.fail();
         }
     };
     spawn("journal", run)
@@ -102,9 +103,8 @@ pub(super) fn state<F: Fn(Completion) + Send + Sync + 'static>(
         while let Some(writes) = queue.take(1) {
             for StateWrite { batch, root } in writes {
                 if let Err(error) = store.apply(&batch) {
-                    queue.fail();
-                    let error = DiskError::State(error);
                     report(Completion::Failed { error });
+                    queue.fail();
                     return;
                 }
                 let sequence = root.sequence;

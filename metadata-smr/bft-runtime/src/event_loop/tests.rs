@@ -3,6 +3,7 @@
 use super::*;
 use crate::keys::NodeKey;
 use crate::link::frame::Frame;
+use crate::roster::Places;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{ClusterId, Nanos, PublicKey, ReplicaId};
 use quorumfs_bft::replica::Config;
@@ -78,7 +79,7 @@ fn run(script: Vec<Vec<Effect>>) -> Fixture {
     let config = Config::new(ReplicaId(0), ClusterId([1; 16]), model, Bytes::new());
     let (inbox, roster) = (
         Arc::new(Inbox::default()),
-        Arc::new(Roster::new(ReplicaId(0), &keys)),
+        Arc::new(Roster::new(ReplicaId(0), &keys, Places::within(1024))),
     );
     roster
         .outbox(ReplicaId(1))
@@ -200,9 +201,9 @@ async fn a_disk_that_fails_ends_the_loop() {
     let ending = fixture.thread.join().expect("loop");
     assert_eq!(ending, Ending::Poisoned("the disk is full".to_owned()));
     let fixture = run(vec![]);
-    fixture.inbox.failed("gone".to_owned());
+    fixture.inbox.failed(Ending::DiskFull("gone".to_owned()));
     let ending = fixture.thread.join().expect("loop");
-    assert_eq!(ending, Ending::Poisoned("gone".to_owned()));
+    assert_eq!(ending, Ending::DiskFull("gone".to_owned()));
 }
 
 #[tokio::test]
