@@ -26,6 +26,7 @@ const EPOCHS_SHOWN: usize = 64;
 /// Answers a query of `caller`.
 pub(crate) fn answer(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<Found> {
     let principal = rows.principal(&caller.principal)?;
+    refuse_fenced(rows, caller, &query.question)?;
     assert_credentials(&principal.rights, &query.credentials)?;
     let who = &query.credentials;
     match &query.question {
@@ -80,6 +81,21 @@ pub(crate) fn answer(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcom
             Ok(Found::Content(page))
         }
         other => answer_about_volume(rows, caller, principal, other),
+    }
+}
+
+/// A session that was fenced is told so, and nothing else but who it is and what volume this is.
+fn refuse_fenced(rows: &impl Rows, caller: &Caller, question: &Question) -> Outcome<()> {
+    if matches!(
+        question,
+        Question::WhoAmI | Question::Volume | Question::Realm(_)
+    ) {
+        return Ok(());
+    }
+    let session: Option<Session> = rows.find(&key::session(caller.session))?;
+    match session.and_then(|session| session.fenced_by) {
+        Some(by) => Err(Error::Fenced { by }.into()),
+        None => Ok(()),
     }
 }
 

@@ -104,6 +104,18 @@ impl Mode {
         Self(self.0 & !bits)
     }
 
+    /// What is left of a file's mode after its owner, group, length or content was changed: set-id
+    /// bits go.
+    #[must_use]
+    pub const fn without_set_id(self) -> Self {
+        let mode = self.without(Self::SET_UID);
+        if mode.has(0o010) {
+            mode.without(Self::SET_GID)
+        } else {
+            mode
+        }
+    }
+
     /// With `bits`.
     #[must_use]
     pub const fn with(self, bits: u16) -> Self {

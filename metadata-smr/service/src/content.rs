@@ -17,9 +17,9 @@
 //! | `placement` | shards: what a commit must show, what completion and repair change |
 //!
 //! What always holds: extents of a file do not overlap; a slice's references are the extents that
-//! name it, plus those whose dropping waits in the reap queue; an object's live bytes are the sealed
-//! bytes of its slices. An object without slices is in the queue of the unreferenced, one that has
-//! slices and lacks shards is in the queue of the under-replicated, and no other is.
+//! name it, plus those whose dropping waits in the reap queue; an object's live bytes are the
+//! sealed bytes of its slices. An object without slices is in the queue of the unreferenced, one
+//! that has slices and lacks shards is in the queue of the under-replicated, and no other is.
 
 mod bring_in;
 mod commit;

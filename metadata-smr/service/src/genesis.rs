@@ -85,7 +85,8 @@ pub enum GenesisError {
     Decode(#[from] DecodeError),
     /// Written by a newer program.
     #[error(
-        "the volume has format {format}, features {features:#x}; this program knows format {FORMAT}, features {FEATURES:#x}: upgrade it"
+        "the volume has format {format}, features {features:#x}; this program knows format \
+         {FORMAT}, features {FEATURES:#x}: upgrade it"
     )]
     Newer {
         /// The volume's format.

@@ -7,9 +7,9 @@
 //!   rename   all of rename(2) and its flags
 //! ```
 //!
-//! What always holds: every inode but the root has as many entries as it has links (a directory one,
-//! and its links are 2 and one for each subdirectory), or none and as many holders as orphan rows;
-//! a directory's parent names it in one entry; following parents leads to the root.
+//! What always holds: every inode but the root has as many entries as it has links (a directory
+//! one, and its links are 2 and one for each subdirectory), or none and as many holders as orphan
+//! rows; a directory's parent names it in one entry; following parents leads to the root.
 
 mod create;
 mod entry;

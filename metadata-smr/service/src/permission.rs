@@ -85,16 +85,6 @@ pub(crate) fn check_removal(
     Ok(())
 }
 
-/// The mode of a file after its owner, group or length was changed: set-id bits go.
-pub(crate) fn without_set_id(mode: Mode) -> Mode {
-    let mode = mode.without(Mode::SET_UID);
-    if mode.has(0o010) {
-        mode.without(Mode::SET_GID)
-    } else {
-        mode
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -37,7 +37,8 @@ pub struct PolicyError {
 }
 
 impl Policy {
-    /// Spreads over `clouds` of which `faulty` may fail, any `data` shards rebuild, `target` are kept.
+    /// Spreads over `clouds` of which `faulty` may fail, any `data` shards rebuild, `target` are
+    /// kept.
     ///
     /// # Errors
     /// If the numbers cannot hold together.

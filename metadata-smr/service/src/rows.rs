@@ -1,7 +1,8 @@
 //! Reading rows with their types, from a transaction or from a view alike.
 //!
 //! Two things can stop an operation: a refusal, which is an answer like any other, and a failing
-//! store, which stops the replica. [`Halt`] keeps them apart so that neither is taken for the other.
+//! store, which stops the replica. [`Halt`] keeps them apart so that neither is taken for the
+//! other.
 
 use crate::error::Error;
 use crate::identity::{InodeId, PrincipalId, RealmId};

@@ -23,7 +23,7 @@ use crate::rows::{Halt, Outcome, Reading, Rows, require};
 use crate::session;
 use crate::set_attributes::set_attributes;
 use bytes::Bytes;
-use quorumfs_bft::identity::Time;
+use quorumfs_bft::identity::{PublicKey, Time};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
 
@@ -58,6 +58,10 @@ impl Service for Metadata {
         caller: &Caller,
     ) -> Result<Option<Credit>, StateError> {
         never_refused(session::open(&mut Change::unbounded(txn, context), caller))
+    }
+
+    fn may_open(&self, view: &View<'_>, principal: &PublicKey) -> Result<bool, StateError> {
+        never_refused(session::may_open(&Reading(*view), principal))
     }
 
     fn close_session(

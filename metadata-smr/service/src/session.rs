@@ -14,7 +14,7 @@ use crate::limits::{ALLOCATION_IDS_MAX, PRINCIPAL_SESSIONS_MAX, SESSION_ALLOCATI
 use crate::reply::Done;
 use crate::row::{Allocation, Mount, Orphan, Principal, Reap, Session, key};
 use crate::rows::{Outcome, Rows, decode, require};
-use quorumfs_bft::identity::SessionId;
+use quorumfs_bft::identity::{PublicKey, SessionId};
 use quorumfs_bft::service::{Caller, Credit};
 
 /// What every session may have in flight.
@@ -43,6 +43,12 @@ pub(crate) fn open(change: &mut Change<'_, '_>, caller: &Caller) -> Outcome<Opti
     };
     change.put(key::session(caller.session), &session)?;
     Ok(Some(CREDIT))
+}
+
+/// Whether a session would be opened for this principal.
+pub(crate) fn may_open(rows: &impl Rows, principal: &PublicKey) -> Outcome<bool> {
+    let row = rows.find::<Principal>(&key::principal(principal))?;
+    Ok(row.is_some_and(|row| row.sessions < PRINCIPAL_SESSIONS_MAX))
 }
 
 /// Ends a session and all that it holds.

@@ -8,7 +8,7 @@ use crate::content::truncate;
 use crate::error::Error;
 use crate::identity::Uid;
 use crate::operation::{SetAttributes, SetTime};
-use crate::permission::{check, check_handle, owns, without_set_id};
+use crate::permission::{check, check_handle, owns};
 use crate::reply::StepDone;
 use crate::row::{Inode, Node};
 use crate::rows::{Outcome, Rows, require};
@@ -28,7 +28,7 @@ pub(crate) fn set_attributes(
     row.uid = step.uid.unwrap_or(row.uid);
     row.gid = step.gid.unwrap_or(row.gid);
     if given && !row.is_directory() {
-        row.mode = without_set_id(row.mode);
+        row.mode = row.mode.without_set_id();
     }
     if let Some(mode) = step.mode {
         row.mode = new_mode(&row, who, mode);
@@ -108,7 +108,7 @@ fn set_size(
         check(row, who, Access::WRITE)?;
     }
     if who.uid != Uid::ROOT && step.mode.is_none() {
-        row.mode = without_set_id(row.mode);
+        row.mode = row.mode.without_set_id();
     }
     match &mut row.node {
         Node::File(file) => truncate(change, step.inode, file, size),

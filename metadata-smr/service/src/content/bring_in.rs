@@ -1,7 +1,7 @@
 //! New objects and slices, each under an id of the session's own live allocations, each id once.
 //!
-//! An id is burned when a commit names it, whatever becomes of the object or slice later: a data key
-//! follows from a slice's id, so a second use of an id could seal two plaintexts under one key.
+//! An id is burned when a commit names it, whatever becomes of the object or slice later: a data
+//! key follows from a slice's id, so a second use of an id could seal two plaintexts under one key.
 
 use super::placement;
 use super::references::put_object;

@@ -6,7 +6,7 @@ use super::references;
 use crate::attributes::Access;
 use crate::change::{Asker, Change};
 use crate::error::Error;
-use crate::identity::{Home, SliceId};
+use crate::identity::{Home, SliceId, Uid};
 use crate::limits::{COMMIT_EXTENTS_MAX, FILE_SIZE_MAX, INLINE_BYTES_MAX, SEAL_OVERHEAD_MAX};
 use crate::operation::{Commit, NewContent, NewExtent};
 use crate::permission::check_handle;
@@ -49,6 +49,10 @@ pub(crate) fn commit(
     }
     if let Some(size) = step.size {
         truncate(change, step.inode, file, size)?;
+    }
+    if !matches!(step.content, NewContent::Same) && !asker.rights.uids.contains(&Uid::ROOT) {
+        // As Linux does when anybody writes but the superuser.
+        row.mode = row.mode.without_set_id();
     }
     if let Some(mtime) = step.mtime {
         row.mtime = mtime;

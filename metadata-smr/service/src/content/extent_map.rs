@@ -11,7 +11,7 @@
 use crate::change::Change;
 use crate::error::Error;
 use crate::identity::InodeId;
-use crate::limits::{EXTENTS_DROPPED_MAX, FILE_SIZE_MAX, ROWS_WRITTEN_MAX};
+use crate::limits::{EXTENTS_DROPPED_MAX, FILE_SIZE_MAX};
 use crate::row::{Content, Extent, FileBody, Reap, key};
 use crate::rows::{Outcome, Rows, damaged, decode, require};
 
@@ -140,6 +140,12 @@ fn covers(new: &[Placed], length: u64) -> bool {
     covered >= length
 }
 
+/// Extents looked at first for a run that is set; most runs touch one or two. Every row counts that
+/// is read, so looking far beyond a run would refuse a commit of many that touch few.
+const PUNCH_PAGE: usize = 3;
+/// Extents looked at at once where a run lies over very many.
+const PUNCH_PAGE_MAX: usize = 256;
+
 /// Takes the run from `from` to `to` out of whatever extents cover it.
 fn punch(
     change: &mut Change<'_, '_>,
@@ -148,9 +154,26 @@ fn punch(
     from: u64,
     to: u64,
 ) -> Outcome<()> {
-    let found = behind(change, inode, from, ROWS_WRITTEN_MAX)?;
-    let too_many = found.len() == ROWS_WRITTEN_MAX && found.last().is_some_and(|e| e.start < to);
-    require(!too_many, Error::TooManyRows)?;
+    let (mut at, mut limit) = (from, PUNCH_PAGE);
+    loop {
+        let found = behind(change, inode, at, limit)?;
+        punch_some(change, inode, file, (from, to), &found)?;
+        // Rows that are written bound the loop: each page but the last is deleted whole.
+        match found.last() {
+            Some(last) if found.len() == limit && last.end() < to => at = last.end(),
+            _ => return Ok(()),
+        }
+        limit = limit.saturating_mul(2).min(PUNCH_PAGE_MAX);
+    }
+}
+
+fn punch_some(
+    change: &mut Change<'_, '_>,
+    inode: InodeId,
+    file: &mut FileBody,
+    (from, to): (u64, u64),
+    found: &[Placed],
+) -> Outcome<()> {
     for old in found.iter().take_while(|old| old.start < to) {
         change.delete(key::extent(inode, old.end()))?;
         let mut parts = 0;
@@ -223,6 +246,9 @@ fn cut(change: &mut Change<'_, '_>, inode: InodeId, file: &mut FileBody, size: u
             cut_tail(change, inode, file, size)?;
             if size == 0 {
                 file.content = Content::Empty;
+                // Dead extents cover nothing; a file that has bytes in extents says so, and one
+                // whose bytes lie in its inode does not.
+                file.allocated = 0;
             }
         }
     }

@@ -136,6 +136,33 @@ fn an_overwrite_of_too_many_extents_is_refused_whole_and_its_parts_are_done() {
 }
 
 #[test]
+fn scattered_overwrites_look_only_at_what_they_touch() {
+    let mut world = World::new();
+    let caller = world.open(OWNER);
+    let inode = world.create(&caller, InodeId::ROOT, "database");
+    many_extents(&mut world, &caller, inode, 1000);
+    let allocation = world.allocate(&caller, 128);
+    let runs: Vec<(u64, u32)> = (0..100).map(|i| (i * 200 + 4, 2)).collect();
+    let step = Step::Commit(commit(inode, allocation, 0, &runs));
+    world.step(&caller, &Credentials::root(), step).unwrap();
+    assert_eq!(world.rows(b"E/").len(), 1200);
+}
+
+#[test]
+fn a_file_that_was_cut_to_nothing_covers_nothing_at_once() {
+    let mut world = World::new();
+    let caller = world.open(OWNER);
+    let inode = world.create(&caller, InodeId::ROOT, "log");
+    many_extents(&mut world, &caller, inode, 600);
+    truncate(&mut world, &caller, inode, 0).unwrap();
+    let allocated = |world: &mut World| world.attributes(&caller, inode).unwrap().allocated;
+    assert!(!world.rows(b"E/").is_empty());
+    assert_eq!(allocated(&mut world), 0);
+    world.drain();
+    assert_eq!(allocated(&mut world), 0);
+}
+
+#[test]
 fn orphans_go_with_their_session_by_ticks() {
     let mut world = World::new();
     let caller = world.open(OWNER);

@@ -65,7 +65,9 @@ impl World {
         };
         let context = self.context();
         let mut txn = self.space.begin(Area::Service);
+        let expected = Metadata.may_open(&txn.view(), &principal).unwrap();
         let credit = Metadata.open_session(&mut txn, &context, &caller).unwrap();
+        assert_eq!(expected, credit.is_some(), "told beforehand");
         txn.commit();
         credit.map(|_| caller)
     }

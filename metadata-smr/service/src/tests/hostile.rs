@@ -23,7 +23,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_bytes_make_it_panic_or_change_a_thing(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn no_bytes_make_it_panic_or_change_a_thing(
+        bytes in proptest::collection::vec(any::<u8>(), 0..300),
+    ) {
         let mut world = World::new();
         let caller = world.open(OWNER);
         let root = world.root();

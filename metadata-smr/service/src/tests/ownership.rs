@@ -209,3 +209,56 @@ fn placements_are_changed_by_their_writer_or_by_who_may_reconcile() {
     let done = world.run(&later, &confirm);
     assert_eq!(done, Ok(Done::Confirmed { completed: 1 }));
 }
+
+#[test]
+fn a_fenced_session_is_answered_nothing_but_who_it_is() {
+    let mut world = World::new();
+    let (first, second) = (world.open(OWNER), world.open(OWNER));
+    let inode = world.create(&first, InodeId::ROOT, "file");
+    world.run(&first, &mount(false)).unwrap();
+    assert!(world.attributes(&first, inode).is_some());
+    world.run(&second, &mount(true)).unwrap();
+    for question in [
+        Question::Attributes(inode),
+        Question::Lookup(place(InodeId::ROOT, "file")),
+        Question::UnderReplicated {
+            after: None,
+            limit: 1,
+        },
+        Question::Usage(REALM),
+    ] {
+        let refused = world.ask(&first, question);
+        let by = second.session;
+        assert_eq!(refused, Err(Error::Fenced { by }));
+    }
+    for question in [Question::WhoAmI, Question::Volume, Question::Realm(REALM)] {
+        world.ask(&first, question).unwrap();
+    }
+    assert!(world.attributes(&second, inode).is_some());
+}
+
+#[test]
+fn set_id_bits_go_when_anybody_writes_but_the_superuser() {
+    for (principal, expected) in [(OWNER, 0o4755), (ALICE, 0o755)] {
+        let mut world = World::new();
+        let owner = world.open(OWNER);
+        let inode = world.create(&owner, InodeId::ROOT, "program");
+        let give = Step::SetAttributes(SetAttributes {
+            uid: Some(Uid(1000)),
+            ..SetAttributes::of(inode)
+        });
+        let steps = vec![give, chmod(inode, 0o4755)];
+        world.steps(&owner, &Credentials::root(), steps).unwrap();
+        let caller = world.open(principal);
+        let allocation = world.allocate(&caller, 8);
+        let who = if principal == ALICE {
+            alice()
+        } else {
+            Credentials::root()
+        };
+        let step = Step::Commit(commit(inode, allocation, 0, &[(0, 10)]));
+        world.step(&caller, &who, step).unwrap();
+        let found = world.attributes(&owner, inode).unwrap();
+        assert_eq!(found.mode, Mode(expected));
+    }
+}
