@@ -1,8 +1,8 @@
 //! What a store admits went wrong: the kind for programs, the rest for people.
 //!
-//! Every error says what was being done, on which cloud and object, what happened, and what to do. The
-//! [`StoreErrorKind`] is what callers decide on. Nothing here is trusted: a lying cloud may return any
-//! kind for any reason, and the caller only ever uses it to choose what to try next.
+//! Every error says what was being done, on which cloud and object, what happened, and what to do.
+//! The [`StoreErrorKind`] is what callers decide on. Nothing here is trusted: a lying cloud may
+//! return any kind for any reason, and the caller only ever uses it to choose what to try next.
 
 use crate::name::ObjectName;
 use std::fmt;

@@ -1,9 +1,10 @@
 //! A cloud that lies, for tests.
 //!
-//! [`Faulty`] wraps any store and does to it what a Byzantine cloud may do: refuse, hang, be slow, store
-//! without saying so, say so without storing, flip bits, cut short, hand out another object or deny one
-//! that it has. A [`Plan`] gives the odds of each; the choices follow from a seed. The decorator
-//! stands between the caller and an honest store, so a test can heal the cloud and see what is there.
+//! [`Faulty`] wraps any store and does to it what a Byzantine cloud may do: refuse, hang, be slow,
+//! store without saying so, say so without storing, flip bits, cut short, hand out another object
+//! or deny one that it has. A [`Plan`] gives the odds of each; the choices follow from a seed. The
+//! decorator stands between the caller and an honest store, so a test can heal the cloud and see
+//! what is there.
 
 use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::name::ObjectName;

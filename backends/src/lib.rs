@@ -1,10 +1,11 @@
 //! Object stores behind one small trait.
 //!
-//! A *cloud* is a flat set of named, immutable objects that somebody else keeps. The file system asks
-//! little of it, because it trusts it with nothing: [`ObjectStore`] creates an object that is not
-//! there yet, reads all or a range of one, says how long one is, lists names, and deletes. Whatever
-//! a store answers is verified by the caller; a store that loses, alters or invents objects is a
-//! fault that the layer above masks, and a store's errors say which kind of fault it admits to.
+//! A *cloud* is a flat set of named, immutable objects that somebody else keeps. The file system
+//! asks little of it, because it trusts it with nothing: [`ObjectStore`] creates an object that is
+//! not there yet, reads all or a range of one, says how long one is, lists names, and deletes.
+//! Whatever a store answers is verified by the caller; a store that loses, alters or invents
+//! objects is a fault that the layer above masks, and a store's errors say which kind of fault it
+//! admits to.
 //!
 //! - [`name`]: what an object may be called.
 //! - [`store`]: the trait and its deadlines.

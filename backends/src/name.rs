@@ -1,9 +1,9 @@
 //! What an object may be called.
 //!
-//! A name is two hexadecimal digits, a slash, and at least one lower-case letter, digit, `-` or `_`. The
-//! two digits spread the objects over 256 places, which is what file systems and some stores want; the
-//! alphabet is what all of them have in common, so that a name never needs escaping, never differs from
-//! another only by case, and never climbs out of a directory.
+//! A name is two hexadecimal digits, a slash, and at least one lower-case letter, digit, `-` or
+//! `_`. The two digits spread the objects over 256 places, which is what file systems and some
+//! stores want; the alphabet is what all of them have in common, so that a name never needs
+//! escaping, never differs from another only by case, and never climbs out of a directory.
 
 use std::fmt;
 use std::sync::Arc;

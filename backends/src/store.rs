@@ -1,10 +1,10 @@
 //! The trait that every cloud is reached through.
 //!
-//! Objects are written once, whole, and never change. *Create-only* is asked of every store and relied
-//! on by none of the callers' safety arguments: not every store honours it, and any store may lie.
-//! Every operation has a [`Deadline`]; when it passes the caller gets
-//! [`StoreErrorKind::Timeout`](crate::StoreErrorKind::Timeout) and must assume that the operation may
-//! still take effect.
+//! Objects are written once, whole, and never change. *Create-only* is asked of every store and
+//! relied on by none of the callers' safety arguments: not every store honours it, and any store
+//! may lie. Every operation has a [`Deadline`]; when it passes the caller gets
+//! [`StoreErrorKind::Timeout`](crate::StoreErrorKind::Timeout) and must assume that the operation
+//! may still take effect.
 
 use crate::error::StoreError;
 use crate::name::ObjectName;
@@ -63,9 +63,9 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// Creates an object; once this returns it is durable as far as the store can promise.
     ///
     /// # Errors
-    /// `AlreadyExists` if the name is taken, in which case nothing was written and what is there is as
-    /// durable as a successful put would have made it; `Full`, `ReadOnly`, `Denied`, `Unavailable`,
-    /// `Timeout`; or what else the store admits to.
+    /// `AlreadyExists` if the name is taken, in which case nothing was written and what is there is
+    /// as durable as a successful put would have made it; `Full`, `ReadOnly`, `Denied`,
+    /// `Unavailable`, `Timeout`; or what else the store admits to.
     async fn put_if_absent(
         &self,
         name: &ObjectName,

@@ -126,6 +126,9 @@ impl Filesystem for Adapter {
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_ATOMIC_O_TRUNC,
+            // Set-id bits are ours to take off: the kernel would have the writer change the mode,
+            // who may be no owner.
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ] {
             if config.add_capabilities(wanted).is_err() {
                 tracing::debug!(?wanted, "this kernel does not offer a capability");
@@ -406,7 +409,7 @@ impl Filesystem for Adapter {
         handle: FileHandle,
         offset: u64,
         data: &[u8],
-        _write_flags: WriteFlags,
+        write_flags: WriteFlags,
         _flags: OpenFlags,
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
@@ -414,7 +417,15 @@ impl Filesystem for Adapter {
         let fs = self.file_system.clone();
         // The data lies in the loop's buffer, which the next request overwrites.
         let data = data.to_vec();
-        let work = async move { fs.write(HandleId(handle.0), offset, &data).await };
+        let handle = HandleId(handle.0);
+        let kills_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let work = async move {
+            let written = fs.write(handle, offset, &data).await?;
+            if kills_set_id {
+                fs.drop_set_id(handle)?;
+            }
+            Ok(written)
+        };
         self.serve("write", work, move |outcome| match outcome {
             Ok(written) => reply.written(written),
             Err(error) => reply.error(error),

@@ -27,4 +27,4 @@ mod mount_table;
 mod watchdog;
 
 pub use error::MountError;
-pub use mount::{MountConfig, Mounted, mount};
+pub use mount::{MountConfig, Mounted, check, mount};

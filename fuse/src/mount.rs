@@ -237,8 +237,12 @@ fn options(config: &MountConfig) -> Config {
     options
 }
 
-/// Looks at the mount point before anything is done; answers its canonical path.
-fn check(path: &Path) -> Result<PathBuf, MountError> {
+/// Looks whether something can be mounted here, and changes nothing; answers the canonical path.
+/// [`mount`] looks too: this is for who has more to prepare and wants to hear of it first.
+///
+/// # Errors
+/// What is in the way, or missing.
+pub fn check(path: &Path) -> Result<PathBuf, MountError> {
     let canonical = match path.canonicalize() {
         Ok(canonical) => canonical,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

@@ -1,4 +1,5 @@
-//! A volume as a client holds it: made once, opened with a key, believed only as far as it is signed.
+//! A volume as a client holds it: made once, opened with a key, believed only as far as it is
+//! signed.
 //!
 //! ```text
 //! create ──► genesis (signed by the root, everything secret in it wrapped)
@@ -13,7 +14,7 @@
 
 use crate::keys::{
     CloudSecret, EpochSecret, KeyError, KeyFile, Principal, PrincipalId as PublicKeys,
-    RealmEpochKey, RecoveryKit, SliceKey, VolumeRoot, Wrapped, WrappingKey, wrap,
+    RealmEpochKey, RecoveryKit, Sealing, SliceKey, VolumeRoot, Wrapped, WrappingKey, wrap,
 };
 use quorumfs_bft::authentication::Signer;
 use quorumfs_bft::identity::Time;
@@ -325,6 +326,19 @@ impl Volume {
             clouds,
             genesis,
         })
+    }
+
+    /// The same volume for a control run: names and small values are sealed as `sealing` says.
+    /// Slices have their own switch in [`crate::blocks::BlockConfig`].
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_sealing(mut self, sealing: Sealing) -> Self {
+        self.current = self.current.with_sealing(sealing);
+        self.epochs = std::mem::take(&mut self.epochs)
+            .into_iter()
+            .map(|(epoch, key)| (epoch, key.with_sealing(sealing)))
+            .collect();
+        self
     }
 
     /// The volume's id.

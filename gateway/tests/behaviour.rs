@@ -9,11 +9,10 @@
 
 mod common;
 
-use common::{World, root};
+use common::{World, content, new_file, root};
 use quorumfs_gateway::metadata::MetadataClient;
 use quorumfs_gateway::vfs::{
-    AttributeChange, Caller, Cookie, FileSystem, HandleId, InodeId, OpenMode, RenameMode, VfsError,
-    VfsOptions,
+    AttributeChange, Caller, Cookie, OpenMode, RenameMode, VfsError, VfsOptions,
 };
 use quorumfs_metadata::attributes::{Credentials, Mode, Timestamp};
 use quorumfs_metadata::identity::RealmEpoch;
@@ -23,25 +22,6 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-async fn new_file(fs: &FileSystem, name: &[u8]) -> (InodeId, HandleId) {
-    let (found, handle) = fs
-        .create(&root(), fs.root(), name, 0o644, OpenMode::READ_WRITE, true)
-        .await
-        .unwrap();
-    (found.inode, handle)
-}
-
-async fn content(fs: &FileSystem, inode: InodeId) -> Vec<u8> {
-    let handle = fs
-        .open(&root(), inode, OpenMode::READ)
-        .await
-        .unwrap()
-        .handle;
-    let bytes = fs.read(handle, 0, 1 << 20).await.unwrap().to_vec();
-    fs.release(handle).await.unwrap();
-    bytes
-}
 
 #[tokio::test]
 async fn a_failed_commit_is_reported_and_nothing_is_lost() {
@@ -465,4 +445,34 @@ async fn slices_are_told_whether_they_were_committed() {
         abandoned <= 1,
         "the fence is met before or after the upload"
     );
+}
+
+#[tokio::test]
+async fn a_file_opened_for_reading_only_is_cut_all_the_same_if_that_was_asked_for() {
+    let world = World::new();
+    let fs = world.mount(VfsOptions::default()).await;
+    let (inode, handle) = new_file(&fs, b"file").await;
+    fs.write(handle, 0, b"content").await.unwrap();
+    fs.release(handle).await.unwrap();
+    let mode = OpenMode {
+        truncate: true,
+        ..OpenMode::READ
+    };
+    let handle = fs.open(&root(), inode, mode).await.unwrap().handle;
+    fs.release(handle).await.unwrap();
+    let again = world.mount(VfsOptions::default()).await;
+    assert_eq!(content(&again, inode).await, b"");
+}
+
+#[tokio::test]
+async fn a_mount_that_was_taken_over_without_noticing_reads_nothing_more() {
+    let world = World::new();
+    let first = world.mount(VfsOptions::default()).await;
+    let (inode, handle) = new_file(&first, b"file").await;
+    first.release(handle).await.unwrap();
+    let _second = world.mount(VfsOptions::default()).await;
+    first.drop_caches();
+    let error = first.getattr(inode).await.unwrap_err();
+    assert_eq!(error.errno(), Errno::STALE);
+    assert!(first.status().fenced);
 }

@@ -223,8 +223,8 @@ impl Directory {
         }
     }
 
-    /// Whether objects can be created here. A directory that nobody may write counts as read-only even
-    /// for root, for whom the kernel would make an exception.
+    /// Whether objects can be created here. A directory that nobody may write counts as read-only
+    /// even for root, for whom the kernel would make an exception.
     pub(super) fn check_writable(&self) -> Result<(), Fault> {
         if fs::metadata(&self.root)?.mode() & 0o222 == 0 {
             let detail = "nobody may write the directory";
@@ -285,7 +285,8 @@ impl Directory {
         let removed = fs::remove_file(temporary);
         match &result {
             Ok(()) => {}
-            // It may be what a crash left between its link and its sync: as durable as a put of ours.
+            // It may be what a crash left between its link and its sync: as durable as a put of
+            // ours.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(_) => return Ok(result?),
         }

@@ -1,12 +1,14 @@
 //! The marker: the file that says whose cloud a directory is.
 //!
 //! It is written when a volume is created and compared at every opening, so that a mistyped path, a
-//! disk mounted in another's place or a directory of somebody's photographs is refused before anything is
-//! written into it. The magic and the format are checked before anything behind them is interpreted.
+//! disk mounted in another's place or a directory of somebody's photographs is refused before
+//! anything is written into it. The magic and the format are checked before anything behind them is
+//! interpreted.
 //!
 //! ```text
-//! magic "QFSCLOUD" 8 ‖ format u16 ‖ features u64 ‖ volume id 16 ‖ incarnation u64 ‖ cloud index u16
-//! ‖ BLAKE3-256 of all before it, in derive-key mode        (integers big-endian, 76 bytes in all)
+//! magic "QFSCLOUD" 8 ‖ format u16 ‖ features u64 ‖ volume id 16 ‖ incarnation u64
+//! ‖ cloud index u16 ‖ BLAKE3-256 of all before it, in derive-key mode
+//!                                                   (integers big-endian, 76 bytes in all)
 //! ```
 
 use std::fmt;

@@ -8,16 +8,17 @@
 //!
 //! **An object is there whole or not at all, and once acknowledged it stays.** It is written into
 //! `incoming`, its data synced, *then* linked under its name, which fails if the name is taken, and
-//! the directory synced before the put returns. A name that is taken is synced too before the caller
-//! is told: a put that crashed between link and sync may have left it.
+//! the directory synced before the put returns. A name that is taken is synced too before the
+//! caller is told: a put that crashed between link and sync may have left it.
 //!
-//! **Nothing is written where it does not belong.** Every operation compares the identity of the marker
-//! file with the one it last checked, and reads the marker again if it changed: a directory that was
-//! moved away is `Unavailable`, one that came back is used again, another volume's is `Foreign`.
+//! **Nothing is written where it does not belong.** Every operation compares the identity of the
+//! marker file with the one it last checked, and reads the marker again if it changed: a directory
+//! that was moved away is `Unavailable`, one that came back is used again, another volume's is
+//! `Foreign`.
 //!
-//! Calls that block run on threads of the runtime's blocking pool, at most [`JOBS_MAX`] at a time for
-//! one store, so a disk that hangs occupies that many threads and no more; callers leave at their
-//! deadline.
+//! Calls that block run on threads of the runtime's blocking pool, at most [`JOBS_MAX`] at a time
+//! for one store, so a disk that hangs occupies that many threads and no more; callers leave at
+//! their deadline.
 
 mod files;
 mod marker;
@@ -76,8 +77,8 @@ impl LocalStore {
     /// Opens a cloud that has to be there, whole and writable.
     ///
     /// # Errors
-    /// `Unavailable` if the directory is missing, `Foreign` if it is no cloud or another one, `Corrupt`
-    /// if its marker is damaged, `NewerFormat`, `ReadOnly`, `Denied`.
+    /// `Unavailable` if the directory is missing, `Foreign` if it is no cloud or another one,
+    /// `Corrupt` if its marker is damaged, `NewerFormat`, `ReadOnly`, `Denied`.
     pub fn open(path: &Path, marker: Marker) -> Result<Self, StoreError> {
         let store = Self::attach(path, marker);
         let directory = &store.directory;

@@ -1,3 +1,5 @@
+//! A local cloud: what it keeps, refuses, and leaves behind when it is cut short.
+
 use super::*;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

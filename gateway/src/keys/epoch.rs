@@ -7,7 +7,7 @@
 
 use super::names::NameKeys;
 use super::small_value::SmallValueKey;
-use super::{KeyError, Secret};
+use super::{KeyError, Sealing, Secret};
 use quorumfs_metadata::identity::{InodeId, RealmEpoch, RealmId, SliceId, VolumeId};
 use quorumfs_metadata::row::Lock;
 
@@ -20,6 +20,7 @@ pub struct EpochSecret(Secret);
 pub struct RealmEpochKey {
     secret: Secret,
     epoch: RealmEpoch,
+    sealing: Sealing,
 }
 
 /// The key of one slice's content.
@@ -90,11 +91,20 @@ impl EpochSecret {
                 &epoch.0.to_be_bytes(),
             ],
         );
-        Ok(RealmEpochKey { secret, epoch })
+        Ok(RealmEpochKey {
+            secret,
+            epoch,
+            sealing: Sealing::On,
+        })
     }
 }
 
 impl RealmEpochKey {
+    /// The same key for a control run; see [`Sealing`].
+    pub(crate) fn with_sealing(self, sealing: Sealing) -> Self {
+        Self { sealing, ..self }
+    }
+
     /// Which epoch it is the key of.
     #[must_use]
     pub fn epoch(&self) -> RealmEpoch {
@@ -113,13 +123,13 @@ impl RealmEpochKey {
     /// The keys of the names in one directory, of the generation that this epoch is.
     #[must_use]
     pub fn name_keys(&self, directory: InodeId) -> NameKeys {
-        NameKeys::derive(&self.secret, directory, self.epoch)
+        NameKeys::derive(&self.secret, directory, self.epoch, self.sealing)
     }
 
     /// The key of inline content and symlink targets.
     #[must_use]
     pub fn small_value_key(&self) -> SmallValueKey {
-        SmallValueKey::derive(&self.secret)
+        SmallValueKey::derive(&self.secret, self.sealing)
     }
 }
 

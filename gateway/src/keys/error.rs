@@ -69,14 +69,14 @@ pub enum KeyError {
         mode: u32,
     },
     /// A file could not be read or written.
-    #[error("cannot {doing} {path}: {reason}")]
+    #[error("cannot {doing} {path}: {source}")]
     File {
         /// What was being done.
         doing: &'static str,
         /// The file.
         path: PathBuf,
         /// What the operating system said.
-        reason: String,
+        source: std::io::Error,
     },
     /// A signature or a pin does not hold.
     #[error("{what} is not to be trusted: {reason}")]

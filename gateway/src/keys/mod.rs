@@ -26,6 +26,7 @@ mod lines;
 mod names;
 mod principal;
 mod recovery_kit;
+mod sealing;
 mod secret;
 mod small_value;
 mod volume_root;
@@ -39,6 +40,7 @@ pub use names::{
 };
 pub use principal::{KeyFile, Principal, PrincipalId};
 pub use recovery_kit::RecoveryKit;
+pub use sealing::Sealing;
 pub use secret::Secret;
 pub use small_value::{Field, SMALL_VALUE_OVERHEAD_BYTES, SmallValueKey, ValueBinding};
 pub use volume_root::{RootKey, VolumeRoot, verify};

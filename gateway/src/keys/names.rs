@@ -9,7 +9,8 @@
 //! A name that does not decrypt (a damaged row, a forger inside the volume) is shown under a safe
 //! stand-in made of the cookie, under which it can be removed.
 
-use super::{KeyError, Secret};
+use super::sealing::TAG_BYTES;
+use super::{KeyError, Sealing, Secret};
 use aes_siv::KeyInit;
 use aes_siv::siv::Aes256Siv;
 use quorumfs_metadata::identity::{Cookie, InodeId, RealmEpoch};
@@ -19,7 +20,7 @@ use zeroize::Zeroizing;
 /// The longest name in bytes, as in every Linux file system.
 pub const NAME_BYTES_MAX: usize = 255;
 /// How much longer a ciphertext is than its name.
-pub const NAME_OVERHEAD_BYTES: usize = 16;
+pub const NAME_OVERHEAD_BYTES: usize = TAG_BYTES;
 /// What a stand-in begins with. The byte after it cannot occur in text that people type.
 const STAND_IN_PREFIX: &str = ".quorumfs-undecryptable-";
 
@@ -38,6 +39,7 @@ impl fmt::Debug for NameCiphertext {
 pub struct NameKeys {
     cipher: Zeroizing<[u8; 64]>,
     cookie: Secret,
+    sealing: Sealing,
 }
 
 impl fmt::Debug for NameKeys {
@@ -47,11 +49,17 @@ impl fmt::Debug for NameKeys {
 }
 
 impl NameKeys {
-    pub(super) fn derive(epoch_key: &Secret, directory: InodeId, generation: RealmEpoch) -> Self {
+    pub(super) fn derive(
+        epoch_key: &Secret,
+        directory: InodeId,
+        generation: RealmEpoch,
+        sealing: Sealing,
+    ) -> Self {
         let place: [&[u8]; 2] = [&directory.0.to_be_bytes(), &generation.0.to_be_bytes()];
         Self {
             cipher: epoch_key.derive_wide("quorumfs 2026 names cipher", &place),
             cookie: epoch_key.derive("quorumfs 2026 names cookie", &place),
+            sealing,
         }
     }
 
@@ -77,6 +85,9 @@ impl NameKeys {
         if name.len() > NAME_BYTES_MAX {
             return Err(too_long());
         }
+        if self.sealing == Sealing::Off {
+            return Ok(NameCiphertext([&[0; TAG_BYTES], name].concat()));
+        }
         let mut cipher = Aes256Siv::new((&*self.cipher).into());
         let sealed = cipher
             .encrypt::<_, &[u8]>([], name)
@@ -90,8 +101,16 @@ impl NameKeys {
     /// If it was not made with these keys, belongs elsewhere, or could not be a name.
     pub fn open(&self, name: &[u8], cookie: Cookie) -> Result<Vec<u8>, KeyError> {
         const FORGED: KeyError = KeyError::Forged { what: "name" };
-        let mut cipher = Aes256Siv::new((&*self.cipher).into());
-        let plain = cipher.decrypt::<_, &[u8]>([], name).map_err(|_| FORGED)?;
+        let plain = match self.sealing {
+            Sealing::On => {
+                let mut cipher = Aes256Siv::new((&*self.cipher).into());
+                cipher.decrypt::<_, &[u8]>([], name).map_err(|_| FORGED)?
+            }
+            Sealing::Off => {
+                let (_, plain) = name.split_first_chunk::<TAG_BYTES>().ok_or(FORGED)?;
+                plain.to_vec()
+            }
+        };
         let sane = !plain.is_empty()
             && plain.len() <= NAME_BYTES_MAX
             && plain != b"."
@@ -134,6 +153,7 @@ mod tests {
             &Secret::from_bytes([2; 32]),
             InodeId(directory),
             RealmEpoch(0),
+            Sealing::On,
         )
     }
 
@@ -177,6 +197,20 @@ mod tests {
                 "{name:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_name_of_a_control_run_is_readable_and_no_name_to_a_real_client() {
+        let control = NameKeys {
+            sealing: Sealing::Off,
+            ..keys(1)
+        };
+        let sealed = control.seal(b"planted").unwrap();
+        assert!(sealed.0.ends_with(b"planted"));
+        assert_eq!(sealed.0.len(), keys(1).seal(b"planted").unwrap().0.len());
+        let cookie = control.cookie(b"planted");
+        assert_eq!(control.open(&sealed.0, cookie).unwrap(), b"planted");
+        assert!(keys(1).open(&sealed.0, cookie).is_err());
     }
 
     #[test]

@@ -155,10 +155,10 @@ impl KeyFile {
     /// # Errors
     /// If the file exists or cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), KeyError> {
-        let fail = |doing, error: std::io::Error| KeyError::File {
+        let fail = |doing, source: std::io::Error| KeyError::File {
             doing,
             path: path.to_owned(),
-            reason: error.to_string(),
+            source,
         };
         let mut file = std::fs::OpenOptions::new()
             .write(true)
@@ -176,10 +176,10 @@ impl KeyFile {
     /// # Errors
     /// If it cannot be read, others could read it, or it is no key file.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
-        let fail = |error: std::io::Error| KeyError::File {
+        let fail = |source: std::io::Error| KeyError::File {
             doing: "read the key file",
             path: path.to_owned(),
-            reason: error.to_string(),
+            source,
         };
         let file = std::fs::File::open(path).map_err(fail)?;
         let mode = file.metadata().map_err(fail)?.permissions().mode() & 0o7777;

@@ -5,7 +5,8 @@
 //! file's content as another's. A symlink's target is the exception: it is sealed before the order
 //! has given its inode a number, and is bound to its field and realm epoch only.
 
-use super::{KeyError, Secret};
+use super::sealing::TAG_BYTES;
+use super::{KeyError, Sealing, Secret};
 use aes_gcm_siv::aead::{Aead, KeyInit, Payload};
 use aes_gcm_siv::{Aes256GcmSiv, Nonce};
 use quorumfs_metadata::identity::{InodeId, InodeVersion};
@@ -16,7 +17,7 @@ const VERSION_BYTES: usize = 8;
 /// The nonce in front of the ciphertext.
 const NONCE_BYTES: usize = 12;
 /// How much longer a sealed value is than its plain one.
-pub const SMALL_VALUE_OVERHEAD_BYTES: usize = VERSION_BYTES + NONCE_BYTES + 16;
+pub const SMALL_VALUE_OVERHEAD_BYTES: usize = VERSION_BYTES + NONCE_BYTES + TAG_BYTES;
 
 /// What a small value is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,7 +70,10 @@ impl ValueBinding {
 
 /// The key of a realm epoch's small values.
 #[derive(Clone)]
-pub struct SmallValueKey(Secret);
+pub struct SmallValueKey {
+    secret: Secret,
+    sealing: Sealing,
+}
 
 impl fmt::Debug for SmallValueKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,8 +82,9 @@ impl fmt::Debug for SmallValueKey {
 }
 
 impl SmallValueKey {
-    pub(super) fn derive(epoch_key: &Secret) -> Self {
-        Self(epoch_key.derive("quorumfs 2026 small values", &[]))
+    pub(super) fn derive(epoch_key: &Secret, sealing: Sealing) -> Self {
+        let secret = epoch_key.derive("quorumfs 2026 small values", &[]);
+        Self { secret, sealing }
     }
 
     /// Seals `plain` for one place, as the `version` of the inode that it will be part of.
@@ -107,6 +112,9 @@ impl SmallValueKey {
         plain: &[u8],
     ) -> Result<Vec<u8>, KeyError> {
         let version = version.0.to_be_bytes();
+        if self.sealing == Sealing::Off {
+            return Ok([version.as_slice(), &nonce, plain, &[0; TAG_BYTES]].concat());
+        }
         let payload = Payload {
             msg: plain,
             aad: &binding.bytes(version),
@@ -132,6 +140,10 @@ impl SmallValueKey {
         };
         let (version, rest) = sealed.split_first_chunk::<VERSION_BYTES>().ok_or(FORGED)?;
         let (nonce, body) = rest.split_first_chunk::<NONCE_BYTES>().ok_or(FORGED)?;
+        if self.sealing == Sealing::Off {
+            let (plain, _) = body.split_last_chunk::<TAG_BYTES>().ok_or(FORGED)?;
+            return Ok(plain.to_vec());
+        }
         let payload = Payload {
             msg: body,
             aad: &binding.bytes(*version),
@@ -142,7 +154,7 @@ impl SmallValueKey {
     }
 
     fn cipher(&self) -> Aes256GcmSiv {
-        Aes256GcmSiv::new(self.0.expose().into())
+        Aes256GcmSiv::new(self.secret.expose().into())
     }
 }
 
@@ -154,7 +166,7 @@ mod tests {
     const NEXT: InodeVersion = InodeVersion(3);
 
     fn key() -> SmallValueKey {
-        SmallValueKey::derive(&Secret::from_bytes([2; 32]))
+        SmallValueKey::derive(&Secret::from_bytes([2; 32]), Sealing::On)
     }
 
     #[test]
@@ -180,6 +192,19 @@ mod tests {
             assert!(key().open(HERE, &changed).is_err(), "byte {at}");
         }
         assert!(key().open(HERE, &sealed[..5]).is_err());
+    }
+
+    #[test]
+    fn a_value_of_a_control_run_is_readable_and_a_forgery_to_a_real_client() {
+        let control = SmallValueKey {
+            sealing: Sealing::Off,
+            ..key()
+        };
+        let sealed = control.seal(HERE, NEXT, b"planted").unwrap();
+        assert!(sealed.windows(7).any(|window| window == b"planted"));
+        assert_eq!(sealed.len(), 7 + SMALL_VALUE_OVERHEAD_BYTES);
+        assert_eq!(control.open(HERE, &sealed).unwrap(), b"planted");
+        assert!(key().open(HERE, &sealed).is_err());
     }
 
     #[test]

@@ -6,8 +6,10 @@ use crate::vfs::VfsError;
 use bytes::Bytes;
 use quorumfs_metadata::attributes::{Access, Attributes, Credentials, Timestamp};
 use quorumfs_metadata::error::Error;
-use quorumfs_metadata::identity::{Cookie, InodeId, RealmId};
-use quorumfs_metadata::limits::{ALLOCATION_IDS_MAX, DIRECTORY_PAGE_MAX, EXTENT_PAGE_MAX};
+use quorumfs_metadata::identity::{AllocationId, Cookie, InodeId, RealmId};
+use quorumfs_metadata::limits::{
+    ALLOCATION_IDS_MAX, DIRECTORY_PAGE_MAX, EXTENT_PAGE_MAX, QUEUE_PAGE_MAX,
+};
 use quorumfs_metadata::operation::{Compound, Operation, Place, Precondition, Step};
 use quorumfs_metadata::query::{Query, Question};
 use quorumfs_metadata::reply::{
@@ -166,14 +168,17 @@ impl MetadataClient {
             match outcome {
                 Ok(done) => return Ok(done),
                 // A truncation of a huge file is worked off by ordered ticks, a bounded piece each.
-                Err(refusal) if refusal.error == Error::Reaping && tried < REAP_TRIES => {
+                Err(refusal) if refusal.error == Error::Reaping => {
+                    if tried == REAP_TRIES {
+                        break;
+                    }
                     tokio::time::sleep(wait).await;
                     wait = wait.saturating_mul(2);
                 }
                 Err(refusal) => return Err(self.refused(what, &refusal.error)),
             }
         }
-        Err(VfsError::refused(what, Errno::AGAIN))
+        Err(VfsError::refused(what, Errno::TIMEDOUT))
     }
 
     /// Executes steps that happen together or not at all; answers what each did.
@@ -311,6 +316,19 @@ impl MetadataClient {
         }
     }
 
+    /// Inodes without an entry that this session holds, behind `after`, and whether there are more.
+    pub(crate) async fn orphans(
+        &self,
+        after: Option<InodeId>,
+    ) -> Result<(Vec<InodeId>, bool), VfsError> {
+        let limit = QUEUE_PAGE_MAX;
+        let question = Question::Orphans { after, limit };
+        match self.ask("orphans", self.own.clone(), question).await? {
+            Found::Orphans { inodes, more } => Ok((inodes, more)),
+            other => Err(self.mismatch("orphans", &other)),
+        }
+    }
+
     /// Inodes that exist and bytes that extents cover.
     pub(crate) async fn usage(&self) -> Result<(u64, u64), VfsError> {
         let question = Question::Usage(self.realm);
@@ -367,19 +385,45 @@ impl MetadataClient {
                 tracing::debug!(%allocation, %error, "an allocation could not be given back");
             }
         }
-        match self
-            .order(
-                "allocation",
-                &Operation::Allocate {
-                    count: ALLOCATION_IDS_MAX,
-                },
-            )
-            .await?
-        {
-            Done::Allocated { allocation, count } => ids.grant(allocation, count),
-            other => return Err(self.mismatch("allocation", &other)),
-        }
+        let granted = match self.grant().await {
+            // All that the session may have, and none left here: the answers to some grants never
+            // came.
+            Err(VfsError::Refused {
+                errno: Errno::BUSY, ..
+            }) => {
+                self.give_back_unheard(&ids).await?;
+                self.grant().await?
+            }
+            outcome => outcome?,
+        };
+        ids.grant(granted.0, granted.1);
         ids.take()
             .ok_or_else(|| self.strange("allocation", "no ids were granted".into()))
+    }
+
+    async fn grant(&self) -> Result<(AllocationId, u32), VfsError> {
+        let operation = Operation::Allocate {
+            count: ALLOCATION_IDS_MAX,
+        };
+        match self.order("allocation", &operation).await? {
+            Done::Allocated { allocation, count } => Ok((allocation, count)),
+            other => Err(self.mismatch("allocation", &other)),
+        }
+    }
+
+    /// Gives back what was granted to this session without its hearing of it.
+    async fn give_back_unheard(&self, ids: &IdPool) -> Result<(), VfsError> {
+        let asked = self.ask("allocation", self.own.clone(), Question::WhoAmI);
+        let Found::WhoAmI { row, .. } = asked.await? else {
+            return Err(VfsError::refused("allocation", Errno::BUSY));
+        };
+        for allocation in row.allocations {
+            if !ids.knows(allocation) {
+                tracing::warn!(%allocation, "giving back ids that this session never heard of");
+                let operation = Operation::CloseAllocation { allocation };
+                self.order("allocation", &operation).await?;
+            }
+        }
+        Ok(())
     }
 }

@@ -67,6 +67,12 @@ impl IdPool {
         }
     }
 
+    /// Whether ids of an allocation are or were handed out here.
+    pub(super) fn knows(&self, allocation: AllocationId) -> bool {
+        let current = self.current.iter().map(|(of, _, _)| of);
+        current.chain(&self.used_up).any(|of| **of == allocation)
+    }
+
     /// Allocations that nothing holds on to any more; to be given back.
     pub(super) fn finished(&mut self) -> Vec<AllocationId> {
         let (finished, held) = std::mem::take(&mut self.used_up)

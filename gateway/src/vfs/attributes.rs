@@ -7,15 +7,17 @@
 //! else is one ordered operation, after what waits for the same inode was committed.
 
 use super::caller::Caller;
-use super::content::ContentMap;
+use super::commit::{TRIES, unchanged};
+use super::dirty::FrozenRuns;
 use super::file_system::{FileSystem, Inner};
 use super::handle::HandleId;
-use super::node::{Node, State};
+use super::node::{Departure, Node, Pending, State};
+use super::uncut::uncut;
 use super::{VfsError, clock};
 use quorumfs_metadata::attributes::{Access, Attributes, FileType, Mode, Timestamp};
 use quorumfs_metadata::identity::{Gid, InodeId, Uid};
 use quorumfs_metadata::limits::FILE_SIZE_MAX;
-use quorumfs_metadata::operation::{SetAttributes, SetTime, Step};
+use quorumfs_metadata::operation::{Precondition, SetAttributes, SetTime, Step};
 use quorumfs_metadata::reply::StepDone;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -158,13 +160,7 @@ impl Inner {
         // Runs to its end even if the caller gives up: content must not change under a lock that
         // nobody holds.
         let (inner, caller) = (self.clone(), caller.clone());
-        tokio::spawn(async move { inner.set_on_node(&caller, &node, by_handle, change).await })
-            .await
-            .unwrap_or_else(|error| {
-                Err(VfsError::Internal {
-                    reason: error.to_string(),
-                })
-            })
+        uncut(async move { inner.set_on_node(&caller, &node, by_handle, change).await }).await
     }
 
     async fn set_on_node(
@@ -176,10 +172,7 @@ impl Inner {
     ) -> Result<Attributes, VfsError> {
         let _content = node.content.lock().await;
         if change.size == Some(0) {
-            // What is about to be cut away need not be committed first.
-            let mut state = node.state();
-            state.dirty.clear();
-            self.book(&mut state);
+            return self.cut_to_nothing(caller, node, by_handle, change).await;
         }
         self.flush_locked(node).await?;
         let attributes = self
@@ -187,22 +180,97 @@ impl Inner {
             .await?;
         if change.size.is_some() {
             let mut state = node.state();
-            // Extents beyond the new end are gone and those that cross it are shorter.
-            state.content = if attributes.size == 0 {
-                ContentMap::empty(attributes.version)
-            } else {
-                ContentMap::unknown(attributes.version)
-            };
-            state.learn(&attributes);
-            // A write that came while the order was under way goes on from the new length.
-            state.size = attributes.size.max(state.dirty.end());
+            state.resized(&attributes);
             return Ok(state.attributes());
         }
         Ok(self.seen(&attributes))
     }
 
+    /// What is about to be cut away need not be committed first; but it is dropped only once the
+    /// truncation is known to have happened.
+    async fn cut_to_nothing(
+        self: &Arc<Self>,
+        caller: &Caller,
+        node: &Arc<Node>,
+        by_handle: bool,
+        change: AttributeChange,
+    ) -> Result<Attributes, VfsError> {
+        let departure = node.state().set_aside();
+        let order = async {
+            self.commit_riding(node, departure.pending).await?;
+            self.order_attributes(caller, node.inode, by_handle, change)
+                .await
+        };
+        let outcome = order.await;
+        let mut state = node.state();
+        let outcome = match outcome {
+            Ok(attributes) => {
+                state.cut(&attributes);
+                Ok(state.attributes())
+            }
+            Err(error) => {
+                state.put_back(&departure);
+                Err(error)
+            }
+        };
+        self.book(&mut state);
+        outcome
+    }
+
+    /// Commits what rides with content that will never be committed; mtime is about to be set anew.
+    async fn commit_riding(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        pending: Pending,
+    ) -> Result<(), VfsError> {
+        let pending = Pending {
+            mtime: None,
+            ..pending
+        };
+        if !pending.is_empty() {
+            let frozen = FrozenRuns::default();
+            let departure = Departure { frozen, pending };
+            let (attributes, _) = self.commit(node, &departure).await?;
+            self.learn_own(&attributes);
+        }
+        Ok(())
+    }
+
     /// Orders the change; answers what the servers have then.
     async fn order_attributes(
+        &self,
+        caller: &Caller,
+        inode: InodeId,
+        by_handle: bool,
+        change: AttributeChange,
+    ) -> Result<Attributes, VfsError> {
+        for _ in 1..TRIES {
+            match self.order_once(caller, inode, by_handle, change).await {
+                Err(error) if error.is_out_of_date() => self.look_again(inode).await?,
+                outcome => return outcome,
+            }
+        }
+        self.order_once(caller, inode, by_handle, change).await
+    }
+
+    /// A truncation that nobody hears of any more must not be executed over what was written since.
+    async fn rests_on(
+        &self,
+        inode: InodeId,
+        change: AttributeChange,
+    ) -> Result<Vec<Precondition>, VfsError> {
+        if change.size.is_none() {
+            return Ok(Vec::new());
+        }
+        let known = self.node(inode).map(|node| node.state().base.version);
+        let version = match known {
+            Some(version) => version,
+            None => self.attributes(inode).await?.version,
+        };
+        Ok(vec![unchanged(inode, version)])
+    }
+
+    async fn order_once(
         &self,
         caller: &Caller,
         inode: InodeId,
@@ -221,17 +289,22 @@ impl Inner {
             ..SetAttributes::of(inode)
         });
         let credentials = self.credentials(caller);
-        match self.metadata.step("setattr", credentials, now, step).await {
-            Ok(StepDone::Set(attributes)) => {
+        let preconditions = self.rests_on(inode, change).await?;
+        let done = self
+            .metadata
+            .compound("setattr", credentials, now, preconditions, vec![step])
+            .await?;
+        match done.as_slice() {
+            [StepDone::Set(attributes)] => {
                 if change.size.is_some() {
-                    self.cache.learn(&attributes);
+                    // A node that was made meanwhile has the old length.
+                    self.learn(attributes);
                 } else {
-                    self.learn_own(&attributes);
+                    self.learn_own(attributes);
                 }
-                Ok(attributes)
+                Ok(*attributes)
             }
-            Ok(other) => Err(self.metadata.mismatch("setattr", &other)),
-            Err(error) => Err(error),
+            other => Err(self.metadata.mismatch("setattr", &other)),
         }
     }
 }

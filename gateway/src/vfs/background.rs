@@ -1,5 +1,5 @@
-//! What commits things that nobody asks for: what waited long enough, and the oldest when room runs
-//! out.
+//! What is done without being asked for: committing what waited long enough, and the oldest when
+//! room runs out; releasing orphans that are not open.
 
 use super::file_system::Inner;
 use super::node::Node;
@@ -15,14 +15,32 @@ const AT_ONCE: usize = 4;
 /// Runs until the file system is shut down or dropped.
 pub(crate) fn spawn(inner: &Arc<Inner>) {
     let weak = Arc::downgrade(inner);
-    tokio::spawn(async move { while let Some(()) = round(&weak).await {} });
+    tokio::spawn(async move {
+        let mut swept = Instant::now();
+        while let Some(()) = round(&weak, &mut swept).await {}
+    });
 }
 
-async fn round(weak: &Weak<Inner>) -> Option<()> {
+/// Looks through the orphans if that was long ago, beside everything else.
+fn sweep(inner: &Arc<Inner>, swept: &mut Instant) {
+    if swept.elapsed() < inner.options.orphans_every {
+        return;
+    }
+    *swept = Instant::now();
+    let inner = inner.clone();
+    tokio::spawn(async move {
+        if let Err(error) = inner.release_orphans().await {
+            tracing::debug!(%error, "the orphans could not all be released");
+        }
+    });
+}
+
+async fn round(weak: &Weak<Inner>, swept: &mut Instant) -> Option<()> {
     let inner = weak.upgrade()?;
     if inner.stopped.load(Ordering::Acquire) {
         return None;
     }
+    sweep(&inner, swept);
     let due = due(&inner);
     if due.is_empty() {
         // Only a weak reference is kept while waiting, so that dropping the last file system ends

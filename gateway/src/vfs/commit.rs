@@ -6,9 +6,21 @@
 //! ```
 //!
 //! Data before metadata: a commit names only slices that w clouds have acknowledged. What does not
-//! fit one operation goes in several; the last one carries size and times, so that a reader never
-//! sees a length without its bytes. A failed commit leaves the file as it was, or with a part of the
-//! new bytes within its old length, as any interrupted write may.
+//! fit one operation goes in several; the last one carries times and what rides along. A failed
+//! commit leaves the file as it was, or with a part of the new bytes, as any interrupted write may;
+//! no length is ever seen without its bytes.
+//!
+//! How many rows an operation writes depends on what lay where its runs go, which only the servers
+//! know. What is too much for one is cut in halves, down to parts of a single run.
+//!
+//! Every operation rests on the version of the inode that we know, and is refused if that has
+//! changed. Two things follow:
+//! * An operation that we gave up on, and that is executed long after, finds another version than
+//!   its own once anything newer was committed, and does nothing.
+//! * Who is refused looks again and commits the same runs at the version that is there now. That
+//!   may be the version that an earlier commit of the same runs made, whose answer was lost: to
+//!   write the same bytes to the same places twice changes nothing. What others wrote beside the
+//!   runs, and a length that others gave the file, stays.
 
 use super::VfsError;
 use super::clock;
@@ -22,14 +34,19 @@ use crate::metadata::AllocatedId;
 use bytes::Bytes;
 use quorumfs_bft::identity::SessionId;
 use quorumfs_metadata::attributes::{Attributes, Credentials};
-use quorumfs_metadata::identity::InodeVersion;
+use quorumfs_metadata::identity::{InodeId, InodeVersion};
 use quorumfs_metadata::limits::{COMMIT_EXTENTS_MAX, INLINE_BYTES_MAX};
-use quorumfs_metadata::operation::{Commit, NewContent, NewExtent, SetAttributes, SetTime, Step};
+use quorumfs_metadata::operation::{
+    Commit, NewContent, NewExtent, Precondition, SetAttributes, SetTime, Step,
+};
 use quorumfs_metadata::reply::StepDone;
 use quorumfs_metadata::row::{Inline, Object, ObjectState, Sealed, Slice};
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+
+/// How often a commit looks again and starts over before it fails, to be tried again later.
+pub(crate) const TRIES: u32 = 16;
 
 /// A run of the file with the slice that it became. Abandoned when it is dropped uncommitted.
 struct Stored {
@@ -56,6 +73,81 @@ impl Drop for Stored {
     }
 }
 
+/// A run of a slice that is to become an extent.
+#[derive(Clone, Copy)]
+struct Part {
+    /// Which of what was stored.
+    of: usize,
+    slice_offset: u32,
+    length: u32,
+}
+
+/// What was put to the clouds, and what of it the servers have not been told yet.
+struct Upload {
+    /// The inline bytes that were written out as well, as long as the file is inline.
+    inline: Option<Bytes>,
+    stored: Vec<Stored>,
+    rest: VecDeque<Vec<Part>>,
+}
+
+impl Upload {
+    fn new(inline: Option<Bytes>, stored: Vec<Stored>) -> Self {
+        let parts: Vec<Part> = (0..)
+            .zip(&stored)
+            .map(|(of, stored): (usize, &Stored)| Part {
+                of,
+                slice_offset: 0,
+                length: stored.written.slice.length,
+            })
+            .collect();
+        let rest = parts.chunks(COMMIT_EXTENTS_MAX).map(<[Part]>::to_vec);
+        Self {
+            inline,
+            rest: rest.collect(),
+            stored,
+        }
+    }
+
+    /// Cuts the next group in two: it was too much for one operation. Answers whether that could
+    /// be done.
+    fn split(&mut self) -> bool {
+        let Some(mut group) = self.rest.pop_front() else {
+            return false;
+        };
+        let behind = match group.as_mut_slice() {
+            // One run over very many small extents: as two runs of the same slice.
+            [only] if only.length > 1 => {
+                let half = only.length / 2;
+                let second = Part {
+                    of: only.of,
+                    slice_offset: only.slice_offset.saturating_add(half),
+                    length: only.length.saturating_sub(half),
+                };
+                only.length = half;
+                vec![second]
+            }
+            _ => group.split_off(group.len() / 2),
+        };
+        let splits = !group.is_empty();
+        self.rest.push_front(behind);
+        if splits {
+            self.rest.push_front(group);
+        }
+        splits
+    }
+
+    /// The servers have these.
+    fn committed(&mut self, group: &[Part], pieces: &mut Vec<(u64, Piece)>) {
+        self.inline = None;
+        for part in group {
+            if let Some(stored) = self.stored.get_mut(part.of) {
+                stored.committed();
+                pieces.push(piece(stored, part));
+            }
+        }
+    }
+}
+
 impl Inner {
     /// Commits what has departed; answers the new attributes and what is known of the content.
     pub(crate) async fn commit(
@@ -63,34 +155,75 @@ impl Inner {
         node: &Arc<Node>,
         departure: &Departure,
     ) -> Result<(Attributes, ContentMap), VfsError> {
-        if departure.frozen.is_empty() {
-            let (_, attributes) = self.finish(node, departure, None).await?;
-            return Ok((attributes, kept(node, &attributes, 1)));
+        let mut upload = None;
+        for _ in 1..TRIES {
+            match self.commit_once(node, departure, &mut upload).await {
+                Err(error) if error.is_out_of_date() => self.look_again(node.inode).await?,
+                outcome => return outcome,
+            }
         }
-        let content = self.content_before(node, departure).await?;
-        let tiny = departure.size <= u64::from(INLINE_BYTES_MAX)
-            && (content.is_empty() || content.inline_bytes().is_some());
-        if tiny {
-            return self.commit_inline(node, departure, &content).await;
-        }
-        let runs = match content.inline_bytes() {
-            Some(inline) => beneath(inline, &departure.frozen),
-            None => departure.frozen.clone(),
-        };
-        self.commit_slices(node, departure, content, runs).await
+        self.commit_once(node, departure, &mut upload).await
     }
 
-    /// How the file's content is kept, as far as a commit has to know.
-    async fn content_before(
-        &self,
+    /// What we knew of an inode is out of date.
+    pub(crate) async fn look_again(&self, inode: InodeId) -> Result<(), VfsError> {
+        let attributes = self.metadata.attributes(inode).await?;
+        self.learn(&attributes);
+        Ok(())
+    }
+
+    async fn commit_once(
+        self: &Arc<Self>,
         node: &Arc<Node>,
         departure: &Departure,
-    ) -> Result<ContentMap, VfsError> {
+        upload: &mut Option<Upload>,
+    ) -> Result<(Attributes, ContentMap), VfsError> {
+        if departure.frozen.is_empty() {
+            let base = node.state().base;
+            let (_, attributes) = self.finish(&base, departure, None).await?;
+            return Ok((attributes, kept(node, &attributes, 1)));
+        }
+        let (base, content) = self.ground(node).await?;
+        let inline = content.inline_bytes();
+        if upload
+            .as_ref()
+            .is_some_and(|old| old.inline.as_ref() != inline)
+        {
+            *upload = None;
+        }
+        if let Some(upload) = upload {
+            return self
+                .commit_slices(node, departure, base, content, upload)
+                .await;
+        }
+        let size = base.size.max(departure.frozen.end());
+        let tiny = content.is_empty() || inline.is_some();
+        if tiny && size <= u64::from(INLINE_BYTES_MAX) {
+            return self.commit_inline(&base, departure, &content, size).await;
+        }
+        let runs = inline.map(|inline| beneath(inline, &departure.frozen));
+        let stored = self
+            .upload(runs.as_ref().unwrap_or(&departure.frozen))
+            .await?;
+        let upload = upload.insert(Upload::new(inline.cloned(), stored));
+        // That took its time.
+        let (base, content) = self.ground(node).await?;
+        if content.inline_bytes() != upload.inline.as_ref() {
+            return Err(VfsError::refused("commit", Errno::AGAIN));
+        }
+        self.commit_slices(node, departure, base, content, upload)
+            .await
+    }
+
+    /// What a commit rests on: attributes, and how the content is kept at that version.
+    async fn ground(&self, node: &Arc<Node>) -> Result<(Attributes, ContentMap), VfsError> {
         loop {
-            let content = node.state().content.clone();
-            // Only a file without extents can have its bytes in the inode.
-            if !content.is_unknown() || departure.base.allocated > 0 {
-                return Ok(content);
+            {
+                let state = node.state();
+                // Only a file without extents can have its bytes in the inode.
+                if !state.content.is_unknown() || state.base.allocated > 0 {
+                    return Ok((state.base, state.content.clone()));
+                }
             }
             self.learn_content(node, 0).await?;
         }
@@ -98,16 +231,17 @@ impl Inner {
 
     async fn commit_inline(
         &self,
-        node: &Arc<Node>,
+        base: &Attributes,
         departure: &Departure,
         content: &ContentMap,
+        size: u64,
     ) -> Result<(Attributes, ContentMap), VfsError> {
         let before = content.inline_bytes().cloned().unwrap_or_default();
-        let size = usize::try_from(departure.size).unwrap_or(0);
-        let plain = beneath(&before, &departure.frozen).flatten(size);
+        let length = usize::try_from(size).unwrap_or(0);
+        let plain = beneath(&before, &departure.frozen).flatten(length);
         let key = self.volume.current_key();
-        let binding = ValueBinding::content(node.inode);
-        let next = InodeVersion(departure.base.version.0.saturating_add(1));
+        let binding = ValueBinding::content(base.inode);
+        let next = InodeVersion(base.version.0.saturating_add(1));
         let bytes = key.small_value_key().seal(binding, next, &plain)?;
         let sealed = Sealed {
             epoch: key.epoch(),
@@ -115,11 +249,11 @@ impl Inner {
         };
         let length = u16::try_from(plain.len()).unwrap_or(u16::MAX);
         let last = Commit {
-            size: Some(departure.size),
+            size: Some(size),
             mtime: departure.pending.mtime,
-            ..commit_of(node, NewContent::Inline(Inline { length, sealed }))
+            ..commit_of(base, NewContent::Inline(Inline { length, sealed }))
         };
-        let (_, attributes) = self.finish(node, departure, Some(last)).await?;
+        let (_, attributes) = self.finish(base, departure, Some(last)).await?;
         Ok((
             attributes,
             ContentMap::inline(attributes.version, Bytes::from(plain)),
@@ -127,48 +261,65 @@ impl Inner {
     }
 
     async fn commit_slices(
-        self: &Arc<Self>,
+        &self,
         node: &Arc<Node>,
         departure: &Departure,
+        mut base: Attributes,
         mut content: ContentMap,
-        runs: FrozenRuns,
+        upload: &mut Upload,
     ) -> Result<(Attributes, ContentMap), VfsError> {
-        let mut stored = self.upload(&runs).await?;
-        let mut groups: Vec<&mut [Stored]> = stored.chunks_mut(COMMIT_EXTENTS_MAX).collect();
-        let (last, earlier) = groups
-            .split_last_mut()
-            .ok_or_else(|| VfsError::refused("commit", Errno::INVAL))?;
-        for group in earlier.iter_mut() {
-            let step = Step::Commit(commit_of_slices(node, group));
-            let credentials = owner(departure, self.metadata.own());
-            match self
-                .metadata
-                .step("commit", credentials, clock::now(), step)
-                .await?
-            {
-                StepDone::Committed(attributes) => {
-                    group.iter_mut().for_each(Stored::committed);
-                    node.state().learn(&attributes);
-                }
-                other => return Err(self.metadata.mismatch("commit", &other)),
+        let mut pieces = Vec::new();
+        let mut last_version = base.version;
+        while let Some(group) = upload.rest.front().cloned() {
+            let commit = commit_of_slices(&base, &upload.stored, &group);
+            let done = if upload.rest.len() > 1 {
+                let done = self.commit_part(departure, &base, commit).await;
+                done.map(|attributes| (1, attributes))
+            } else {
+                let commit = Commit {
+                    size: Some(base.size.max(departure.frozen.end())),
+                    mtime: departure.pending.mtime,
+                    ..commit
+                };
+                self.finish(&base, departure, Some(commit)).await
+            };
+            let (steps, attributes) = match done {
+                Err(error) if error.is_too_large() && upload.split() => continue,
+                done => done?,
+            };
+            last_version = InodeVersion(last_version.0.saturating_add(steps));
+            base = attributes;
+            if upload.rest.len() > 1 {
+                node.state().learn(&base);
             }
+            upload.rest.pop_front();
+            upload.committed(&group, &mut pieces);
         }
-        let commit = Commit {
-            size: Some(departure.size),
-            mtime: departure.pending.mtime,
-            ..commit_of_slices(node, last)
-        };
-        let (steps, attributes) = self.finish(node, departure, Some(commit)).await?;
-        last.iter_mut().for_each(Stored::committed);
-        // What we know of the content holds on only if nobody else changed the inode in between.
-        let changes = (earlier.len() as u64).saturating_add(steps);
-        let expected = InodeVersion(content.version().0.saturating_add(changes));
-        if attributes.version == expected {
-            content.apply(attributes.version, stored.iter().map(piece));
+        if base.version == last_version {
+            content.apply(base.version, pieces.into_iter());
         } else {
-            content = ContentMap::unknown(attributes.version);
+            content = ContentMap::unknown(base.version);
         }
-        Ok((attributes, content))
+        Ok((base, content))
+    }
+
+    /// One operation of several that a commit takes; not the last.
+    async fn commit_part(
+        &self,
+        departure: &Departure,
+        base: &Attributes,
+        commit: Commit,
+    ) -> Result<Attributes, VfsError> {
+        let credentials = owner(departure, base, self.metadata.own());
+        let step = Step::Commit(commit);
+        match self
+            .metadata
+            .step("commit", credentials, clock::now(), step)
+            .await?
+        {
+            StepDone::Committed(attributes) => Ok(attributes),
+            other => Err(self.metadata.mismatch("commit", &other)),
+        }
     }
 
     /// Seals each run and puts it to the clouds, a few at a time.
@@ -212,7 +363,7 @@ impl Inner {
     /// Answers how many steps changed the inode.
     async fn finish(
         &self,
-        node: &Arc<Node>,
+        base: &Attributes,
         departure: &Departure,
         commit: Option<Commit>,
     ) -> Result<(u64, Attributes), VfsError> {
@@ -226,17 +377,17 @@ impl Inner {
             mode: pending.mode,
             atime: pending.atime.map(SetTime::To),
             mtime: pending.mtime.filter(|_| mtime_rides).map(SetTime::To),
-            ..SetAttributes::of(node.inode)
+            ..SetAttributes::of(base.inode)
         };
-        if change != SetAttributes::of(node.inode) {
+        if change != SetAttributes::of(base.inode) {
             steps.push(Step::SetAttributes(change));
         }
         let count = steps.len() as u64;
-        let credentials = owner(departure, self.metadata.own());
-        let now = clock::now();
+        let credentials = owner(departure, base, self.metadata.own());
+        let preconditions = vec![unchanged(base.inode, base.version)];
         let done = self
             .metadata
-            .compound("commit", credentials, now, Vec::new(), steps)
+            .compound("commit", credentials, clock::now(), preconditions, steps)
             .await?;
         match done.last() {
             Some(StepDone::Committed(attributes) | StepDone::Set(attributes)) => {
@@ -247,9 +398,19 @@ impl Inner {
     }
 }
 
+/// The inode must be as we know it. An operation whose answer did not come may be executed much
+/// later; this keeps it from being executed over what was done since.
+pub(crate) const fn unchanged(inode: InodeId, version: InodeVersion) -> Precondition {
+    Precondition::Unchanged {
+        inode,
+        version: Some(version),
+        ctime: None,
+    }
+}
+
 /// Who commits. What rides along was checked to be the owner's or the superuser's doing; content is
 /// allowed to whoever the principal may speak for, whatever is named here.
-fn owner(departure: &Departure, own: Credentials) -> Credentials {
+fn owner(departure: &Departure, base: &Attributes, own: Credentials) -> Credentials {
     if departure.pending.mode.is_none()
         && departure.pending.atime.is_none()
         && !departure.frozen.is_empty()
@@ -257,7 +418,7 @@ fn owner(departure: &Departure, own: Credentials) -> Credentials {
     {
         return own;
     }
-    Credentials::user(departure.base.uid, departure.base.gid)
+    Credentials::user(base.uid, base.gid)
 }
 
 /// What was known of the content, if only our own operation changed the inode.
@@ -280,10 +441,10 @@ fn beneath(inline: &Bytes, frozen: &FrozenRuns) -> FrozenRuns {
     all.freeze()
 }
 
-fn commit_of(node: &Arc<Node>, content: NewContent) -> Commit {
+fn commit_of(base: &Attributes, content: NewContent) -> Commit {
     Commit {
-        inode: node.inode,
-        expected: None,
+        inode: base.inode,
+        expected: Some(base.version),
         objects: Vec::new(),
         slices: Vec::new(),
         content,
@@ -292,31 +453,32 @@ fn commit_of(node: &Arc<Node>, content: NewContent) -> Commit {
     }
 }
 
-fn commit_of_slices(node: &Arc<Node>, group: &[Stored]) -> Commit {
-    let extents = group
-        .iter()
-        .map(|stored| NewExtent {
-            offset: stored.offset,
+fn commit_of_slices(base: &Attributes, all: &[Stored], group: &[Part]) -> Commit {
+    let (mut objects, mut slices, mut extents) = (Vec::new(), Vec::new(), Vec::new());
+    for part in group {
+        let Some(stored) = all.get(part.of) else {
+            continue;
+        };
+        if !stored.committed {
+            objects.push(stored.written.object.clone());
+            slices.push(stored.written.slice.clone());
+        }
+        extents.push(NewExtent {
+            offset: stored.offset.saturating_add(part.slice_offset.into()),
             slice: stored.written.slice.id,
-            slice_offset: 0,
-            length: stored.written.slice.length,
-        })
-        .collect();
+            slice_offset: part.slice_offset,
+            length: part.length,
+        });
+    }
     Commit {
-        objects: group
-            .iter()
-            .map(|stored| stored.written.object.clone())
-            .collect(),
-        slices: group
-            .iter()
-            .map(|stored| stored.written.slice.clone())
-            .collect(),
-        ..commit_of(node, NewContent::Extents(extents))
+        objects,
+        slices,
+        ..commit_of(base, NewContent::Extents(extents))
     }
 }
 
-/// What a reader needs to know of a slice that was just committed.
-fn piece(stored: &Stored) -> (u64, Piece) {
+/// What a reader needs to know of a part of a slice that was just committed.
+fn piece(stored: &Stored, part: &Part) -> (u64, Piece) {
     let (object, slice) = (&stored.written.object, &stored.written.slice);
     let row = StoredSlice {
         id: slice.id,
@@ -343,11 +505,11 @@ fn piece(stored: &Stored) -> (u64, Piece) {
         },
     };
     (
-        stored.offset,
+        stored.offset.saturating_add(part.slice_offset.into()),
         Piece {
             stored: Arc::new(row),
-            slice_offset: 0,
-            length: slice.length,
+            slice_offset: part.slice_offset,
+            length: part.length,
         },
     )
 }

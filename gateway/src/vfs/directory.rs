@@ -3,8 +3,13 @@
 //! An entry's place is its cookie, a keyed hash of its name: stable over everything that happens
 //! to other entries, so a listing goes on where it was, whoever creates or removes meanwhile. The
 //! kernel asks for small pieces; an open directory keeps the page that it got from the servers.
+//!
+//! The kernel takes what it is shown as the truth for a second, names and attributes alike. So a
+//! page is not kept for longer than anything else is believed, nor beyond a change that we made to
+//! the directory, and of what is known of an entry's inode the newest is shown.
 
 use super::VfsError;
+use super::cache::{Known, Stamp, VALID_FOR};
 use super::caller::Caller;
 use super::file_system::{FileSystem, Inner};
 use super::handle::{DirectoryHandle, HandleId};
@@ -13,6 +18,9 @@ use quorumfs_metadata::attributes::{Attributes, Detail, FileType};
 use quorumfs_metadata::identity::{Cookie, InodeId};
 use rustix::io::Errno;
 use std::time::Instant;
+
+/// How often to list anew while the directory is being changed under the listing.
+const LISTINGS: u32 = 3;
 
 /// An entry as `readdir` shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,6 +47,9 @@ struct Page {
     entries: Vec<(DirectoryEntry, Attributes)>,
     directory: Attributes,
     more: bool,
+    /// What the directory was when it was asked about, and when that was.
+    stamp: Stamp,
+    asked: Instant,
 }
 
 impl Page {
@@ -102,12 +113,17 @@ impl FileSystem {
             listing.page = None;
         }
         let after = Cookie(offset.max(Cookie::PARENT.0));
-        if listing.page.as_ref().is_none_or(|page| !page.has(after)) {
+        for _ in 0..LISTINGS {
+            let page = listing.page.as_ref();
+            if page.is_some_and(|page| page.has(after) && self.inner.believes(page)) {
+                break;
+            }
             listing.page = Some(self.inner.page(handle.directory, after).await?);
         }
         let Some(page) = &listing.page else {
             return Ok(found);
         };
+        let settled = self.inner.believes(page);
         while position < Cookie::PARENT && found.len() < limit {
             position = Cookie(position.0.saturating_add(1));
             found.push(self.inner.dot(&page.directory, position).await?);
@@ -117,6 +133,7 @@ impl FileSystem {
             .entries
             .iter()
             .filter(|(entry, _)| entry.cookie > after)
+            .filter(|(entry, _)| settled || !self.inner.is_gone(handle.directory, &entry.name))
             .take(rest);
         found
             .extend(behind.map(|(entry, attributes)| (entry.clone(), self.inner.seen(attributes))));
@@ -130,6 +147,17 @@ impl FileSystem {
 }
 
 impl Inner {
+    /// Whether a page still shows what is there, as far as we know.
+    fn believes(&self, page: &Page) -> bool {
+        let unchanged = self.cache.stamp(page.directory.inode) == page.stamp;
+        unchanged && page.asked.elapsed() < VALID_FOR
+    }
+
+    /// Whether we know that there is no such name.
+    fn is_gone(&self, directory: InodeId, name: &[u8]) -> bool {
+        self.cache.name(directory, name) == Some(Known::Absent)
+    }
+
     async fn page(&self, directory: InodeId, after: Cookie) -> Result<Page, VfsError> {
         let (stamp, asked) = (self.cache.stamp(directory), Instant::now());
         let start = if after <= Cookie::PARENT {
@@ -159,6 +187,8 @@ impl Inner {
             entries,
             directory: page.directory,
             more: page.more,
+            stamp,
+            asked,
         })
     }
 
@@ -180,6 +210,7 @@ impl Inner {
             }
             _ => (b".".to_vec(), *directory),
         };
+        let attributes = self.seen(&attributes);
         let inode = attributes.inode;
         let entry = DirectoryEntry {
             inode,

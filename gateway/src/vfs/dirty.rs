@@ -146,6 +146,13 @@ impl FrozenRuns {
         self.runs.is_empty()
     }
 
+    /// Where the last run ends; 0 if there is none.
+    pub(crate) fn end(&self) -> u64 {
+        self.runs
+            .last_key_value()
+            .map_or(0, |(&start, run)| end_of(start, run.len()))
+    }
+
     /// As [`DirtyRuns::overlay`], for the ranges in `gaps` only.
     pub(crate) fn overlay(
         &self,

@@ -96,6 +96,28 @@ impl VfsError {
         !matches!(self, Self::Refused { .. })
     }
 
+    /// Whether it was refused because something is not as we thought: look again.
+    pub(crate) fn is_out_of_date(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused {
+                errno: Errno::AGAIN,
+                ..
+            }
+        )
+    }
+
+    /// Whether it was refused as too much for one operation: split it.
+    pub(crate) fn is_too_large(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused {
+                errno: Errno::TOOBIG,
+                ..
+            }
+        )
+    }
+
     /// Whether trying again later makes no sense.
     pub(crate) fn is_final(&self) -> bool {
         matches!(

@@ -15,6 +15,7 @@ use crate::metadata::MetadataClient;
 use crate::volume::Volume;
 use quorumfs_metadata::attributes::{Attributes, Credentials};
 use quorumfs_metadata::identity::InodeId;
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,6 +25,9 @@ use tokio::sync::{Notify, RwLock};
 
 /// Locks that keep an `open` and the `unlink` of the same inode apart.
 const NAMESPACE_LOCKS: usize = 64;
+
+/// Files that are committed at once when everything is.
+const SYNC_AT_ONCE: usize = 16;
 
 /// Bounds and waits.
 #[derive(Clone, Debug)]
@@ -42,6 +46,10 @@ pub struct VfsOptions {
     pub write_wait: Duration,
     /// How long anything waits to be committed if nobody asks for it earlier.
     pub commit_after: Duration,
+    /// How often to look for inodes without a name that this session need not hold any more.
+    pub orphans_every: Duration,
+    /// How long to try to commit everything before giving up on what is left.
+    pub sync_wait: Duration,
     /// Slices on their way to the clouds at once, for one file.
     pub slices_in_flight: usize,
 }
@@ -56,6 +64,8 @@ impl Default for VfsOptions {
             attributes_max: 1 << 16,
             write_wait: Duration::from_secs(25),
             commit_after: Duration::from_secs(5),
+            orphans_every: Duration::from_secs(30),
+            sync_wait: Duration::from_secs(60),
             slices_in_flight: 4,
         }
     }
@@ -179,10 +189,11 @@ impl FileSystem {
         self.inner.chunks.clear();
     }
 
-    /// Commits everything that waits.
+    /// Commits everything that waits, several files at once, within [`VfsOptions::sync_wait`].
     ///
     /// # Errors
-    /// The first that occurred; everything else was still tried.
+    /// The first that occurred, everything else was still tried; or `ETIMEDOUT`, and what was begun
+    /// goes on.
     pub async fn sync_all(&self) -> Result<(), VfsError> {
         let waiting: Vec<Arc<Node>> = {
             let nodes = self.inner.nodes();
@@ -192,12 +203,30 @@ impl FileSystem {
                 .cloned()
                 .collect()
         };
-        let mut first = Ok(());
-        for node in waiting {
-            let outcome = self.inner.flush(&node).await;
-            first = first.and(outcome);
-        }
-        first
+        let all = async {
+            let mut first = Ok(());
+            let mut flushes = tokio::task::JoinSet::new();
+            let mut rest = waiting.into_iter();
+            loop {
+                while flushes.len() < SYNC_AT_ONCE
+                    && let Some(node) = rest.next()
+                {
+                    let inner = self.inner.clone();
+                    flushes.spawn(async move { inner.flush(&node).await });
+                }
+                match flushes.join_next().await {
+                    None => return first,
+                    Some(Ok(outcome)) => first = first.and(outcome),
+                    Some(Err(error)) => {
+                        let reason = error.to_string();
+                        first = first.and(Err(VfsError::Internal { reason }));
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(self.inner.options.sync_wait, all)
+            .await
+            .unwrap_or(Err(VfsError::refused("sync", Errno::TIMEDOUT)))
     }
 
     /// Commits everything that waits and ends the session.
@@ -227,13 +256,15 @@ impl Inner {
     pub(crate) fn node_with<T>(
         &self,
         attributes: &Attributes,
-        content: impl FnOnce() -> ContentMap,
+        content: impl FnOnce(&Attributes) -> ContentMap,
         with: impl FnOnce(&mut super::node::State) -> T,
     ) -> (Arc<Node>, T) {
         let mut nodes = self.nodes();
+        // Whoever changed the inode without a node has told the cache before this.
+        let base = self.newest(attributes);
         let node = nodes
             .entry(attributes.inode)
-            .or_insert_with(|| Arc::new(Node::new(*attributes, content())))
+            .or_insert_with(|| Arc::new(Node::new(base, content(&base))))
             .clone();
         let outcome = with(&mut node.state());
         (node, outcome)
@@ -274,8 +305,23 @@ impl Inner {
 
     /// What callers see of an inode, of which the servers said `attributes`.
     pub(crate) fn seen(&self, attributes: &Attributes) -> Attributes {
-        self.node(attributes.inode)
-            .map_or(*attributes, |node| node.state().attributes())
+        let newest = self.newest(attributes);
+        let Some(node) = self.node(attributes.inode) else {
+            return newest;
+        };
+        let mut state = node.state();
+        if newest.version > state.base.version {
+            state.learn(&newest);
+        }
+        state.attributes()
+    }
+
+    /// Answers may overtake each other: what we heard of an inode since counts more.
+    fn newest(&self, attributes: &Attributes) -> Attributes {
+        let known = self.cache.attributes(attributes.inode);
+        known
+            .filter(|known| known.version > attributes.version)
+            .unwrap_or(*attributes)
     }
 
     /// Attributes as callers see them, asked for unless they are known.

@@ -41,9 +41,11 @@ mod names;
 mod namespace;
 mod node;
 mod open;
+mod orphans;
 mod read;
 mod readahead;
 mod slice_store;
+mod uncut;
 mod write;
 
 pub use attributes::{AttributeChange, TimeChange, Usage};

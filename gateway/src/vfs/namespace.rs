@@ -8,9 +8,10 @@ use super::cache::Known;
 use super::caller::Caller;
 use super::content::ContentMap;
 use super::file_system::{FileSystem, Inner};
+use super::uncut::uncut;
 use super::{VfsError, clock};
 use crate::keys::ValueBinding;
-use quorumfs_metadata::attributes::{Attributes, FileType, Mode};
+use quorumfs_metadata::attributes::{Attributes, Credentials, FileType, Mode};
 use quorumfs_metadata::identity::{DeviceNumber, InodeId, InodeVersion};
 use quorumfs_metadata::limits::SYMLINK_BYTES_MAX;
 use quorumfs_metadata::operation::{Create, NewInode, Place, Remove, Rename, Step};
@@ -152,6 +153,17 @@ impl FileSystem {
         directory: InodeId,
         name: &[u8],
     ) -> Result<Attributes, VfsError> {
+        let (fs, caller, name) = (self.clone(), caller.clone(), name.to_vec());
+        uncut(async move { fs.link_now(&caller, inode, directory, &name).await }).await
+    }
+
+    async fn link_now(
+        &self,
+        caller: &Caller,
+        inode: InodeId,
+        directory: InodeId,
+        name: &[u8],
+    ) -> Result<Attributes, VfsError> {
         let inner = &self.inner;
         inner.flush_inode(inode).await?;
         let place = inner.place(directory, name)?;
@@ -189,8 +201,8 @@ impl FileSystem {
         directory: InodeId,
         name: &[u8],
     ) -> Result<(), VfsError> {
-        self.again(|| self.unlink_once(caller, directory, name))
-            .await
+        let (fs, caller, name) = (self.clone(), caller.clone(), name.to_vec());
+        uncut(async move { fs.again(|| fs.unlink_once(&caller, directory, &name)).await }).await
     }
 
     async fn unlink_once(
@@ -246,14 +258,29 @@ impl FileSystem {
         directory: InodeId,
         name: &[u8],
     ) -> Result<(), VfsError> {
+        let (fs, caller, name) = (self.clone(), caller.clone(), name.to_vec());
+        uncut(async move { fs.again(|| fs.rmdir_once(&caller, directory, &name)).await }).await
+    }
+
+    async fn rmdir_once(
+        &self,
+        caller: &Caller,
+        directory: InodeId,
+        name: &[u8],
+    ) -> Result<(), VfsError> {
         let inner = &self.inner;
+        let credentials = || inner.credentials(caller);
         let place = inner.place_of(directory, name).await?;
+        let target = inner.find(credentials, directory, name).await?;
+        let Some(target) = target else {
+            return Err(VfsError::refused("rmdir", Errno::NOENT));
+        };
         let step = Step::RemoveDirectory(Remove {
             place,
-            expected: None,
+            expected: Some(target.inode),
             held: false,
         });
-        let credentials = inner.credentials(caller);
+        let credentials = credentials();
         match inner
             .metadata
             .step("rmdir", credentials, clock::now(), step)
@@ -285,8 +312,16 @@ impl FileSystem {
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<(), VfsError> {
-        let once = || self.rename_once(caller, (directory, name), (new_directory, new_name), mode);
-        self.again(once).await
+        let (fs, caller) = (self.clone(), caller.clone());
+        let (name, new_name) = (name.to_vec(), new_name.to_vec());
+        uncut(async move {
+            let (from, to) = (
+                (directory, name.as_slice()),
+                (new_directory, new_name.as_slice()),
+            );
+            fs.again(|| fs.rename_once(&caller, from, to, mode)).await
+        })
+        .await
     }
 
     async fn rename_once(
@@ -328,8 +363,10 @@ impl FileSystem {
             expected_source: Some(source.inode),
             // What is replaced must be what we looked at, or `held` would be wrong.
             expected_target: match mode {
-                RenameMode::Replace => Some(target.map(|target| target.inode)),
-                _ => None,
+                RenameMode::Replace | RenameMode::Exchange => {
+                    Some(target.map(|target| target.inode))
+                }
+                RenameMode::NoReplace => None,
             },
             held: replaced
                 .as_ref()
@@ -401,7 +438,7 @@ impl Inner {
     /// Makes an inode and its entry.
     #[allow(clippy::too_many_arguments)] // one value each of what a `create` is made of
     pub(crate) async fn make(
-        &self,
+        self: &Arc<Self>,
         what: &'static str,
         caller: &Caller,
         directory: InodeId,
@@ -419,6 +456,23 @@ impl Inner {
             exclusive,
         });
         let credentials = self.credentials(caller);
+        let (inner, name) = (self.clone(), name.to_vec());
+        let order = async move {
+            inner
+                .order_creation(what, credentials, directory, &name, step)
+                .await
+        };
+        uncut(order).await
+    }
+
+    async fn order_creation(
+        &self,
+        what: &'static str,
+        credentials: Credentials,
+        directory: InodeId,
+        name: &[u8],
+        step: Step,
+    ) -> Result<Made, VfsError> {
         match self
             .metadata
             .step(what, credentials, clock::now(), step)

@@ -45,9 +45,7 @@ impl Pending {
 /// What a flush takes away to commit.
 #[derive(Debug)]
 pub(crate) struct Departure {
-    pub(crate) base: Attributes,
     pub(crate) frozen: FrozenRuns,
-    pub(crate) size: u64,
     pub(crate) pending: Pending,
 }
 
@@ -59,8 +57,6 @@ pub(crate) struct State {
     pub(crate) base_at: Instant,
     pub(crate) dirty: DirtyRuns,
     pub(crate) frozen: FrozenRuns,
-    /// How long the file is with what is dirty; at least the committed size while nothing is cut.
-    pub(crate) size: u64,
     pub(crate) pending: Pending,
     /// Attributes on their way: still what callers see.
     pub(crate) departing: Pending,
@@ -92,7 +88,6 @@ impl Node {
         Self {
             inode: base.inode,
             state: Mutex::new(State {
-                size: base.size,
                 base,
                 base_at: Instant::now(),
                 dirty: DirtyRuns::default(),
@@ -135,9 +130,9 @@ impl State {
     pub(crate) fn attributes(&self) -> Attributes {
         let mut seen = self.base;
         if !self.dirty.is_empty() || !self.frozen.is_empty() {
-            seen.size = self.size;
+            seen.size = self.size();
             // As an ordinary file system would count them once they are written out.
-            seen.allocated = seen.allocated.max(self.size);
+            seen.allocated = seen.allocated.max(seen.size);
         }
         let pending = self.pending.over(self.departing);
         seen.mode = pending.mode.unwrap_or(seen.mode);
@@ -146,10 +141,16 @@ impl State {
         seen
     }
 
+    /// How long the file is with what is written here. A file is only ever cut by order, so that is
+    /// as far as anything reaches.
+    pub(crate) fn size(&self) -> u64 {
+        let written = self.dirty.end().max(self.frozen.end());
+        self.base.size.max(written)
+    }
+
     /// Whether the file has no bytes, here or there, so that cutting it to nothing changes none.
     pub(crate) fn holds_nothing(&self) -> bool {
-        self.size == 0
-            && self.base.size == 0
+        self.base.size == 0
             && self.dirty.is_empty()
             && self.frozen.is_empty()
             && self.content.is_empty()
@@ -167,8 +168,15 @@ impl State {
         }
         self.base = *attributes;
         self.base_at = Instant::now();
-        if self.dirty.is_empty() && self.frozen.is_empty() {
-            self.size = attributes.size;
+    }
+
+    /// Somebody wrote who may not keep the file's set-id bits.
+    pub(crate) fn drop_set_id(&mut self) {
+        let mode = self.attributes().mode;
+        let without = mode.without_set_id();
+        if without != mode {
+            self.pending.mode = Some(without);
+            self.wait_for_commit();
         }
     }
 
@@ -187,11 +195,43 @@ impl State {
         self.departing = pending;
         self.waiting_since = None;
         Some(Departure {
-            base: self.base,
             frozen: self.frozen.clone(),
-            size: self.size,
             pending,
         })
+    }
+
+    /// Takes aside what a truncation to nothing will make void. Callers see it until that is known
+    /// to have happened; if it fails, [`State::put_back`] has it all wait again.
+    pub(crate) fn set_aside(&mut self) -> Departure {
+        self.frozen = self.dirty.freeze();
+        self.departing = std::mem::take(&mut self.pending);
+        Departure {
+            frozen: self.frozen.clone(),
+            pending: self.departing,
+        }
+    }
+
+    /// The file was cut to nothing: what was set aside is void.
+    pub(crate) fn cut(&mut self, attributes: &Attributes) {
+        self.frozen = FrozenRuns::default();
+        self.departing = Pending::default();
+        if !self.is_waiting() {
+            self.waiting_since = None;
+        }
+        self.resized(attributes);
+    }
+
+    /// The servers have changed the file's length: extents beyond the new end are gone, and those
+    /// that cross it are shorter.
+    pub(crate) fn resized(&mut self, attributes: &Attributes) {
+        self.learn(attributes);
+        if attributes.version == self.base.version {
+            self.content = if attributes.size == 0 {
+                ContentMap::empty(attributes.version)
+            } else {
+                ContentMap::unknown(attributes.version)
+            };
+        }
     }
 
     /// The commit is done: `attributes` are the committed ones.
@@ -205,11 +245,6 @@ impl State {
         } else {
             // Somebody else changed it right after our commit, and we heard of that first.
             self.content = ContentMap::unknown(self.base.version);
-        }
-        if self.dirty.is_empty() {
-            self.size = attributes.size;
-        } else {
-            self.size = self.size.max(attributes.size);
         }
     }
 
@@ -231,7 +266,6 @@ impl State {
         self.pending = Pending::default();
         self.departing = Pending::default();
         self.waiting_since = None;
-        self.size = self.base.size;
         if error.is_some() {
             self.lost = error;
         }

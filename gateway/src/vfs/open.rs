@@ -5,10 +5,11 @@ use super::file_system::{FileSystem, Inner};
 use super::handle::{FileHandle, HandleId, OpenMode};
 use super::node::{Node, State};
 use super::readahead::Readahead;
-use super::{AttributeChange, VfsError, clock};
+use super::uncut::uncut;
+use super::{AttributeChange, VfsError};
 use quorumfs_metadata::attributes::{Attributes, FileType};
 use quorumfs_metadata::identity::{InodeId, InodeVersion};
-use quorumfs_metadata::operation::{NewInode, Step};
+use quorumfs_metadata::operation::NewInode;
 use rustix::io::Errno;
 use std::sync::{Arc, Mutex};
 
@@ -36,32 +37,16 @@ impl FileSystem {
         inode: InodeId,
         mode: OpenMode,
     ) -> Result<Opened, VfsError> {
-        let inner = &self.inner;
-        let _not_removed = inner.namespace_lock(inode).read().await;
-        let attributes = inner.attributes(inode).await?;
-        match attributes.file_type() {
-            FileType::File => {}
-            FileType::Directory => return Err(VfsError::refused("open", Errno::ISDIR)),
-            FileType::Symlink => return Err(VfsError::refused("open", Errno::LOOP)),
-            _ => return Err(VfsError::refused("open", Errno::NXIO)),
-        }
-        let keep_pages = inner.last_open.same_as_last_time(&attributes);
-        let (handle, node) = inner.open_handle(&attributes, mode);
-        if mode.truncate && mode.write {
-            let change = AttributeChange {
-                size: Some(0),
-                ..AttributeChange::default()
-            };
-            let cut = inner.set_attributes(caller, inode, true, change).await;
-            if let Err(error) = cut {
-                let _ = inner.handles.remove_file(handle);
-                inner.close(&node, mode);
-                return Err(error);
-            }
-        }
+        let (inner, caller) = (self.inner.clone(), caller.clone());
+        let opening = async move { inner.open(&caller, inode, mode).await };
+        let (opening, keep_pages) = if mode.truncate {
+            uncut(opening).await?
+        } else {
+            opening.await?
+        };
         Ok(Opened {
-            handle,
-            keep_pages: keep_pages && !mode.truncate,
+            handle: opening.deliver(),
+            keep_pages,
         })
     }
 
@@ -101,11 +86,12 @@ impl FileSystem {
                 (u8::from(mode.read) << 2) | (u8::from(mode.write) << 1),
             )
             .await?;
-            let opened = self.open(caller, inode, mode).await?;
-            return Ok((inner.attributes(inode).await?, opened.handle));
+            let (opening, _) = inner.open(caller, inode, mode).await?;
+            let attributes = inner.attributes(inode).await?;
+            return Ok((attributes, opening.deliver()));
         }
-        let (handle, _) = inner.open_handle(&made.attributes, mode);
-        Ok((made.attributes, handle))
+        let opening = inner.open_handle(&made.attributes, mode);
+        Ok((made.attributes, opening.deliver()))
     }
 
     /// Closes a file. What was written and not yet committed goes on being committed.
@@ -113,42 +99,102 @@ impl FileSystem {
     /// # Errors
     /// If it could not be committed; it is kept, tried again, and reported at the next close.
     pub async fn release(&self, handle: HandleId) -> Result<(), VfsError> {
-        let inner = &self.inner;
-        let handle = inner.handles.remove_file(handle)?;
+        let inner = self.inner.clone();
+        uncut(async move { inner.release(handle).await }).await
+    }
+}
+
+/// A handle that nobody was told of yet: closed again unless it is delivered.
+#[must_use]
+struct Undelivered {
+    inner: Arc<Inner>,
+    handle: HandleId,
+    delivered: bool,
+}
+
+impl Undelivered {
+    fn deliver(mut self) -> HandleId {
+        self.delivered = true;
+        self.handle
+    }
+}
+
+impl Drop for Undelivered {
+    fn drop(&mut self) {
+        if !self.delivered
+            && let Ok(handle) = self.inner.handles.remove_file(self.handle)
+        {
+            // If the file lost its name meanwhile it is found among the orphans.
+            self.inner.close(&handle.node, handle.mode);
+        }
+    }
+}
+
+impl Inner {
+    async fn open(
+        self: &Arc<Self>,
+        caller: &Caller,
+        inode: InodeId,
+        mode: OpenMode,
+    ) -> Result<(Undelivered, bool), VfsError> {
+        let _not_removed = self.namespace_lock(inode).read().await;
+        let attributes = self.attributes(inode).await?;
+        match attributes.file_type() {
+            FileType::File => {}
+            FileType::Directory => return Err(VfsError::refused("open", Errno::ISDIR)),
+            FileType::Symlink => return Err(VfsError::refused("open", Errno::LOOP)),
+            _ => return Err(VfsError::refused("open", Errno::NXIO)),
+        }
+        let keep_pages = self.last_open.same_as_last_time(&attributes);
+        let opening = self.open_handle(&attributes, mode);
+        // Also if it is opened for reading only: Linux asks for the right to write, and cuts.
+        if mode.truncate {
+            let change = AttributeChange {
+                size: Some(0),
+                ..AttributeChange::default()
+            };
+            self.set_attributes(caller, inode, true, change).await?;
+        }
+        Ok((opening, keep_pages && !mode.truncate))
+    }
+
+    /// A new handle on a file.
+    fn open_handle(self: &Arc<Self>, attributes: &Attributes, mode: OpenMode) -> Undelivered {
+        let count = |state: &mut State| {
+            state.handles = state.handles.saturating_add(1);
+            state.writers = state.writers.saturating_add(u32::from(mode.write));
+        };
+        let (node, ()) = self.node_with(attributes, Self::fresh_content, count);
+        let readahead = Mutex::new(Readahead::new(self.options.readahead_bytes_max));
+        let handle = self.handles.add_file(FileHandle {
+            node,
+            mode,
+            readahead,
+        });
+        Undelivered {
+            inner: self.clone(),
+            handle,
+            delivered: false,
+        }
+    }
+
+    async fn release(self: &Arc<Self>, handle: HandleId) -> Result<(), VfsError> {
+        let handle = self.handles.remove_file(handle)?;
         let node = &handle.node;
         let last_of_deleted = {
             let state = node.state();
             state.unlinked && state.handles == 1
         };
         let outcome = if handle.mode.write && !last_of_deleted {
-            inner.flush_file(node).await
+            self.flush_file(node).await
         } else {
             Ok(())
         };
-        let deleted = inner.close(node, handle.mode);
+        let deleted = self.close(node, handle.mode);
         if deleted {
-            inner.release_orphan(node.inode).await?;
+            self.release_orphan(node.inode).await?;
         }
         outcome
-    }
-}
-
-impl Inner {
-    /// A new handle on a file, and its node.
-    fn open_handle(&self, attributes: &Attributes, mode: OpenMode) -> (HandleId, Arc<Node>) {
-        let count = |state: &mut State| {
-            state.handles = state.handles.saturating_add(1);
-            state.writers = state.writers.saturating_add(u32::from(mode.write));
-        };
-        let content = || Self::fresh_content(attributes);
-        let (node, ()) = self.node_with(attributes, content, count);
-        let readahead = Mutex::new(Readahead::new(self.options.readahead_bytes_max));
-        let handle = self.handles.add_file(FileHandle {
-            node: node.clone(),
-            mode,
-            readahead,
-        });
-        (handle, node)
     }
 
     /// One handle less. Answers whether that was the last of a file that has no name any more.
@@ -168,25 +214,6 @@ impl Inner {
         };
         self.retire(node);
         gone
-    }
-
-    /// The last handle of a file without a name is closed: the servers may delete it.
-    async fn release_orphan(&self, inode: InodeId) -> Result<(), VfsError> {
-        self.cache.forget(inode);
-        let credentials = self.metadata.own();
-        let step = Step::Release { inode };
-        match self
-            .metadata
-            .step("close", credentials, clock::now(), step)
-            .await
-        {
-            Ok(_)
-            | Err(VfsError::Refused {
-                errno: Errno::STALE | Errno::NOENT,
-                ..
-            }) => Ok(()),
-            Err(error) => Err(error),
-        }
     }
 }
 

@@ -11,6 +11,8 @@ use super::dirty::RUN_BYTES_MAX;
 use super::file_system::{FileSystem, Inner};
 use super::handle::HandleId;
 use super::node::Node;
+use super::uncut::uncut;
+use quorumfs_metadata::identity::Uid;
 use quorumfs_metadata::limits::FILE_SIZE_MAX;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -47,7 +49,6 @@ impl FileSystem {
                 return Err(lost.clone());
             }
             state.dirty.write(offset, data);
-            state.size = state.size.max(end);
             state.pending.mtime = Some(clock::now());
             state.wait_for_commit();
             inner.book(&mut state);
@@ -57,6 +58,20 @@ impl FileSystem {
             inner.flush_in_background(node);
         }
         Ok(count)
+    }
+
+    /// Takes the set-id bits off a file that somebody wrote to who may not keep them. They go with
+    /// the commit of what was written.
+    ///
+    /// # Errors
+    /// If the handle is no file's.
+    pub fn drop_set_id(&self, handle: HandleId) -> Result<(), VfsError> {
+        let handle = self.inner.handles.file(handle)?;
+        // Whoever may not speak for the superuser leaves it to the servers.
+        if self.inner.metadata.own().uid == Uid::ROOT {
+            handle.node.state().drop_set_id();
+        }
+        Ok(())
     }
 
     /// Commits what was written through any handle of the same file: `close` asks for it.
@@ -139,13 +154,7 @@ impl Inner {
             return Ok(());
         }
         let (inner, of) = (self.clone(), node.clone());
-        tokio::spawn(async move { inner.flush_now(&of).await })
-            .await
-            .unwrap_or_else(|error| {
-                Err(VfsError::Internal {
-                    reason: error.to_string(),
-                })
-            })
+        uncut(async move { inner.flush_now(&of).await }).await
     }
 
     async fn flush_now(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {

@@ -6,14 +6,17 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use quorumfs_bft::identity::{Digest, PublicKey, ReplicaId, Time};
-use quorumfs_gateway::metadata::{AllocatedId, Embedded, EmbeddedSession, MetadataClient};
+use quorumfs_gateway::metadata::{
+    AllocatedId, Embedded, EmbeddedSession, MetadataClient, MetadataError, Transport,
+};
 use quorumfs_gateway::vfs::{
-    Caller, FileSystem, SliceStore, StoredSlice, VfsError, VfsOptions, WrittenSlice,
+    AttributeChange, Attributes, Caller, FileSystem, HandleId, InodeId, OpenMode, SliceStore,
+    StoredSlice, VfsError, VfsOptions, WrittenSlice,
 };
 use quorumfs_gateway::volume::{Created, NewCloud, NewVolume, Volume, create};
 use quorumfs_metadata::Metadata;
 use quorumfs_metadata::identity::{CloudIndex, Codec, ObjectClass, ObjectId, RealmEpoch, SliceId};
-use quorumfs_metadata::operation::{NewObject, NewSlice};
+use quorumfs_metadata::operation::{NewObject, NewSlice, Operation, Step};
 use quorumfs_metadata::placement::{Policy, Shard};
 use quorumfs_metadata::row::{Assertable, ReplicaInfo, SliceKey};
 use std::collections::HashMap;
@@ -165,4 +168,172 @@ impl World {
 
 pub fn root() -> Caller {
     Caller::user(0, 0, vec![])
+}
+
+/// What becomes of one operation on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// It is not sent.
+    NotSent,
+    /// It is executed, and the answer lost.
+    AnswerLost,
+    /// Nobody hears of it any more, but it is executed in the end: see [`Wire::deliver`].
+    Late,
+}
+
+type Which = fn(&Operation) -> bool;
+
+/// A session whose operations can meet faults.
+pub struct Wire {
+    session: EmbeddedSession<Metadata>,
+    faults: Mutex<Vec<(Which, Fault)>>,
+    late: Mutex<Vec<Bytes>>,
+    /// Everything that was sent and answered.
+    pub sent: Mutex<Vec<Operation>>,
+}
+
+impl Wire {
+    /// The next operation that `which` names meets `fault`.
+    pub fn next(&self, which: Which, fault: Fault) {
+        self.faults.lock().unwrap().push((which, fault));
+    }
+
+    /// Whether every fault was met.
+    pub fn is_quiet(&self) -> bool {
+        self.faults.lock().unwrap().is_empty()
+    }
+
+    /// Executes what was late, now; answers how many operations that were.
+    pub async fn deliver(&self) -> usize {
+        let late = std::mem::take(&mut *self.late.lock().unwrap());
+        let count = late.len();
+        for operation in late {
+            let _ = self.session.execute(operation).await;
+        }
+        count
+    }
+}
+
+#[async_trait]
+impl Transport for Wire {
+    async fn execute(&self, operation: Bytes) -> Result<Bytes, MetadataError> {
+        let decoded = Operation::from_bytes(&operation).unwrap();
+        let fault = {
+            let mut faults = self.faults.lock().unwrap();
+            let at = faults.iter().position(|(which, _)| which(&decoded));
+            at.map(|at| faults.remove(at).1)
+        };
+        let unknown = || MetadataError::OutcomeUnknown {
+            reason: "told to lose it".into(),
+        };
+        match fault {
+            None => {
+                let answer = self.session.execute(operation).await;
+                self.sent.lock().unwrap().push(decoded);
+                answer
+            }
+            Some(Fault::NotSent) => Err(MetadataError::NotExecuted {
+                reason: "told to fail".into(),
+            }),
+            Some(Fault::AnswerLost) => {
+                self.session.execute(operation).await?;
+                Err(unknown())
+            }
+            Some(Fault::Late) => {
+                self.late.lock().unwrap().push(operation);
+                Err(unknown())
+            }
+        }
+    }
+
+    async fn query(&self, query: Bytes) -> Result<Bytes, MetadataError> {
+        self.session.query(query).await
+    }
+
+    async fn close(&self) {
+        self.session.close().await;
+    }
+}
+
+impl World {
+    /// As [`World::mount`], over a wire with faults.
+    pub async fn mount_over(&self, options: VfsOptions) -> (FileSystem, Arc<Wire>) {
+        let wire = Arc::new(Wire {
+            session: self.session(),
+            faults: Mutex::default(),
+            late: Mutex::default(),
+            sent: Mutex::default(),
+        });
+        let own = self.volume.own_credentials();
+        let client = Arc::new(MetadataClient::new(wire.clone(), own));
+        client.mount(true).await.unwrap();
+        let slices = self.slices.clone();
+        let fs = FileSystem::new(self.volume.clone(), client, slices, options);
+        (fs, wire)
+    }
+}
+
+/// Whether some step of the operation is one that `which` names.
+fn any_step(operation: &Operation, which: fn(&Step) -> bool) -> bool {
+    matches!(operation, Operation::Compound(compound) if compound.steps.iter().any(which))
+}
+
+/// New content of a file.
+pub fn is_commit(operation: &Operation) -> bool {
+    any_step(operation, |step| matches!(step, Step::Commit(_)))
+}
+
+/// Asking for ids.
+pub fn is_allocation(operation: &Operation) -> bool {
+    matches!(operation, Operation::Allocate { .. })
+}
+
+/// A change of a file's length.
+pub fn is_truncation(operation: &Operation) -> bool {
+    any_step(
+        operation,
+        |step| matches!(step, Step::SetAttributes(set) if set.size.is_some()),
+    )
+}
+
+/// A file that was just made, open.
+pub async fn new_file(fs: &FileSystem, name: &[u8]) -> (InodeId, HandleId) {
+    let (found, handle) = fs
+        .create(&root(), fs.root(), name, 0o644, OpenMode::READ_WRITE, true)
+        .await
+        .unwrap();
+    (found.inode, handle)
+}
+
+/// All bytes of a file.
+pub async fn content(fs: &FileSystem, inode: InodeId) -> Vec<u8> {
+    let handle = fs
+        .open(&root(), inode, OpenMode::READ)
+        .await
+        .unwrap()
+        .handle;
+    let bytes = fs.read(handle, 0, 1 << 20).await.unwrap().to_vec();
+    fs.release(handle).await.unwrap();
+    bytes
+}
+
+/// Cuts a file to nothing while it is opened.
+pub const TRUNCATE: OpenMode = OpenMode {
+    read: true,
+    write: true,
+    truncate: true,
+};
+
+/// Sets a file's length.
+pub async fn set_size(
+    fs: &FileSystem,
+    inode: InodeId,
+    handle: Option<HandleId>,
+    size: u64,
+) -> Result<Attributes, VfsError> {
+    let change = AttributeChange {
+        size: Some(size),
+        ..AttributeChange::default()
+    };
+    fs.setattr(&root(), inode, handle, change).await
 }

@@ -1,0 +1,119 @@
+//! What is written, cut, mapped and read back.
+
+use super::pattern;
+use crate::common::World;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::{Duration, Instant};
+
+#[test]
+fn holes_are_zeros() {
+    let mut world = World::new();
+    let file = File::create(world.path("sparse")).unwrap();
+    file.write_all_at(b"begin", 0).unwrap();
+    file.write_all_at(b"end", 50 << 20).unwrap();
+    drop(file);
+    let size = (50 << 20) + 3;
+    for _ in 0..2 {
+        let found = fs::read(world.path("sparse")).unwrap();
+        assert_eq!(found.len(), size);
+        assert!(&found[..5] == b"begin" && &found[size - 3..] == b"end");
+        assert!(found[5..50 << 20].iter().all(|byte| *byte == 0));
+        world.remount();
+    }
+    let blocks = fs::metadata(world.path("sparse")).unwrap().blocks();
+    assert!(blocks < 1000, "a hole takes no space, not {blocks} blocks");
+}
+
+#[test]
+fn a_file_is_cut_and_extended() {
+    let mut world = World::new();
+    for length in [500_usize, 100_000] {
+        let path = world.path(&format!("f{length}"));
+        fs::write(&path, pattern(length, 7)).unwrap();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(length as u64 / 2).unwrap();
+        file.set_len(length as u64 * 2).unwrap();
+        file.write_all_at(b"x", length as u64 * 2 - 1).unwrap();
+    }
+    for _ in 0..2 {
+        for length in [500_usize, 100_000] {
+            let found = fs::read(world.path(&format!("f{length}"))).unwrap();
+            assert_eq!(found.len(), length * 2);
+            assert!(found[..length / 2] == pattern(length, 7)[..length / 2]);
+            assert!(
+                found[length / 2..length * 2 - 1]
+                    .iter()
+                    .all(|byte| *byte == 0)
+            );
+            assert_eq!(found[length * 2 - 1], b'x');
+        }
+        world.remount();
+    }
+}
+
+#[test]
+fn appends_follow_each_other() {
+    let mut world = World::new();
+    for round in 0..20 {
+        let mut file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(world.path("log"))
+            .unwrap();
+        for line in 0..10 {
+            writeln!(file, "round {round} line {line} {}", "x".repeat(40)).unwrap();
+        }
+    }
+    world.remount();
+    let log = fs::read_to_string(world.path("log")).unwrap();
+    let expected: String = (0..200)
+        .map(|at| format!("round {} line {} {}\n", at / 10, at % 10, "x".repeat(40)))
+        .collect();
+    assert!(log == expected);
+}
+
+#[test]
+fn a_read_sees_the_last_write() {
+    let world = World::new();
+    let writer = File::create(world.path("shared")).unwrap();
+    let reader = File::open(world.path("shared")).unwrap();
+    for number in 0..200_u64 {
+        writer
+            .write_all_at(&number.to_be_bytes(), number % 7 * 8)
+            .unwrap();
+        let mut found = [0; 8];
+        reader.read_exact_at(&mut found, number % 7 * 8).unwrap();
+        assert_eq!(u64::from_be_bytes(found), number);
+    }
+    assert_eq!(reader.metadata().unwrap().len(), 56);
+}
+
+#[test]
+fn a_mapped_file_reads_and_writes() {
+    let mut world = World::new();
+    fs::write(world.path("mapped"), pattern(100_000, 9)).unwrap();
+    let program = "import mmap,sys\n\
+        f=open('mapped','r+b'); m=mmap.mmap(f.fileno(),0)\n\
+        assert len(m)==100000; m[50000:50005]=b'hello'; m.flush(); m.close(); f.close()\n";
+    world.run("python3", &["-c", program]);
+    world.remount();
+    let mut expected = pattern(100_000, 9);
+    expected[50_000..50_005].copy_from_slice(b"hello");
+    assert!(fs::read(world.path("mapped")).unwrap() == expected);
+}
+
+#[test]
+fn what_is_written_is_committed_without_being_asked() {
+    let world = World::new();
+    let mut file = File::create(world.path("log")).unwrap();
+    file.write_all(&pattern(5000, 1)).unwrap();
+    let file_system = world.file_system.as_ref().unwrap();
+    assert_eq!(file_system.status().dirty_files, 1);
+    let patience = Instant::now() + Duration::from_secs(20);
+    while file_system.status().dirty_files > 0 {
+        assert!(Instant::now() < patience, "{file_system:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,192 @@
+//! Names, links and listings.
+
+use super::pattern;
+use crate::common::World;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, symlink};
+
+#[test]
+fn a_rename_carries_its_content() {
+    let mut world = World::new();
+    fs::write(world.path("config"), "old").unwrap();
+    let mut file = File::create(world.path("config.new")).unwrap();
+    file.write_all(&pattern(5000, 1)).unwrap();
+    // Not closed, not synced: the rename commits what it carries.
+    fs::rename(world.path("config.new"), world.path("config")).unwrap();
+    world.crash();
+    drop(file);
+    world.mount();
+    assert!(fs::read(world.path("config")).unwrap() == pattern(5000, 1));
+}
+
+#[test]
+fn names_are_bytes() {
+    let world = World::new();
+    let names: [&[u8]; 4] = [b"plain", "ümläut ☃".as_bytes(), b"\xff\xfe", &[b'x'; 255]];
+    for name in names {
+        let path = world.path("").join(std::ffi::OsStr::from_bytes(name));
+        fs::write(&path, name).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), name);
+    }
+    let mut found: Vec<_> = fs::read_dir(world.path(""))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    found.sort();
+    assert_eq!(found.len(), names.len());
+    assert!(
+        names
+            .iter()
+            .all(|name| found.iter().any(|found| found.as_bytes() == *name))
+    );
+    let long = world.path(&"x".repeat(256));
+    assert_eq!(
+        fs::write(long, "").unwrap_err().raw_os_error(),
+        Some(36),
+        "ENAMETOOLONG"
+    );
+}
+
+#[test]
+fn renames_replace_refuse_and_exchange() {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    let world = World::new();
+    fs::write(world.path("a"), "a").unwrap();
+    fs::write(world.path("b"), "b").unwrap();
+    let rename = |flags| renameat_with(CWD, world.path("a"), CWD, world.path("b"), flags);
+    assert_eq!(
+        rename(RenameFlags::NOREPLACE),
+        Err(rustix::io::Errno::EXIST)
+    );
+    rename(RenameFlags::EXCHANGE).unwrap();
+    assert_eq!(fs::read_to_string(world.path("a")).unwrap(), "b");
+    assert_eq!(fs::read_to_string(world.path("b")).unwrap(), "a");
+    rename(RenameFlags::empty()).unwrap();
+    assert_eq!(fs::read_to_string(world.path("b")).unwrap(), "b");
+    assert!(!world.path("a").exists());
+    fs::create_dir_all(world.path("d/e")).unwrap();
+    let error = fs::rename(world.path("d"), world.path("d/e/f")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(22), "EINVAL: below itself");
+    let error = fs::rename(world.path("b"), world.path("d")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(21), "EISDIR");
+    fs::rename(world.path("d/e"), world.path("e")).unwrap();
+    assert_eq!(fs::metadata(world.path("d")).unwrap().nlink(), 2);
+    assert!(fs::remove_dir(world.path("e")).is_ok());
+}
+
+#[test]
+fn an_unlinked_file_lives_until_it_is_closed() {
+    let world = World::new();
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(world.path("temporary"))
+        .unwrap();
+    file.write_all(&pattern(10_000, 3)).unwrap();
+    fs::remove_file(world.path("temporary")).unwrap();
+    assert!(!world.path("temporary").exists());
+    file.write_all(b"more").unwrap();
+    file.sync_all().unwrap();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    let mut found = Vec::new();
+    file.read_to_end(&mut found).unwrap();
+    assert!(found[..10_000] == pattern(10_000, 3) && &found[10_000..] == b"more");
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    drop(file);
+    fs::write(world.path("temporary"), "new").unwrap();
+    assert_eq!(fs::read_to_string(world.path("temporary")).unwrap(), "new");
+}
+
+#[test]
+fn hard_links_share_their_content() {
+    let mut world = World::new();
+    fs::write(world.path("one"), pattern(3000, 1)).unwrap();
+    fs::hard_link(world.path("one"), world.path("two")).unwrap();
+    let mut file = OpenOptions::new()
+        .append(true)
+        .open(world.path("two"))
+        .unwrap();
+    file.write_all(b"tail").unwrap();
+    drop(file);
+    assert_eq!(fs::metadata(world.path("one")).unwrap().len(), 3004);
+    assert_eq!(fs::metadata(world.path("one")).unwrap().nlink(), 2);
+    world.remount();
+    fs::remove_file(world.path("one")).unwrap();
+    let found = fs::read(world.path("two")).unwrap();
+    assert!(found[..3000] == pattern(3000, 1) && &found[3000..] == b"tail");
+    assert_eq!(fs::metadata(world.path("two")).unwrap().nlink(), 1);
+    assert!(fs::hard_link(world.path(""), world.path("three")).is_err());
+}
+
+#[test]
+fn symlinks_are_followed_and_read() {
+    let mut world = World::new();
+    fs::create_dir(world.path("d")).unwrap();
+    fs::write(world.path("d/file"), "content").unwrap();
+    symlink("d", world.path("to-directory")).unwrap();
+    symlink("missing", world.path("dangling")).unwrap();
+    let long = "x/".repeat(2000);
+    symlink(&long, world.path("long")).unwrap();
+    world.remount();
+    assert_eq!(
+        fs::read_to_string(world.path("to-directory/file")).unwrap(),
+        "content"
+    );
+    assert_eq!(
+        fs::read(world.path("dangling")).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    assert_eq!(
+        fs::read_link(world.path("long"))
+            .unwrap()
+            .as_os_str()
+            .as_bytes(),
+        long.as_bytes()
+    );
+    assert_eq!(
+        fs::symlink_metadata(world.path("long")).unwrap().len(),
+        4000
+    );
+}
+
+#[test]
+fn listing_goes_on_while_entries_are_deleted() {
+    let mut world = World::new();
+    fs::create_dir(world.path("many")).unwrap();
+    for number in 0..2000 {
+        File::create(world.path(&format!("many/{number}"))).unwrap();
+    }
+    world.remount();
+    let count = || fs::read_dir(world.path("many")).unwrap().count();
+    assert_eq!(count(), 2000);
+    let mut seen = std::collections::BTreeSet::new();
+    for (at, entry) in fs::read_dir(world.path("many")).unwrap().enumerate() {
+        let entry = entry.unwrap();
+        assert!(
+            seen.insert(entry.file_name()),
+            "{:?} twice",
+            entry.file_name()
+        );
+        if at % 2 == 0 {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    assert_eq!(seen.len(), 2000, "nothing is missed");
+    assert_eq!(count(), 1000);
+    world.run("rm", &["-r", "many"]);
+    assert!(!world.path("many").exists());
+}
+
+#[test]
+fn special_files_can_be_made() {
+    let world = World::new();
+    world.run("mkfifo", &["pipe"]);
+    let said = world.run("sh", &["-c", "echo through > pipe & cat pipe"]);
+    assert_eq!(said, "through\n");
+    let _socket = std::os::unix::net::UnixListener::bind(world.path("socket")).unwrap();
+    world.run("mknod", &["null", "c", "1", "3"]);
+    assert_eq!(fs::metadata(world.path("null")).unwrap().rdev(), 259);
+}
