@@ -78,6 +78,9 @@ pub(crate) enum Command {
     Rm(RmArguments),
     /// Replicas, clouds, what waits, and what is being tolerated
     Status(StatusArguments),
+    /// Measure this machine: the ordering library
+    #[command(subcommand)]
+    Bench(BenchCommand),
 }
 
 /// The groups of the help: a heading, and the commands under it.
@@ -85,7 +88,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Try it", &["demo"]),
     ("Set up", &["replica", "volume"]),
     ("Use", &["mount", "umount", "put", "get", "ls", "cat", "rm"]),
-    ("Inspect", &["status"]),
+    ("Inspect", &["status", "bench"]),
 ];
 
 /// What can be done with a metadata replica.
@@ -230,6 +233,72 @@ pub(crate) struct RmArguments {
 #[derive(Debug, Args)]
 pub(crate) struct StatusArguments {}
 
+/// What can be measured.
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Ordering: replicas as processes, over TLS on loopback, of a service that does nothing
+    Smr(BenchSmrArguments),
+    /// One of its replicas
+    #[command(hide = true)]
+    SmrReplica,
+}
+
+/// `quorumfs bench smr`
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchSmrArguments {
+    /// How many replicas may fail in any way while work goes on
+    #[arg(long = "u", value_name = "U", default_value_t = 1)]
+    pub(crate) up: u16,
+    /// How many replicas may lie while what is answered stays right
+    #[arg(long = "r", value_name = "R", default_value_t = 1)]
+    pub(crate) right: u16,
+    /// Clients, each with a session and connections of its own
+    #[arg(long, value_name = "NUMBER", default_value_t = 16,
+          value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) clients: u16,
+    /// Operations that each client has in flight
+    #[arg(long, value_name = "NUMBER", default_value_t = 50,
+          value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) in_flight: u16,
+    /// Closed loops of a session; with bundling, what waits for one goes out together
+    #[arg(long, value_name = "NUMBER", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) lanes: u16,
+    /// Bytes of an operation
+    #[arg(long, value_name = "BYTES", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
+    pub(crate) request_bytes: u32,
+    /// Bytes of a result
+    #[arg(long, value_name = "BYTES", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=32 << 10))]
+    pub(crate) reply_bytes: u32,
+    /// When a record counts as durable: strict (fdatasync), os, none
+    #[arg(long, value_name = "MODE", default_value = "strict")]
+    pub(crate) durability: String,
+    /// Whether a client's waiting operations share one signature; without, a lane for each
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = switch,
+          action = clap::ArgAction::Set)]
+    pub(crate) bundling: bool,
+    /// Seconds that are not measured, first
+    #[arg(long, value_name = "S", default_value_t = 2)]
+    pub(crate) warm_up: u64,
+    /// Seconds that are measured
+    #[arg(long, value_name = "S", default_value_t = 10,
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) seconds: u64,
+    /// Where the replicas' disks lie while it runs (default: the directory for temporary files)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+}
+
+fn switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("say on or off".into()),
+    }
+}
+
 /// `quorumfs demo`
 #[derive(Debug, Args)]
 pub(crate) struct DemoArguments {
@@ -266,7 +335,8 @@ pub(crate) fn command() -> clap::Command {
         }
     }
     let template = format!(
-        "{{about}}\n\n{{usage-heading}} {{usage}}\n{groups}\nFor every command:\n{{options}}{{after-help}}"
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n{groups}\nFor every \
+         command:\n{{options}}{{after-help}}"
     );
     command
         .help_template(template)

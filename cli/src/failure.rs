@@ -34,6 +34,14 @@ impl Failure {
         self
     }
 
+    /// The same failure with this advice if it has none yet.
+    pub(crate) fn or_hint(self, hint: impl Into<String>) -> Self {
+        match self.hint {
+            Some(_) => self,
+            None => self.hint(hint),
+        }
+    }
+
     /// A system call on a path failed.
     pub(crate) fn file(doing: &str, path: &Path, error: &std::io::Error) -> Self {
         use std::io::ErrorKind;

@@ -8,6 +8,7 @@
 //! | [`arguments`] | what can be typed, and its help |
 //! | [`commands`] | one module for each command |
 //! | [`demo`] | four replicas and a mount, supervised; and the check that `scripts/demo` runs |
+//! | [`bench`] | measurements of this machine |
 //! | [`configuration`] | TOML files |
 //! | [`directory`] | where state lies |
 //! | [`control`] | how `status` and `umount` talk to a running mount |
@@ -15,6 +16,7 @@
 //! | [`exit`], [`failure`], [`output`] | what is said, and with which exit code |
 
 mod arguments;
+mod bench;
 mod commands;
 mod configuration;
 mod control;

@@ -4,8 +4,10 @@
 //! records and, if it fails, one last line of type `error` with the exit code, the message and the
 //! hint. Adding a field keeps `v`; changing or removing one raises it.
 
+use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use serde::Serialize;
+use serde_json::Value;
 use std::io::{ErrorKind, Write};
 
 /// Where and how a command speaks.
@@ -41,7 +43,7 @@ impl Output {
         self.json
     }
 
-    /// Prints one record: `body` as JSON, or the text that `people` makes of it.
+    /// Prints one record: `body` as JSON, or the text that `people` makes of it, if any.
     pub(crate) fn record<T: Serialize>(
         self,
         kind: &str,
@@ -53,6 +55,9 @@ impl Output {
         } else {
             people(body)
         };
+        if text.is_empty() {
+            return Ok(());
+        }
         print(&text)
     }
 
@@ -82,6 +87,22 @@ impl Output {
     }
 }
 
+/// A failure as another process of this program told it, if that is what `record` is.
+pub(crate) fn failure_in(record: &Value) -> Option<Failure> {
+    let text = |key: &str| record.get(key).and_then(Value::as_str);
+    if text("type") != Some("error") {
+        return None;
+    }
+    let code = record.get("code").and_then(Value::as_u64);
+    let mut all = Exit::ALL.iter().copied();
+    let exit = all.find(|exit| Some(u64::from(exit.code())) == code);
+    let failure = Failure::new(exit.unwrap_or(Exit::Error), text("message")?);
+    Some(match text("hint") {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    })
+}
+
 /// One line of JSON.
 pub(crate) fn encode<T: Serialize>(kind: &str, body: &T) -> Outcome<String> {
     serde_json::to_string(&Line {
@@ -89,7 +110,7 @@ pub(crate) fn encode<T: Serialize>(kind: &str, body: &T) -> Outcome<String> {
         r#type: kind,
         body,
     })
-    .map_err(|error| Failure::new(crate::exit::Exit::Error, format!("cannot encode: {error}")))
+    .map_err(|error| Failure::new(Exit::Error, format!("cannot encode: {error}")))
 }
 
 fn print(text: &str) -> Outcome<()> {
@@ -109,6 +130,16 @@ fn print(text: &str) -> Outcome<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failure_passes_from_process_to_process() {
+        let line = r#"{"v":1,"type":"error","code":7,"message":"no device","hint":"load it"}"#;
+        let failure = failure_in(&serde_json::from_str(line).unwrap()).unwrap();
+        let expected = Failure::new(Exit::CannotMount, "no device").hint("load it");
+        assert_eq!(failure, expected);
+        let ready = serde_json::json!({"v": 1, "type": "ready"});
+        assert_eq!(failure_in(&ready), None);
+    }
 
     #[test]
     fn a_record_is_one_versioned_line() {

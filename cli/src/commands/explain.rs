@@ -15,6 +15,8 @@ use quorumfs_gateway::vfs::VfsError;
 use quorumfs_gateway::volume::VolumeError;
 use quorumfs_metadata::genesis::GenesisError;
 use rustix::io::Errno;
+use std::io::ErrorKind;
+use std::path::Path;
 
 /// What shows who answers and who does not.
 const STATUS: &str = "`quorumfs status` shows which replicas and clouds answer";
@@ -22,12 +24,30 @@ const STATUS: &str = "`quorumfs status` shows which replicas and clouds answer";
 /// A key that does not fit.
 pub(crate) fn key_failure(error: &KeyError) -> Failure {
     let exit = match error {
+        KeyError::File {
+            doing,
+            path,
+            source,
+        } => return key_file_failure(doing, path, source),
         KeyError::Newer { .. } | KeyError::UnknownLock { .. } => Exit::NewerFormat,
         KeyError::Random { .. } | KeyError::TooLong { .. } => Exit::Error,
         KeyError::Forged { .. } => Exit::Damaged,
         _ => Exit::WrongKey,
     };
     Failure::new(exit, error.to_string())
+}
+
+/// A file with a secret that cannot be read or written.
+pub(crate) fn key_file_failure(doing: &str, path: &Path, error: &std::io::Error) -> Failure {
+    let failure = Failure::file(doing, path, error);
+    match error.kind() {
+        ErrorKind::NotFound => Failure {
+            exit: Exit::WrongKey,
+            ..failure
+        }
+        .hint("put the key back from where it is kept; without it, nothing here can be opened"),
+        _ => failure,
+    }
 }
 
 /// A volume that cannot be made or opened.

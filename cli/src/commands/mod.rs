@@ -10,10 +10,10 @@ mod status;
 mod umount;
 pub(crate) mod volume;
 
-use crate::arguments::{Arguments, Command, ReplicaCommand, VolumeCommand};
+use crate::arguments::{Arguments, BenchCommand, Command, ReplicaCommand, VolumeCommand};
 use crate::failure::Outcome;
 use crate::output::Output;
-use crate::{demo, logging};
+use crate::{bench, demo, logging};
 
 /// Does what was typed.
 pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
@@ -38,5 +38,7 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         Command::Cat(command) => files::cat(general, &command, output).await,
         Command::Rm(command) => files::rm(general, &command, output).await,
         Command::Status(_) => status::run(general, output).await,
+        Command::Bench(BenchCommand::Smr(command)) => bench::smr::run(&command, output).await,
+        Command::Bench(BenchCommand::SmrReplica) => bench::replica::run().await,
     }
 }

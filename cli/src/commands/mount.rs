@@ -16,7 +16,7 @@ use crate::arguments::{General, MountArguments};
 use crate::control::{ControlServer, Question};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::stop::Stop;
 use quorumfs_fuse::{MountConfig, Mounted};
 use quorumfs_gateway::blocks::CloudStatus;
@@ -116,6 +116,9 @@ pub(crate) struct CloudReport {
     /// What it last did wrong, as the running mount saw it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_error: Option<String>,
+    /// How many of its answers were not what had been written.
+    #[serde(default)]
+    pub(crate) shards_refused: u64,
     /// What half of its last answers took at most, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) latency_median_us: Option<u64>,
@@ -130,18 +133,25 @@ impl CloudReport {
             usable: status.reachable,
             problem: None,
             last_error: status.last_error.clone(),
+            shards_refused: status.shards_refused,
             latency_median_us: status.latency_median.map(micros),
         }
     }
 
     /// For people.
     pub(crate) fn text(&self) -> String {
-        let (index, name) = (self.index, &self.name);
-        match (&self.problem, &self.last_error) {
-            (Some(problem), _) => format!("  cloud {index}  {name}  UNUSABLE: {problem}"),
-            (None, Some(error)) => format!("  cloud {index}  {name}  usable; last error: {error}"),
-            (None, None) => format!("  cloud {index}  {name}  usable"),
+        let mut text = format!("  cloud {}  {}  ", self.index, self.name);
+        match &self.problem {
+            Some(problem) => text.push_str(&format!("UNUSABLE: {problem}")),
+            None => text.push_str("usable"),
         }
+        if self.shards_refused > 0 {
+            text.push_str(&format!("; GAVE BACK {} BAD SHARDS", self.shards_refused));
+        }
+        if let (None, Some(error)) = (&self.problem, &self.last_error) {
+            text.push_str(&format!("; last error: {error}"));
+        }
+        text
     }
 }
 
@@ -177,6 +187,8 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
     let point = point(&configured, arguments)?;
     let lock = configured.state().lock("mount")?;
     mount_point::clear_if_dead(&point)?;
+    // Before anybody is asked, and before another mount loses the volume for nothing.
+    quorumfs_fuse::check(&point).map_err(|error| mount_failure(&error))?;
     let access = Access::Mount {
         takeover: arguments.takeover,
     };
@@ -214,13 +226,13 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
 }
 
 fn point(configured: &Configured, arguments: &MountArguments) -> Outcome<PathBuf> {
-    let wanted = arguments.point.clone();
-    let wanted = wanted.or_else(|| configured.configuration().mount.point.clone());
-    let Some(point) = wanted else {
+    // What was typed is meant from here, what is written in the file from the file.
+    let written = configured.configuration().mount.point.as_ref();
+    let written = written.map(|point| configured.state().join(point));
+    let Some(point) = arguments.point.clone().or(written) else {
         return Err(Failure::new(Exit::Usage, "it was not said where to mount")
             .hint("name an empty directory, here or as `point` under [mount] in quorumfs.toml"));
     };
-    let point = configured.state().join(point);
     std::path::absolute(&point)
         .map_err(|error| Failure::file("use the mount point", &point, &error))
 }
@@ -351,13 +363,7 @@ fn in_background(general: &General, arguments: &MountArguments, output: Output) 
     }
     let line = lines.recv_timeout(READY_WITHIN).unwrap_or_default();
     let record: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
-    let text = |key: &str| {
-        record
-            .get(key)
-            .and_then(|value| value.as_str())
-            .map(str::to_string)
-    };
-    if text("type").as_deref() == Some("ready") {
+    if record.get("type").and_then(serde_json::Value::as_str) == Some("ready") {
         let ready = Ready {
             point: &point,
             pid: child.id(),
@@ -373,17 +379,9 @@ fn in_background(general: &General, arguments: &MountArguments, output: Output) 
     }
     let _ = child.kill();
     let _ = child.wait();
-    let code = record.get("code").and_then(serde_json::Value::as_u64);
-    let exit = Exit::ALL
-        .iter()
-        .copied()
-        .find(|exit| Some(u64::from(exit.code())) == code);
-    let message = text("message").unwrap_or_else(|| {
-        format!(
-            "the mount was not ready within {} s",
-            READY_WITHIN.as_secs()
-        )
-    });
-    let failure = Failure::new(exit.unwrap_or(Exit::Error), message);
-    Err(failure.hint(text("hint").unwrap_or_else(|| format!("its log is {}", log.display()))))
+    Err(output::failure_in(&record).unwrap_or_else(|| {
+        let seconds = READY_WITHIN.as_secs();
+        let message = format!("the mount was not ready within {seconds} s");
+        Failure::new(Exit::Error, message).hint(format!("its log is {}", log.display()))
+    }))
 }

@@ -3,13 +3,17 @@
 //! Everything else about mount points is examined by `quorumfs-fuse` when it mounts.
 
 use crate::failure::{Failure, Outcome};
+use rustix::io::Errno;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The kernel's name for our mounts, in `/proc/self/mountinfo`.
-const KIND: &str = "fuse.quorumfs";
+/// Our mounts in `/proc/self/mountinfo`, as type and source. The kernel shows the subtype as part
+/// of the type only if it was mounted by that name, which `fusermount3` does and the system call of
+/// root does not.
+const BY_FUSERMOUNT: &str = "fuse.quorumfs";
+const BY_ROOT: (&str, &str) = ("fuse", "quorumfs");
 
 /// Clears away what lies at `point` if it is one of our mounts whose process is dead.
 pub(crate) fn clear_if_dead(point: &Path) -> Outcome<()> {
@@ -22,9 +26,21 @@ pub(crate) fn clear_if_dead(point: &Path) -> Outcome<()> {
 
 /// Whether one of our mounts lies here whose process is dead.
 pub(crate) fn is_dead(point: &Path) -> bool {
-    let not_connected = Some(rustix::io::Errno::NOTCONN.raw_os_error());
-    let dead = fs::metadata(point).is_err_and(|error| error.raw_os_error() == not_connected);
-    dead && mounted(point).as_deref() == Some(KIND)
+    let dead = fs::metadata(point).is_err_and(|error| is_of_the_dead(&error));
+    dead && mounted(point).is_some_and(|(kind, source)| is_ours(&kind, &source))
+}
+
+/// What the kernel answers for a mount whose process has ended, or whose connection was aborted.
+fn is_of_the_dead(error: &std::io::Error) -> bool {
+    let answers = [Errno::NOTCONN, Errno::CONNABORTED];
+    let code = error.raw_os_error();
+    answers
+        .iter()
+        .any(|errno| code == Some(errno.raw_os_error()))
+}
+
+fn is_ours(kind: &str, source: &str) -> bool {
+    kind == BY_FUSERMOUNT || (kind, source) == BY_ROOT
 }
 
 /// Unmounts, even while it is in use: by the kernel if we may, else by FUSE's own program.
@@ -45,15 +61,19 @@ pub(crate) fn detach(point: &Path) -> Outcome<()> {
     }
 }
 
-/// What is mounted on exactly this path: the kind of the topmost file system.
-fn mounted(point: &Path) -> Option<String> {
+/// What is mounted on exactly this path: type and source of the topmost file system.
+fn mounted(point: &Path) -> Option<(String, String)> {
     let table = fs::read("/proc/self/mountinfo").ok()?;
-    let table = String::from_utf8_lossy(&table).into_owned();
+    find(&String::from_utf8_lossy(&table), point)
+}
+
+fn find(table: &str, point: &Path) -> Option<(String, String)> {
     let wanted = escaped(point);
-    let of_line = |line: &str| -> Option<String> {
+    let of_line = |line: &str| -> Option<(String, String)> {
         let (before, after) = line.split_once(" - ")?;
-        let kind = after.split(' ').next()?.to_string();
-        (before.split(' ').nth(4)? == wanted).then_some(kind)
+        let mut after = after.split(' ');
+        let found = (after.next()?.to_string(), after.next()?.to_string());
+        (before.split(' ').nth(4)? == wanted).then_some(found)
     };
     table.lines().rev().find_map(of_line)
 }
@@ -76,9 +96,28 @@ mod tests {
 
     #[test]
     fn mounts_are_found_by_their_exact_path() {
-        assert_eq!(mounted(Path::new("/proc")).as_deref(), Some("proc"));
-        assert_eq!(mounted(Path::new("/pro")), None);
+        let kind = |path| mounted(Path::new(path)).map(|(kind, _)| kind);
+        assert_eq!(kind("/proc").as_deref(), Some("proc"));
+        assert_eq!(kind("/pro"), None);
         assert_eq!(escaped(Path::new("/a b\\c")), "/a\\040b\\134c");
+    }
+
+    #[test]
+    fn our_mounts_are_known_whoever_mounted_them_and_no_others() {
+        let table = "\
+            42 27 0:39 / /by/root rw,nosuid - fuse quorumfs rw,user_id=0\n\
+            43 27 0:40 / /by/fusermount rw,nosuid - fuse.quorumfs quorumfs rw,user_id=1000\n\
+            44 27 0:41 / /another rw,nosuid - fuse sshfs rw,user_id=0\n\
+            45 27 0:42 / /one/more rw,nosuid - fuse.sshfs quorumfs rw,user_id=0\n";
+        for (path, ours) in [
+            ("/by/root", true),
+            ("/by/fusermount", true),
+            ("/another", false),
+            ("/one/more", false),
+        ] {
+            let (kind, source) = find(table, Path::new(path)).unwrap();
+            assert_eq!(is_ours(&kind, &source), ours, "{path}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! volume's genesis at its first start, keeps it, and refuses another one ever after: what a
 //! replica holds belongs to one cluster.
 
-use super::explain::volume_failure;
+use super::explain::{key_file_failure, volume_failure};
 use super::volume::public_key;
 use crate::arguments::{General, ReplicaInitArguments, ReplicaRunArguments};
 use crate::configuration::{self, ReplicaConfiguration, VERSION};
@@ -88,6 +88,11 @@ pub(crate) fn initialise(state: &StateDirectory, listen: SocketAddr) -> Outcome<
 
 fn key_failure(error: &KeyError) -> Failure {
     let exit = match error {
+        KeyError::Io {
+            doing,
+            path,
+            source,
+        } => return key_file_failure(&format!("{doing} the key file"), path, source),
         KeyError::Randomness(_) => Exit::Error,
         KeyError::Exists { .. } => Exit::Held,
         _ => Exit::WrongKey,
@@ -134,25 +139,15 @@ pub(crate) async fn run(
     };
     match ending {
         Ending::Stopped => Ok(Exit::Success),
-        Ending::Poisoned(reason) => {
-            let message = format!(
-                "replica {id} in {} stopped: {reason}",
-                state.path().display()
-            );
-            let exit = if is_full(&reason) {
-                Exit::NoSpace
-            } else {
-                Exit::Error
-            };
-            Err(Failure::new(exit, message)
-                .hint("the others go on without it; mend the cause, then start it again"))
-        }
+        Ending::Poisoned(reason) => Err(stopped(Exit::Error, &state, id, &reason)),
+        Ending::DiskFull(reason) => Err(stopped(Exit::NoSpace, &state, id, &reason)),
     }
 }
 
-/// A disk reports lack of space in these words, and the core passes on words only.
-fn is_full(reason: &str) -> bool {
-    reason.contains("no space is left") || reason.contains("No space left")
+fn stopped(exit: Exit, state: &StateDirectory, id: ReplicaId, reason: &str) -> Failure {
+    let place = state.path().display();
+    Failure::new(exit, format!("replica {id} in {place} stopped: {reason}"))
+        .hint("the others go on without it; mend the cause, then start it again")
 }
 
 fn server_config(

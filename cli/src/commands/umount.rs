@@ -25,8 +25,11 @@ struct Unmounted<'a> {
 pub(crate) async fn run(general: &General, arguments: &UmountArguments, output: Output) -> Outcome {
     let state = StateDirectory::find(general.state.as_deref(), "volume")?;
     let point = match &arguments.point {
+        // A mount knows its place without links; one that is dead cannot be asked for it.
         Some(point) => Some(
-            std::path::absolute(point)
+            point
+                .canonicalize()
+                .or_else(|_| std::path::absolute(point))
                 .map_err(|error| Failure::file("use the mount point", point, &error))?,
         ),
         None => None,
@@ -53,8 +56,8 @@ pub(crate) async fn run(general: &General, arguments: &UmountArguments, output: 
             })?;
             Ok(Exit::Success)
         }
-        Some(Stopped::Failed { message }) => Err(Failure::new(Exit::Held, message)
-            .hint("close the files that are open there (`fuser -vm DIR` lists who has them)")),
+        // What to do depends on what is in the way, and is part of what the mount says.
+        Some(Stopped::Failed { message }) => Err(Failure::new(Exit::Held, message)),
         None => Err(Failure::new(
             Exit::Error,
             "the mount ended while it was asked to",

@@ -20,6 +20,7 @@ use quorumfs_metadata::identity::VolumeId;
 use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::row::{Assertable, ReplicaInfo};
 use serde::Serialize;
+use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -148,7 +149,45 @@ pub(crate) fn run(general: &General, arguments: &VolumeCreateArguments, output: 
     Ok(Exit::Success)
 }
 
-/// Creates a volume: the clouds first, the configuration last.
+/// What was made so far of a volume; taken back when dropped, unless it was kept. Clouds that carry
+/// the mark of a volume that does not exist would refuse the next attempt for good.
+#[derive(Debug, Default)]
+struct Begun {
+    files: Vec<PathBuf>,
+    clouds: Vec<PathBuf>,
+}
+
+impl Begun {
+    /// Makes a cloud of a directory that is empty or not there; its content is ours then.
+    fn cloud(&mut self, directory: &Path, marker: Marker) -> Outcome<()> {
+        let empty = fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none());
+        if empty {
+            self.clouds.push(directory.to_path_buf());
+        }
+        LocalStore::create(directory, marker).map_err(|error| store_failure(&error))
+    }
+
+    fn keep(mut self) {
+        self.files.clear();
+        self.clouds.clear();
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        for file in &self.files {
+            let _ = fs::remove_file(file);
+        }
+        for cloud in &self.clouds {
+            for entry in fs::read_dir(cloud).into_iter().flatten().flatten() {
+                let path = entry.path();
+                let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
+            }
+        }
+    }
+}
+
+/// Creates a volume: the clouds first, the configuration last; all of it or nothing.
 pub(crate) fn create(state: &StateDirectory, plan: &Plan) -> Outcome<Created> {
     let configuration = state.join(CONFIGURATION);
     if configuration.exists() {
@@ -158,16 +197,28 @@ pub(crate) fn create(state: &StateDirectory, plan: &Plan) -> Outcome<Created> {
     }
     let created = gateway::create(plan.to_new_volume()?).map_err(|error| volume_failure(&error))?;
     let volume = created.owner.volume();
+    let (genesis, kit, key) = (
+        state.join(GENESIS),
+        state.join(RECOVERY_KIT),
+        state.join(KEY),
+    );
+    for path in [&genesis, &kit, &key] {
+        if path.exists() {
+            let message = format!("{} is in the way", path.display());
+            return Err(Failure::new(Exit::Held, message)
+                .hint("nothing was changed; move it away or name another directory with --state"));
+        }
+    }
+    let mut begun = Begun::default();
     for (index, cloud) in plan.clouds.iter().enumerate() {
         let index = u16::try_from(index).map_err(|_| too_many("clouds"))?;
-        LocalStore::create(&cloud.directory, marker(volume, index))
-            .map_err(|error| store_failure(&error))?;
+        begun.cloud(&cloud.directory, marker(volume, index))?;
     }
-    let (genesis, kit) = (state.join(GENESIS), state.join(RECOVERY_KIT));
+    begun.files = vec![genesis.clone(), kit.clone(), key.clone()];
     directory::replace(&genesis, &created.genesis)?;
     created
         .owner
-        .save(&state.join(KEY))
+        .save(&key)
         .map_err(|error| key_failure(&error))?;
     directory::write_secret(&kit, created.recovery_kit.to_text().as_bytes())?;
     let value = VolumeConfiguration {
@@ -181,6 +232,7 @@ pub(crate) fn create(state: &StateDirectory, plan: &Plan) -> Outcome<Created> {
         cloud: plan.clouds.clone(),
     };
     configuration::write(&configuration, &value, HEADING)?;
+    begun.keep();
     Ok(Created {
         volume: volume.to_string(),
         state: state.path().to_path_buf(),
@@ -190,6 +242,15 @@ pub(crate) fn create(state: &StateDirectory, plan: &Plan) -> Outcome<Created> {
 }
 
 impl Plan {
+    fn clouds_that_would_do(&self) -> String {
+        let (faulty, data) = (self.faulty_clouds, self.data_shards);
+        let least = usize::from(faulty) * 2 + usize::from(data);
+        format!(
+            "with {faulty} that may be faulty and {data} that give the content back it takes at \
+             least {least}: name more with --cloud, or choose other --faulty-clouds, --data-shards"
+        )
+    }
+
     fn to_new_volume(&self) -> Outcome<NewVolume> {
         let replicas = self.replicas.iter().enumerate().map(|(number, section)| {
             let number = u16::try_from(number).map_err(|_| too_many("replicas"))?;
@@ -212,7 +273,7 @@ impl Plan {
                     Exit::Usage,
                     format!("the clouds cannot work together: {error}"),
                 )
-                .hint("n clouds of which f may be faulty hold k data shards if n ≥ 2f + k")
+                .hint(self.clouds_that_would_do())
             })?;
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)

@@ -11,14 +11,18 @@
 //! ```
 //!
 //! What always holds:
-//! * a child is signalled only between its start and its reaping, so that the process id is its own;
+//! * a child is signalled only between its start and its reaping, so that the process id is its
+//!   own;
 //! * a child lives in a process group of its own, so that Ctrl-C on the terminal reaches the demo
 //!   alone, which then stops the children in order;
 //! * a child whose parent vanishes sees its standard input end, and stops by itself;
-//! * what a child prints goes to a log file of bounded size.
+//! * what a child complains about goes to a log file of bounded size, and why it died as well;
+//! * a child that fails in order says so in its last record, with the message, the hint and the
+//!   exit code that whoever started it would have got.
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::output;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -37,8 +41,9 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 const STEADY_AFTER: Duration = Duration::from_secs(30);
 /// At a start, a longer log is put aside, and the one put aside before it is dropped.
 const LOG_BYTES_MAX: u64 = 16 << 20;
-/// Longer first lines are not a `ready` record.
-const READY_BYTES_MAX: u64 = 64 << 10;
+/// Longer lines are no record.
+const RECORD_BYTES_MAX: u64 = 64 << 10;
+const LAST_RECORD_WITHIN: Duration = Duration::from_secs(1);
 
 /// Which program, under which name, with which log.
 #[derive(Clone, Debug)]
@@ -68,7 +73,7 @@ pub(crate) enum State {
     /// It died; it will be started again after a pause.
     Waiting {
         /// Why it died.
-        reason: String,
+        failure: Failure,
     },
 }
 
@@ -112,20 +117,22 @@ impl Keeper {
         self.wish(Wish::Start).await?;
         let mut state = self.state.clone();
         let ready = state.wait_for(|state| !matches!(state, State::Starting));
-        let reason = match tokio::time::timeout(READY_WITHIN, ready).await {
+        let because = |reason: String| Failure::new(Exit::Error, reason);
+        let failure = match tokio::time::timeout(READY_WITHIN, ready).await {
             Ok(Ok(state)) => match &*state {
                 State::Running { .. } => return Ok(()),
-                State::Waiting { reason } => reason.clone(),
-                State::Down | State::Starting => "it was stopped meanwhile".to_string(),
+                State::Waiting { failure } => failure.clone(),
+                State::Down | State::Starting => because("it was stopped meanwhile".to_string()),
             },
-            Ok(Err(_)) => "its keeper is gone".to_string(),
-            Err(_) => format!("it was not ready within {} s", READY_WITHIN.as_secs()),
+            Ok(Err(_)) => because("its keeper is gone".to_string()),
+            Err(_) => because(format!(
+                "it was not ready within {} s",
+                READY_WITHIN.as_secs()
+            )),
         };
-        Err(Failure::new(
-            Exit::Error,
-            format!("{} did not start: {reason}", self.name),
-        )
-        .hint(format!("its log is {}", self.log.display())))
+        let message = format!("{} did not start: {}", self.name, failure.message);
+        let failure = Failure { message, ..failure };
+        Err(failure.or_hint(format!("its log is {}", self.log.display())))
     }
 
     /// Asks it to stop, waits for that, and leaves it down.
@@ -177,26 +184,24 @@ async fn keep_up(
     let mut pause = PAUSE_MIN;
     loop {
         let began = Instant::now();
-        let reason = match spawn(recipe) {
+        let failure = match spawn(recipe) {
             Ok(mut child) => {
                 // Held here, for waiting for a child closes it, by which the child would stop.
                 let _stdin = child.stdin.take();
                 tokio::select! {
-                    end = follow(&mut child, state) => end,
+                    failure = follow(&mut child, &recipe.log, state) => failure,
                     stopped = stop_wished(wishes) => {
-                        end(&mut child, stopped.as_ref().map_or(Signal::TERM, |(how, _)| *how)).await;
+                        let how = stopped.as_ref().map_or(Signal::TERM, |(how, _)| *how);
+                        end(&mut child, how).await;
                         return stopped.map(|(_, done)| done);
                     }
                 }
             }
-            Err(error) => format!("cannot run {}: {error}", recipe.program.display()),
+            Err(error) => Failure::file("run", &recipe.program, &error),
         };
-        let reason = match last_words(&recipe.log) {
-            Some(words) => format!("{reason}: {words}"),
-            None => reason,
-        };
-        tracing::warn!(name = recipe.name, reason, "a child died");
-        state.send_replace(State::Waiting { reason });
+        tracing::warn!(name = recipe.name, %failure, "a child died");
+        note(&recipe.log, &failure);
+        state.send_replace(State::Waiting { failure });
         if began.elapsed() >= STEADY_AFTER {
             pause = PAUSE_MIN;
         }
@@ -239,42 +244,61 @@ fn open_log(path: &Path) -> std::io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// Reports that the child is ready when it says so, and how it ended when it does.
-async fn follow(child: &mut Child, state: &watch::Sender<State>) -> String {
+/// Reports that the child is ready when it says so, and why it ended when it does.
+async fn follow(child: &mut Child, log: &Path, state: &watch::Sender<State>) -> Failure {
     let stdout = child.stdout.take();
     let pid = child.id();
-    let reading = async {
-        if let (Some(stdout), Some(pid)) = (stdout, pid) {
-            read_until_ready(stdout, pid, state).await;
+    let mut last = None;
+    let ended = {
+        let reading = async {
+            if let (Some(stdout), Some(pid)) = (stdout, pid) {
+                read_records(stdout, pid, state, &mut last).await;
+            }
+        };
+        tokio::pin!(reading);
+        tokio::select! {
+            () = &mut reading => child.wait().await,
+            ended = child.wait() => {
+                // What it said last may still be in the pipe, which whoever it started may hold.
+                let _ = tokio::time::timeout(LAST_RECORD_WITHIN, reading).await;
+                ended
+            }
         }
-        std::future::pending::<()>().await;
     };
-    tokio::select! {
-        () = reading => String::new(),
-        ended = child.wait() => match ended {
-            Ok(status) => format!("it ended with {}", describe(status)),
-            Err(error) => format!("it cannot be waited for: {error}"),
-        },
+    if let Some(failure) = last {
+        return failure;
     }
+    let reason = match (ended, last_words(log)) {
+        (Ok(status), Some(words)) => format!("it ended with {}: {words}", describe(status)),
+        (Ok(status), None) => format!("it ended with {}", describe(status)),
+        (Err(error), _) => format!("it cannot be waited for: {error}"),
+    };
+    Failure::new(Exit::Error, reason)
 }
 
-async fn read_until_ready(stdout: impl AsyncRead + Unpin, pid: u32, state: &watch::Sender<State>) {
+/// Reads to the end what a child tells; `last` is what it failed with, if it said so.
+async fn read_records(
+    stdout: impl AsyncRead + Unpin,
+    pid: u32,
+    state: &watch::Sender<State>,
+    last: &mut Option<Failure>,
+) {
     let mut reader = BufReader::new(stdout);
     loop {
         let mut line = String::new();
         match (&mut reader)
-            .take(READY_BYTES_MAX)
+            .take(RECORD_BYTES_MAX)
             .read_line(&mut line)
             .await
         {
             Ok(count) if count > 0 => {}
             _ => return,
         }
-        let record: Option<serde_json::Value> = serde_json::from_str(&line).ok();
-        let kind = record.as_ref().and_then(|record| record.get("type"));
-        if kind.and_then(serde_json::Value::as_str) == Some("ready") {
+        let record: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+        if record.get("type").and_then(serde_json::Value::as_str) == Some("ready") {
             state.send_replace(State::Running { pid });
         }
+        *last = output::failure_in(&record).or(last.take());
     }
 }
 
@@ -308,6 +332,16 @@ fn describe(status: ExitStatus) -> String {
         (Some(code), _) => format!("exit code {code}"),
         (None, Some(signal)) => format!("signal {signal}"),
         (None, None) => "an unknown status".to_string(),
+    }
+}
+
+/// Writes down why a child died where people look for it.
+fn note(log: &Path, failure: &Failure) {
+    use std::io::Write;
+    let Ok(mut log) = open_log(log) else { return };
+    let _ = writeln!(log, "error: {}", failure.message);
+    if let Some(hint) = &failure.hint {
+        let _ = writeln!(log, " hint: {hint}");
     }
 }
 
@@ -404,6 +438,22 @@ mod tests {
             "{failure}"
         );
         keeper.stop().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_child_that_fails_in_order_is_quoted_with_hint_and_exit_code() {
+        let directory = tempfile::tempdir().unwrap();
+        let record = r#"{"v":1,"type":"error","code":7,"message":"no device","hint":"load it"}"#;
+        let keeper = shell(directory.path(), &format!("echo '{record}'; exit 7"));
+        let failure = keeper.start().await.unwrap_err();
+        let expected = Failure::new(Exit::CannotMount, "child did not start: no device");
+        assert_eq!(failure, expected.hint("load it"));
+        keeper.stop().await.unwrap();
+        let log = fs::read_to_string(directory.path().join("child.log")).unwrap();
+        assert!(
+            log.starts_with("error: no device\n hint: load it\n"),
+            "{log}"
+        );
     }
 
     #[tokio::test]

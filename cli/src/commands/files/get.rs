@@ -5,7 +5,7 @@
 //! paths: one with a slash or `..` in it is refused.
 
 use super::walk::{entries, find, shown};
-use super::{CHUNK_BYTES, Progress, closing, open, printable, refused};
+use super::{CHUNK_BYTES, Progress, closing, counted, open, printable, refused};
 use crate::arguments::{General, GetArguments};
 use crate::commands::opened::Opened;
 use crate::exit::Exit;
@@ -40,7 +40,7 @@ pub(crate) async fn get(general: &General, arguments: &GetArguments, output: Out
         outcome = outcome.and(got);
     }
     closing(opened, outcome).await?;
-    progress.end(|files, bytes| format!("Copied {files} files, {bytes} bytes."))
+    progress.end(|paths, bytes| format!("Copied {}, {bytes} bytes.", counted(paths)))
 }
 
 async fn get_tree(

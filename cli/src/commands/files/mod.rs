@@ -114,6 +114,14 @@ impl Progress {
     }
 }
 
+/// How many files, directories and links, in words.
+fn counted(paths: u64) -> String {
+    match paths {
+        1 => "1 path".to_string(),
+        _ => format!("{paths} paths"),
+    }
+}
+
 /// The user who started the command.
 fn caller() -> Caller {
     Caller::this_process()

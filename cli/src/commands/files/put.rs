@@ -5,7 +5,7 @@
 //! done once it is closed, which is when the clouds have it and the order names it.
 
 use super::walk::{child, find, missing, parent, shown};
-use super::{CHUNK_BYTES, Progress, caller, closing, refused};
+use super::{CHUNK_BYTES, Progress, caller, closing, counted, refused};
 use crate::arguments::{General, PutArguments};
 use crate::commands::opened::Opened;
 use crate::exit::Exit;
@@ -33,7 +33,7 @@ pub(crate) async fn put(general: &General, arguments: &PutArguments, output: Out
     let mut progress = Progress::new(output);
     let outcome = put_all(opened.file_system(), arguments, &mut progress).await;
     closing(opened, outcome).await?;
-    progress.end(|files, bytes| format!("Copied {files} files, {bytes} bytes."))
+    progress.end(|paths, bytes| format!("Copied {}, {bytes} bytes.", counted(paths)))
 }
 
 async fn put_all(
@@ -52,13 +52,18 @@ async fn put_all(
         let message = format!("{} is not a directory", target.display());
         return Err(Failure::new(Exit::Path, message).hint("several sources need a directory"));
     }
+    if into.is_none() && arguments.target.as_os_str().as_bytes().ends_with(b"/") {
+        let message = format!("{} is not a directory", target.display());
+        return Err(Failure::new(Exit::Path, message)
+            .hint("leave the last slash away to give the copy that name"));
+    }
     for source in &arguments.sources {
         let place = match into {
             Some(directory) => {
-                let name = fs::canonicalize(source)
-                    .ok()
-                    .and_then(|path| path.file_name().map(|name| name.as_bytes().to_vec()))
-                    .or_else(|| source.file_name().map(|name| name.as_bytes().to_vec()))
+                let name_of = |path: &Path| path.file_name().map(|name| name.as_bytes().to_vec());
+                // `.` and `..` have a name of their own only when it is known where they lead.
+                let name = name_of(source)
+                    .or_else(|| name_of(&fs::canonicalize(source).ok()?))
                     .unwrap_or_default();
                 let path = target.join(std::ffi::OsStr::from_bytes(&name));
                 Place {

@@ -1,7 +1,7 @@
 //! `rm`: files, and with `--recursive` directories with all that is in them.
 
 use super::walk::{child, entries, missing, parent, shown};
-use super::{Progress, caller, closing, refused};
+use super::{Progress, caller, closing, counted, refused};
 use crate::arguments::{General, RmArguments};
 use crate::commands::opened::Opened;
 use crate::exit::Exit;
@@ -38,7 +38,7 @@ pub(crate) async fn rm(general: &General, arguments: &RmArguments, output: Outpu
         }
     }
     closing(opened, outcome).await?;
-    progress.end(|removed, _| format!("Removed {removed}."))
+    progress.end(|paths, _| format!("Removed {}.", counted(paths)))
 }
 
 async fn find(fs: &FileSystem, path: &Path, recursive: bool) -> Outcome<Doomed> {

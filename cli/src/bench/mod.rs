@@ -1,0 +1,38 @@
+//! `quorumfs bench`: what this machine can do, measured the way it is used.
+//!
+//! Everything that a figure depends on is in the line that carries it: the setting, the batches
+//! that came about, view changes on the way. Processor time is that of all processes together, so
+//! that a figure per core compares with those of others.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`smr`] | replicas as processes, clients in this one, and the record |
+//! | [`replica`] | one replica: a service that does nothing |
+//! | [`talk`] | what the two say to each other |
+//! | [`load`] | clients that keep so many operations in flight, and what they saw |
+
+mod load;
+pub(crate) mod replica;
+pub(crate) mod smr;
+mod talk;
+
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+
+/// Seconds of processor time that this process has used.
+fn processor_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Something that the bench needs does not work; there is nothing to advise.
+fn failed(doing: &str, error: &dyn std::fmt::Display) -> Failure {
+    Failure::new(Exit::Error, format!("cannot {doing}: {error}"))
+}
+
+/// One line of what the two processes say.
+fn line<T: serde::Serialize>(value: &T) -> Outcome<String> {
+    let mut line = serde_json::to_string(value).map_err(|error| failed("encode", &error))?;
+    line.push('\n');
+    Ok(line)
+}

@@ -1,0 +1,172 @@
+//! `quorumfs bench smr-replica`: one replica of a service that does nothing.
+//!
+//! It is told everything on its standard input and stops when that ends, so nothing is left behind
+//! however the bench goes.
+
+use super::talk::{Hello, Sample, Setting};
+use super::{failed, line, processor_seconds};
+use crate::commands::volume::public_key;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use bytes::Bytes;
+use quorumfs_bft::fault_model::FaultModel;
+use quorumfs_bft::identity::{ClusterId, ReplicaId, Time};
+use quorumfs_bft::service::{Caller, Context, Credit, Service};
+use quorumfs_bft::state::{StateError, Txn, View};
+use quorumfs_bft_runtime::client::Member;
+use quorumfs_bft_runtime::keys::NodeKey;
+use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaHandle, ReplicaServer};
+use std::io::Write;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+/// The cluster of every bench: it lives for one run, on loopback, under keys of its own.
+pub(super) const CLUSTER: ClusterId = ClusterId(*b"quorumfs-bench\0\0");
+
+/// Answers everything with the same bytes and keeps nothing.
+struct Null {
+    answer: Bytes,
+}
+
+impl Service for Null {
+    fn genesis(&self, _: &mut Txn<'_>, _: &[u8]) -> Result<(), StateError> {
+        Ok(())
+    }
+
+    fn open_session(
+        &self,
+        _: &mut Txn<'_>,
+        _: &Context,
+        _: &Caller,
+    ) -> Result<Option<Credit>, StateError> {
+        Ok(Some(Credit {
+            lanes: 64,
+            bytes: 64 << 20,
+        }))
+    }
+
+    fn close_session(&self, _: &mut Txn<'_>, _: &Context, _: &Caller) -> Result<(), StateError> {
+        Ok(())
+    }
+
+    fn execute(
+        &self,
+        _: &mut Txn<'_>,
+        _: &Context,
+        _: &Caller,
+        _: &[u8],
+    ) -> Result<Bytes, StateError> {
+        Ok(self.answer.clone())
+    }
+
+    fn read(&self, _: &View<'_>, _: &Context, _: &Caller, _: &[u8]) -> Result<Bytes, StateError> {
+        Ok(self.answer.clone())
+    }
+
+    fn next_deadline(&self, _: &View<'_>) -> Result<Option<Time>, StateError> {
+        Ok(None)
+    }
+
+    fn tick(&self, _: &mut Txn<'_>, _: &Context) -> Result<(), StateError> {
+        Ok(())
+    }
+}
+
+/// Runs until standard input ends.
+pub(crate) async fn run() -> Outcome {
+    let key = Arc::new(NodeKey::generate().map_err(|error| failed("make a key", &error))?);
+    let socket = TcpListener::bind(("127.0.0.1", 0))
+        .await
+        .map_err(|error| failed("listen on loopback", &error))?;
+    let address = socket
+        .local_addr()
+        .map_err(|error| failed("listen on loopback", &error))?;
+    say(&Hello {
+        address,
+        key: key.public().to_string(),
+    })?;
+    let mut input = lines_of_input();
+    let Some(text) = input.recv().await else {
+        return Ok(Exit::Success);
+    };
+    let setting: Setting =
+        serde_json::from_str(&text).map_err(|error| failed("read what the bench says", &error))?;
+    let handle = start(&setting, key, socket).await?;
+    loop {
+        let status = handle.status().map(|status| status.replica);
+        say(&Sample {
+            processor_seconds: processor_seconds(),
+            view: status.as_ref().map_or(0, |it| it.view.0),
+            batches: status.as_ref().map_or(0, |it| it.counters.batches),
+            requests: status.as_ref().map_or(0, |it| it.counters.requests),
+            operations: status.as_ref().map_or(0, |it| it.counters.operations),
+        })?;
+        if input.recv().await.is_none() {
+            break;
+        }
+    }
+    handle.shutdown().await;
+    Ok(Exit::Success)
+}
+
+async fn start(
+    setting: &Setting,
+    key: Arc<NodeKey>,
+    socket: TcpListener,
+) -> Outcome<ReplicaHandle> {
+    let fault_model = FaultModel::new(setting.up, setting.right, setting.members.len() as u16)
+        .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
+    let mut replicas = Vec::new();
+    for (number, member) in (0..).zip(&setting.members) {
+        replicas.push(Member {
+            id: ReplicaId(number),
+            key: public_key(&member.key)?,
+            address: member.address,
+        });
+    }
+    let durability = setting
+        .durability
+        .parse()
+        .map_err(|error: String| Failure::new(Exit::Usage, error))?;
+    let describe = |error| failed("start a replica", &error);
+    ReplicaServer::initialise(&setting.directory).map_err(|error| describe(error.to_string()))?;
+    let config = ReplicaConfig {
+        id: ReplicaId(setting.replica),
+        cluster: CLUSTER,
+        fault_model,
+        replicas,
+        key,
+        listen: None,
+        directory: setting.directory.clone(),
+        durability,
+        genesis: Bytes::new(),
+    };
+    let service = Null {
+        answer: vec![0; setting.reply_bytes as usize].into(),
+    };
+    let started = ReplicaServer::start_on(config, service, socket).await;
+    started.map_err(|error| describe(error.to_string()))
+}
+
+/// Lines of standard input until it ends. A thread of its own, because a read that blocks would
+/// otherwise keep the runtime from shutting down.
+fn lines_of_input() -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if sender.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+fn say<T: serde::Serialize>(value: &T) -> Outcome<()> {
+    let mut output = std::io::stdout().lock();
+    let written = output.write_all(line(value)?.as_bytes());
+    written
+        .and_then(|()| output.flush())
+        .map_err(|error| failed("write to standard output", &error))
+}

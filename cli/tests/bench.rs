@@ -1,0 +1,47 @@
+//! `quorumfs bench` measures real processes and says so in one line.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::process::Command;
+
+fn bench(arguments: &[&str]) -> std::process::Output {
+    Command::new(env!("CARGO_BIN_EXE_quorumfs"))
+        .args(["bench", "smr", "--json"])
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_short_run_orders_operations_in_bundles_and_leaves_nothing_behind() {
+    let place = tempfile::tempdir().unwrap();
+    let directory = place.path().to_str().unwrap();
+    let setting = ["--clients", "2", "--in-flight", "8", "--warm-up", "0"];
+    let output = bench(&[&setting[..], &["--seconds", "1", "--directory", directory]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let number = |name: &str| {
+        line[name]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{name}: {line}"))
+    };
+    assert!(number("operations") > 10.0, "{line}");
+    assert!(number("ops_per_core_second") > 0.0, "{line}");
+    assert!(number("operations_per_batch") >= 1.0, "{line}");
+    assert!(line["latency_ms"]["p50"].as_f64().unwrap() > 0.0, "{line}");
+    assert_eq!(number("view_changes"), 0.0, "{line}");
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_setting_that_makes_no_sense_is_refused() {
+    for wrong in [
+        ["--durability", "maybe"],
+        ["--bundling", "perhaps"],
+        ["--clients", "0"],
+    ] {
+        let output = bench(&wrong);
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}: {output:?}");
+    }
+}
