@@ -3,7 +3,6 @@
 use quorumfs_bft::replica::Sabotage;
 use quorumfs_bft_simulator::counters::Counters;
 use quorumfs_bft_simulator::key_value::KeyValueWorkload;
-use quorumfs_bft_simulator::profile::Profile;
 use quorumfs_bft_simulator::report::Report;
 use quorumfs_bft_simulator::simulation::{Options, Simulation, Trace};
 use std::any::Any;
@@ -12,8 +11,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 
 mod metadata;
+mod summary;
 
-pub use metadata::MetadataWorkload;
+pub use metadata::{FileSystem, MetadataWorkload};
+pub use summary::{MEASURED_MIN, OPERATIONS_MIN, RARE_MIN, Summary};
 
 /// Which service is simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,18 +69,8 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
 
 /// Runs one seed. A panic counts as a violation.
 #[must_use]
-pub fn run_seed(
-    seed: u64,
-    profile: Profile,
-    service: Service,
-    sabotage: Option<Sabotage>,
-    trace: Trace<'_>,
-) -> Report {
-    let options = Options {
-        seed,
-        profile,
-        sabotage,
-    };
+pub fn run_seed(options: Options, service: Service, trace: Trace<'_>) -> Report {
+    let Options { seed, profile, .. } = options;
     let metadata = match service {
         Service::Alternate => seed % 2 == 1,
         Service::KeyValue => false,

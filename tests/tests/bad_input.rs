@@ -8,41 +8,10 @@
     clippy::indexing_slicing
 )]
 
-use quorumfs_tests::harness::{Demo, Finished, Quorumfs};
+use quorumfs_tests::harness::{Cluster, Demo, Quorumfs, binary, is_mounted};
 use std::fs;
 use std::path::Path;
-
-/// A volume that is described in `directory` and that no process serves.
-fn unserved_volume(directory: &Path) -> Finished {
-    let replicas: Vec<String> = (0..4)
-        .map(|number| {
-            let state = directory.join(format!("replica-{number}"));
-            let listen = format!("127.0.0.1:{}", free_port());
-            let made = Quorumfs::on(&state).run_with(["replica", "init", "--listen", &listen]);
-            let record = made.ok().records("replica").remove(0);
-            format!("{}@{listen}", record["key"].as_str().unwrap())
-        })
-        .collect();
-    let mut arguments = vec!["volume".to_string(), "create".to_string()];
-    for replica in replicas {
-        arguments.extend(["--replica".to_string(), replica]);
-    }
-    for name in ["a", "b", "c", "d"] {
-        let cloud = format!("{name}={}", directory.join("clouds").join(name).display());
-        arguments.extend(["--cloud".to_string(), cloud]);
-    }
-    Quorumfs::on(&directory.join("volume"))
-        .run_with(arguments)
-        .ok()
-}
-
-fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
-}
+use std::process::{Command, Stdio};
 
 #[test]
 fn a_directory_without_a_volume_is_said_to_be_one() {
@@ -59,9 +28,8 @@ fn a_directory_without_a_volume_is_said_to_be_one() {
 
 #[test]
 fn an_unknown_key_in_a_configuration_is_named_with_its_line() {
-    let directory = tempfile::tempdir().unwrap();
-    unserved_volume(directory.path());
-    let volume = directory.path().join("volume");
+    let cluster = Cluster::prepare();
+    let volume = cluster.volume();
     let path = volume.join("quorumfs.toml");
     let text = fs::read_to_string(&path).unwrap();
     fs::write(
@@ -75,7 +43,7 @@ fn an_unknown_key_in_a_configuration_is_named_with_its_line() {
         .run_with(["ls"])
         .fails(2, &message, "did you mean `genesis`?");
 
-    let replica = directory.path().join("replica-0");
+    let replica = cluster.replica(0);
     let path = replica.join("replica.toml");
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, format!("durabilty = \"os\"\n{text}")).unwrap();
@@ -87,9 +55,8 @@ fn an_unknown_key_in_a_configuration_is_named_with_its_line() {
 
 #[test]
 fn a_volume_whose_replicas_are_down_is_out_of_reach_and_not_gone() {
-    let directory = tempfile::tempdir().unwrap();
-    unserved_volume(directory.path());
-    let volume = directory.path().join("volume");
+    let cluster = Cluster::prepare();
+    let volume = cluster.volume();
     Quorumfs::on(&volume)
         .run_with(["ls"])
         .fails(5, "too few", "quorumfs status");
@@ -105,9 +72,8 @@ fn a_volume_whose_replicas_are_down_is_out_of_reach_and_not_gone() {
 
 #[test]
 fn what_is_there_is_never_made_anew() {
-    let directory = tempfile::tempdir().unwrap();
-    unserved_volume(directory.path());
-    let volume = directory.path().join("volume");
+    let cluster = Cluster::prepare();
+    let volume = cluster.volume();
     let before = fs::read(volume.join("principal.key")).unwrap();
     let arguments = [
         "volume",
@@ -121,7 +87,7 @@ fn what_is_there_is_never_made_anew() {
         .run_with(arguments)
         .fails(11, "there is a volume already", "--state");
     assert_eq!(fs::read(volume.join("principal.key")).unwrap(), before);
-    let replica = Quorumfs::on(&directory.path().join("replica-0"));
+    let replica = Quorumfs::on(&cluster.replica(0));
     let again = replica.run_with(["replica", "init", "--listen", "127.0.0.1:1"]);
     again.fails(11, "there is a replica already", "--state");
 }
@@ -135,17 +101,25 @@ fn a_path_that_is_not_there_is_said_to_be_missing() {
     demo.quorumfs()
         .run_with(["ls", "/none"])
         .fails(9, "/none", "");
+
+    // What is there is printed all the same, and nothing else among it.
+    fs::write(demo.mount().join("there"), "no line end").unwrap();
+    let mut cat = Command::new(binary());
+    cat.arg("--state").arg(demo.state());
+    let cat = cat.args(["cat", "/none", "/there"]).output().unwrap();
+    assert_eq!(cat.status.code(), Some(3));
+    assert_eq!(String::from_utf8_lossy(&cat.stdout), "no line end");
+    let complaint = String::from_utf8_lossy(&cat.stderr).into_owned();
+    assert!(complaint.contains("/none: there is nothing"), "{complaint}");
 }
 
 #[test]
 fn the_key_of_another_volume_opens_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    unserved_volume(directory.path());
-    let other = tempfile::tempdir().unwrap();
-    unserved_volume(other.path());
-    let volume = directory.path().join("volume");
+    let cluster = Cluster::prepare();
+    let other = Cluster::prepare();
+    let volume = cluster.volume();
     fs::copy(
-        other.path().join("volume/principal.key"),
+        other.volume().join("principal.key"),
         volume.join("principal.key"),
     )
     .unwrap();
@@ -157,9 +131,8 @@ fn the_key_of_another_volume_opens_nothing() {
 #[test]
 fn a_key_that_is_no_members_opens_nothing() {
     use quorumfs_gateway::keys::{KeyFile, Principal};
-    let directory = tempfile::tempdir().unwrap();
-    unserved_volume(directory.path());
-    let volume = directory.path().join("volume");
+    let cluster = Cluster::prepare();
+    let volume = cluster.volume();
     let path = volume.join("principal.key");
     let root = KeyFile::load(&path).unwrap().root;
     fs::remove_file(&path).unwrap();
@@ -175,11 +148,26 @@ fn a_key_that_is_no_members_opens_nothing() {
 }
 
 #[test]
+fn a_key_that_is_missing_is_asked_for() {
+    let cluster = Cluster::prepare();
+    let path = cluster.volume().join("principal.key");
+    fs::remove_file(&path).unwrap();
+    let message = format!("cannot read the key file {}", path.display());
+    let ls = cluster.quorumfs().run_with(["ls"]);
+    ls.fails(12, &message, "put the key back");
+
+    let path = cluster.replica(0).join("replica.key");
+    fs::remove_file(&path).unwrap();
+    let message = format!("the key file {}", path.display());
+    let run = Quorumfs::on(&cluster.replica(0)).run_with(["replica", "run"]);
+    run.fails(12, &message, "put the key back");
+}
+
+#[test]
 fn a_key_that_others_can_read_is_refused() {
     use std::os::unix::fs::PermissionsExt;
-    let directory = tempfile::tempdir().unwrap();
-    unserved_volume(directory.path());
-    let volume = directory.path().join("volume");
+    let cluster = Cluster::prepare();
+    let volume = cluster.volume();
     let path = volume.join("principal.key");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     Quorumfs::on(&volume)
@@ -189,12 +177,10 @@ fn a_key_that_others_can_read_is_refused() {
 
 #[test]
 fn a_replica_refuses_the_genesis_of_another_cluster() {
-    let directory = tempfile::tempdir().unwrap();
-    unserved_volume(directory.path());
-    let other = tempfile::tempdir().unwrap();
-    unserved_volume(other.path());
-    let replica = directory.path().join("replica-0");
-    let theirs = other.path().join("volume/volume.genesis");
+    let cluster = Cluster::prepare();
+    let other = Cluster::prepare();
+    let replica = cluster.replica(0);
+    let theirs = other.volume().join("volume.genesis");
     let run = |genesis: &Path| {
         Quorumfs::on(&replica)
             .args(["replica", "run", "--genesis"])
@@ -207,7 +193,7 @@ fn a_replica_refuses_the_genesis_of_another_cluster() {
         "another cluster's genesis was kept"
     );
     fs::copy(
-        directory.path().join("volume/volume.genesis"),
+        cluster.volume().join("volume.genesis"),
         replica.join("volume.genesis"),
     )
     .unwrap();
@@ -217,9 +203,8 @@ fn a_replica_refuses_the_genesis_of_another_cluster() {
 #[test]
 fn the_replicas_and_clouds_of_another_cluster_are_not_taken_for_ours() {
     let demo = Demo::start();
-    let directory = tempfile::tempdir().unwrap();
-    unserved_volume(directory.path());
-    let volume = directory.path().join("volume");
+    let cluster = Cluster::prepare();
+    let volume = cluster.volume();
     let ours = fs::read_to_string(volume.join("quorumfs.toml")).unwrap();
     let theirs = fs::read_to_string(demo.state().join("quorumfs.toml")).unwrap();
 
@@ -283,8 +268,16 @@ fn a_mount_point_that_is_occupied_is_left_alone() {
     for name in ["quorumfs.toml", "volume.genesis", "principal.key"] {
         fs::copy(demo.state().join(name), copy.join(name)).unwrap();
     }
-    let mount = |point: &Path| Quorumfs::on(&copy).args(["mount"]).args([point]).run();
-    mount(&second).fails(11, "mounted", "--takeover");
+    let mount = |point: &Path| {
+        let takeover = ["mount", "--takeover"];
+        Quorumfs::on(&copy).args(takeover).args([point]).run()
+    };
+    Quorumfs::on(&copy)
+        .args(["mount"])
+        .args([&second])
+        .run()
+        .fails(11, "mounted already", "--takeover");
+    // Whatever is in the way here, the mount that runs does not lose the volume for it.
     mount(&full).fails(11, "not empty", "empty directory");
     mount(&demo.mount()).fails(11, "already mounted", "another directory");
     mount(&full.join("file")).fails(11, "not a directory", "empty directory");
@@ -293,4 +286,44 @@ fn a_mount_point_that_is_occupied_is_left_alone() {
     // And the demo's mount goes on.
     fs::write(demo.mount().join("still"), "here").unwrap();
     assert_eq!(fs::read(demo.mount().join("still")).unwrap(), b"here");
+}
+
+#[test]
+fn a_mount_point_is_taken_from_where_it_was_typed() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let point = cluster.mount_point();
+    let here = |arguments: &[&str]| {
+        let mut command = cluster.quorumfs().args(arguments).command();
+        let status = command
+            .current_dir(cluster.directory())
+            .stdout(Stdio::null());
+        status.status().unwrap()
+    };
+    assert!(here(&["mount", "mnt", "--background"]).success());
+    assert!(is_mounted(&point));
+    std::os::unix::fs::symlink(&point, cluster.directory().join("link")).unwrap();
+    assert!(here(&["umount", "link"]).success());
+    assert!(!is_mounted(&point));
+    cluster.stop();
+}
+
+#[test]
+fn clouds_that_are_too_few_are_counted() {
+    let cluster = Cluster::prepare();
+    let directory = tempfile::tempdir().unwrap();
+    let mut create = Quorumfs::on(&directory.path().join("state")).args(["volume", "create"]);
+    for replica in &cluster.replicas {
+        create = create.args(["--replica", replica]);
+    }
+    for name in ["a", "b", "c"] {
+        let cloud = format!("{name}={}", directory.path().join(name).display());
+        create = create.args(["--cloud", &cloud]);
+    }
+    create.run().fails(2, "cannot work together", "at least 4");
+    let made = fs::read_dir(directory.path()).unwrap().count();
+    assert_eq!(
+        made, 1,
+        "only the state directory, which is empty, may be there"
+    );
 }

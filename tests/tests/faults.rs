@@ -9,7 +9,7 @@
 )]
 
 use quorumfs_tests::harness::{
-    Demo, Private, Quorumfs, eventually, flip_byte, mounts_are_possible,
+    Cluster, Demo, Private, Quorumfs, eventually, flip_byte, require_private_mounts, run_in_view_of,
 };
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -171,10 +171,20 @@ fn a_cloud_full_of_garbage_is_refused_and_replaced() {
     let read = fs::read(demo.mount().join("file")).unwrap();
     assert!(read == content, "garbage came through");
     let status = demo.status();
+    let mount = status.records("mount").remove(0);
+    let counted = |key: &str| mount[key].as_u64().unwrap();
+    assert!(counted("shards_refused") > 0, "{mount}");
+    assert!(counted("shards_replaced") > 0, "{mount}");
+    assert_eq!(counted("files_lost"), 0, "{mount}");
     let clouds = status.records("cloud");
-    assert!(
-        clouds[0]["shards_refused"].as_u64().unwrap() > 0,
+    assert_eq!(
+        clouds[0]["shards_refused"].as_u64(),
+        Some(counted("shards_refused")),
         "{clouds:?}"
+    );
+    assert!(
+        clouds[0]["last_error"].is_string(),
+        "it is not said what the cloud did: {clouds:?}"
     );
     for cloud in &clouds[1..] {
         assert_eq!(
@@ -243,27 +253,37 @@ fn a_damaged_log_silences_a_replica_and_not_the_cluster() {
         let at = |number: usize| replicas[number]["committed"].as_u64();
         replicas.len() == 4 && at(2).is_some() && at(2) >= at(0)
     });
-    assert!(demo.logs().contains("lost"), "{}", demo.logs());
+    let log = demo.log("replica-2");
+    let said = log.lines().find(|line| line.contains("journal is lost"));
+    let said = said.unwrap_or_else(|| panic!("it was not said that the journal is lost: {log}"));
+    for words in ["replicas/2/data", "reason=", "leave it running"] {
+        assert!(said.contains(words), "the message lacks `{words}`: {said}");
+    }
 }
 
 #[test]
 fn without_the_kernels_device_nothing_is_mounted() {
-    if !mounts_are_possible() {
-        return;
-    }
+    require_private_mounts();
     let mut demo = Demo::start();
     demo.stop();
+    // A /dev with what every program needs, and no more.
+    let (point, devices) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let here = devices.path().display();
     let private = Private {
-        script: "mount -t tmpfs none /dev".to_string(),
+        script: format!(
+            "for name in null zero urandom; do \
+               touch '{here}'/$name; mount --bind /dev/$name '{here}'/$name; \
+             done; mount --rbind '{here}' /dev"
+        ),
     };
-    let demo_without = demo.quorumfs().args(["demo"]).in_private(&private).run();
-    assert_eq!(demo_without.code, Some(7), "{demo_without:?}");
-    let errors = demo_without.records("error");
-    let text = errors[0].to_string();
-    assert!(
-        text.contains("/dev/fuse") && text.contains("modprobe fuse"),
-        "{text}"
-    );
+    let mount = ["mount", point.path().to_str().unwrap()];
+    for command in [&["demo"][..], &mount, &[mount[0], mount[1], "--background"]] {
+        demo.quorumfs()
+            .args(command)
+            .in_private(&private)
+            .run()
+            .fails(7, "/dev/fuse is missing", "modprobe fuse");
+    }
 }
 
 /// Puts a small disk in the place of a directory, with what was in it.
@@ -279,9 +299,7 @@ fn small_disk(directory: &Path, mib: usize) -> Private {
 
 #[test]
 fn a_replica_whose_disk_is_full_stops_and_the_others_go_on() {
-    if !mounts_are_possible() {
-        return;
-    }
+    require_private_mounts();
     let mut demo = Demo::start();
     put(demo.state(), "before", b"small").ok();
     demo.stop();
@@ -314,11 +332,90 @@ fn a_replica_whose_disk_is_full_stops_and_the_others_go_on() {
     );
 }
 
+/// Takes what room there is in the replica's data, as a neighbour on the same disk would.
+fn fill(directory: &Path) -> String {
+    format!("head -c 1G /dev/zero > '{}/hog'", directory.display())
+}
+
+#[test]
+fn a_replica_says_that_its_disk_is_full_whether_it_starts_or_runs() {
+    require_private_mounts();
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    cluster.stop();
+    let data = cluster.replica(3).join("data");
+    let disk = small_disk(&data, 16);
+    let run = Quorumfs::on(&cluster.replica(3)).args(["replica", "run"]);
+    let full = Private {
+        script: format!("{}; {} || true", disk.script, fill(&data)),
+    };
+    run.in_private(&full)
+        .run()
+        .fails(8, "no space is left", "free some");
+
+    let run = Quorumfs::on(&cluster.replica(3)).args(["replica", "run"]);
+    let replica = run.in_private(&disk).start();
+    cluster.start_some(0..3);
+    run_in_view_of(replica.id(), &fill(&data));
+    // One record of the order for each.
+    for number in 0..40 {
+        put(
+            &cluster.volume(),
+            &format!("file-{number}"),
+            &noise(number, 900),
+        )
+        .ok();
+    }
+    let ended = replica.wait();
+    let place = format!("replica 3 in {} stopped", cluster.replica(3).display());
+    ended
+        .fails(8, &place, "the others go on")
+        .fails(8, "no space is left", "mend the cause");
+    cluster.stop();
+}
+
+#[test]
+fn what_is_not_created_for_lack_of_room_can_be_created_with_room() {
+    require_private_mounts();
+    let cluster = Cluster::prepare();
+    let directory = tempfile::tempdir().unwrap();
+    let (state, clouds) = (
+        directory.path().join("state"),
+        directory.path().join("clouds"),
+    );
+    let create = cluster.create(&state, &clouds);
+    // Room for the directories of some clouds, each of 258; then none at all.
+    let disk = |inodes: u32| {
+        let place = directory.path().display();
+        format!("mount -t tmpfs -o nr_inodes={inodes} none '{place}'")
+    };
+    let short = Private { script: disk(600) };
+    let missing = ["No space left", "free space"];
+    create
+        .clone()
+        .in_private(&short)
+        .run()
+        .fails(8, missing[0], missing[1]);
+
+    let attempt = create.command();
+    let attempt = std::iter::once(attempt.get_program()).chain(attempt.get_args());
+    let attempt: Vec<_> = attempt
+        .map(|word| format!("'{}'", word.display()))
+        .collect();
+    let place = directory.path().display();
+    let then_roomy = Private {
+        script: format!(
+            "{}; if {} >/dev/null; then exit 99; fi; mount -o remount,nr_inodes=9999 '{place}'",
+            disk(600),
+            attempt.join(" ")
+        ),
+    };
+    create.clone().in_private(&then_roomy).run().ok();
+}
+
 #[test]
 fn a_cloud_that_is_full_is_shown_and_two_are_an_error_that_loses_nothing() {
-    if !mounts_are_possible() {
-        return;
-    }
+    require_private_mounts();
     let mut demo = Demo::start();
     demo.stop();
     let (first, second) = (

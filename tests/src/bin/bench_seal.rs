@@ -1,9 +1,11 @@
-//! `bench_seal`: how fast a block is sealed on one core, beside the time of what sealing is made of.
+//! `bench_seal`: how fast a block is sealed on one core, beside the time of what sealing is made
+//! of.
 //!
-//! Sealing a slice is encryption, the erasure code and hashing, and everything around them is overhead.
-//! Rounds of the whole and of each primitive alone, over the same amount of bytes in the same cut, take
-//! turns on one thread; medians of the thread's processor time are compared. The budget is at least 0.85 of the primitives' time sum and
-//! at least 1.2 GiB/s for 4 MiB at (n, f, k) = (4, 1, 2).
+//! Sealing a slice is encryption, the erasure code and hashing, and everything around them is
+//! overhead. Rounds of the whole and of each primitive alone, over the same amount of bytes in the
+//! same cut, take turns on one thread; medians of the thread's processor time are compared. The
+//! budget is at least 0.85 of the primitives' time sum and at least 1.2 GiB/s for 4 MiB at (n, f,
+//! k) = (4, 1, 2).
 //!
 //! `cargo run --release -p quorumfs-tests --bin bench_seal -- [--rounds N] [--json]`
 

@@ -1,17 +1,16 @@
 //! A whole demo as a child process: four replicas, a gateway, four clouds, a mount.
 
-use super::command::{Finished, Private, Quorumfs, Reaped};
+use super::command::{Private, Quorumfs};
 use super::files::is_mounted;
-use rustix::process::{Pid, Signal, kill_process};
+use super::running::{Finished, Reaped, run_in_view_of, terminate};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const READY_WITHIN: Duration = Duration::from_secs(120);
-const STOP_WITHIN: Duration = Duration::from_secs(120);
 
 /// A running demo, in a temporary directory that goes with it.
 #[derive(Debug)]
@@ -63,6 +62,7 @@ impl Demo {
 
     #[track_caller]
     fn run(&mut self, demo: Quorumfs) {
+        super::require_fuse();
         let mut command = demo.command();
         command.stdout(Stdio::piped());
         let mut child = Reaped(command.spawn().unwrap());
@@ -90,7 +90,7 @@ impl Demo {
     #[track_caller]
     pub fn stop(&mut self) {
         let mut child = self.process.take().unwrap();
-        let status = stop(&mut child).expect("the demo does not stop");
+        let status = terminate(&mut child).expect("the demo does not stop");
         assert!(
             status.success(),
             "the demo stopped with {status}\n{}",
@@ -124,15 +124,19 @@ impl Demo {
             .join(self.mount().strip_prefix("/").unwrap())
     }
 
-    /// Runs a script in the demo's view of the machine.
+    /// Runs a script in the demo's view of the machine. How it ends does not matter.
     ///
     /// # Panics
-    /// If it cannot be run. How it ends does not matter.
+    /// If it cannot be run.
     pub fn inside(&self, script: &str) {
-        let pid = self.process.as_ref().unwrap().0.id().to_string();
-        let mut command = std::process::Command::new("nsenter");
-        command.args(["--target", &pid, "--mount", "--", "/bin/sh", "-c", script]);
-        let _ = command.stderr(Stdio::null()).status().unwrap();
+        run_in_view_of(self.process.as_ref().unwrap().0.id(), script);
+    }
+
+    /// `quorumfs --json --state …` on this demo's volume, in the demo's view of the machine.
+    #[must_use]
+    pub fn quorumfs_inside(&self) -> Quorumfs {
+        self.quorumfs()
+            .in_view_of(self.process.as_ref().unwrap().0.id())
     }
 
     /// A cloud's directory.
@@ -162,7 +166,14 @@ impl Demo {
         self.quorumfs().run_with(["status"])
     }
 
-    /// What the children logged.
+    /// What one of the children logged.
+    #[must_use]
+    pub fn log(&self, name: &str) -> String {
+        let path = self.state().join(format!("log/{name}.log"));
+        std::fs::read_to_string(path).unwrap_or_default()
+    }
+
+    /// The ends of what all children logged.
     #[must_use]
     pub fn logs(&self) -> String {
         let mut all = String::new();
@@ -187,24 +198,10 @@ impl Demo {
 impl Drop for Demo {
     fn drop(&mut self) {
         if let Some(mut child) = self.process.take() {
-            let _ = stop(&mut child);
+            let _ = terminate(&mut child);
         }
         if std::thread::panicking() {
             eprintln!("{}", self.logs());
         }
     }
-}
-
-fn stop(child: &mut Reaped) -> Option<std::process::ExitStatus> {
-    // Not reaped yet, so that the process id is still the child's own.
-    let pid = Pid::from_raw(i32::try_from(child.0.id()).ok()?)?;
-    let _ = kill_process(pid, Signal::TERM);
-    let began = Instant::now();
-    while began.elapsed() < STOP_WITHIN {
-        if let Ok(Some(status)) = child.0.try_wait() {
-            return Some(status);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    None
 }

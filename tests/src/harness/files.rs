@@ -5,32 +5,6 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-/// Whether any file under `directory` holds `needle` in its bytes, or any path its text.
-///
-/// # Panics
-/// If something there cannot be read.
-#[must_use]
-pub fn all_bytes_contain(directory: &Path, needle: &[u8]) -> bool {
-    let holds = |bytes: &[u8]| bytes.windows(needle.len()).any(|window| window == needle);
-    for entry in fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().as_encoded_bytes().to_vec();
-        let found = if path.is_symlink() {
-            holds(fs::read_link(&path).unwrap().as_os_str().as_encoded_bytes())
-        } else if path.is_dir() {
-            all_bytes_contain(&path, needle)
-        } else if path.is_file() {
-            holds(&fs::read(&path).unwrap())
-        } else {
-            false
-        };
-        if found || holds(&name) {
-            return true;
-        }
-    }
-    false
-}
-
 /// Flips one bit of a file, whatever its mode.
 ///
 /// # Panics
@@ -60,9 +34,22 @@ pub fn is_mounted(path: &Path) -> bool {
         .any(|line| line.split(' ').nth(1) == Some(path.as_str()))
 }
 
-/// Whether this user may make private mounts; says so if not, for a test that then cannot run.
-#[must_use]
-pub fn mounts_are_possible() -> bool {
+/// For tests that mount: they fail where they cannot, instead of passing without having run.
+///
+/// # Panics
+/// If there is no FUSE device.
+pub fn require_fuse() {
+    assert!(
+        Path::new("/dev/fuse").exists(),
+        "this test mounts and needs /dev/fuse: run `modprobe fuse`, or give it to the container"
+    );
+}
+
+/// For tests that need a view of the machine of their own: they fail where they cannot have one.
+///
+/// # Panics
+/// If this user may not make mount namespaces.
+pub fn require_private_mounts() {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         command.args(["--user", "--map-root-user"]);
@@ -71,10 +58,11 @@ pub fn mounts_are_possible() -> bool {
         .args(["--mount", "true"])
         .status()
         .is_ok_and(|status| status.success());
-    if !possible {
-        eprintln!("this user may not make mount namespaces: the test cannot be run");
-    }
-    possible
+    assert!(
+        possible,
+        "this test hides devices and shrinks disks in a mount namespace: run it as root, or where \
+         `unshare --user --map-root-user --mount` is allowed"
+    );
 }
 
 /// Makes the kernel forget what it has cached, if this user may.

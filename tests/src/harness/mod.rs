@@ -13,13 +13,21 @@
     clippy::indexing_slicing
 )]
 
+mod cluster;
 mod command;
 mod demo;
 mod files;
+mod gateway;
+mod needles;
+mod running;
 
-pub use command::{Finished, Private, Quorumfs, binary};
+pub use cluster::Cluster;
+pub use command::{Private, Quorumfs, binary};
 pub use demo::Demo;
-pub use files::{all_bytes_contain, drop_caches, flip_byte, is_mounted, mounts_are_possible};
+pub use files::{drop_caches, flip_byte, is_mounted, require_fuse, require_private_mounts};
+pub use gateway::Gateway;
+pub use needles::{Found, Needle, search};
+pub use running::{Finished, Running, run_in_view_of};
 
 use std::time::{Duration, Instant};
 

@@ -15,13 +15,22 @@ use quorumfs_metadata::simulation::model::Model;
 use quorumfs_metadata::simulation::workload::{self, Call as MetadataCall};
 
 /// Random file system operations of several clients on few names.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct MetadataWorkload {
     calls: workload::Workload,
 }
 
 /// What is written into the genesis about the metadata servers; the service only keeps it.
 const SERVERS: (u16, u16, u16) = (1, 1, 4);
+
+impl MetadataWorkload {
+    fn call(&mut self, random: &mut Random) -> (Kind, Bytes) {
+        match self.calls.next(&mut |bound| random.below(bound)) {
+            MetadataCall::Execute(bytes) => (Kind::Execute, Bytes::from(bytes)),
+            MetadataCall::Query(bytes) => (Kind::Query, Bytes::from(bytes)),
+        }
+    }
+}
 
 impl Workload for MetadataWorkload {
     type Service = Metadata;
@@ -39,10 +48,7 @@ impl Workload for MetadataWorkload {
     }
 
     fn next(&mut self, _: usize, random: &mut Random) -> (Kind, Bytes) {
-        match self.calls.next(&mut |bound| random.below(bound)) {
-            MetadataCall::Execute(bytes) => (Kind::Execute, Bytes::from(bytes)),
-            MetadataCall::Query(bytes) => (Kind::Query, Bytes::from(bytes)),
-        }
+        self.call(random)
     }
 
     fn answered(&mut self, _: usize, _: &Bytes, answer: Option<&Bytes>) {
@@ -52,13 +58,13 @@ impl Workload for MetadataWorkload {
     }
 
     fn judge(&self, history: &History) -> Result<(), String> {
-        let calls: Vec<&Call> = history.calls.iter().collect();
-        check(&FileSystem, &calls).map_err(|failure| failure.to_string())
+        check(&FileSystem, history).map_err(|failure| failure.to_string())
     }
 }
 
 /// The whole file system as the sequential object.
-struct FileSystem;
+#[derive(Clone, Copy, Debug)]
+pub struct FileSystem;
 
 impl linearizability::Model for FileSystem {
     type State = Model;
@@ -82,3 +88,6 @@ impl linearizability::Model for FileSystem {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use clap::ValueEnum;
 use quorumfs_bft::identity::Sequence;
 use quorumfs_bft::state::{Area, KeySpace, StateError, Store, WriteBatch};
+use quorumfs_bft_runtime::disk::DiskError;
 use quorumfs_bft_runtime::store::DiskStore;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -60,15 +61,25 @@ impl AnyStore {
     pub(crate) fn open(engine: Engine, directory: &Path) -> Result<Self, StateError> {
         match engine {
             Engine::Fjall => FjallStore::open(directory).map(Self::Fjall),
-            Engine::Redb => DiskStore::open(directory).map(Self::Redb),
+            Engine::Redb => {
+                let opened = DiskStore::open(directory).map_err(|error| failed(&error))?;
+                Ok(Self::Redb(opened))
+            }
         }
     }
 
     fn apply(&self, batch: &WriteBatch) -> Result<(), StateError> {
         match self {
             Self::Fjall(store) => store.apply(batch),
-            Self::Redb(store) => store.apply(batch),
+            Self::Redb(store) => store.apply(batch).map_err(|error| failed(&error)),
         }
+    }
+}
+
+fn failed(error: &DiskError) -> StateError {
+    StateError::Store {
+        doing: "using redb",
+        reason: error.to_string(),
     }
 }
 

@@ -1,0 +1,214 @@
+//! A cluster as an operator sets it up by hand: `replica init`, `volume create`, `replica run`.
+
+use super::command::Quorumfs;
+use super::running::{Reaped, terminate};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+/// How many replicas and how many clouds.
+const FOUR: usize = 4;
+const FLUSHED_WITHIN: Duration = Duration::from_secs(60);
+
+/// Four replicas' directories and a volume over four clouds; the replicas run if started.
+#[derive(Debug)]
+pub struct Cluster {
+    directory: tempfile::TempDir,
+    /// Where the replicas listen, by number.
+    pub addresses: Vec<SocketAddr>,
+    /// The replicas as `volume create` wants them, by number: `KEY@ADDRESS`.
+    pub replicas: Vec<String>,
+    running: Vec<Reaped>,
+}
+
+impl Cluster {
+    /// Prepares the replicas and creates the volume; nothing runs yet.
+    ///
+    /// # Panics
+    /// If a command fails.
+    #[must_use]
+    #[track_caller]
+    pub fn prepare() -> Self {
+        let directory = tempfile::Builder::new().prefix("qfs").tempdir().unwrap();
+        let mut cluster = Self {
+            directory,
+            addresses: free_addresses(),
+            replicas: Vec::new(),
+            running: Vec::new(),
+        };
+        for (number, address) in cluster.addresses.iter().enumerate() {
+            let listen = address.to_string();
+            let init = ["replica", "init", "--listen", &listen];
+            let made = Quorumfs::on(&cluster.replica(number)).run_with(init).ok();
+            let key = made.records("replica")[0]["key"]
+                .as_str()
+                .unwrap()
+                .to_string();
+            cluster.replicas.push(format!("{key}@{listen}"));
+        }
+        let clouds = cluster.directory().join("clouds");
+        let create = cluster.create(&cluster.volume(), &clouds);
+        create.run().ok();
+        cluster
+    }
+
+    /// `volume create` with these replicas and four clouds below `clouds`.
+    #[must_use]
+    pub fn create(&self, state: &Path, clouds: &Path) -> Quorumfs {
+        let mut create = Quorumfs::on(state).args(["volume", "create"]);
+        for replica in &self.replicas {
+            create = create.args(["--replica", replica]);
+        }
+        for index in 0..FOUR {
+            let name = name_of(index);
+            let cloud = format!("{name}={}", clouds.join(name).display());
+            create = create.args(["--cloud", &cloud]);
+        }
+        create
+    }
+
+    /// Starts the replicas and waits until each says that it is ready.
+    ///
+    /// # Panics
+    /// If one does not start.
+    #[track_caller]
+    pub fn start(&mut self) {
+        self.start_some(0..FOUR);
+    }
+
+    /// Starts some of the replicas.
+    ///
+    /// # Panics
+    /// If one does not start.
+    #[track_caller]
+    pub fn start_some(&mut self, numbers: Range<usize>) {
+        for number in numbers {
+            let mut command = Quorumfs::on(&self.replica(number))
+                .args(["replica", "run", "--genesis"])
+                .args([self.volume().join("volume.genesis")])
+                .command();
+            let log = std::fs::File::create(self.log(number)).unwrap();
+            command.stdout(Stdio::piped()).stderr(log);
+            let mut child = Reaped(command.spawn().unwrap());
+            let mut line = String::new();
+            let mut stdout = BufReader::new(child.0.stdout.take().unwrap());
+            stdout.read_line(&mut line).unwrap();
+            let said = std::fs::read_to_string(self.log(number)).unwrap_or_default();
+            assert!(line.contains("\"type\":\"ready\""), "{line}\n{said}");
+            self.running.push(child);
+        }
+    }
+
+    /// Waits until all that has been committed so far is in every replica's database too.
+    ///
+    /// # Panics
+    /// If it is not within a minute.
+    #[track_caller]
+    pub fn flush(&self) {
+        let of = |replica: &Value, key: &str| replica[key].as_u64().unwrap_or_default();
+        let replicas = || self.quorumfs().run_with(["status"]).records("replica");
+        let committed = replicas()
+            .iter()
+            .map(|replica| of(replica, "committed"))
+            .max();
+        let committed = committed.unwrap();
+        super::eventually("everything is flushed", FLUSHED_WITHIN, || {
+            let replicas = replicas();
+            let flushed = replicas
+                .iter()
+                .all(|replica| of(replica, "durable") >= committed);
+            flushed && replicas.len() == FOUR
+        });
+    }
+
+    /// Stops the replicas as an operator does, so that all they have is on their disks.
+    ///
+    /// # Panics
+    /// If one does not stop in good order.
+    #[track_caller]
+    pub fn stop(&mut self) {
+        for mut replica in self.running.drain(..) {
+            let status = terminate(&mut replica).expect("a replica does not stop");
+            assert!(status.success(), "a replica stopped with {status}");
+        }
+    }
+
+    /// Everything lies below it.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The state directory of the volume.
+    #[must_use]
+    pub fn volume(&self) -> PathBuf {
+        self.directory.path().join("volume")
+    }
+
+    /// A replica's directory.
+    #[must_use]
+    pub fn replica(&self, number: usize) -> PathBuf {
+        self.directory.path().join(format!("replica-{number}"))
+    }
+
+    /// A cloud's directory.
+    #[must_use]
+    pub fn cloud(&self, index: usize) -> PathBuf {
+        self.directory.path().join("clouds").join(name_of(index))
+    }
+
+    /// What a replica logged.
+    #[must_use]
+    pub fn log(&self, number: usize) -> PathBuf {
+        self.directory.path().join(format!("replica-{number}.log"))
+    }
+
+    /// An empty directory to mount on.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn mount_point(&self) -> PathBuf {
+        let point = self.directory.path().join("mnt");
+        std::fs::create_dir_all(&point).unwrap();
+        point
+    }
+
+    /// `quorumfs --json --state …` on the volume.
+    #[must_use]
+    pub fn quorumfs(&self) -> Quorumfs {
+        Quorumfs::on(&self.volume())
+    }
+}
+
+fn name_of(index: usize) -> &'static str {
+    ["a", "b", "c", "d"][index]
+}
+
+/// Loopback addresses that nobody uses. Below the range from which the kernel takes ports for
+/// outgoing connections: one of those could take the port before the replica listens.
+fn free_addresses() -> Vec<SocketAddr> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u16 = 12_000;
+    const COUNT: u16 = 20_000;
+    let start = (std::process::id() % u32::from(COUNT)) as u16;
+    let mut held = Vec::new();
+    for _ in 0..COUNT {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = FIRST + (start.wrapping_mul(61).wrapping_add(step)) % COUNT;
+        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            held.push(listener);
+        }
+        if held.len() == FOUR {
+            break;
+        }
+    }
+    let addresses: Vec<_> = held.iter().map(|l| l.local_addr().unwrap()).collect();
+    assert_eq!(addresses.len(), FOUR, "no free ports on loopback");
+    addresses
+}

@@ -1,0 +1,144 @@
+//! A gateway in the test's own process, put together from the libraries as the program does it, for
+//! what no command line offers: sealing off, short deadlines, a runtime that can be held up.
+
+use super::cluster::Cluster;
+use quorumfs_backends::local::{LocalStore, Marker};
+use quorumfs_bft_runtime::client::{Client, ClientConfig, Member};
+use quorumfs_bft_runtime::keys::NodeKey;
+use quorumfs_fuse::{MountConfig, Mounted, mount};
+use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud};
+use quorumfs_gateway::keys::{KeyFile, Sealing};
+use quorumfs_gateway::metadata::{MetadataClient, Ordered};
+use quorumfs_gateway::vfs::{CloudSlices, FileSystem, VfsOptions};
+use quorumfs_gateway::volume::Volume;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+
+const DRAIN_WITHIN: Duration = Duration::from_secs(30);
+
+/// A volume mounted by this process; unmounted when dropped.
+#[derive(Debug)]
+pub struct Gateway {
+    /// What serves the mount.
+    pub runtime: Runtime,
+    /// The mount.
+    pub mounted: Mounted,
+    file_system: FileSystem,
+    metadata: Arc<MetadataClient>,
+    blocks: BlockStore,
+    point: PathBuf,
+}
+
+impl Gateway {
+    /// Mounts the cluster's volume; requests may take as long as `deadline`.
+    ///
+    /// # Panics
+    /// If it cannot.
+    #[must_use]
+    pub fn mount(cluster: &Cluster, sealing: Sealing, deadline: Duration) -> Self {
+        super::require_fuse();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let genesis = std::fs::read(cluster.volume().join("volume.genesis")).unwrap();
+        let key = KeyFile::load(&cluster.volume().join("principal.key")).unwrap();
+        let volume = Arc::new(Volume::open(&genesis, &key).unwrap().with_sealing(sealing));
+        let point = cluster.mount_point();
+        let mut config = MountConfig::new(point.clone());
+        config.deadline = deadline;
+        let (metadata, blocks, file_system, mounted) = runtime.block_on(async {
+            let client = Client::connect(client_config(cluster, &volume))
+                .await
+                .unwrap();
+            let session = Arc::new(Ordered::new(client));
+            let metadata = Arc::new(MetadataClient::new(session, volume.own_credentials()));
+            metadata.mount(true).await.unwrap();
+            let mut config_of_blocks = BlockConfig::new(volume.id(), volume.policy());
+            config_of_blocks.sealing = sealing;
+            let clouds = clouds(cluster, &volume);
+            let blocks = BlockStore::open(config_of_blocks, &clouds, metadata.clone()).unwrap();
+            let slices = Arc::new(CloudSlices::new(volume.clone(), blocks.clone()));
+            let options = VfsOptions::default();
+            let file_system = FileSystem::new(volume.clone(), metadata.clone(), slices, options);
+            let mounted = mount(file_system.clone(), config).await.unwrap();
+            (metadata, blocks, file_system, mounted)
+        });
+        Self {
+            runtime,
+            mounted,
+            file_system,
+            metadata,
+            blocks,
+            point,
+        }
+    }
+
+    /// Where.
+    #[must_use]
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// Commits everything, unmounts, and ends the session.
+    ///
+    /// # Panics
+    /// If it cannot.
+    pub fn unmount(self) {
+        self.runtime.block_on(async {
+            self.mounted.unmount().await.unwrap();
+            assert!(self.blocks.drain(DRAIN_WITHIN).await.is_complete());
+            self.metadata.unmount().await.unwrap();
+            self.file_system.shutdown().await.unwrap();
+            self.blocks.shutdown();
+        });
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        // Nothing is left mounted by a test that failed; all of it is harmless once unmounted.
+        if super::is_mounted(&self.point) {
+            self.mounted.abort();
+            let flags = rustix::mount::UnmountFlags::DETACH;
+            let _ = rustix::mount::unmount(&self.point, flags);
+        }
+    }
+}
+
+fn client_config(cluster: &Cluster, volume: &Volume) -> ClientConfig {
+    let genesis = volume.genesis();
+    let members = genesis.replicas.iter().zip(&cluster.addresses);
+    let members = members.map(|(replica, address)| Member {
+        id: replica.id,
+        key: replica.key,
+        address: *address,
+    });
+    let seed = *volume.principal().signing_secret().expose();
+    let principal = NodeKey::from_seed(seed.into()).unwrap();
+    let model = genesis.fault_model().unwrap();
+    let mut config = ClientConfig::new(volume.id(), model, members.collect(), Arc::new(principal));
+    config.connect_deadline = Duration::from_secs(30);
+    config
+}
+
+fn clouds(cluster: &Cluster, volume: &Volume) -> Vec<Cloud> {
+    let clouds = volume.clouds().enumerate();
+    clouds
+        .map(|(index, (cloud, secret))| {
+            let marker = Marker {
+                volume: volume.id().0,
+                incarnation: 0,
+                cloud: u16::from(cloud.index.0),
+            };
+            Cloud {
+                index: cloud.index,
+                store: Arc::new(LocalStore::attach(&cluster.cloud(index), marker)),
+                secret: secret.clone(),
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,173 @@
+//! The program while it runs, with an end to every wait, and how it ended.
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fmt;
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const RUN_WITHIN: Duration = Duration::from_secs(120);
+const STOP_WITHIN: Duration = Duration::from_secs(120);
+
+/// How a run ended.
+pub struct Finished {
+    /// The exit code; `None` if a signal ended it.
+    pub code: Option<i32>,
+    /// What it printed.
+    pub stdout: Vec<u8>,
+    /// What it complained about.
+    pub stderr: String,
+}
+
+impl Finished {
+    /// The records of type `kind` among its NDJSON.
+    #[must_use]
+    pub fn records(&self, kind: &str) -> Vec<Value> {
+        String::from_utf8_lossy(&self.stdout)
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .filter(|record| record["v"] == 1 && record["type"] == kind)
+            .collect()
+    }
+
+    /// Requires success.
+    ///
+    /// # Panics
+    /// If it failed.
+    #[track_caller]
+    pub fn ok(self) -> Self {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self
+    }
+
+    /// Requires a certain failure: its exit code, what its message says, what its hint says.
+    ///
+    /// # Panics
+    /// If it ended otherwise, or panicked.
+    #[track_caller]
+    pub fn fails(self, code: i32, message: &str, hint: &str) -> Self {
+        assert_eq!(self.code, Some(code), "{self:#?}");
+        assert!(!self.stderr.contains("panicked"), "{self:#?}");
+        let errors = self.records("error");
+        let error = errors
+            .last()
+            .unwrap_or_else(|| panic!("no record of an error: {self:#?}"));
+        let text = |key: &str| error[key].as_str().unwrap_or_default().to_string();
+        let said = format!("{} | {}", text("message"), text("hint"));
+        assert_eq!(error["code"], code, "{said}");
+        assert!(
+            said.contains(message),
+            "the message lacks `{message}`: {said}"
+        );
+        assert!(said.contains(hint), "the hint lacks `{hint}`: {said}");
+        self
+    }
+}
+
+impl fmt::Debug for Finished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stdout = String::from_utf8_lossy(&self.stdout);
+        let start: String = stdout.chars().take(4096).collect();
+        write!(f, "code {:?}\n{start}\n{}", self.code, self.stderr)
+    }
+}
+
+/// The program while it runs; killed when dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Reaped,
+    stdout: JoinHandle<std::io::Result<Vec<u8>>>,
+    stderr: JoinHandle<std::io::Result<Vec<u8>>>,
+}
+
+fn read_all(mut from: impl Read + Send + 'static) -> JoinHandle<std::io::Result<Vec<u8>>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).map(|_| bytes)
+    })
+}
+
+impl Running {
+    #[track_caller]
+    pub(super) fn start(mut command: Command) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = Reaped(command.spawn().unwrap());
+        Self {
+            stdout: read_all(child.0.stdout.take().unwrap()),
+            stderr: read_all(child.0.stderr.take().unwrap()),
+            child,
+        }
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.0.id()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// If it does not end in two minutes.
+    #[must_use]
+    #[track_caller]
+    pub fn wait(mut self) -> Finished {
+        let began = Instant::now();
+        let status = loop {
+            match self.child.0.try_wait().unwrap() {
+                Some(status) => break status,
+                None if began.elapsed() > RUN_WITHIN => panic!("{self:?} does not end"),
+                None => std::thread::sleep(Duration::from_millis(10)),
+            }
+        };
+        let stderr = self.stderr.join().unwrap().unwrap();
+        Finished {
+            code: status.code(),
+            stdout: self.stdout.join().unwrap().unwrap(),
+            stderr: String::from_utf8_lossy(&stderr).into_owned(),
+        }
+    }
+}
+
+/// Runs a script in the view of the machine's mounts that a process has. How it ends does not
+/// matter.
+///
+/// # Panics
+/// If it cannot be run.
+pub fn run_in_view_of(process: u32, script: &str) {
+    let mut command = Command::new("nsenter");
+    command.args(["--target", &process.to_string(), "--mount", "--"]);
+    command.args(["/bin/sh", "-c", script]);
+    let _ = command.stderr(Stdio::null()).status().unwrap();
+}
+
+/// A child that is killed and reaped when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Reaped(pub(crate) Child);
+
+impl Drop for Reaped {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+        let _ = std::io::stderr().flush();
+    }
+}
+
+/// Asks a child to stop and waits until it has; nothing if it does not.
+pub(crate) fn terminate(child: &mut Reaped) -> Option<std::process::ExitStatus> {
+    // Not reaped yet, so that the process id is still the child's own.
+    let pid = Pid::from_raw(i32::try_from(child.0.id()).ok()?)?;
+    let _ = kill_process(pid, Signal::TERM);
+    let began = Instant::now();
+    while began.elapsed() < STOP_WITHIN {
+        if let Ok(Some(status)) = child.0.try_wait() {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    None
+}

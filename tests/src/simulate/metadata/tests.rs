@@ -1,0 +1,271 @@
+//! The judge of the metadata service, shown what it has to accept and what it has to refuse.
+//!
+//! The service runs alone, one call after the other, while clients that overlap wait for their
+//! answers and some give up. Then one thing is made wrong.
+
+use super::*;
+use quorumfs_bft::identity::{Sequence, SessionId, Time};
+use quorumfs_bft::service::{Caller, Context, Service as _};
+use quorumfs_bft::state::{Area, KeySpace, MemoryStore};
+
+const CALLS: usize = 300;
+const CLIENTS: u64 = 5;
+const SECOND: u64 = 1_000_000_000;
+
+/// What is wrong with a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flaw {
+    Nothing,
+    /// A change was answered and is not there.
+    LostUpdate,
+    /// A query was answered from a state that is long gone.
+    StaleRead,
+    /// A query was answered from a state that is yet to come.
+    EarlyRead,
+    /// Two calls were given each other's answers.
+    Swapped,
+    /// An answer is no answer.
+    Garbage,
+    /// A change is claimed to have been made before something that it shows the effect of.
+    WrongVersion,
+}
+
+/// A run of the service alone, with calls that overlap.
+struct Bench {
+    space: KeySpace<MemoryStore>,
+    model: Model,
+    workload: MetadataWorkload,
+    random: Random,
+    history: History,
+    sequence: u64,
+    principal: PublicKey,
+}
+
+impl Bench {
+    fn new(seed: u64) -> Self {
+        let principal = PublicKey([1; 32]);
+        let workload = MetadataWorkload::default();
+        let mut space = KeySpace::open(MemoryStore::new()).unwrap();
+        let mut bench = Self {
+            model: Model::default(),
+            random: Random::new(seed),
+            history: History::default(),
+            sequence: 1,
+            principal,
+            space: {
+                let mut txn = space.begin(Area::Service);
+                let genesis = workload.genesis(&[principal]);
+                Metadata.genesis(&mut txn, &genesis).unwrap();
+                txn.commit();
+                space
+            },
+            workload,
+        };
+        let (caller, context) = (bench.caller(), bench.context());
+        let mut txn = bench.space.begin(Area::Service);
+        let opened = Metadata.open_session(&mut txn, &context, &caller).unwrap();
+        assert!(opened.is_some());
+        txn.commit();
+        bench
+    }
+
+    fn caller(&self) -> Caller {
+        Caller {
+            session: SessionId(1),
+            principal: self.principal,
+        }
+    }
+
+    fn context(&self) -> Context {
+        let time = Time(1_800_000_000 * SECOND + self.sequence * SECOND);
+        Context {
+            sequence: Sequence(self.sequence),
+            time,
+            lease_clock: time,
+            behaviour_version: 1,
+        }
+    }
+
+    fn answer(&mut self, kind: Kind, operation: &Bytes, keep: bool) -> Bytes {
+        let (caller, context) = (self.caller(), self.context());
+        let mut txn = self.space.begin(Area::Service);
+        let answer = match kind {
+            Kind::Execute => Metadata.execute(&mut txn, &context, &caller, operation),
+            Kind::Query => Metadata.read(&txn.view(), &context, &caller, operation),
+        };
+        if keep {
+            txn.commit();
+        }
+        answer.unwrap()
+    }
+
+    /// One call, which took effect at its turn and was under way for some time around it.
+    fn call(&mut self, loses: bool) {
+        let (kind, operation) = self.workload.next(0, &mut self.random);
+        self.sequence += 1;
+        let turn = 100 * (self.sequence + 3);
+        let answer = self.answer(kind, &operation, !loses);
+        let mut after = self.model.clone();
+        assert!(match kind {
+            Kind::Execute => after.execute(&operation, Some(&answer)),
+            Kind::Query => after.read(&operation, &answer),
+        });
+        if !loses {
+            self.model = after;
+        }
+        // Some are not answered; and what is invoked long before its turn overlaps with others.
+        let answered = loses || !self.random.chance(1, 12);
+        if answered {
+            self.workload.answered(0, &operation, Some(&answer));
+        }
+        let at = turn + self.random.below(300);
+        self.history.order.push(self.history.calls.len());
+        self.history.calls.push(Call {
+            client: self.random.below(CLIENTS) as usize,
+            kind,
+            operation,
+            invoked: turn - self.random.below(300),
+            answer: answered.then_some((at, answer)),
+            version: answered.then_some(self.sequence),
+        });
+    }
+
+    /// Whether the next call would be a change that every later answer could show.
+    fn creates_next(&self) -> bool {
+        let mut peek = self.random.clone();
+        let (kind, operation) = self.workload.clone().call(&mut peek);
+        let mut after = self.model.clone();
+        kind == Kind::Execute
+            && after.execute(&operation, None)
+            && after.inodes().count() > self.model.inodes().count()
+    }
+}
+
+/// Runs the service, and makes one thing wrong about half way.
+fn history(seed: u64, flaw: Flaw) -> History {
+    let mut bench = Bench::new(seed);
+    let mut models = Vec::new();
+    let mut lost = flaw != Flaw::LostUpdate;
+    for index in 0..CALLS {
+        models.push(bench.model.clone());
+        let loses = !lost && index > CALLS / 2 && bench.creates_next();
+        lost |= loses;
+        bench.call(loses);
+    }
+    assert!(lost);
+    let mut history = bench.history;
+    spoil(&mut history, &models, flaw);
+    history
+}
+
+/// The first pair of answered calls that `fits`, the first of them not among the first calls.
+fn pair(calls: &[Call], fits: impl Fn(usize, usize) -> bool) -> (usize, usize) {
+    (CALLS / 4..CALLS)
+        .flat_map(|one| (0..CALLS).map(move |other| (one, other)))
+        .filter(|(one, other)| calls[*one].answer.is_some() && calls[*other].answer.is_some())
+        .find(|(one, other)| fits(*one, *other))
+        .unwrap()
+}
+
+fn result(call: &Call) -> &[u8] {
+    call.answer.as_ref().map_or(&[], |(_, answer)| answer)
+}
+
+fn take_answer(calls: &mut [Call], to: usize, from: usize) {
+    let answer = calls[from].answer.clone().unwrap().1;
+    calls[to].answer.as_mut().unwrap().1 = answer;
+}
+
+fn spoil(history: &mut History, models: &[Model], flaw: Flaw) {
+    let calls = &mut history.calls;
+    // The same question, asked at another time, with an answer that was wrong by now or as yet.
+    let moved = |calls: &[Call], one: usize, other: usize| {
+        let same = calls[one].kind == Kind::Query
+            && calls[other].kind == Kind::Query
+            && calls[one].operation == calls[other].operation;
+        // Flaw for a good while: what changed the answer may have been a call that nobody saw the
+        // answer of, and that may have come later than it did, but not by so much.
+        let shows = |model: &Model| model.read(&calls[one].operation, result(&calls[other]));
+        let between = models.iter().skip(other.min(one)).take(one.abs_diff(other));
+        same && !shows(&models[one]) && between.filter(|model| !shows(model)).count() > 20
+    };
+    match flaw {
+        Flaw::Nothing | Flaw::LostUpdate => {}
+        Flaw::StaleRead => {
+            let (one, other) = pair(calls, |one, other| {
+                other + 12 < one && moved(calls, one, other)
+            });
+            take_answer(calls, one, other);
+        }
+        Flaw::EarlyRead => {
+            let (one, other) = pair(calls, |one, other| {
+                other > one + 12 && moved(calls, one, other)
+            });
+            take_answer(calls, one, other);
+        }
+        Flaw::Swapped => {
+            let (one, other) = pair(calls, |one, other| {
+                let mut after = models[one].clone();
+                one < other
+                    && calls[one].kind == Kind::Execute
+                    && calls[other].kind == Kind::Execute
+                    && !after.execute(&calls[one].operation, Some(result(&calls[other])))
+            });
+            let answer = result(&calls[one]).to_vec();
+            take_answer(calls, one, other);
+            calls[other].answer.as_mut().unwrap().1 = Bytes::from(answer);
+        }
+        Flaw::Garbage => {
+            let (one, _) = pair(calls, |_, _| true);
+            calls[one].answer.as_mut().unwrap().1 = Bytes::from_static(b"nonsense");
+        }
+        Flaw::WrongVersion => {
+            // Of two that create, the later one says that it came first.
+            let creates = |at: usize| {
+                let mut after = models[at].clone();
+                calls[at].kind == Kind::Execute
+                    && after.execute(&calls[at].operation, None)
+                    && after.inodes().count() > models[at].inodes().count()
+            };
+            let (one, other) = pair(calls, |one, other| {
+                one < other && creates(one) && creates(other)
+            });
+            let version = calls[one].version;
+            calls[one].version = calls[other].version;
+            calls[other].version = version;
+        }
+    }
+}
+
+#[test]
+fn what_the_service_did_is_accepted_with_the_order_and_without() {
+    for seed in 0..20 {
+        let mut history = history(seed, Flaw::Nothing);
+        MetadataWorkload::default().judge(&history).unwrap();
+        if seed < 3 {
+            history.order.clear();
+            MetadataWorkload::default().judge(&history).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_the_service_cannot_have_done_is_refused_whatever_the_order() {
+    let flaws = [
+        Flaw::LostUpdate,
+        Flaw::StaleRead,
+        Flaw::EarlyRead,
+        Flaw::Swapped,
+        Flaw::Garbage,
+        Flaw::WrongVersion,
+    ];
+    for flaw in flaws {
+        for seed in 0..6 {
+            let history = history(seed, flaw);
+            let verdict = MetadataWorkload::default().judge(&history);
+            // Refused because no order explains it, not because the search was given up.
+            let refused = verdict.is_err_and(|why| why.starts_with("not linearizable"));
+            assert!(refused, "seed {seed}: {flaw:?} is not seen");
+        }
+    }
+}

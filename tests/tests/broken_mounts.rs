@@ -1,0 +1,110 @@
+//! Mounts whose process was killed or got stuck: nothing that uses them hangs, what was kept stays,
+//! and the next mount or unmount clears away what is left.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use quorumfs_gateway::keys::Sealing;
+use quorumfs_tests::harness::{Cluster, Gateway, eventually, is_mounted, require_fuse};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Mounts in the background and gives the process behind it.
+fn mount(cluster: &Cluster, point: &Path, how: &[&str]) -> Pid {
+    let mount = ["mount", "--background"];
+    let mount = cluster.quorumfs().args(mount).args(how).args([point]);
+    let ready = mount.run().ok().records("ready").remove(0);
+    let pid = i32::try_from(ready["pid"].as_i64().unwrap()).unwrap();
+    Pid::from_raw(pid).unwrap()
+}
+
+/// Kills the process behind a mount, of which the test knows that it runs.
+fn kill(process: Pid, point: &Path) {
+    assert!(fs::read_dir(point).is_ok(), "it does not run any more");
+    kill_process(process, Signal::KILL).unwrap();
+    eventually("its mount is dead", Duration::from_secs(20), || {
+        let dead = fs::metadata(point).map_err(|error| error.raw_os_error());
+        dead.is_err_and(|code| code == Some(Errno::NOTCONN.raw_os_error()))
+    });
+}
+
+#[test]
+fn a_mount_whose_process_was_killed_is_cleared_away_by_the_next() {
+    require_fuse();
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let point = cluster.mount_point();
+    let process = mount(&cluster, &point, &[]);
+    let content = "kept".repeat(40_000);
+    fs::write(point.join("kept"), &content).unwrap();
+    fs::File::open(point.join("kept"))
+        .unwrap()
+        .sync_all()
+        .unwrap();
+    kill(process, &point);
+
+    // To the replicas, that mount may still live somewhere: only its owner knows better.
+    let again = cluster.quorumfs().args(["mount"]).args([&point]).run();
+    again.fails(11, "mounted already", "--takeover");
+    assert!(!is_mounted(&point), "what was left was not cleared away");
+    let process = mount(&cluster, &point, &["--takeover"]);
+    assert_eq!(fs::read_to_string(point.join("kept")).unwrap(), content);
+
+    kill(process, &point);
+    let cleared = cluster.quorumfs().args(["umount"]).args([&point]).run();
+    assert_eq!(cleared.ok().records("unmounted").len(), 1);
+    assert!(!is_mounted(&point), "what was left was not cleared away");
+    let umount = cluster.quorumfs().args(["umount"]).args([&point]).run();
+    umount.fails(10, "is not mounted", "--state");
+    cluster.stop();
+}
+
+#[test]
+fn a_mount_that_got_stuck_is_aborted_before_its_users_hang_for_good() {
+    const DEADLINE: Duration = Duration::from_millis(500);
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let gateway = Gateway::mount(&cluster, Sealing::On, DEADLINE);
+    fs::write(gateway.point().join("before"), "before").unwrap();
+
+    // Every thread that serves requests is held up, as by a defect that blocks them.
+    let released = Arc::new(AtomicBool::new(false));
+    let workers = gateway.runtime.metrics().num_workers();
+    let held = Arc::new(std::sync::Barrier::new(workers + 1));
+    for _ in 0..workers {
+        let (released, held) = (Arc::clone(&released), Arc::clone(&held));
+        gateway.runtime.spawn(async move {
+            held.wait();
+            while !released.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+    }
+    held.wait();
+
+    let (sender, answer) = std::sync::mpsc::channel();
+    let unknown = gateway.point().join("unknown");
+    let began = Instant::now();
+    std::thread::spawn(move || sender.send(fs::metadata(unknown).unwrap_err()));
+    let error = answer.recv_timeout(DEADLINE * 40);
+    released.store(true, Ordering::Relaxed);
+    let error = error.expect("whoever uses the mount hangs");
+    let aborted = [Errno::CONNABORTED, Errno::NOTCONN, Errno::IO];
+    let aborted = aborted.map(|errno| Some(errno.raw_os_error()));
+    assert!(aborted.contains(&error.raw_os_error()), "{error}");
+    assert!(
+        began.elapsed() >= DEADLINE * 3,
+        "not one request was late yet"
+    );
+    drop(gateway);
+    cluster.stop();
+}

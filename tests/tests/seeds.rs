@@ -1,0 +1,42 @@
+//! Simulated runs that have to hold: some of each service, and the seeds that failed once.
+
+use quorumfs_bft_simulator::profile::Profile;
+use quorumfs_bft_simulator::report::Report;
+use quorumfs_bft_simulator::simulation::Options;
+use quorumfs_tests::simulate::{OPERATIONS_MIN, Service, run_seed};
+
+fn holds(seed: u64, service: Service) -> Report {
+    let report = run_seed(Options::new(seed, Profile::Mixed), service, None);
+    assert!(
+        report.passed(),
+        "seed {seed}, {service}: {:?} {:?}",
+        report.violations,
+        report.stalls
+    );
+    assert!(report.operations >= OPERATIONS_MIN, "seed {seed}");
+    report
+}
+
+#[test]
+fn the_metadata_service_holds() {
+    for seed in 1..=80 {
+        holds(seed, Service::Metadata);
+    }
+}
+
+/// Clients that crash again and again leave so many calls with an unknown outcome behind that no
+/// search through all their places ended: the order of execution has to be tried first.
+#[test]
+fn histories_with_many_unknown_outcomes_are_decided() {
+    for seed in [11, 15, 819, 953, 1701] {
+        holds(seed, Service::Metadata);
+    }
+}
+
+#[test]
+fn sessions_that_sleep_for_half_an_hour_expire() {
+    for seed in [224, 449] {
+        let report = holds(seed, Service::Alternate);
+        assert!(report.counters.get("sessions_expired") > 0, "seed {seed}");
+    }
+}
