@@ -93,14 +93,8 @@ impl Service for Flawed {
         Ok(answer)
     }
 
-    fn read(
-        &self,
-        view: &View<'_>,
-        context: &Context,
-        caller: &Caller,
-        query: &[u8],
-    ) -> Result<Bytes, StateError> {
-        Metadata.read(view, context, caller, query)
+    fn read(&self, view: &View<'_>, caller: &Caller, query: &[u8]) -> Result<Bytes, StateError> {
+        Metadata.read(view, caller, query)
     }
 
     fn next_deadline(&self, view: &View<'_>) -> Result<Option<Time>, StateError> {

@@ -60,7 +60,7 @@ impl Service for Null {
         Ok(self.answer.clone())
     }
 
-    fn read(&self, _: &View<'_>, _: &Context, _: &Caller, _: &[u8]) -> Result<Bytes, StateError> {
+    fn read(&self, _: &View<'_>, _: &Caller, _: &[u8]) -> Result<Bytes, StateError> {
         Ok(self.answer.clone())
     }
 

@@ -81,7 +81,7 @@ impl<S: Service + Send + 'static> Embedded<S> {
     pub fn new(service: S, genesis: &[u8]) -> Result<Arc<Self>, MetadataError> {
         let rows = SharedRows::default();
         let mut space = KeySpace::open(rows.clone()).map_err(|error| failed(&error))?;
-        let mut txn = space.begin(Area::Service);
+        let mut txn = space.begin(Area::Service, Sequence(0));
         service
             .genesis(&mut txn, genesis)
             .map_err(|error| failed(&error))?;
@@ -120,7 +120,7 @@ impl<S: Service + Send + 'static> Embedded<S> {
             principal,
         };
         let Engine { service, space, .. } = &mut *engine;
-        let mut txn = space.begin(Area::Service);
+        let mut txn = space.begin(Area::Service, context.sequence);
         let credit = service
             .open_session(&mut txn, &context, &caller)
             .map_err(|error| failed(&error))?;
@@ -162,7 +162,7 @@ impl<S: Service + Send + 'static> Embedded<S> {
         let caller = engine.sessions.remove(at);
         let context = engine.next_batch().map_err(|error| failed(&error))?;
         let Engine { service, space, .. } = &mut *engine;
-        let mut txn = space.begin(Area::Service);
+        let mut txn = space.begin(Area::Service, context.sequence);
         service
             .close_session(&mut txn, &context, &caller)
             .map_err(|error| failed(&error))?;
@@ -195,7 +195,7 @@ impl<S: Service> Engine<S> {
             .service
             .next_deadline(&self.space.view(Area::Service))?;
         if deadline.is_some_and(|deadline| deadline <= context.time) {
-            let mut txn = self.space.begin(Area::Service);
+            let mut txn = self.space.begin(Area::Service, context.sequence);
             self.service.tick(&mut txn, &context)?;
             txn.commit();
         }
@@ -228,7 +228,7 @@ impl<S: Service + Send + 'static> Transport for EmbeddedSession<S> {
         self.embedded.executed.fetch_add(1, Ordering::Relaxed);
         let context = engine.next_batch().map_err(|error| failed(&error))?;
         let Engine { service, space, .. } = &mut *engine;
-        let mut txn = space.begin(Area::Service);
+        let mut txn = space.begin(Area::Service, context.sequence);
         let reply = service
             .execute(&mut txn, &context, &self.caller, &operation)
             .map_err(|error| failed(&error))?;
@@ -240,11 +240,11 @@ impl<S: Service + Send + 'static> Transport for EmbeddedSession<S> {
         let mut engine = self.embedded.engine();
         engine.known(&self.caller)?;
         self.embedded.queried.fetch_add(1, Ordering::Relaxed);
-        let context = engine.next_batch().map_err(|error| failed(&error))?;
+        engine.next_batch().map_err(|error| failed(&error))?;
         let view = engine.space.view(Area::Service);
         engine
             .service
-            .read(&view, &context, &self.caller, &query)
+            .read(&view, &self.caller, &query)
             .map_err(|error| failed(&error))
     }
 

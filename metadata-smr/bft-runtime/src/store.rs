@@ -110,7 +110,7 @@ mod tests {
     use quorumfs_bft::state::{Area, KeySpace, prefix_end};
 
     fn write(space: &mut KeySpace<DiskStore>, sequence: u64) {
-        let mut txn = space.begin(Area::Service);
+        let mut txn = space.begin(Area::Service, Sequence(sequence));
         for row in 0..200_u64 {
             let key = (row * 7919 % 1009).to_be_bytes();
             txn.put(&key, vec![u8::try_from(sequence).expect("small"); 60])

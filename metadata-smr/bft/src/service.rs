@@ -9,6 +9,20 @@
 //! Everything written during one operation is kept or dropped together with its reply; an
 //! implementation that wants to undo its own writes before answering with an error uses
 //! [`Txn::savepoint`] and [`Txn::rollback`].
+//!
+//! # Versions of answers
+//!
+//! Queries are answered out of order too, by replicas of which some may be behind. Such an answer has
+//! a *version*: the sequence of the last batch that changed anything that the answer depends on. A
+//! client believes answers that match in bytes and version; equal bytes alone would let a replica that
+//! has not seen a row go and one that has seen it come back vouch for each other, and a later reader be
+//! shown the past. The library takes the version from the rows that [`Service::read`] reads, each of
+//! which knows the batch that wrote it last.
+//!
+//! Rows that are not there know nothing. So an answer that says that something is absent, or that a
+//! list is complete, must come from a [`Service::read`] that has also read a row which is written
+//! whenever that changes: of a directory, for the names in it. Where there is no such row,
+//! [`View::depend_on_everything`] stands in for one.
 
 use crate::identity::{PublicKey, Sequence, SessionId, Time};
 use crate::state::{StateError, Txn, View};
@@ -102,17 +116,28 @@ pub trait Service {
         operation: &[u8],
     ) -> Result<Bytes, StateError>;
 
-    /// Answers a query. What it is given cannot write.
+    /// Answers a query from the rows and from who asks, and from nothing else. What it is given cannot
+    /// write. What the answer says to be absent has to be covered by a row that was read: see above.
     ///
     /// # Errors
     /// Only if the store fails.
-    fn read(
+    fn read(&self, view: &View<'_>, caller: &Caller, query: &[u8]) -> Result<Bytes, StateError>;
+
+    /// Answers a query that was ordered like an operation, in a batch of its own time. A service
+    /// whose answers to both ways may differ says so to its clients; the usual one leaves this as it
+    /// is.
+    ///
+    /// # Errors
+    /// Only if the store fails.
+    fn read_in_order(
         &self,
         view: &View<'_>,
-        context: &Context,
+        _context: &Context,
         caller: &Caller,
         query: &[u8],
-    ) -> Result<Bytes, StateError>;
+    ) -> Result<Bytes, StateError> {
+        self.read(view, caller, query)
+    }
 
     /// The agreed time at which [`Service::tick`] wants to run, if it does.
     ///

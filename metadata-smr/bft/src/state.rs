@@ -29,6 +29,8 @@
 //!   if its rows together are within `LEAF_BYTES_MAX`; otherwise it is a *branch* at the longest
 //!   common prefix of the keys, which fans out by the next nibble (and a slot for the key that ends
 //!   there). Two replicas with equal rows have equal roots, whatever their histories.
+//! * **Rows keep their birth**: the sequence of the last batch that wrote them, part of the digest. A
+//!   [`View`] can note the highest birth of what is read through it, the version of an answer.
 //! * **Nodes never change.** What is written gets a new node id; a parent names its children by id
 //!   (where to read) and by digest (what must be read). Ids are local to a replica and not hashed.
 //! * **The last two durable roots stay readable**, also after a restart: a flush removes only nodes
@@ -66,7 +68,7 @@ mod tests;
 pub use key_space::{Area, KeySpace};
 pub use memory::MemoryStore;
 pub use txn::{Savepoint, Txn};
-pub use view::{View, prefix_end};
+pub use view::{LastChange, View, prefix_end};
 
 use crate::identity::{Digest, Sequence};
 use bytes::Bytes;

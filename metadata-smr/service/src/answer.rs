@@ -1,4 +1,9 @@
 //! Queries, answered from one state.
+//!
+//! An answer's version is when the rows that were read last changed. What says that something is
+//! absent or complete therefore reads a row that covers it: a directory's inode for its names, a
+//! file's for its extents, a home's counters for its inodes. Questions that are seldom asked and have
+//! no such row depend on everything.
 
 use crate::attributes::Access;
 use crate::content::behind;
@@ -25,6 +30,29 @@ const EPOCHS_SHOWN: usize = 64;
 
 /// Answers a query of `caller`.
 pub(crate) fn answer(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<Found> {
+    let found = find(rows, caller, query);
+    if let Err(Halt::Refused(error)) = &found {
+        cover(rows, error)?;
+    }
+    found
+}
+
+/// Reads a row that is written whenever the refusal would change: what is absent has no version.
+/// Names in a directory are covered by its inode, which is always read.
+fn cover(rows: &impl Rows, refusal: &Error) -> Outcome<()> {
+    match refusal {
+        Error::Stale(inode) => {
+            let _: Option<HomeCounters> = rows.find(&key::home(inode.home()))?;
+        }
+        Error::NoObject(_) | Error::NoRealm | Error::NoRight | Error::NoSession => {
+            rows.view().depend_on_everything();
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+fn find(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<Found> {
     let principal = rows.principal(&caller.principal)?;
     refuse_fenced(rows, caller, &query.question)?;
     assert_credentials(&principal.rights, &query.credentials)?;
@@ -121,6 +149,7 @@ fn answer_about_volume(
         Question::UnderReplicated { after, limit } => under_replicated(rows, *after, *limit),
         Question::Unreferenced { after, limit } => unreferenced(rows, *after, *limit),
         Question::Orphans { after, limit } => {
+            rows.view().depend_on_everything();
             let limit = page(*limit, QUEUE_PAGE_MAX);
             let mut inodes = orphans(rows, caller.session, *after, limit.saturating_add(1))?;
             let more = inodes.len() > limit;
@@ -247,6 +276,7 @@ fn map(
 
 fn under_replicated(rows: &impl Rows, after: Option<(u8, ObjectId)>, limit: u32) -> Outcome<Found> {
     let limit = page(limit, QUEUE_PAGE_MAX);
+    rows.view().depend_on_everything();
     let prefix = key::all_under_replicated();
     let from = match after {
         None => prefix.clone(),
@@ -269,6 +299,7 @@ fn under_replicated(rows: &impl Rows, after: Option<(u8, ObjectId)>, limit: u32)
 
 fn unreferenced(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcome<Found> {
     let limit = page(limit, QUEUE_PAGE_MAX);
+    rows.view().depend_on_everything();
     let prefix = key::all_unreferenced();
     let from = match after {
         None => prefix.clone(),
@@ -292,6 +323,7 @@ fn behind_key(mut row_key: Vec<u8>) -> Vec<u8> {
 
 fn volume(rows: &impl Rows) -> Outcome<Found> {
     let format: Format = rows.expect_row(&key::format())?;
+    rows.view().depend_on_everything();
     let prefix = key::clouds();
     let clouds = rows
         .scan(&prefix, &prefix, CLOUDS_MAX)?
@@ -302,6 +334,8 @@ fn volume(rows: &impl Rows) -> Outcome<Found> {
 }
 
 fn find_realm(rows: &impl Rows, caller: &Caller, id: RealmId) -> Outcome<Found> {
+    // Who is a member and who has it mounted changes without the realm's own row.
+    rows.view().depend_on_everything();
     let realm = rows.realm(id)?;
     let first = realm.epoch.0.saturating_sub(EPOCHS_SHOWN as u32 - 1);
     let mut epochs = Vec::new();

@@ -94,13 +94,7 @@ impl Service for Metadata {
         Ok(Bytes::from(response.to_bytes()))
     }
 
-    fn read(
-        &self,
-        view: &View<'_>,
-        _context: &Context,
-        caller: &Caller,
-        query: &[u8],
-    ) -> Result<Bytes, StateError> {
+    fn read(&self, view: &View<'_>, caller: &Caller, query: &[u8]) -> Result<Bytes, StateError> {
         let rows = Reading(*view);
         let found = Query::from_bytes(query)
             .map_err(|error| Halt::Refused(undecodable(&error)))

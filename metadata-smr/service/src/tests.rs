@@ -9,3 +9,4 @@ mod model;
 mod names;
 mod ownership;
 mod sequential;
+mod versions;

@@ -84,7 +84,7 @@ impl Service for Keep {
         Ok(Bytes::from_static(b"kept"))
     }
 
-    fn read(&self, _: &View<'_>, _: &Context, _: &Caller, _: &[u8]) -> Result<Bytes, StateError> {
+    fn read(&self, _: &View<'_>, _: &Caller, _: &[u8]) -> Result<Bytes, StateError> {
         Ok(Bytes::new())
     }
 

@@ -87,13 +87,7 @@ impl Service for KeyValue {
         }
     }
 
-    fn read(
-        &self,
-        view: &View<'_>,
-        _context: &Context,
-        _caller: &Caller,
-        query: &[u8],
-    ) -> Result<Bytes, StateError> {
+    fn read(&self, view: &View<'_>, _caller: &Caller, query: &[u8]) -> Result<Bytes, StateError> {
         Ok(view.get(query)?.unwrap_or_default())
     }
 

@@ -84,8 +84,9 @@ impl Command {
 /// What is answered.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct Answer {
-    /// The agreed time of the batch that the operation was executed in.
-    pub time: u64,
+    /// The agreed time of the batch that the operation was executed in; none for a query that was
+    /// answered out of order.
+    pub time: Option<u64>,
     /// Whether the operation changed anything.
     pub changed: bool,
     /// What is there afterwards.

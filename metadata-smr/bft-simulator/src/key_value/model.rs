@@ -98,7 +98,7 @@ impl Model for OneKey {
                 None => return Vec::new(),
             },
         };
-        let time = answer.as_ref().map(|answer| answer.time);
+        let time = answer.as_ref().and_then(|answer| answer.time);
         let mut states = Vec::new();
         for before in cell.at(time) {
             let changed = command.change(&before.list);
@@ -127,7 +127,7 @@ mod tests {
             (
                 0,
                 encode(&Answer {
-                    time,
+                    time: Some(time),
                     changed,
                     list,
                 }),

@@ -5,6 +5,7 @@
 //! | `p` ‖ principal | an admitted principal |
 //! | `v` ‖ key | the list and when it is taken back |
 //! | `t` ‖ time ‖ key | that it is taken back then |
+//! | `g` | nothing: it is written whenever a value is taken back |
 
 use super::command::{Answer, Command, decode, encode};
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -22,6 +23,9 @@ pub const CREDIT: Credit = Credit {
     lanes: 4,
     bytes: 16 << 10,
 };
+
+/// The row that tells when a value was last taken back.
+const TAKEN_BACK: &[u8] = b"g";
 
 /// How many values one tick takes back.
 const TICK_MAX: usize = 64;
@@ -52,7 +56,11 @@ fn damaged(place: &str) -> StateError {
 
 fn cell(view: &View<'_>, key: u8) -> Result<Cell, StateError> {
     match view.get(&cell_key(key))? {
-        None => Ok(Cell::default()),
+        None => {
+            // What is absent has no version, but this row has: it is written whenever a value goes.
+            view.get(TAKEN_BACK)?;
+            Ok(Cell::default())
+        }
         Some(bytes) => decode(&bytes).ok_or_else(|| damaged("a cell")),
     }
 }
@@ -68,6 +76,17 @@ fn first_due(view: &View<'_>) -> Result<Option<(u64, u8)>, StateError> {
         Some((u64::from_be_bytes(*time), *key.first()?))
     });
     due.map(Some).ok_or_else(|| damaged("a due time"))
+}
+
+fn answer(view: &View<'_>, query: &[u8], time: Option<u64>) -> Result<Bytes, StateError> {
+    let Some(Command::Get { key }) = decode::<Command>(query) else {
+        return Ok(Bytes::from_static(b"?"));
+    };
+    Ok(encode(&Answer {
+        time,
+        changed: false,
+        list: cell(view, key)?.list,
+    }))
 }
 
 impl Service for KeyValue {
@@ -134,27 +153,24 @@ impl Service for KeyValue {
             txn.put(&cell_key(key), encode(&cell))?;
         }
         Ok(encode(&Answer {
-            time: context.time.0,
+            time: Some(context.time.0),
             changed: changed.is_some(),
             list,
         }))
     }
 
-    fn read(
+    fn read(&self, view: &View<'_>, _: &Caller, query: &[u8]) -> Result<Bytes, StateError> {
+        answer(view, query, None)
+    }
+
+    fn read_in_order(
         &self,
         view: &View<'_>,
         context: &Context,
         _: &Caller,
         query: &[u8],
     ) -> Result<Bytes, StateError> {
-        let Some(Command::Get { key }) = decode::<Command>(query) else {
-            return Ok(Bytes::from_static(b"?"));
-        };
-        Ok(encode(&Answer {
-            time: context.time.0,
-            changed: false,
-            list: cell(view, key)?.list,
-        }))
+        answer(view, query, Some(context.time.0))
     }
 
     fn next_deadline(&self, view: &View<'_>) -> Result<Option<Time>, StateError> {
@@ -167,6 +183,7 @@ impl Service for KeyValue {
                 Some((time, key)) if time <= context.time.0 => {
                     txn.delete(&time_key(time, key))?;
                     txn.delete(&cell_key(key))?;
+                    txn.put(TAKEN_BACK, Bytes::new())?;
                 }
                 _ => break,
             }

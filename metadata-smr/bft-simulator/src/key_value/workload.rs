@@ -105,14 +105,14 @@ mod tests {
                 behaviour_version: 1,
             };
             let (kind, operation) = workload.next(0, &mut random);
-            let mut txn = space.begin(Area::Service);
+            let mut txn = space.begin(Area::Service, context.sequence);
             let due = KeyValue.next_deadline(&txn.view()).unwrap();
             if due.is_some_and(|due| due <= context.time) {
                 KeyValue.tick(&mut txn, &context).unwrap();
             }
             let answer = match kind {
                 Kind::Execute => KeyValue.execute(&mut txn, &context, &caller, &operation),
-                Kind::Query => KeyValue.read(&txn.view(), &context, &caller, &operation),
+                Kind::Query => KeyValue.read_in_order(&txn.view(), &context, &caller, &operation),
             };
             txn.commit();
             let answer = encode(&spoil(index, decode(&answer.unwrap()).unwrap()));

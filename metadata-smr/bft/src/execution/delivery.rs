@@ -107,10 +107,10 @@ impl<S: Service> Executor<S> {
         space: &mut KeySpace<D>,
         genesis: &[u8],
     ) -> Result<(), StateError> {
-        let mut txn = space.begin(Area::Service);
+        let mut txn = space.begin(Area::Service, Sequence(0));
         self.service.genesis(&mut txn, genesis)?;
         txn.commit();
-        let mut txn = space.begin(Area::Library);
+        let mut txn = space.begin(Area::Library, Sequence(0));
         clock::write(&mut txn, &ClockRow::default())?;
         txn.commit();
         Ok(())
@@ -182,7 +182,7 @@ impl<S: Service> Executor<S> {
         let Run {
             space, clock, done, ..
         } = run;
-        let mut txn = space.begin(Area::Library);
+        let mut txn = space.begin(Area::Library, batch.sequence);
         clock::write(&mut txn, &clock)?;
         txn.commit();
         Ok(done)
@@ -302,7 +302,7 @@ struct Run<'a, S, D> {
 
 impl<S: Service, D: Store> Run<'_, S, D> {
     fn forget_openings(&mut self) -> Result<(), StateError> {
-        let mut txn = self.space.begin(Area::Library);
+        let mut txn = self.space.begin(Area::Library, self.context.sequence);
         replay::forget_old(&mut txn, &mut self.clock)?;
         txn.commit();
         Ok(())
@@ -323,7 +323,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
             .service
             .next_deadline(&self.space.view(Area::Service))?;
         if deadline.is_some_and(|deadline| deadline <= self.context.time) {
-            let mut txn = self.space.begin(Area::Service);
+            let mut txn = self.space.begin(Area::Service, self.context.sequence);
             self.service.tick(&mut txn, &self.context)?;
             txn.commit();
             self.done.ticked = true;
@@ -332,11 +332,11 @@ impl<S: Service, D: Store> Run<'_, S, D> {
     }
 
     fn end_session(&mut self, id: SessionId, row: &SessionRow) -> Result<(), StateError> {
-        let mut txn = self.space.begin(Area::Service);
+        let mut txn = self.space.begin(Area::Service, self.context.sequence);
         self.service
             .close_session(&mut txn, &self.context, &session::caller(id, row))?;
         txn.commit();
-        let mut txn = self.space.begin(Area::Library);
+        let mut txn = self.space.begin(Area::Library, self.context.sequence);
         session::remove(&mut txn, &mut self.clock, id, row)?;
         txn.commit();
         self.done.closed.push(id);
@@ -382,7 +382,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
             active: self.context.lease_clock,
             signed: open.time,
         };
-        let mut txn = self.space.begin(Area::Library);
+        let mut txn = self.space.begin(Area::Library, self.context.sequence);
         session::insert(&mut txn, &mut self.clock, id, &row)?;
         txn.commit();
         self.clock.last_session = id;
@@ -408,7 +408,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
             session: id,
             principal: open.principal,
         };
-        let mut txn = self.space.begin(Area::Service);
+        let mut txn = self.space.begin(Area::Service, self.context.sequence);
         let wanted = self
             .service
             .open_session(&mut txn, &self.context, &caller)?;
@@ -469,7 +469,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
             Place::Next | Place::Answered(..) => {
                 let results = self.run_operations(request, &row)?;
                 let version = self.context.sequence;
-                let mut txn = self.space.begin(Area::Library);
+                let mut txn = self.space.begin(Area::Library, self.context.sequence);
                 let place = (request.session, request.lane, request.number);
                 reply_cache::store(&mut txn, place, digest, version, &results)?;
                 session::touch(&mut txn, self.context.lease_clock, request.session, &row)?;
@@ -496,7 +496,9 @@ impl<S: Service, D: Store> Run<'_, S, D> {
                 Operation::Execute(bytes) => self.execute_one(&caller, bytes, room)?,
                 Operation::Query(bytes) => {
                     let view = self.space.view(Area::Service);
-                    let answer = self.service.read(&view, &self.context, &caller, bytes)?;
+                    let answer =
+                        self.service
+                            .read_in_order(&view, &self.context, &caller, bytes)?;
                     (answer.len() <= room).then_some(answer)
                 }
             };
@@ -513,7 +515,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         operation: &Bytes,
         room: usize,
     ) -> Result<Option<Bytes>, StateError> {
-        let mut txn = self.space.begin(Area::Service);
+        let mut txn = self.space.begin(Area::Service, self.context.sequence);
         let answer = self
             .service
             .execute(&mut txn, &self.context, caller, operation)?;

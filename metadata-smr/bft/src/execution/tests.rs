@@ -63,13 +63,7 @@ impl Service for Counter {
         answer.resize(length.max(8), 0);
         Ok(Bytes::from(answer))
     }
-    fn read(
-        &self,
-        view: &View<'_>,
-        _: &Context,
-        _: &Caller,
-        _: &[u8],
-    ) -> Result<Bytes, StateError> {
+    fn read(&self, view: &View<'_>, _: &Caller, _: &[u8]) -> Result<Bytes, StateError> {
         Ok(Bytes::copy_from_slice(
             &number(view, b"count")?.to_be_bytes(),
         ))

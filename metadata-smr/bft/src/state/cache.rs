@@ -77,11 +77,19 @@ impl Cache {
 mod tests {
     use super::super::node;
     use super::*;
+    use crate::identity::Sequence;
     use bytes::Bytes;
 
     fn node(size: usize) -> Arc<Node> {
-        let row = (Bytes::from_static(b"key"), Bytes::from(vec![0; size]));
-        Arc::new(node::leaf(&[row]).expect("one row is a leaf").node)
+        let born = node::Born {
+            birth: Sequence(1),
+            value: Bytes::from(vec![0; size]),
+        };
+        Arc::new(
+            node::leaf(&[(Bytes::from_static(b"key"), born)])
+                .expect("one row is a leaf")
+                .node,
+        )
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Walks the rows of one tree in the order of their keys.
 
 use super::nibbles::slot;
-use super::node::{Node, NodeRef};
+use super::node::{BornRow, Node, NodeRef};
 use super::tree::Tree;
-use super::{Row, StateError, Store};
+use super::{StateError, Store};
 use std::cmp::Ordering;
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next row.
-    pub(super) fn next(&mut self) -> Result<Option<Row>, StateError> {
+    pub(super) fn next(&mut self) -> Result<Option<BornRow>, StateError> {
         while let Some((node, next)) = self.path.last_mut() {
             let index = *next;
             *next += 1;

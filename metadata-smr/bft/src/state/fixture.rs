@@ -23,8 +23,8 @@ fn space(leaf_bytes_max: u64) -> (MemoryStore, KeySpace<MemoryStore>) {
     let store = MemoryStore::new();
     let space = KeySpace::open_shaped(store.clone(), 0, leaf_bytes_max);
     let mut space = space.expect("it is empty");
-    for (area, key, value) in rows() {
-        let mut txn = space.begin(area);
+    for ((area, key, value), birth) in rows().into_iter().zip(3..) {
+        let mut txn = space.begin(area, Sequence(birth));
         txn.put(&key, value).expect("within the limits");
         txn.commit();
     }

@@ -136,9 +136,9 @@ impl<D: Store> KeySpace<D> {
         })
     }
 
-    /// Begins a transaction on the rows of `area`.
-    pub fn begin(&mut self, area: Area) -> Txn<'_> {
-        Txn::new(&self.tree, &mut self.pending, &self.store, area)
+    /// Begins a transaction of the batch at `sequence` on the rows of `area`.
+    pub fn begin(&mut self, area: Area, sequence: Sequence) -> Txn<'_> {
+        Txn::new(&self.tree, &mut self.pending, &self.store, area, sequence)
     }
 
     /// All committed rows of `area`.
@@ -150,6 +150,7 @@ impl<D: Store> KeySpace<D> {
             pending: Some(&self.pending),
             store: &self.store,
             area,
+            noted: None,
         }
     }
 
@@ -162,6 +163,7 @@ impl<D: Store> KeySpace<D> {
             pending: None,
             store: &self.store,
             area,
+            noted: None,
         })
     }
 

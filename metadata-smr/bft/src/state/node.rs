@@ -2,19 +2,19 @@
 //!
 //! ```text
 //! leaf    01 │ prefix length u16 │ prefix │ rows u32 │
-//!              rows × (suffix length u16, value length u32, suffix, value)
+//!              rows × (suffix length u16, value length u32, birth u64, suffix, value)
 //! branch  02 │ prefix length in nibbles u16 │ prefix │ slots u32 (bit mask) │
 //!              children × (digest 32, bytes u64, rows u64) │ children × id u64
 //! ```
 //!
-//! Integers are little-endian. A digest covers everything but the ids, which say where this replica
+//! Integers are little-endian. A row's birth is the sequence of the last batch that wrote it. A digest covers everything but the ids, which say where this replica
 //! keeps a child and nothing about what it is. A leaf's prefix is what its keys have in common, in
 //! whole bytes; a branch's prefix is absolute, from the start of the key, so that a node knows its
 //! place and need not be rewritten when something above it changes.
 
 use super::nibbles::{Prefix, SLOTS};
-use super::{KEY_BYTES_MAX, Row, StateError};
-use crate::identity::Digest;
+use super::{KEY_BYTES_MAX, StateError};
+use crate::identity::{Digest, Sequence};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 const LEAF_CONTEXT: &str = "quorumfs-bft 2026-11 state tree leaf v1";
@@ -23,7 +23,21 @@ const LEAF_TAG: u8 = 1;
 const BRANCH_TAG: u8 = 2;
 
 /// What a row counts for beyond its key and value; the tree's bound is in these units.
-const ROW_OVERHEAD_BYTES: u64 = 8;
+const ROW_OVERHEAD_BYTES: u64 = 16;
+/// What stands before a row's suffix and value in a leaf.
+const ROW_HEAD_BYTES: usize = 14;
+
+/// A value and the batch that wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Born {
+    /// The sequence of the last batch that wrote the row; 0 for what the genesis wrote.
+    pub(super) birth: Sequence,
+    /// The value.
+    pub(super) value: Bytes,
+}
+
+/// A row as the tree keeps it: its key, and what stands under it.
+pub(super) type BornRow = (Bytes, Born);
 
 /// Where a replica keeps a node. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,38 +64,40 @@ pub(super) fn row_bytes(key: &[u8], value: &[u8]) -> u64 {
 }
 
 /// The same, summed.
-pub(super) fn rows_bytes(rows: &[Row]) -> u64 {
-    rows.iter().map(|(key, value)| row_bytes(key, value)).sum()
+pub(super) fn rows_bytes(rows: &[BornRow]) -> u64 {
+    rows.iter()
+        .map(|(key, born)| row_bytes(key, &born.value))
+        .sum()
 }
 
 /// All rows under one prefix.
 #[derive(Debug)]
 pub(super) struct Leaf {
     prefix: Bytes,
-    /// Suffix and value, ordered.
-    rows: Vec<(Bytes, Bytes)>,
+    /// Suffix and what stands under it, ordered.
+    rows: Vec<BornRow>,
 }
 
 impl Leaf {
-    pub(super) fn get(&self, key: &[u8]) -> Option<Bytes> {
+    pub(super) fn get(&self, key: &[u8]) -> Option<Born> {
         let suffix = key.strip_prefix(self.prefix.as_ref())?;
         let index = self
             .rows
             .binary_search_by(|(own, _)| own.as_ref().cmp(suffix))
             .ok()?;
-        self.rows.get(index).map(|(_, value)| value.clone())
+        self.rows.get(index).map(|(_, born)| born.clone())
     }
 
     /// The row at `index`, with its whole key.
-    pub(super) fn row(&self, index: usize) -> Option<Row> {
-        let (suffix, value) = self.rows.get(index)?;
+    pub(super) fn row(&self, index: usize) -> Option<BornRow> {
+        let (suffix, born) = self.rows.get(index)?;
         let mut key = BytesMut::with_capacity(self.prefix.len() + suffix.len());
         key.put_slice(&self.prefix);
         key.put_slice(suffix);
-        Some((key.freeze(), value.clone()))
+        Some((key.freeze(), born.clone()))
     }
 
-    pub(super) fn rows(&self) -> impl Iterator<Item = Row> + '_ {
+    pub(super) fn rows(&self) -> impl Iterator<Item = BornRow> + '_ {
         (0..self.rows.len()).filter_map(|index| self.row(index))
     }
 
@@ -127,7 +143,7 @@ impl Node {
             Self::Leaf(leaf) => leaf
                 .rows
                 .iter()
-                .map(|(suffix, value)| suffix.len() + value.len() + 72)
+                .map(|(suffix, born)| suffix.len() + born.value.len() + 80)
                 .sum::<usize>()
                 .saturating_add(leaf.prefix.len() + 160),
             Self::Branch(branch) => branch.children.len() * 64 + branch.prefix.bytes().len() + 160,
@@ -147,20 +163,22 @@ fn digest(context: &str, bytes: &[u8]) -> Digest {
 }
 
 #[allow(clippy::cast_possible_truncation)] // keys ≤ 513 B, values ≤ 1 MiB, checked when written
-pub(super) fn leaf(rows: &[Row]) -> Option<Encoded> {
+pub(super) fn leaf(rows: &[BornRow]) -> Option<Encoded> {
     let (first, last) = (&rows.first()?.0, &rows.last()?.0);
     let shared = first.iter().zip(last).take_while(|(a, b)| a == b).count();
     let prefix = first.get(..shared)?;
-    let length: usize = rows.iter().map(|(k, v)| k.len() + v.len() + 6).sum();
+    let row_length = |(key, born): &BornRow| key.len() + born.value.len() + ROW_HEAD_BYTES;
+    let length: usize = rows.iter().map(row_length).sum();
     let mut bytes = BytesMut::with_capacity(length + 16);
     bytes.put_u8(LEAF_TAG);
     bytes.put_u16_le(shared as u16);
     bytes.put_slice(prefix);
     bytes.put_u32_le(rows.len() as u32);
-    for (key, value) in rows {
+    for (key, Born { birth, value }) in rows {
         let suffix = key.get(shared..)?;
         bytes.put_u16_le(suffix.len() as u16);
         bytes.put_u32_le(value.len() as u32);
+        bytes.put_u64_le(birth.0);
         bytes.put_slice(suffix);
         bytes.put_slice(value);
     }
@@ -236,16 +254,17 @@ fn decode_leaf(mut rest: Bytes) -> Option<Leaf> {
     let length = usize::from(rest.try_get_u16_le().ok()?);
     let prefix = take(&mut rest, length)?;
     let count = usize::try_from(rest.try_get_u32_le().ok()?).ok()?;
-    if count.checked_mul(6)? > rest.len() {
+    if count.checked_mul(ROW_HEAD_BYTES)? > rest.len() {
         return None;
     }
     let mut rows = Vec::with_capacity(count);
     for _ in 0..count {
         let suffix_length = usize::from(rest.try_get_u16_le().ok()?);
         let value_length = usize::try_from(rest.try_get_u32_le().ok()?).ok()?;
+        let birth = Sequence(rest.try_get_u64_le().ok()?);
         let suffix = take(&mut rest, suffix_length)?;
         let value = take(&mut rest, value_length)?;
-        rows.push((suffix, value));
+        rows.push((suffix, Born { birth, value }));
     }
     rest.is_empty().then_some(Leaf { prefix, rows })
 }

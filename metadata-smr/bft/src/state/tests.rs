@@ -1,14 +1,17 @@
 //! The key space against a model: a sorted map with the same history.
 
 use super::key_space::{Area, KeySpace};
-use super::{MemoryStore, Row, StateError, Store, VALUE_BYTES_MAX, WriteBatch, prefix_end};
+use super::{
+    LastChange, MemoryStore, Row, StateError, Store, VALUE_BYTES_MAX, View, WriteBatch, prefix_end,
+};
 use crate::identity::{Digest, Sequence};
 use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+/// Key → birth and value.
+type Model = BTreeMap<Vec<u8>, (u64, Vec<u8>)>;
 
 /// Small enough for deep trees with few rows.
 const LEAF_BYTES: u64 = 64;
@@ -25,11 +28,11 @@ fn digest_of(rows: &Model) -> Digest {
 }
 
 fn put_all(space: &mut KeySpace<MemoryStore>, rows: &Model) {
-    let mut txn = space.begin(Area::Service);
-    for (key, value) in rows {
+    for (key, (birth, value)) in rows {
+        let mut txn = space.begin(Area::Service, Sequence(*birth));
         txn.put(key, value.clone()).expect("within the limits");
+        txn.commit();
     }
-    txn.commit();
 }
 
 fn rows_of(rows: Vec<Row>) -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -37,13 +40,19 @@ fn rows_of(rows: Vec<Row>) -> Vec<(Vec<u8>, Vec<u8>)> {
     rows.into_iter().map(plain).collect()
 }
 
+/// All rows with their births, which are read one by one.
+fn rows_in(view: &View<'_>) -> Result<Model, StateError> {
+    let rows = view.scan(&[]..&prefix_end(&[]), usize::MAX)?;
+    let born = |(key, value): (Vec<u8>, Vec<u8>)| {
+        let last = LastChange::of_state_after(Sequence(u64::MAX));
+        assert_eq!(view.noting(&last).get(&key)?.as_deref(), Some(&value[..]));
+        Ok((key, (last.sequence().0, value)))
+    };
+    rows_of(rows).into_iter().map(born).collect()
+}
+
 fn all_rows(space: &KeySpace<MemoryStore>) -> Model {
-    let rows = space
-        .view(Area::Service)
-        .scan(&[]..&prefix_end(&[]), usize::MAX);
-    rows_of(rows.expect("the store is sound"))
-        .into_iter()
-        .collect()
+    rows_in(&space.view(Area::Service)).expect("the store is sound")
 }
 
 #[derive(Clone, Debug)]
@@ -118,6 +127,7 @@ struct World {
     stored_previous: Option<Model>,
     in_flight: Option<(Sequence, WriteBatch, Model)>,
     sequence: u64,
+    transactions: u64,
 }
 
 impl World {
@@ -133,11 +143,15 @@ impl World {
             stored_previous: None,
             in_flight: None,
             sequence: 0,
+            transactions: 0,
         }
     }
 
     fn apply(&mut self, writes: &[Write], model: &mut Model, savepoint: &[Write], commits: bool) {
-        let mut txn = self.space.begin(Area::Service);
+        // Batches are named by every second transaction, so that some rows share a birth.
+        self.transactions += 1;
+        let birth = self.transactions / 2;
+        let mut txn = self.space.begin(Area::Service, Sequence(birth));
         let run = |txn: &mut super::Txn<'_>, write: &Write| match write {
             Write::Put(key, value) => txn.put(key, value.clone()).expect("within the limits"),
             Write::Delete(key) => txn.delete(key).expect("within the limits"),
@@ -145,7 +159,7 @@ impl World {
         writes.iter().for_each(|write| run(&mut txn, write));
         for write in writes {
             match write {
-                Write::Put(key, value) => model.insert(key.clone(), value.clone()),
+                Write::Put(key, value) => model.insert(key.clone(), (birth, value.clone())),
                 Write::Delete(key) => model.remove(key),
             };
         }
@@ -155,7 +169,7 @@ impl World {
         for write in writes.iter().chain(savepoint) {
             let (Write::Put(key, _) | Write::Delete(key)) = write;
             let read = txn.get(key).expect("the store is sound");
-            assert_eq!(read.as_deref(), model.get(key).map(Vec::as_slice));
+            assert_eq!(read.as_deref(), model.get(key).map(|(_, value)| &value[..]));
         }
         if commits {
             txn.commit();
@@ -176,17 +190,19 @@ impl World {
                 }
             }
             Step::Scan { from, to, limit } => {
-                let found = self.space.view(Area::Service).scan(from..to, *limit);
+                let last = LastChange::of_state_after(Sequence(0));
+                let view = self.space.view(Area::Service);
+                let found = view.noting(&last).scan(from..to, *limit);
                 let found = rows_of(found.expect("the store is sound"));
-                let due: Vec<_> = if from < to {
+                let (mut due, mut newest) = (Vec::new(), 0);
+                if from < to {
                     let range = self.now.range(from.clone()..to.clone()).take(*limit);
-                    range
-                        .map(|(key, value)| (key.clone(), value.clone()))
-                        .collect()
-                } else {
-                    Vec::new()
-                };
-                assert_eq!(found, due);
+                    for (key, (birth, value)) in range {
+                        due.push((key.clone(), value.clone()));
+                        newest = newest.max(*birth);
+                    }
+                }
+                assert_eq!((found, last.sequence().0), (due, newest));
             }
             Step::Digest => {
                 let digest = self.space.root_digest().expect("the store is sound");
@@ -235,8 +251,7 @@ impl World {
     /// What the store itself says about the root before the newest one.
     fn previous_of_store(&self) -> Option<Model> {
         let view = self.space.previous_view(Area::Service)?;
-        let rows = view.scan(&[]..&prefix_end(&[]), usize::MAX);
-        Some(rows_of(rows.expect("it is readable")).into_iter().collect())
+        Some(rows_in(&view).expect("it is readable"))
     }
 
     fn check(&self) {
@@ -269,13 +284,13 @@ proptest! {
 
     #[test]
     fn two_histories_that_end_in_equal_rows_have_equal_roots_and_no_other_has(
-        rows in prop::collection::btree_map(key(), vec(any::<u8>(), 0..40), 1..40),
+        rows in prop::collection::btree_map(key(), (1..9_u64, vec(any::<u8>(), 0..40)), 1..40),
         detour in vec(write(), 0..40),
         order in any::<prop::sample::Index>(),
     ) {
         let store = MemoryStore::new();
         let mut space = open(&store, 0);
-        let mut txn = space.begin(Area::Service);
+        let mut txn = space.begin(Area::Service, Sequence(10));
         for write in &detour {
             if let Write::Put(key, value) = write {
                 txn.put(key, value.clone()).expect("within the limits");
@@ -286,13 +301,13 @@ proptest! {
         store.apply(&batch);
         space.flushed(root.sequence);
         let turn = order.index(rows.len());
-        for (key, value) in rows.iter().skip(turn).chain(rows.iter().take(turn)) {
-            let mut txn = space.begin(Area::Service);
+        for (key, (birth, value)) in rows.iter().skip(turn).chain(rows.iter().take(turn)) {
+            let mut txn = space.begin(Area::Service, Sequence(*birth));
             txn.put(key, value.clone()).expect("within the limits");
             txn.commit();
             space.root_digest().expect("the store is sound");
         }
-        let mut txn = space.begin(Area::Service);
+        let mut txn = space.begin(Area::Service, Sequence(11));
         for write in &detour {
             let (Write::Put(key, _) | Write::Delete(key)) = write;
             if !rows.contains_key(key) {
@@ -304,19 +319,21 @@ proptest! {
 
         let victim = rows.keys().nth(turn).expect("there are rows").clone();
         let mut changed = rows.clone();
-        changed.entry(victim.clone()).and_modify(|value| value.push(7));
+        changed.entry(victim.clone()).and_modify(|(_, value)| value.push(7));
+        let mut reborn = rows.clone();
+        reborn.entry(victim.clone()).and_modify(|(birth, _)| *birth += 1);
         let mut fewer = rows.clone();
         fewer.remove(&victim);
         let mut moved = fewer.clone();
-        moved.insert([victim.as_slice(), &[9]].concat(), vec![]);
-        for other in [changed, fewer, moved] {
+        moved.insert([victim.as_slice(), &[9]].concat(), (1, vec![]));
+        for other in [changed, reborn, fewer, moved] {
             prop_assert_ne!(digest_of(&other), digest_of(&rows));
         }
     }
 
     #[test]
     fn a_damaged_or_exchanged_node_is_refused_and_never_read_as_something_else(
-        rows in prop::collection::btree_map(key(), vec(any::<u8>(), 0..40), 8..60),
+        rows in prop::collection::btree_map(key(), (1..9_u64, vec(any::<u8>(), 0..40)), 8..60),
         victim in any::<prop::sample::Index>(),
         place in any::<prop::sample::Index>(),
         other in any::<Option<prop::sample::Index>>(),
@@ -343,9 +360,8 @@ proptest! {
         let Ok(space) = KeySpace::open_shaped(store, 0, LEAF_BYTES) else {
             return Ok(());
         };
-        let read = space.view(Area::Service).scan(&[]..&prefix_end(&[]), usize::MAX);
-        match read {
-            Ok(read) => prop_assert_eq!(rows_of(read).into_iter().collect::<Model>(), rows),
+        match rows_in(&space.view(Area::Service)) {
+            Ok(read) => prop_assert_eq!(read, rows),
             Err(StateError::Damaged { .. }) => {}
             Err(error) => return Err(TestCaseError::fail(error.to_string())),
         }
@@ -355,10 +371,10 @@ proptest! {
 #[test]
 fn the_areas_do_not_see_each_other() {
     let mut space = open(&MemoryStore::new(), 0);
-    let mut txn = space.begin(Area::Library);
+    let mut txn = space.begin(Area::Library, Sequence(1));
     txn.put(b"k", b"library".as_slice()).expect("put");
     txn.commit();
-    let mut txn = space.begin(Area::Service);
+    let mut txn = space.begin(Area::Service, Sequence(1));
     assert_eq!(txn.get(b"k"), Ok(None));
     txn.put(b"", b"service".as_slice()).expect("put");
     txn.commit();
@@ -375,7 +391,7 @@ fn the_areas_do_not_see_each_other() {
 fn keys_and_values_beyond_the_limits_are_refused_and_leave_nothing() {
     let mut space = open(&MemoryStore::new(), 0);
     let empty = space.root_digest();
-    let mut txn = space.begin(Area::Service);
+    let mut txn = space.begin(Area::Service, Sequence(1));
     let long = vec![0; super::KEY_BYTES_MAX + 1];
     assert!(matches!(
         txn.put(&long, Bytes::new()),
@@ -398,7 +414,7 @@ fn the_deepest_tree_fits_a_small_stack() {
         let mut space = open(&store, 1 << 20);
         let key = |length: usize| vec![0x55_u8; length];
         for round in 0..3_u8 {
-            let mut txn = space.begin(Area::Service);
+            let mut txn = space.begin(Area::Service, Sequence(1));
             for length in 0..=super::KEY_BYTES_MAX {
                 txn.put(&key(length), vec![round; 70]).expect("put");
                 if length > 0 && length < super::KEY_BYTES_MAX {
@@ -418,7 +434,7 @@ fn the_deepest_tree_fits_a_small_stack() {
             .view(Area::Service)
             .scan(&[]..&prefix_end(&[]), usize::MAX);
         assert_eq!(rows.expect("scan").len(), 2 * super::KEY_BYTES_MAX);
-        let mut txn = space.begin(Area::Service);
+        let mut txn = space.begin(Area::Service, Sequence(2));
         for (key, _) in txn.scan(&[]..&prefix_end(&[]), usize::MAX).expect("scan") {
             txn.delete(&key).expect("delete");
         }
@@ -441,7 +457,7 @@ fn a_flush_keeps_what_the_last_two_roots_need_and_nothing_else() {
     let store = MemoryStore::new();
     let mut space = open(&store, 0);
     for sequence in 1..=50_u64 {
-        let mut txn = space.begin(Area::Service);
+        let mut txn = space.begin(Area::Service, Sequence(sequence));
         for row in 0..20_u64 {
             let key = (row * sequence % 37).to_be_bytes();
             txn.put(

@@ -19,8 +19,8 @@
 
 use super::cache::Cache;
 use super::nibbles::{Prefix, SLOTS, common, slot};
-use super::node::{self, Encoded, Leaf, Node, NodeId, NodeRef, row_bytes, rows_bytes};
-use super::{Row, StateError, Store};
+use super::node::{self, Born, BornRow, Encoded, Leaf, Node, NodeId, NodeRef, rows_bytes};
+use super::{StateError, Store};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A put or a deletion.
-pub(super) type Change = (Bytes, Option<Bytes>);
+pub(super) type Change = (Bytes, Option<Born>);
 /// Nodes that are not durable yet, with their bytes.
 pub(super) type NewNodes = BTreeMap<NodeId, (Arc<Node>, Bytes)>;
 
@@ -112,7 +112,7 @@ impl Tree {
         store: &dyn Store,
         root: Option<NodeRef>,
         key: &[u8],
-    ) -> Result<Option<Bytes>, StateError> {
+    ) -> Result<Option<Born>, StateError> {
         let mut at = root;
         while let Some(named) = at {
             match &*self.load(store, &named)? {
@@ -144,7 +144,7 @@ impl Tree {
     }
 }
 
-fn puts(changes: &[Change]) -> Vec<Row> {
+fn puts(changes: &[Change]) -> Vec<BornRow> {
     let row = |(key, value): &Change| value.clone().map(|value| (key.clone(), value));
     changes.iter().filter_map(row).collect()
 }
@@ -157,7 +157,7 @@ fn split_slot<T>(items: &[Keyed<T>], depth: usize, own: u8) -> (&[Keyed<T>], &[K
 }
 
 /// The rows of a leaf with changes applied; `None` if that changes nothing.
-fn merge(leaf: &Leaf, changes: &[Change]) -> Option<Vec<Row>> {
+fn merge(leaf: &Leaf, changes: &[Change]) -> Option<Vec<BornRow>> {
     let mut merged = Vec::new();
     let mut changed = false;
     let mut changes = changes.iter().peekable();
@@ -235,7 +235,7 @@ impl Editor<'_> {
     }
 
     /// The shape of `rows`.
-    fn build(&mut self, rows: &[Row]) -> Result<Option<NodeRef>, StateError> {
+    fn build(&mut self, rows: &[BornRow]) -> Result<Option<NodeRef>, StateError> {
         let (Some((first, _)), Some((last, _))) = (rows.first(), rows.last()) else {
             return Ok(None);
         };
@@ -284,7 +284,7 @@ impl Editor<'_> {
         &mut self,
         inside: Option<NodeRef>,
         prefix: &Prefix,
-        outside: &[Row],
+        outside: &[BornRow],
     ) -> Result<Option<NodeRef>, StateError> {
         let (Some((first, _)), Some((last, _))) = (outside.first(), outside.last()) else {
             return Ok(inside);
@@ -309,7 +309,7 @@ impl Editor<'_> {
     }
 
     /// Takes a small subtree apart into its rows.
-    fn collect(&mut self, from: NodeRef, rows: &mut Vec<Row>) -> Result<(), StateError> {
+    fn collect(&mut self, from: NodeRef, rows: &mut Vec<BornRow>) -> Result<(), StateError> {
         let mut open = vec![from];
         while let Some(named) = open.pop() {
             match &*self.tree.load(self.store, &named)? {
@@ -323,8 +323,8 @@ impl Editor<'_> {
         Ok(())
     }
 
-    fn leaf(&mut self, rows: &[Row]) -> Option<NodeRef> {
-        let bytes = rows.iter().map(|(key, value)| row_bytes(key, value)).sum();
+    fn leaf(&mut self, rows: &[BornRow]) -> Option<NodeRef> {
+        let bytes = rows_bytes(rows);
         let encoded = node::leaf(rows)?;
         Some(self.keep(encoded, bytes, rows.len() as u64))
     }

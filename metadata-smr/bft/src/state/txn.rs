@@ -1,16 +1,19 @@
 //! Writing: a transaction that is kept as a whole or leaves nothing behind.
 
 use super::key_space::Area;
+use super::node::Born;
 use super::tree::Tree;
 use super::view::{Pending, View};
 use super::{KEY_BYTES_MAX, Row, StateError, Store, VALUE_BYTES_MAX};
+use crate::identity::Sequence;
 use bytes::Bytes;
 use std::ops::Range;
 
 /// A transaction over the rows of one area: reads see its own earlier writes.
 ///
 /// The service sees its own rows only; the library's (sessions, replies, clock) lie under a prefix
-/// that no key of the service can reach. What was written stays only if [`Txn::commit`] is called;
+/// that no key of the service can reach. Each row that is written bears the sequence of the batch that
+/// the transaction belongs to. What was written stays only if [`Txn::commit`] is called;
 /// a transaction that is dropped has done nothing. Committed is not durable: that is what
 /// [`KeySpace::flush`](super::KeySpace::flush) is for, and what was committed since the last flush
 /// comes back by replaying the log.
@@ -19,8 +22,9 @@ pub struct Txn<'a> {
     pending: &'a mut Pending,
     store: &'a dyn Store,
     area: Area,
+    birth: Sequence,
     /// What stood under each written key before, oldest first.
-    undo: Vec<(Bytes, Option<Option<Bytes>>)>,
+    undo: Vec<(Bytes, Option<Option<Born>>)>,
 }
 
 /// A place in a transaction to go back to.
@@ -33,12 +37,14 @@ impl<'a> Txn<'a> {
         pending: &'a mut Pending,
         store: &'a dyn Store,
         area: Area,
+        birth: Sequence,
     ) -> Self {
         Self {
             tree,
             pending,
             store,
             area,
+            birth,
             undo: Vec::new(),
         }
     }
@@ -52,6 +58,7 @@ impl<'a> Txn<'a> {
             pending: Some(self.pending),
             store: self.store,
             area: self.area,
+            noted: None,
         }
     }
 
@@ -85,7 +92,8 @@ impl<'a> Txn<'a> {
                 max: VALUE_BYTES_MAX,
             });
         }
-        self.write(key, Some(value))
+        let birth = self.birth;
+        self.write(key, Some(Born { birth, value }))
     }
 
     /// Removes a row; nothing happens if there is none.
@@ -118,7 +126,7 @@ impl<'a> Txn<'a> {
         self.undo.clear();
     }
 
-    fn write(&mut self, key: &[u8], value: Option<Bytes>) -> Result<(), StateError> {
+    fn write(&mut self, key: &[u8], value: Option<Born>) -> Result<(), StateError> {
         if key.len() > KEY_BYTES_MAX {
             return Err(StateError::TooLong {
                 what: "key",

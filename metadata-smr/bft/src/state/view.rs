@@ -1,16 +1,50 @@
 //! Reading: rows that were written but not settled yet, over a tree.
+//!
+//! A view can note the births of the rows that are read through it. The highest of them is the
+//! *version* of an answer that was made from these rows: none of them has changed since. What is not
+//! there has no birth; the essay of [`crate::service`] says what follows from that.
 
 use super::cursor::Cursor;
 use super::key_space::Area;
-use super::node::NodeRef;
+use super::node::{Born, BornRow, NodeRef};
 use super::tree::Tree;
 use super::{KEY_BYTES_MAX, Row, StateError, Store};
+use crate::identity::Sequence;
 use bytes::Bytes;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Rows written since the tree was last settled; `None` is a deletion.
-pub(super) type Pending = BTreeMap<Bytes, Option<Bytes>>;
+pub(super) type Pending = BTreeMap<Bytes, Option<Born>>;
+
+/// When something that was read last changed.
+#[derive(Clone, Debug)]
+pub struct LastChange {
+    executed: Sequence,
+    noted: Cell<Sequence>,
+}
+
+impl LastChange {
+    /// Nothing has been read yet of the state after the batch at `executed`.
+    #[must_use]
+    pub const fn of_state_after(executed: Sequence) -> Self {
+        Self {
+            executed,
+            noted: Cell::new(Sequence(0)),
+        }
+    }
+
+    /// The sequence of the last batch that wrote any of the rows that were read.
+    #[must_use]
+    pub const fn sequence(&self) -> Sequence {
+        self.noted.get()
+    }
+
+    fn note(&self, birth: Sequence) {
+        self.noted.set(self.noted.get().max(birth));
+    }
+}
 
 /// What a query sees: the rows of one area, and no way to write.
 #[derive(Clone, Copy)]
@@ -20,19 +54,57 @@ pub struct View<'a> {
     pub(super) pending: Option<&'a Pending>,
     pub(super) store: &'a dyn Store,
     pub(super) area: Area,
+    pub(super) noted: Option<&'a LastChange>,
 }
 
 impl View<'_> {
+    /// The same rows; `noted` learns when those that are read last changed.
+    #[must_use]
+    pub const fn noting<'b>(&'b self, noted: &'b LastChange) -> View<'b> {
+        View {
+            tree: self.tree,
+            root: self.root,
+            pending: self.pending,
+            store: self.store,
+            area: self.area,
+            noted: Some(noted),
+        }
+    }
+
+    /// Says that an answer depends on something that no row which was read tells of: it is as new as
+    /// the last batch, whatever that changed. Answers of two replicas then match only if both have
+    /// executed the same batches, so this is for questions that are seldom asked.
+    pub fn depend_on_everything(&self) {
+        if let Some(noted) = self.noted {
+            noted.note(noted.executed);
+        }
+    }
+
     /// The value under `key`.
     ///
     /// # Errors
     /// If the store fails.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StateError> {
-        let key = self.area.key(key);
-        match self.pending.and_then(|pending| pending.get(&key)) {
-            Some(value) => Ok(value.clone()),
-            None => self.tree.get(self.store, self.root, &key),
+        let found = self.find(&self.area.key(key))?;
+        Ok(found.map(|born| self.note(born)))
+    }
+
+    fn find(&self, key: &[u8]) -> Result<Option<Born>, StateError> {
+        match self.pending.and_then(|pending| pending.get(key)) {
+            Some(written) => Ok(written.clone()),
+            None => self.tree.get(self.store, self.root, key),
         }
+    }
+
+    fn note(&self, born: Born) -> Bytes {
+        if let Some(noted) = self.noted {
+            noted.note(born.birth);
+        }
+        born.value
+    }
+
+    fn noted_row(&self, key: &Bytes, born: Born) -> Row {
+        (key.slice(1..), self.note(born))
     }
 
     /// The first `limit` rows with `from` ≤ key < `to`, in the order of their keys.
@@ -48,7 +120,7 @@ impl View<'_> {
         }
         let (from, to) = (self.area.key(range.start), self.area.key(range.end));
         let mut cursor = Cursor::seek(self.tree, self.store, self.root, &from)?;
-        let mut below = cursor.next()?;
+        let mut below: Option<BornRow> = cursor.next()?;
         let nothing = Pending::new();
         let pending = self.pending.unwrap_or(&nothing);
         let mut above = pending.range(from..to.clone()).peekable();
@@ -68,14 +140,14 @@ impl View<'_> {
                 if settled.is_some_and(|(old, _)| old == key) {
                     below = cursor.next()?;
                 }
-                if let Some(value) = value {
-                    rows.push((key.slice(1..), value.clone()));
+                if let Some(born) = value {
+                    rows.push(self.noted_row(key, born.clone()));
                 }
             } else {
-                let Some((key, value)) = below.take() else {
+                let Some((key, born)) = below.take() else {
                     break;
                 };
-                rows.push((key.slice(1..), value));
+                rows.push(self.noted_row(&key, born));
                 if rows.len() < limit {
                     below = cursor.next()?;
                 }

@@ -36,7 +36,7 @@ impl World {
         ];
         let genesis = sign(&unsigned_genesis(principals, (1, 1, 4)).unwrap());
         let mut space = KeySpace::open(MemoryStore::new()).unwrap();
-        let mut txn = space.begin(Area::Service);
+        let mut txn = space.begin(Area::Service, Sequence(0));
         Metadata.genesis(&mut txn, &genesis).unwrap();
         txn.commit();
         Self {
@@ -64,7 +64,7 @@ impl World {
             principal,
         };
         let context = self.context();
-        let mut txn = self.space.begin(Area::Service);
+        let mut txn = self.space.begin(Area::Service, context.sequence);
         let expected = Metadata.may_open(&txn.view(), &principal).unwrap();
         let credit = Metadata.open_session(&mut txn, &context, &caller).unwrap();
         assert_eq!(expected, credit.is_some(), "told beforehand");
@@ -78,14 +78,14 @@ impl World {
 
     pub(super) fn close(&mut self, caller: &Caller) {
         let context = self.context();
-        let mut txn = self.space.begin(Area::Service);
+        let mut txn = self.space.begin(Area::Service, context.sequence);
         Metadata.close_session(&mut txn, &context, caller).unwrap();
         txn.commit();
     }
 
     pub(super) fn run_bytes(&mut self, caller: &Caller, bytes: &[u8]) -> Vec<u8> {
         let context = self.context();
-        let mut txn = self.space.begin(Area::Service);
+        let mut txn = self.space.begin(Area::Service, context.sequence);
         let answer = Metadata.execute(&mut txn, &context, caller, bytes).unwrap();
         txn.commit();
         answer.to_vec()
@@ -124,9 +124,9 @@ impl World {
     }
 
     pub(super) fn ask_bytes(&mut self, caller: &Caller, bytes: &[u8]) -> Vec<u8> {
-        let context = self.context();
+        self.context();
         let view = self.space.view(Area::Service);
-        let answer = Metadata.read(&view, &context, caller, bytes).unwrap();
+        let answer = Metadata.read(&view, caller, bytes).unwrap();
         answer.to_vec()
     }
 
@@ -168,7 +168,7 @@ impl World {
             assert!(ticks < 10_000, "the reap queue does not drain");
             let before = self.rows(b"");
             let context = self.context();
-            let mut txn = self.space.begin(Area::Service);
+            let mut txn = self.space.begin(Area::Service, context.sequence);
             Metadata.tick(&mut txn, &context).unwrap();
             txn.commit();
             let changed = changed_rows(&before, &self.rows(b""));

@@ -16,7 +16,7 @@ use quorumfs_bft::service::Caller;
 use std::collections::BTreeMap;
 
 /// A stream of chance from a seed.
-fn chance(seed: u64) -> impl FnMut(u64) -> u64 {
+pub(super) fn chance(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let mut rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);

@@ -125,7 +125,7 @@ impl Candidate {
     /// Executes one batch.
     pub(crate) fn batch(&mut self, writes: &[(Bytes, Option<Bytes>)]) -> Result<(), StateError> {
         self.sequence += 1;
-        let mut txn = self.space.begin(Area::Service);
+        let mut txn = self.space.begin(Area::Service, Sequence(self.sequence));
         for (key, value) in writes {
             if self.layout == Layout::Hashed {
                 if let Some(old) = txn.get(key)? {

@@ -53,7 +53,7 @@ impl Bench {
             sequence: 1,
             principal,
             space: {
-                let mut txn = space.begin(Area::Service);
+                let mut txn = space.begin(Area::Service, Sequence(0));
                 let genesis = workload.genesis(&[principal]);
                 Metadata.genesis(&mut txn, &genesis).unwrap();
                 txn.commit();
@@ -62,7 +62,7 @@ impl Bench {
             workload,
         };
         let (caller, context) = (bench.caller(), bench.context());
-        let mut txn = bench.space.begin(Area::Service);
+        let mut txn = bench.space.begin(Area::Service, context.sequence);
         let opened = Metadata.open_session(&mut txn, &context, &caller).unwrap();
         assert!(opened.is_some());
         txn.commit();
@@ -88,10 +88,10 @@ impl Bench {
 
     fn answer(&mut self, kind: Kind, operation: &Bytes, keep: bool) -> Bytes {
         let (caller, context) = (self.caller(), self.context());
-        let mut txn = self.space.begin(Area::Service);
+        let mut txn = self.space.begin(Area::Service, context.sequence);
         let answer = match kind {
             Kind::Execute => Metadata.execute(&mut txn, &context, &caller, operation),
-            Kind::Query => Metadata.read(&txn.view(), &context, &caller, operation),
+            Kind::Query => Metadata.read(&txn.view(), &caller, operation),
         };
         if keep {
             txn.commit();

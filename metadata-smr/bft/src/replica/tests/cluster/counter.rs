@@ -52,13 +52,7 @@ impl Service for Counter {
         txn.put(b"count", count.to_be_bytes().to_vec())?;
         Ok(Bytes::copy_from_slice(&count.to_be_bytes()))
     }
-    fn read(
-        &self,
-        view: &Rows<'_>,
-        _: &BatchContext,
-        _: &Caller,
-        _: &[u8],
-    ) -> Result<Bytes, StateError> {
+    fn read(&self, view: &Rows<'_>, _: &Caller, _: &[u8]) -> Result<Bytes, StateError> {
         Ok(Bytes::copy_from_slice(
             &number(view, b"count")?.to_be_bytes(),
         ))

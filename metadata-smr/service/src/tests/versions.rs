@@ -1,0 +1,121 @@
+//! Versions of answers: an answer has been the same at every state since its version.
+
+use super::harness::{OWNER, World};
+use super::model::chance;
+use crate::Metadata;
+use crate::attributes::Credentials;
+use crate::identity::{InodeId, ObjectId, RealmId};
+use crate::query::{Query, Question};
+use crate::simulation::place;
+use crate::simulation::workload::{Call, Workload};
+use proptest::prelude::*;
+use quorumfs_bft::identity::Sequence;
+use quorumfs_bft::service::{Caller, Service};
+use quorumfs_bft::state::{Area, LastChange};
+use std::collections::BTreeMap;
+
+/// One state after the other: what was answered, with which version.
+type Answers = Vec<(u64, Vec<u8>)>;
+
+fn ask(world: &World, caller: &Caller, query: &[u8]) -> (u64, Vec<u8>) {
+    let last = LastChange::of_state_after(Sequence(world.sequence));
+    let view = world.space.view(Area::Service);
+    let answer = Metadata.read(&view.noting(&last), caller, query).unwrap();
+    (last.sequence().0, answer.to_vec())
+}
+
+/// Questions about what will come to be and go again, and about all that is listed.
+fn standing_questions() -> Vec<Vec<u8>> {
+    let inodes = (1..12).map(|number| InodeId::new(crate::identity::Home(0), number).unwrap());
+    let mut questions: Vec<Question> = inodes
+        .flat_map(|inode| {
+            let directory = Question::Directory {
+                inode,
+                after: crate::identity::Cookie::START,
+                limit: 100,
+                by_handle: false,
+            };
+            let content = Question::Content {
+                inode,
+                from: 0,
+                to: u64::MAX,
+                limit: 100,
+            };
+            let name = Question::Lookup(place(inode, "a"));
+            [Question::Attributes(inode), directory, content, name]
+        })
+        .collect();
+    questions.extend([
+        Question::Usage(RealmId::ROOT),
+        Question::Object(ObjectId {
+            allocation: crate::identity::AllocationId(1),
+            counter: 0,
+        }),
+        Question::UnderReplicated {
+            after: None,
+            limit: 100,
+        },
+        Question::Unreferenced {
+            after: None,
+            limit: 100,
+        },
+        Question::Orphans {
+            after: None,
+            limit: 100,
+        },
+        Question::Volume,
+        Question::Realm(RealmId::ROOT),
+        Question::WhoAmI,
+    ]);
+    let query = |question| Query {
+        credentials: Credentials::root(),
+        question,
+    };
+    let bytes = |question| query(question).to_bytes();
+    questions.into_iter().map(bytes).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_answer_has_not_changed_since_its_version(seed in any::<u64>()) {
+        let mut chance = chance(seed);
+        let mut world = World::new();
+        let caller = world.open(OWNER);
+        let mut workload = Workload::of_one_session();
+        let mut asked: BTreeMap<Vec<u8>, Answers> = standing_questions()
+            .into_iter()
+            .map(|query| (query, Answers::new()))
+            .collect();
+        let first = world.sequence;
+        for _ in 0..200 {
+            let states = usize::try_from(world.sequence - first).unwrap();
+            for (query, answers) in &mut asked {
+                // A state without an operation is the one before it.
+                while answers.len() <= states {
+                    let (version, answer) = ask(&world, &caller, query);
+                    prop_assert!(version <= world.sequence);
+                    let since = usize::try_from(version.saturating_sub(first)).unwrap();
+                    for (_, before) in answers.iter().skip(since) {
+                        prop_assert!(
+                            *before == answer,
+                            "{:?} was answered {:?} and then, as of {version}, {:?}",
+                            Query::from_bytes(query),
+                            crate::reply::Answer::from_bytes(before),
+                            crate::reply::Answer::from_bytes(&answer),
+                        );
+                    }
+                    answers.push((version, answer));
+                }
+            }
+            loop {
+                if let Call::Execute(bytes) = workload.next(&mut chance) {
+                    let answer = world.run_bytes(&caller, &bytes);
+                    workload.learn(&answer);
+                    break;
+                }
+            }
+        }
+    }
+}
