@@ -20,20 +20,20 @@
 use crate::event_loop::Ending;
 use crate::limits;
 use bytes::Bytes;
-use quorumfs_bft::identity::{ConnectionId, ReplicaId, Sequence};
+use quorumfs_bft::identity::{ConnectionId, PublicKey, ReplicaId, Sequence};
 use quorumfs_bft::step::{Peer, Token};
 use quorumfs_bft::wire::Verified;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// A frame, before or after its signatures were checked.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    /// Still to be checked.
-    Raw(Bytes),
-    /// Checked by a link's own thread.
+    /// Still to be checked; with the key that its connection proved.
+    Raw(Bytes, PublicKey),
+    /// Checked on a thread apart.
     Admitted(Box<Verified>),
 }
 
@@ -76,7 +76,6 @@ struct Waiting {
 struct Ring {
     queues: BTreeMap<Peer, VecDeque<Waiting>>,
     turn: VecDeque<Peer>,
-    count: usize,
 }
 
 impl Ring {
@@ -86,7 +85,6 @@ impl Ring {
             self.turn.push_back(from);
         }
         queue.push_back(waiting);
-        self.count += 1;
     }
 
     fn pop(&mut self) -> Option<(Peer, Waiting)> {
@@ -98,13 +96,11 @@ impl Ring {
         } else {
             self.turn.push_back(from);
         }
-        self.count -= 1;
         Some((from, waiting))
     }
 
     fn forget(&mut self, from: Peer) {
-        if let Some(queue) = self.queues.remove(&from) {
-            self.count -= queue.len();
+        if self.queues.remove(&from).is_some() {
             self.turn.retain(|other| *other != from);
         }
     }
@@ -159,7 +155,7 @@ impl Queues {
 #[derive(Debug)]
 pub(crate) struct Inbox {
     queues: Mutex<Queues>,
-    filled: Condvar,
+    filled: Notify,
     clients: Arc<Semaphore>,
 }
 
@@ -167,7 +163,7 @@ impl Default for Inbox {
     fn default() -> Self {
         Self {
             queues: Mutex::default(),
-            filled: Condvar::new(),
+            filled: Notify::new(),
             clients: Arc::new(Semaphore::new(limits::CLIENTS_INBOX_BYTES_MAX)),
         }
     }
@@ -200,11 +196,6 @@ impl Inbox {
             own_bytes,
             shared,
         }
-    }
-
-    /// Frames of peers that wait.
-    pub(crate) fn peer_frames(&self) -> usize {
-        self.queues().peers.count
     }
 
     /// Puts a frame in, as soon as its source has room.
@@ -287,24 +278,26 @@ impl Inbox {
     }
 
     /// Waits for the next input, until `deadline` at most.
-    pub(crate) fn wait(&self, deadline: Instant) -> Option<Input> {
-        let mut queues = self.queues();
-        loop {
+    pub(crate) async fn wait(&self, deadline: Instant) -> Option<Input> {
+        let filled = self.filled.notified();
+        {
+            let mut queues = self.queues();
             if let Some(input) = queues.next() {
-                queues.loop_sleeps = false;
                 return Some(input);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                queues.loop_sleeps = false;
-                return None;
-            }
             queues.loop_sleeps = true;
-            queues = self
-                .filled
-                .wait_timeout(queues, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+        }
+        // Whether there is something or not is seen below.
+        let _ = tokio::time::timeout_at(deadline.into(), filled).await;
+        let mut queues = self.queues();
+        queues.loop_sleeps = false;
+        queues.next()
+    }
+
+    /// Waits until the owner wants the loop to end, and drops what else there is.
+    pub(crate) async fn until_stopped(&self) {
+        while !self.queues().stop {
+            let _ = self.wait(Instant::now() + limits::KEEPALIVE).await;
         }
     }
 }
@@ -315,7 +308,7 @@ mod tests {
     use std::time::Duration;
 
     fn raw(number: u8) -> Arrival {
-        Arrival::Raw(vec![number].into())
+        Arrival::Raw(vec![number].into(), PublicKey([0; 32]))
     }
 
     async fn put(inbox: &Inbox, from: Peer, allowance: &Allowance, count: u8) {
@@ -401,21 +394,18 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_sleeping_loop_is_woken() {
+    #[tokio::test]
+    async fn a_sleeping_loop_is_woken() {
         let inbox = Arc::new(Inbox::default());
         let other = inbox.clone();
         let waker = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
             other.flushed(Sequence(1));
         });
-        let input = inbox.wait(Instant::now() + Duration::from_secs(10));
+        let input = inbox.wait(Instant::now() + Duration::from_secs(10)).await;
         assert!(matches!(input, Some(Input::Flushed(Sequence(1)))));
-        assert!(
-            inbox
-                .wait(Instant::now() + Duration::from_millis(5))
-                .is_none()
-        );
+        let nothing = inbox.wait(Instant::now() + Duration::from_millis(5)).await;
+        assert!(nothing.is_none());
         waker.join().expect("waker");
     }
 }

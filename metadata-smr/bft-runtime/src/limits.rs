@@ -69,11 +69,7 @@ pub const FRAME_COST_MIN: usize = 1 << 10;
 /// Bytes handed to TLS before it is flushed.
 pub const WRITE_CHUNK_BYTES: usize = 256 << 10;
 
-/// A peer's frames are verified by the event loop itself while fewer than this many wait there:
-/// handing one to another thread costs more than a signature. Beyond, on the threads of the links.
-pub const INLINE_VERIFICATION_MAX: usize = 8;
-
-/// A frame of more bytes may hold many signatures and is verified away from the sockets' threads.
+/// A frame of more bytes may hold many signatures and is verified away from the replica's thread.
 pub const INLINE_FRAME_BYTES_MAX: usize = 64 << 10;
 
 /// How long whoever signed what no correct node would sign is not listened to.

@@ -14,6 +14,7 @@
 //! | [`frame`] | length, kind, payload, and the reader that enforces the limit |
 //! | [`hello`] | the greeting: cluster, version, role, verdict |
 //! | [`outbox`] | the bounded queue to one connection |
+//! | [`socket`] | TCP that can move to the thread that serves it |
 //! | [`connection`] | the task that writes, with keepalives and deadline |
 //! | [`dial`] | the dialer's half: connect, TLS, greeting, again after a pause |
 //! | [`listen`] | the acceptor's half: half-open connections bounded, roles decided |
@@ -30,6 +31,7 @@ pub mod frame;
 pub mod hello;
 pub mod listen;
 pub mod outbox;
+pub mod socket;
 
 #[cfg(test)]
 mod tests;

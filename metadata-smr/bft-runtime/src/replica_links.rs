@@ -16,6 +16,8 @@ use quorumfs_bft::identity::PublicKey;
 use quorumfs_bft::step::Peer;
 use quorumfs_bft::wire::limits::{FRAME_BYTES_MAX, REQUEST_BYTES_MAX};
 use std::sync::{Arc, Mutex, PoisonError};
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 
 /// Serves the connections that others open.
 #[derive(Debug)]
@@ -23,6 +25,8 @@ pub(crate) struct Reception {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) roster: Arc<Roster>,
     pub(crate) verification: Arc<Verification>,
+    /// The replica's thread, where connections are served once they are greeted.
+    pub(crate) home: Handle,
 }
 
 /// An admitted connection's place; the event loop is told when it goes.
@@ -51,6 +55,28 @@ impl Gatekeeper for Reception {
     }
 
     async fn serve(self: Arc<Self>, place: Place, greeted: Greeted) -> LinkError {
+        let home = self.home.clone();
+        let mut serving = Serving(home.spawn(self.serve_at_home(place, greeted)));
+        // Cancelled when the replica's thread is gone.
+        (&mut serving.0).await.unwrap_or(LinkError::Ended)
+    }
+}
+
+/// Ends what serves a connection when it goes out of scope.
+struct Serving(JoinHandle<LinkError>);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Reception {
+    /// On the replica's thread.
+    async fn serve_at_home(self: Arc<Self>, place: Place, mut greeted: Greeted) -> LinkError {
+        if let Err(error) = greeted.settle() {
+            return error;
+        }
         let connection = &place.connection;
         let frame_bytes_max = match connection.peer {
             Peer::Replica(_) => FRAME_BYTES_MAX,
@@ -63,9 +89,7 @@ impl Gatekeeper for Reception {
             () = connection.end.notified() => LinkError::Ended,
         }
     }
-}
 
-impl Reception {
     async fn receive(&self, connection: &Connection, mut reader: FrameReader) -> LinkError {
         let from = connection.peer;
         let allowance = self.inbox.allowance(from);
@@ -82,25 +106,15 @@ impl Reception {
         }
     }
 
-    /// Checks a frame now, or leaves that to the event loop when it has little to do. A client's
-    /// frames are always checked here: forged ones then cost this link's share and not the loop.
+    /// Leaves a frame's check to the event loop, which has a turn for each source; what is large
+    /// is checked apart first.
     async fn arrive(&self, connection: &Connection, frame: Bytes) -> Option<Arrival> {
-        let from = connection.peer;
-        let is_peer = matches!(from, Peer::Replica(_));
-        if is_peer && self.verification.is_stale(&frame) {
-            return None;
+        let (from, key) = (connection.peer, connection.key);
+        if frame.len() <= limits::INLINE_FRAME_BYTES_MAX {
+            return Some(Arrival::Raw(frame, key));
         }
-        let inline = is_peer
-            && frame.len() <= limits::INLINE_FRAME_BYTES_MAX
-            && self.inbox.peer_frames() < limits::INLINE_VERIFICATION_MAX;
-        if inline {
-            return Some(Arrival::Raw(frame));
-        }
-        match self.verification.check_on_link(from, frame).await {
-            Ok(message) => {
-                let may = is_peer || self.verification.may_say(connection.key, message.message());
-                may.then(|| Arrival::Admitted(Box::new(message)))
-            }
+        match self.verification.check_apart(from, key, frame).await {
+            Ok(message) => Some(Arrival::Admitted(Box::new(message))),
             Err(refused) => {
                 if let Some(reason) = refused.blame {
                     self.roster.blacklist(from, &reason);

@@ -1,8 +1,9 @@
 //! A replica as a process runs it: disk, core, event loop, links, and a handle to all of it.
 //!
 //! ```text
-//!   start ──► bind ──► open disk ──► recover core ──► loop on a thread of its own
-//!                                                └──► listener and one dialing task a peer
+//!   start ──► bind ──► open disk ──► recover core ──► loop on a thread of its own, and with it
+//!                                                │    one dialing task a peer, and whoever was let in
+//!                                                └──► listener, with the caller's tasks
 //!   shutdown ──► loop ends ──► core dropped ──► disk closed with its clean-stop mark
 //! ```
 //!
@@ -41,6 +42,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 
 /// What a replica is told.
@@ -218,8 +220,8 @@ impl ReplicaServer {
         // Whatever can fail comes before the thread that nobody would stop.
         let dialers = dialers(&config, &identity, &shared)?;
         let acceptor = identity.acceptor()?;
-        let ended = run_on_thread(&config, core, service, &shared).await?;
-        let (mut tasks, links) = dial_all(dialers, &shared);
+        let (ended, home) = run_on_thread(&config, core, service, &shared).await?;
+        let (mut tasks, links) = dial_all(dialers, &shared, &home);
         let listener = Listener {
             socket,
             acceptor,
@@ -229,6 +231,7 @@ impl ReplicaServer {
                 inbox: shared.inbox.clone(),
                 roster: shared.roster.clone(),
                 verification: shared.verification.clone(),
+                home,
             }),
         };
         tasks.push(Task(tokio::spawn(listener.run())));
@@ -321,14 +324,14 @@ fn dialers(
     Ok(dialers)
 }
 
-fn dial_all(dialers: Vec<(Dialer, Arc<Outbox>)>, shared: &Shared) -> Dialing {
+fn dial_all(dialers: Vec<(Dialer, Arc<Outbox>)>, shared: &Shared, home: &Handle) -> Dialing {
     let mut tasks = Vec::new();
     let mut links = Vec::new();
     for (dialer, outbox) in dialers {
         let state = LinkState::default();
         links.push((dialer.wanted, state.clone()));
         let keeping = keep_dialing(dialer, outbox, state, shared.inbox.clone());
-        tasks.push(Task(tokio::spawn(keeping)));
+        tasks.push(Task(home.spawn(keeping)));
     }
     (tasks, links)
 }
@@ -369,14 +372,22 @@ impl Durable for Disk {
     }
 }
 
-/// Opens disk and core on a new thread and runs the loop there.
+/// Opens disk and core on a new thread and runs the loop there; says where that is.
 async fn run_on_thread<S: Service + Send + 'static>(
     config: &ReplicaConfig,
     core: Config,
     service: S,
     shared: &Shared,
-) -> Result<watch::Receiver<Ended>, ServerError> {
+) -> Result<(watch::Receiver<Ended>, Handle), ServerError> {
     let replica = config.id;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| ServerError::Thread {
+            replica,
+            reason: format!("has no event queue: {error}"),
+        })?;
+    let home = runtime.handle().clone();
     let (ready_tx, ready_rx) = oneshot::channel();
     let (ended_tx, ended_rx) = watch::channel(None);
     let (directory, durability) = (config.directory.clone(), config.durability);
@@ -414,7 +425,9 @@ async fn run_on_thread<S: Service + Send + 'static>(
             signer,
             clock,
         };
-        let (mut ending, disk) = EventLoop::new(machine, disk, around).run(effects);
+        let inbox = around.inbox.clone();
+        let looping = EventLoop::new(machine, disk, around);
+        let (mut ending, disk) = runtime.block_on(looping.run(effects));
         if ending == Ending::Stopped && shared.clean.load(Ordering::Acquire) {
             if let Err(error) = disk.close() {
                 ending = ending_of(&error);
@@ -423,6 +436,8 @@ async fn run_on_thread<S: Service + Send + 'static>(
             drop(disk);
         }
         ended_tx.send_replace(Some(ending));
+        // Connections stay open and silent, or peers would dial in vain again and again.
+        runtime.block_on(inbox.until_stopped());
     };
     std::thread::Builder::new()
         .name(format!("replica-{replica}"))
@@ -432,7 +447,7 @@ async fn run_on_thread<S: Service + Send + 'static>(
             reason: format!("could not be started: {error}"),
         })?;
     match ready_rx.await {
-        Ok(Ok(())) => Ok(ended_rx),
+        Ok(Ok(())) => Ok((ended_rx, home)),
         Ok(Err(error)) => Err(error),
         Err(_) => Err(ServerError::Thread {
             replica,

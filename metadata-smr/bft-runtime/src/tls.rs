@@ -22,6 +22,7 @@
 //! certificate that cannot be read, or one on another kind of key, fails the handshake.
 
 use crate::keys::{KeyError, NodeKey};
+use crate::link::socket::Socket;
 use quorumfs_bft::identity::PublicKey;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
@@ -169,7 +170,7 @@ impl Identity {
 }
 
 /// A secured connection, whichever side opened it.
-pub type SecuredStream = tokio_rustls::TlsStream<TcpStream>;
+pub type SecuredStream = tokio_rustls::TlsStream<Socket>;
 
 /// Dials one peer.
 #[derive(Clone)]
@@ -185,7 +186,8 @@ impl Connector {
     /// # Errors
     /// If the peer holds another key or the handshake fails.
     pub async fn secure(&self, stream: TcpStream) -> Result<SecuredStream, TlsError> {
-        match self.inner.connect(self.name.clone(), stream).await {
+        let socket = Socket::from(stream);
+        match self.inner.connect(self.name.clone(), socket).await {
             Ok(stream) => Ok(stream.into()),
             Err(error) => Err(explain(error)),
         }
@@ -210,7 +212,8 @@ impl Acceptor {
     /// # Errors
     /// If the handshake fails or the peer's key is not an Ed25519 key.
     pub async fn secure(&self, stream: TcpStream) -> Result<(SecuredStream, PublicKey), TlsError> {
-        let stream = self.inner.accept(stream).await.map_err(explain)?;
+        let socket = Socket::from(stream);
+        let stream = self.inner.accept(socket).await.map_err(explain)?;
         let certificate = stream
             .get_ref()
             .1

@@ -1,9 +1,9 @@
 //! From bytes to verified messages: `wire::admit` with this replica's keys and context.
 //!
-//! The check is pure and runs wherever it is called: on the event loop while little waits there
-//! (a hand-over to another thread costs more than one signature), on the link's own task beyond
-//! that, and for large frames, which may hold hundreds of signatures, on threads apart, as many as
-//! there are processors, so that sockets are served meanwhile.
+//! The check is pure and runs wherever it is called: on the event loop, because a hand-over to
+//! another thread costs more than a signature, and because there every source has its turn, a
+//! flood of one no more than others; and for large frames, which may hold hundreds of signatures,
+//! on threads apart, as many as there are processors, so that sockets are served meanwhile.
 //!
 //! Votes for what is committed already are the one thing that is dropped unchecked: with n replicas
 //! the last n − q votes of each phase come too late to matter, and each would cost a signature.
@@ -15,7 +15,6 @@
 //! by the number of sessions that the core lets open.
 
 use crate::keys::{PreparedKey, Zip215};
-use crate::limits;
 use bytes::Bytes;
 use quorumfs_bft::authentication::{KeyDirectory, Verifier};
 use quorumfs_bft::identity::{PublicKey, ReplicaId, Sequence, SessionId, Signature};
@@ -138,11 +137,9 @@ impl Verification {
     }
 
     /// Whether whoever proved `key` on a connection of its own may say this.
-    pub(crate) fn may_say(&self, key: PublicKey, message: &Message) -> bool {
-        let directory = self.directory.read();
-        let directory = directory.unwrap_or_else(PoisonError::into_inner).clone();
+    fn may_say(&self, directory: &Directory, key: PublicKey, message: &Verified) -> bool {
         let owns = |id| directory.sessions.get(id).map(|it| it.principal) == Some(key);
-        let may = match message {
+        let may = match message.message() {
             Message::OpenSession(open) => open.principal == key,
             Message::Request(request) => owns(&request.session),
             Message::CloseSession(close) => owns(&close.session),
@@ -185,38 +182,44 @@ impl Verification {
         stale
     }
 
-    /// Checks a frame, here and now.
-    pub(crate) fn check(&self, from: Peer, frame: Bytes) -> Result<Verified, Refused> {
+    /// Checks a frame of whoever proved `key`, here and now.
+    pub(crate) fn check(
+        &self,
+        from: Peer,
+        key: PublicKey,
+        frame: Bytes,
+    ) -> Result<Verified, Refused> {
         if self.is_stale(&frame) {
             return Err(Refused { blame: None });
         }
         let directory = self.directory.read();
         let directory = directory.unwrap_or_else(PoisonError::into_inner).clone();
-        admit(frame, from, &*directory, &*directory, &self.context).map_err(|rejection| {
+        let admitted = admit(frame, from, &*directory, &*directory, &self.context);
+        let message = admitted.map_err(|rejection| {
             self.refused.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(?from, %rejection, "a frame is refused");
             Refused {
                 blame: rejection.blames_sender().then(|| rejection.to_string()),
             }
-        })
+        })?;
+        let may = matches!(from, Peer::Replica(_)) || self.may_say(&directory, key, &message);
+        may.then_some(message).ok_or(Refused { blame: None })
     }
 
-    /// Checks a frame, away from the caller's thread if it is large.
-    pub(crate) async fn check_on_link(
+    /// Checks a frame on another thread than the caller's.
+    pub(crate) async fn check_apart(
         self: &Arc<Self>,
         from: Peer,
+        key: PublicKey,
         frame: Bytes,
     ) -> Result<Verified, Refused> {
-        if frame.len() <= limits::INLINE_FRAME_BYTES_MAX {
-            return self.check(from, frame);
-        }
         let nobody = Refused { blame: None };
         let Ok(permit) = self.apart.clone().acquire_owned().await else {
             return Err(nobody);
         };
         let this = self.clone();
         let checking = tokio::task::spawn_blocking(move || {
-            let verdict = this.check(from, frame);
+            let verdict = this.check(from, key, frame);
             drop(permit);
             verdict
         });

@@ -106,7 +106,11 @@ fn run(script: Vec<Vec<Effect>>) -> Fixture {
         after: Nanos(0),
     });
     let looping = EventLoop::new(core, disk, around);
-    let thread = std::thread::spawn(move || looping.run(effects).0);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("runtime");
+    let thread = std::thread::spawn(move || runtime.block_on(looping.run(effects)).0);
     Fixture {
         inbox,
         roster,

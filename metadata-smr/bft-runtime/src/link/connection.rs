@@ -12,17 +12,16 @@ use super::outbox::Outbox;
 use crate::limits;
 use crate::tls::SecuredStream;
 use std::sync::Arc;
-use tokio::io::{AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncWrite, AsyncWriteExt, ReadHalf};
 use tokio::task::JoinHandle;
 
 /// The reading half of a greeted connection.
 pub type FrameReader = Reader<ReadHalf<SecuredStream>>;
 
-/// Both halves of a greeted connection, before its outbox is attached.
+/// A greeted connection, before its outbox is attached.
 #[derive(Debug)]
 pub struct Greeted {
-    pub(crate) reader: FrameReader,
-    pub(crate) writer: WriteHalf<SecuredStream>,
+    pub(crate) reader: Reader<SecuredStream>,
 }
 
 /// Stops a connection's writer when it goes out of scope.
@@ -48,16 +47,21 @@ impl Drop for Writing {
 }
 
 impl Greeted {
+    /// Moves the connection to the runtime that calls this.
+    ///
+    /// # Errors
+    /// If the system refuses.
+    pub fn settle(&mut self) -> Result<(), LinkError> {
+        let (socket, _) = self.reader.stream().get_mut();
+        socket.settle().map_err(LinkError::Broken)
+    }
+
     /// Starts to send what `outbox` holds; frames of at most `payload_bytes_max` are read.
     #[must_use]
-    pub fn start(
-        mut self,
-        outbox: Arc<Outbox>,
-        payload_bytes_max: usize,
-    ) -> (FrameReader, Writing) {
-        self.reader.set_limit(payload_bytes_max);
-        let task = tokio::spawn(write_all(self.writer, outbox));
-        (self.reader, Writing { task })
+    pub fn start(self, outbox: Arc<Outbox>, payload_bytes_max: usize) -> (FrameReader, Writing) {
+        let (reader, writer) = self.reader.split(payload_bytes_max);
+        let task = tokio::spawn(write_all(writer, outbox));
+        (reader, Writing { task })
     }
 }
 

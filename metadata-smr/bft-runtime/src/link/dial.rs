@@ -53,14 +53,13 @@ impl Dialer {
 
     async fn greet(&self, stream: TcpStream) -> Result<Greeted, LinkError> {
         let stream = self.connector.secure(stream).await?;
-        let (reading, mut writer) = tokio::io::split(stream);
-        let mut reader = Reader::new(reading, HELLO_BYTES);
+        let mut reader = Reader::new(stream, HELLO_BYTES);
         let hello = Hello::new(self.cluster, self.role, self.wanted);
         let frame = Frame {
             kind: Kind::Hello,
             payload: hello.encode().to_vec().into(),
         };
-        write_frame(&mut writer, frame).await?;
+        write_frame(reader.stream(), frame).await?;
         let answer = reader.next().await?;
         if answer.kind != Kind::Hello {
             return Err(LinkError::Malformed("an answer without a greeting"));
@@ -81,7 +80,7 @@ impl Dialer {
         if answer.role != Role::Replica(self.wanted) {
             return Err(LinkError::Refused(Refusal::NotMe));
         }
-        Ok(Greeted { reader, writer })
+        Ok(Greeted { reader })
     }
 }
 

@@ -15,7 +15,7 @@
 use super::LinkError;
 use crate::limits;
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadHalf, WriteHalf};
 
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 5;
@@ -105,6 +105,20 @@ pub struct Reader<R> {
     payload_bytes_max: usize,
 }
 
+impl<R: AsyncRead + AsyncWrite> Reader<R> {
+    /// Gives the writing half away, and allows larger frames from now on, once it is known who is
+    /// at the other end.
+    pub fn split(self, payload_bytes_max: usize) -> (Reader<ReadHalf<R>>, WriteHalf<R>) {
+        let (half, writer) = tokio::io::split(self.half);
+        let reader = Reader {
+            half,
+            buffer: self.buffer,
+            payload_bytes_max,
+        };
+        (reader, writer)
+    }
+}
+
 impl<R: AsyncRead + Unpin> Reader<R> {
     /// Reads frames of at most `payload_bytes_max` bytes.
     pub fn new(half: R, payload_bytes_max: usize) -> Self {
@@ -115,9 +129,9 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// Allows larger frames from now on, once it is known who is at the other end.
-    pub fn set_limit(&mut self, payload_bytes_max: usize) {
-        self.payload_bytes_max = payload_bytes_max;
+    /// What is read from.
+    pub fn stream(&mut self) -> &mut R {
+        &mut self.half
     }
 
     /// The next frame that is not a keepalive.

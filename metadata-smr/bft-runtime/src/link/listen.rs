@@ -118,8 +118,7 @@ impl<G: Gatekeeper> Listener<G> {
 
     async fn secure(&self, stream: TcpStream) -> Result<(G::Place, Greeted), LinkError> {
         let (stream, key) = self.acceptor.secure(stream).await?;
-        let (reading, mut writer) = tokio::io::split(stream);
-        let mut reader = Reader::new(reading, HELLO_BYTES);
+        let mut reader = Reader::new(stream, HELLO_BYTES);
         let hello = reader.next().await?;
         if hello.kind != Kind::Hello {
             return Err(LinkError::Malformed("a connection without a greeting"));
@@ -132,12 +131,16 @@ impl<G: Gatekeeper> Listener<G> {
             kind: Kind::Hello,
             payload: answer.encode().to_vec().into(),
         };
-        write_frame(&mut writer, frame).await?;
+        write_frame(reader.stream(), frame).await?;
         match admitted {
-            Ok(place) => Ok((place, Greeted { reader, writer })),
+            Ok(place) => Ok((place, Greeted { reader })),
             Err(refusal) => {
                 use tokio::io::AsyncWriteExt;
-                writer.shutdown().await.map_err(LinkError::Broken)?;
+                reader
+                    .stream()
+                    .shutdown()
+                    .await
+                    .map_err(LinkError::Broken)?;
                 Err(LinkError::TurnedAway { key, refusal })
             }
         }
