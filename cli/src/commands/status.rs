@@ -42,6 +42,7 @@ struct Said {
     committed: u64,
     /// The sequence of its newest durable root.
     durable: u64,
+    stable: u64,
     /// Whose votes are in the certificate of `committed`.
     certificate: Vec<u16>,
     sessions: u32,
@@ -63,6 +64,7 @@ impl Replica {
                 Voting::Voting => "voting",
                 Voting::Lost => "lost",
                 Voting::Poisoned => "poisoned",
+                Voting::Diverged => "diverged",
             }),
             said: said.map(|said| Said {
                 view: said.view.0,
@@ -71,6 +73,7 @@ impl Replica {
                 voting: said.voting == Voting::Voting,
                 committed: said.sequence.0,
                 durable: said.durable.0,
+                stable: said.stable.0,
                 certificate: said.signers.iter().map(|signer| signer.0).collect(),
                 sessions: said.sessions,
                 waiting: said.waiting,

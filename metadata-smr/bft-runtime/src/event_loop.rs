@@ -347,6 +347,7 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
                 self.around.roster.session_closed(id);
             }
             Effect::Blacklist { peer, reason } => self.around.roster.blacklist(peer, reason),
+            Effect::Alarm { reason } => tracing::error!("{reason}"),
             Effect::Poison { reason } => return Err(Ending::Poisoned(reason)),
         }
         Ok(())

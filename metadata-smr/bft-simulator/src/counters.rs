@@ -83,6 +83,8 @@ pub const KNOWN: &[&str] = &[
     "blacklisted",
     "dropped_blacklisted",
     "flushes",
+    "checkpoints",
+    "checkpoints_stable",
     "replayed",
     "ticks",
     "requests",

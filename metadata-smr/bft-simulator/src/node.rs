@@ -285,6 +285,8 @@ impl<S: Service> Node<S> {
                 }
                 // The core does not listen to it any more; the driver could drop frames earlier.
                 Effect::Blacklist { .. } => {}
+                // Its status says so, and the counters count it.
+                Effect::Alarm { .. } => {}
                 Effect::Poison { reason } => acts.push(Act::Poisoned { reason }),
             }
         }

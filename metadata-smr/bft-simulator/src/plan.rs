@@ -12,6 +12,7 @@ use crate::network::Conditions;
 use crate::profile::Profile;
 use crate::random::Random;
 use quorumfs_bft::fault_model::{FaultModel, FaultModelError};
+use quorumfs_bft::wire::limits::CHECKPOINT_INTERVAL;
 
 /// How a replica lies, from the start to the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +116,8 @@ pub struct Plan {
     pub healed: Instant,
     /// Answered operations that the clients have to reach together.
     pub operations: usize,
+    /// Batches from one checkpoint to the next.
+    pub checkpoint_interval: u64,
 }
 
 /// The fault models that are rehearsed, with how many of a hundred runs take each.
@@ -175,6 +178,7 @@ impl Plan {
             faults: Vec::new(),
             healed: Instant(0),
             operations: 0,
+            checkpoint_interval: CHECKPOINT_INTERVAL,
         };
         plan.operations = 212 + random.index(60);
         // The more loops there are, the longer each one pauses: about as many operations in all,
@@ -190,6 +194,10 @@ impl Plan {
         if profile != Profile::Calm {
             plan.draw_faults(profile, unreliable, random);
             plan.draw_blackout(profile, random);
+        }
+        // Drawn last. A run is a few hundred batches long: most have many checkpoints, some none.
+        if random.chance(5, 6) {
+            plan.checkpoint_interval = random.between(3, 24);
         }
         Ok(plan)
     }

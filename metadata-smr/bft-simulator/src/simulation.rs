@@ -248,7 +248,8 @@ impl<'a, W: Workload> Simulation<'a, W> {
                 let random = lies.fork(node);
                 Proxy::new(id, model.replicas(), excluded, signer.clone(), random)
             });
-            let config = observe::config(cluster, model, id, genesis.clone(), options.sabotage);
+            let (genesis, interval) = (genesis.clone(), plan.checkpoint_interval);
+            let config = observe::config(cluster, model, id, genesis, interval, options.sabotage);
             nodes.push(Node::new(Setup {
                 config,
                 signer,

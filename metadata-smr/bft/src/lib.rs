@@ -18,6 +18,7 @@
 //! | [`service`] | what an application implements |
 //! | [`wire`] | messages as bytes, and every constant |
 //! | [`certificate`] | what a quorum of signatures proves |
+//! | [`checkpoint`] | agreement on the state, so that what is below can be forgotten |
 //! | [`journal`] | what must not be forgotten, as bytes |
 //! | [`ordering`] | proposals, votes, views, suspicion, STATUS |
 //! | [`admission`] | requests that wait, and who is not listened to |
@@ -34,6 +35,7 @@
 pub mod admission;
 pub mod authentication;
 pub mod certificate;
+pub mod checkpoint;
 pub mod client;
 pub mod execution;
 pub mod fault_model;

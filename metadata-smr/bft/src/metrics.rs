@@ -97,6 +97,12 @@ counters! {
     dropped_blacklisted,
     /// Durable roots written.
     flushes,
+    /// Checkpoints that this replica has spoken for.
+    checkpoints,
+    /// Checkpoints that became stable.
+    checkpoints_stable,
+    /// Times that the own state was found to be another than the one that a quorum has.
+    states_refuted,
     /// Batches replayed from the journal at the start.
     replayed,
 }
@@ -110,6 +116,8 @@ pub enum Voting {
     Lost,
     /// Its state store failed: it is silent.
     Poisoned,
+    /// Its state is not the one that a quorum has, or no quorum has the same.
+    Diverged,
 }
 
 /// What a replica says about itself.
@@ -133,6 +141,10 @@ pub struct ReplicaStatus {
     pub durable: Sequence,
     /// The digest of the state at that root.
     pub root: Digest,
+    /// The newest stable checkpoint that it knows.
+    pub stable: Sequence,
+    /// The first committed batch that it keeps for others.
+    pub kept: Sequence,
     /// Whether it votes.
     pub voting: Voting,
     /// Whose COMMITs are in the certificate of the last batch.

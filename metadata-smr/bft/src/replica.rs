@@ -17,7 +17,7 @@
 //! * [`config`]: what it is told once.  * `recovery`: from journal and state to a replica that
 //!   runs.
 //! * `clients`: requests in, replies out.  * `agreement`: from a proposal to a commit certificate.
-//! * `commit`: execution, durable roots.  * `views`: leaving a view and entering the next.
+//! * `commit`: execution.  * `checkpoints`: durable roots, agreed upon.  * `views`: leaving a view and entering the next.
 //! * `repair`: STATUS, resending, fetching.  * `promises`: signing and recording.  * `timers`.
 //!
 //! # How a step goes
@@ -42,6 +42,7 @@
 pub mod config;
 
 mod agreement;
+mod checkpoints;
 mod clients;
 mod commit;
 mod promises;
@@ -71,6 +72,7 @@ use crate::state::{KeySpace, StateError, Store};
 use crate::step::{Effect, Effects, Event, Peer};
 use crate::wire::message::{Kind, Message};
 use crate::wire::{Context, Envelope, Verified};
+use checkpoints::States;
 use commit::History;
 use promises::Promises;
 use std::collections::{BTreeMap, BTreeSet};
@@ -116,6 +118,7 @@ pub struct Replica<S, D> {
     blacklist: Blacklist,
     promises: Promises,
     history: History,
+    states: States,
     peers: Vec<PeerRecord>,
     inquiry: Inquiry,
     /// Committed batches that peers have sent, from the next one on.
@@ -223,6 +226,8 @@ impl<S: Service, D: Store> Replica<S, D> {
                 self.serve_committed(peer, fetch.from, effects)?;
             }
             (Message::Committed(_), Peer::Replica(_)) => self.committed_elsewhere(envelope),
+            (Message::Checkpoint(_), Peer::Replica(_)) => self.checkpoint_vote(envelope, effects),
+            (Message::Stable(stable), Peer::Replica(_)) => self.stable(stable, effects),
             // What only a client listens to, or what the wrong side sent.
             _ => {}
         }
@@ -234,7 +239,10 @@ impl<S: Service, D: Store> Replica<S, D> {
         loop {
             self.advance_views(effects);
             self.advance_votes(effects);
-            if !self.advance_commit(effects)? && !self.advance_fetched(effects)? {
+            self.flush_if_due(effects)?;
+            if self.holds_still()
+                || (!self.advance_commit(effects)? && !self.advance_fetched(effects)?)
+            {
                 break;
             }
         }
@@ -279,6 +287,8 @@ impl<S: Service, D: Store> Replica<S, D> {
             time: self.tip.time,
             durable: durable.map_or(Sequence(0), |root| root.sequence),
             root: durable.map_or(Digest::default(), |root| root.digest),
+            stable: self.states.known.stable_sequence(),
+            kept: self.states.kept,
             voting: self.voting,
             signers: certificate
                 .flat_map(|it| &it.votes)

@@ -51,8 +51,6 @@ pub enum Timer {
     Status,
     /// The service asked for a tick.
     Tick,
-    /// Time to make the state durable.
-    Flush,
     /// Something that was asked of a peer (a body, a batch) has not come.
     Fetch,
     /// A proposal is ahead of our clock, which should have caught up by now.
@@ -171,6 +169,11 @@ pub enum Effect {
         peer: Peer,
         /// Why, for the operator.
         reason: &'static str,
+    },
+    /// Something that an operator has to know; the replica goes on as its status says.
+    Alarm {
+        /// What it is.
+        reason: String,
     },
     /// The state store failed: stop and stay silent.
     Poison {

@@ -27,7 +27,7 @@ pub use frame::{Envelope, Header, Malformed, Unsigned, encode};
 pub use message::{Kind, Message};
 
 pub(crate) use body::{
-    decode_certificate, decode_committed, decode_nested, decode_prepared, encode_certificate,
-    encode_committed, encode_nested, encode_prepared, nested,
+    decode_certificate, decode_committed, decode_nested, decode_prepared, decode_stable,
+    encode_certificate, encode_committed, encode_nested, encode_prepared, encode_stable, nested,
 };
 pub(crate) use reader::{Reader, write_bytes, write_option};

@@ -7,6 +7,7 @@
 
 use bytes::Bytes;
 use quorumfs_bft::certificate::{CommitCertificate, PreparedCertificate, Vote};
+use quorumfs_bft::checkpoint::{Checkpoint, CheckpointCertificate};
 use quorumfs_bft::identity::{
     ClusterId, Digest, Epoch, Group, Lane, PublicKey, ReplicaId, RequestNumber, Sequence,
     SessionId, Signature, Time, View,
@@ -16,9 +17,9 @@ use quorumfs_bft::metrics::{Counters, ReplicaStatus, Voting};
 use quorumfs_bft::service::Credit;
 use quorumfs_bft::step::Token;
 use quorumfs_bft::wire::message::{
-    Ballot, Batch, Bodies, CloseSession, Committed, FetchBodies, FetchCommitted, NewView,
-    OpenSession, Operation, Outcome, PeerStatus, Reply, Request, StatusAnswer, StatusQuery,
-    Suspect, ViewChange,
+    Ballot, Batch, Bodies, CheckpointVote, CloseSession, Committed, FetchBodies, FetchCommitted,
+    NewView, OpenSession, Operation, Outcome, PeerStatus, Reply, Request, StatusAnswer,
+    StatusQuery, Suspect, ViewChange,
 };
 use quorumfs_bft::wire::{Envelope, Header, Message, Unsigned};
 use std::path::PathBuf;
@@ -104,6 +105,21 @@ fn ballot() -> Ballot {
     }
 }
 
+fn checkpoint() -> Checkpoint {
+    Checkpoint {
+        sequence: Sequence(8),
+        batch: proposal().digest(),
+        root: Digest([0x22; 32]),
+    }
+}
+
+fn stable() -> CheckpointCertificate {
+    CheckpointCertificate {
+        checkpoint: checkpoint(),
+        votes: certificate(8).votes,
+    }
+}
+
 fn view_change() -> Arc<Envelope> {
     let change = ViewChange {
         signer: ReplicaId(1),
@@ -143,6 +159,8 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
         time: batch().time,
         durable: Sequence(10),
         root: Digest([0x22; 32]),
+        stable: Sequence(8),
+        kept: Sequence(5),
         voting: Voting::Voting,
         signers: vec![ReplicaId(0), ReplicaId(2), ReplicaId(3)],
         sessions: 4,
@@ -164,6 +182,8 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
         commits: 0b10,
         view_changes: 0,
         suspects: 0b1,
+        stable: Sequence(8),
+        kept: Sequence(5),
     };
     let close = CloseSession {
         session: SessionId(5),
@@ -242,6 +262,17 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
                 status,
             }))),
         ),
+        (
+            "checkpoint",
+            signed(
+                0,
+                Message::Checkpoint(CheckpointVote {
+                    checkpoint: checkpoint(),
+                    signer: ReplicaId(1),
+                }),
+            ),
+        ),
+        ("stable", unsigned(Message::Stable(stable()))),
     ]
 }
 
@@ -295,6 +326,12 @@ fn records() -> Vec<(&'static str, Record)> {
             },
         ),
         ("lost", Record::Lost),
+        (
+            "stable",
+            Record::Stable {
+                certificate: stable(),
+            },
+        ),
     ]
 }
 

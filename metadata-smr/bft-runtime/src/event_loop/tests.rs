@@ -33,6 +33,8 @@ impl Core for Scripted {
             time: Default::default(),
             durable: Default::default(),
             root: Default::default(),
+            stable: Default::default(),
+            kept: Default::default(),
             voting: quorumfs_bft::metrics::Voting::Voting,
             signers: Vec::new(),
             sessions: 0,
@@ -220,7 +222,7 @@ async fn timers_run_out_once_in_their_time_and_not_when_cancelled() {
     let fixture = run(vec![
         vec![
             set(Timer::Progress, 60),
-            set(Timer::Flush, 20),
+            set(Timer::Fetch, 20),
             set(Timer::Tick, 40),
         ],
         vec![cancel],
@@ -236,6 +238,6 @@ async fn timers_run_out_once_in_their_time_and_not_when_cancelled() {
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!(rung, [Timer::Status, Timer::Flush, Timer::Progress]);
+    assert_eq!(rung, [Timer::Status, Timer::Fetch, Timer::Progress]);
     fixture.inbox.stop();
 }

@@ -8,6 +8,7 @@
 //! | `Committed` | words about the next sequence | the certificate; the batch, unless voted for |
 //! | `ViewChange` | the own VIEW-CHANGE | it, with all that it cites |
 //! | `NewView` | the own NEW-VIEW, and votes in that view | it, with all that it cites |
+//! | `Stable` | – (it is proof enough by itself) | the newest stable checkpoint's certificate |
 //! | `Lost` | anything else that is recorded | that an earlier journal was lost: no votes |
 //!
 //! A record is a version byte, a tag byte and borsh-like fields; frames are embedded as they were
@@ -15,13 +16,14 @@
 //! checked again.
 
 use crate::certificate::{CommitCertificate, PreparedCertificate};
+use crate::checkpoint::CheckpointCertificate;
 use crate::wire::frame::Malformed;
 use crate::wire::limits::{BATCH_REQUESTS_MAX, FRAME_BYTES_MAX};
 use crate::wire::message::{Batch, Committed, Kind};
 use crate::wire::{
     Envelope, Reader, decode_certificate, decode_committed, decode_nested, decode_prepared,
-    encode_certificate, encode_committed, encode_nested, encode_prepared, nested, write_bytes,
-    write_option,
+    decode_stable, encode_certificate, encode_committed, encode_nested, encode_prepared,
+    encode_stable, nested, write_bytes, write_option,
 };
 use bytes::Bytes;
 use std::sync::Arc;
@@ -69,6 +71,11 @@ pub enum Record {
     },
     /// An earlier journal was lost: this replica does not know what it promised.
     Lost,
+    /// A checkpoint is stable.
+    Stable {
+        /// The proof.
+        certificate: CheckpointCertificate,
+    },
 }
 
 impl Record {
@@ -122,6 +129,10 @@ impl Record {
                 write_bytes(&mut bytes, frame.frame());
             }
             Self::Lost => bytes.push(7),
+            Self::Stable { certificate } => {
+                bytes.push(8);
+                encode_stable(certificate, &mut bytes);
+            }
         }
         Bytes::from(bytes)
     }
@@ -190,6 +201,9 @@ impl Record {
                 frame: framed(&mut reader, &[Kind::NewView])?,
             },
             7 => Self::Lost,
+            8 => Self::Stable {
+                certificate: decode_stable(&mut reader)?,
+            },
             _ => return Err(Malformed::UnknownKind),
         };
         reader.end()?;

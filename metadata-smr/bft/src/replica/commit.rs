@@ -1,16 +1,16 @@
 //! A committed batch: executed, answered, and made durable with the next root.
 //!
-//! Execution follows the commit at once. The state becomes durable every so many batches, bytes or
-//! seconds; with each root go the batches since the one before, with their certificates, into rows
-//! outside the tree, where laggards are served from. Until then they are kept in memory and in the
-//! journal. When a root is durable the journal is trimmed behind it: what still counts of older
+//! Execution follows the commit at once. The state becomes durable at each checkpoint; with each
+//! root go the batches since the one before, with their certificates, into rows outside the tree,
+//! where laggards are served from. Until then they are kept in memory and in the journal. When a
+//! root is durable the journal is trimmed behind it: what still counts of older
 //! records (the view, the open sequence) is written once more, and then everything before the first
 //! record about a batch above the root can go.
 
 use super::Replica;
 use crate::certificate::CommitCertificate;
 use crate::execution::Opened;
-use crate::identity::{ConnectionId, Sequence, SessionId, View};
+use crate::identity::{ConnectionId, Sequence, SessionId};
 use crate::journal::Record;
 use crate::metrics::Voting;
 use crate::ordering::proposer::Place;
@@ -22,7 +22,7 @@ use crate::state::{StateError, Store};
 use crate::step::{Destination, Effect, Effects, Token};
 use crate::wire::Envelope;
 use crate::wire::frame::Header;
-use crate::wire::limits::{FLUSH_BACKLOG, FLUSH_BATCHES, FLUSH_BYTES};
+use crate::wire::limits::CHECKPOINT_BYTES;
 use crate::wire::message::{Batch, Committed, Message, Outcome, Reply};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -32,7 +32,6 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Unflushed {
     committed: Arc<Committed>,
-    bytes: usize,
     /// The first record about it.
     token: Token,
     /// Its frame, once it was needed.
@@ -61,24 +60,35 @@ pub(super) const fn announced(opened: &Opened) -> Effect {
     }
 }
 
-/// Committed batches between two durable roots.
+/// Committed batches that no durable root covers.
 #[derive(Debug, Default)]
 pub(super) struct History {
     batches: VecDeque<Unflushed>,
-    bytes: usize,
+    /// The agreed number of batches between two checkpoints.
+    interval: u64,
+    /// How many batches and bytes of bodies have come since the last checkpoint.
+    since: (u64, usize),
+    /// Whether that was enough: the state as it is now is to be a checkpoint.
+    boundary: bool,
     /// The root that is being written.
     flushing: Option<Sequence>,
-    /// Whether the time for the next root has come.
-    pub(super) due: bool,
 }
 
 impl History {
+    /// With a checkpoint every so many batches.
+    pub(super) fn every(interval: u64) -> Self {
+        Self {
+            interval,
+            ..Self::default()
+        }
+    }
+
     fn push(&mut self, committed: Arc<Committed>, token: Token) {
-        let bytes = committed.bodies.iter().map(|body| body.frame().len()).sum();
-        self.bytes += bytes;
+        let bytes: usize = committed.bodies.iter().map(|body| body.frame().len()).sum();
+        self.since = (self.since.0 + 1, self.since.1.saturating_add(bytes));
+        self.boundary |= self.since.0 >= self.interval || self.since.1 >= CHECKPOINT_BYTES;
         self.batches.push_back(Unflushed {
             committed,
-            bytes,
             token,
             frame: None,
         });
@@ -91,34 +101,39 @@ impl History {
         self.batches.get_mut(index).map(|batch| batch.frame(header))
     }
 
+    /// All batches, as rows outside the tree.
+    pub(super) fn rows(&mut self, header: Header) -> Vec<(Bytes, Option<Bytes>)> {
+        let rows = self.batches.iter_mut().map(|unflushed| {
+            let key = batch_key(unflushed.committed.batch.sequence);
+            (key, Some(unflushed.frame(header)))
+        });
+        rows.collect()
+    }
+
     fn forget_up_to(&mut self, sequence: Sequence) {
         while let Some(first) = self.batches.front()
             && first.committed.batch.sequence <= sequence
         {
-            self.bytes -= first.bytes;
             self.batches.pop_front();
         }
     }
 
-    /// Whether the disk is so far behind that nothing more should be voted for.
-    pub(super) fn backlog(&self) -> bool {
-        self.batches.len() >= FLUSH_BACKLOG * FLUSH_BATCHES
-            || self.bytes >= FLUSH_BACKLOG * FLUSH_BYTES
+    /// Whether a boundary was reached and what lies below it is not on its way to the disk yet:
+    /// nothing may be executed, voted for or proposed beyond it.
+    pub(super) const fn backlog(&self) -> bool {
+        self.boundary
     }
 
-    /// Whether there is something that no durable root covers.
-    pub(super) fn is_empty(&self) -> bool {
-        self.batches.is_empty()
+    /// The state at the boundary is on its way to the disk.
+    pub(super) const fn handed_out(&mut self, sequence: Sequence) {
+        self.flushing = Some(sequence);
+        self.boundary = false;
+        self.since = (0, 0);
     }
 
-    /// Whether a root is being written.
-    pub(super) const fn is_flushing(&self) -> bool {
-        self.flushing.is_some()
-    }
-
-    fn wants_flush(&self) -> bool {
-        let much = self.batches.len() >= FLUSH_BATCHES || self.bytes >= FLUSH_BYTES;
-        !self.is_empty() && self.flushing.is_none() && (self.due || much)
+    /// Whether there is a root to write and none being written.
+    pub(super) const fn wants_flush(&self) -> bool {
+        self.boundary && self.flushing.is_none()
     }
 }
 
@@ -305,25 +320,6 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.views.proposing = false;
     }
 
-    /// Makes the state durable if it is time.
-    pub(super) fn flush_if_due(&mut self, effects: &mut Effects) -> Result<(), StateError> {
-        if !self.history.wants_flush() {
-            return Ok(());
-        }
-        let header = self.context.header(View(0));
-        let rows = self.history.batches.iter_mut().map(|unflushed| {
-            let key = batch_key(unflushed.committed.batch.sequence);
-            (key, Some(unflushed.frame(header)))
-        });
-        let rows = rows.collect();
-        let (batch, root) = self.space.flush(self.tip.sequence, rows)?;
-        self.history.flushing = Some(root.sequence);
-        self.history.due = false;
-        self.counters.flushes += 1;
-        effects.push(Effect::Flush { batch, root });
-        Ok(())
-    }
-
     /// A root is durable: the journal behind it can go.
     pub(super) fn flushed(&mut self, sequence: Sequence, effects: &mut Effects) {
         if self.history.flushing != Some(sequence) {
@@ -340,6 +336,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             .front()
             .map_or(first, |batch| batch.token.min(first));
         self.promises.trim_below(oldest);
+        self.root_durable(effects);
     }
 
     /// Writes what older records say and still counts.
@@ -350,6 +347,10 @@ impl<S: Service, D: Store> Replica<S, D> {
             Record::BootMark
         };
         self.promises.persist(&mark, effects);
+        if let Some(certificate) = self.states.known.stable().cloned() {
+            let record = Record::Stable { certificate };
+            self.promises.persist(&record, effects);
+        }
         if let Some(frame) = self.views.new_view.clone() {
             self.promises.persist(&Record::NewView { frame }, effects);
         }

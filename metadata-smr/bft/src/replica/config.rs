@@ -3,6 +3,7 @@
 use crate::fault_model::FaultModel;
 use crate::identity::{ClusterId, Epoch, ReplicaId};
 use crate::wire::Context;
+use crate::wire::limits::CHECKPOINT_INTERVAL;
 use bytes::Bytes;
 
 /// A replica's configuration.
@@ -20,6 +21,8 @@ pub struct Config {
     pub genesis: Bytes,
     /// The version of the behaviour that is run.
     pub behaviour_version: u32,
+    /// Batches from one checkpoint to the next: the same number on every replica, for good.
+    pub checkpoint_interval: u64,
     /// A defect to be built in, so that a simulation can show that it would be found.
     #[doc(hidden)]
     pub sabotage: Option<Sabotage>,
@@ -41,6 +44,7 @@ impl Config {
             model,
             genesis,
             behaviour_version: 1,
+            checkpoint_interval: CHECKPOINT_INTERVAL,
             sabotage: None,
         }
     }

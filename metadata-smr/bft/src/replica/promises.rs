@@ -94,6 +94,9 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// The driver has signed something: each kind has its own next step.
     pub(super) fn signed(&mut self, envelope: &std::sync::Arc<Envelope>, effects: &mut Effects) {
+        if let Message::Checkpoint(_) = envelope.message() {
+            return self.own_checkpoint(envelope, effects);
+        }
         if envelope.view() != self.views.view {
             return;
         }

@@ -12,9 +12,10 @@
 use super::config::{Config, Sabotage};
 use super::promises::Promises;
 use super::views::{Phase, Views};
-use super::{History, Replica, Timers, commit, commit::batch_key};
+use super::{History, Replica, States, Timers, commit, commit::batch_key};
 use crate::admission::{Blacklist, Pool};
 use crate::certificate::{CommitCertificate, PreparedCertificate};
+use crate::checkpoint::Checkpoint;
 use crate::execution::Executor;
 use crate::identity::{Digest, Now, Sequence};
 use crate::journal::{Condition, Journal, Record};
@@ -88,6 +89,8 @@ impl<S: Service, D: Store> Replica<S, D> {
                 replica.suspect(Reason::Abdicated, effects);
             }
         }
+        replica.sign_checkpoints(effects);
+        replica.examine_states(effects);
         replica.start_timers(effects);
         replica.send_status(None, effects);
         replica.advance(effects)?;
@@ -102,6 +105,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         effects: &mut Effects,
     ) -> Result<Self, StateError> {
         let context = config.context();
+        let config_interval = config.checkpoint_interval;
         let executor = if config.sabotage == Some(Sabotage::RetryExecutedTwice) {
             Executor::sabotaged(service)
         } else {
@@ -111,6 +115,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         if space.durable_root().is_none() {
             executor.genesis(&mut space, &config.genesis)?;
         }
+        let mut states = States::stored(&space)?;
         let applied = executor.applied(&space)?;
         let certificate = stored_certificate(&space, applied.sequence)?;
         let digest = match &certificate {
@@ -122,6 +127,13 @@ impl<S: Service, D: Store> Replica<S, D> {
             digest,
             time: applied.time,
         };
+        if let Some(root) = space.durable_root() {
+            states.durable(Checkpoint {
+                sequence: root.sequence,
+                batch: digest,
+                root: root.digest,
+            });
+        }
         let mut pool = Pool::default();
         for opened in executor.sessions(&space)? {
             pool.session_opened(&opened);
@@ -150,7 +162,8 @@ impl<S: Service, D: Store> Replica<S, D> {
             pool,
             blacklist: Blacklist::default(),
             promises: Promises::default(),
-            history: History::default(),
+            history: History::every(config_interval),
+            states,
             inquiry: Inquiry::default(),
             fetched: BTreeMap::new(),
             timers: Timers::default(),
@@ -168,6 +181,10 @@ impl<S: Service, D: Store> Replica<S, D> {
     ) -> Result<bool, StateError> {
         match record {
             Record::BootMark => Ok(true),
+            Record::Stable { certificate } => {
+                self.states.known.learn(&certificate);
+                Ok(true)
+            }
             Record::Lost => {
                 self.voting = Voting::Lost;
                 Ok(true)
@@ -313,10 +330,16 @@ impl<S: Service, D: Store> Replica<S, D> {
         let Some((batch, bodies)) = known else {
             return Ok(false);
         };
+        if self.history.backlog() {
+            // Nothing was executed past a boundary before the one below was stable, as a record
+            // before this one says.
+            return Ok(false);
+        }
         self.slot.recorded(token);
         self.execute(&batch, &bodies, effects)?;
         self.counters.replayed += 1;
         self.enter_next_slot(batch, bodies, certificate);
+        self.flush_if_due(effects)?;
         Ok(true)
     }
 }

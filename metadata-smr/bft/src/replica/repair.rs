@@ -40,6 +40,8 @@ impl<S: Service, D: Store> Replica<S, D> {
             commits: slot.commits.mask(view, &digest),
             view_changes: self.views.departures.changed(view),
             suspects: self.views.departures.leavers(view),
+            stable: self.states.known.stable_sequence(),
+            kept: self.states.kept,
         };
         let to = peer.map_or(Destination::Replicas, Destination::Replica);
         self.say(to, Message::Status(status), effects);
@@ -64,6 +66,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         if status.committed > self.tip.sequence {
             self.behind(peer, status.committed);
         }
+        self.resend_checkpoints(peer, status.stable, effects);
         self.resend(peer, view, status, effects);
         Ok(())
     }

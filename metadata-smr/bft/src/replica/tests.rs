@@ -2,6 +2,7 @@
 //! simulator does much more of this; these tests are there when a line of the core changes.
 
 mod admission;
+mod checkpoints;
 mod cluster;
 mod faults;
 mod garbage;

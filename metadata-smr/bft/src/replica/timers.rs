@@ -9,8 +9,8 @@ use crate::service::Service;
 use crate::state::{StateError, Store};
 use crate::step::{Destination, Effect, Effects, Timer};
 use crate::wire::limits::{
-    BATCH_REQUESTS_MAX, CLOCK_LEAD_MAX, FETCH_BYTES_MAX, FETCH_HEDGE, FLUSH_INTERVAL,
-    FORWARDED_BY_AGE, STATUS_INTERVAL,
+    BATCH_REQUESTS_MAX, CLOCK_LEAD_MAX, FETCH_BYTES_MAX, FETCH_HEDGE, FORWARDED_BY_AGE,
+    STATUS_INTERVAL,
 };
 use crate::wire::message::Message;
 use std::sync::Arc;
@@ -19,7 +19,6 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct Timers {
     progress: bool,
-    flush: bool,
     fetch: bool,
     clock: Option<Time>,
     tick: Option<Time>,
@@ -68,11 +67,6 @@ impl<S: Service, D: Store> Replica<S, D> {
                 set(Timer::Status, STATUS_INTERVAL, effects);
             }
             Timer::Tick => self.timers.tick = None,
-            Timer::Flush => {
-                self.timers.flush = false;
-                self.history.due = true;
-                self.flush_if_due(effects)?;
-            }
             Timer::Fetch => {
                 self.timers.fetch = false;
                 self.ask_again(effects);
@@ -91,10 +85,6 @@ impl<S: Service, D: Store> Replica<S, D> {
     pub(super) fn set_timers(&mut self, effects: &mut Effects) {
         self.set_progress_timer(effects);
         self.set_tick_timer(effects);
-        if !self.history.is_empty() && !self.history.is_flushing() && !self.timers.flush {
-            self.timers.flush = true;
-            set(Timer::Flush, FLUSH_INTERVAL, effects);
-        }
         if self.inquiring() && !self.timers.fetch {
             self.timers.ask_again_after(FETCH_HEDGE, effects);
         }

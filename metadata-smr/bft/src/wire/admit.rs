@@ -272,6 +272,13 @@ impl Check<'_> {
                 self.by_replica(envelope, ballot.signer)
             }
             Message::Suspect(suspect) => self.by_replica(envelope, suspect.signer),
+            Message::Checkpoint(vote) => self.by_replica(envelope, vote.signer),
+            Message::Stable(stable) => {
+                match stable.verify(header, self.context, self.keys, self.verifier) {
+                    true => Ok(()),
+                    false => Err(Rejection::BadCertificate),
+                }
+            }
             Message::ViewChange(change) => self.view_change(envelope, change),
             Message::NewView(new) => {
                 self.by_replica(envelope, leader)?;

@@ -6,14 +6,15 @@ use super::limits::{
     BATCH_REQUESTS_MAX, FRAME_BYTES_MAX, OPERATIONS_MAX, REQUEST_BYTES_MAX, RESULTS_BYTES_MAX,
 };
 use super::message::{
-    Ballot, Batch, Bodies, CloseSession, Committed, FetchBodies, FetchCommitted, Kind, Message,
-    NewView, OpenSession, Operation, Outcome, PeerStatus, Reply, Request, StatusAnswer,
-    StatusQuery, Suspect, ViewChange,
+    Ballot, Batch, Bodies, CheckpointVote, CloseSession, Committed, FetchBodies, FetchCommitted,
+    Kind, Message, NewView, OpenSession, Operation, Outcome, PeerStatus, Reply, Request,
+    StatusAnswer, StatusQuery, Suspect, ViewChange,
 };
 pub(crate) use super::reader::Reader;
 use super::reader::{Field, write_bytes, write_count, write_list, write_option};
 use super::signed_bytes::batch_digest;
 use crate::certificate::{CommitCertificate, PreparedCertificate, Vote};
+use crate::checkpoint::{Checkpoint, CheckpointCertificate};
 use crate::fault_model::REPLICAS_MAX;
 use crate::service::Credit;
 use bytes::Bytes;
@@ -89,6 +90,8 @@ pub(crate) fn encode(message: &Message, bytes: &mut Vec<u8>) {
             ] {
                 mask.write(bytes);
             }
+            status.stable.write(bytes);
+            status.kept.write(bytes);
         }
         Message::Reply(reply) => {
             reply.session.write(bytes);
@@ -110,6 +113,11 @@ pub(crate) fn encode(message: &Message, bytes: &mut Vec<u8>) {
             answer.nonce.write(bytes);
             answer.status.encode(bytes);
         }
+        Message::Checkpoint(vote) => {
+            encode_checkpoint(&vote.checkpoint, bytes);
+            vote.signer.write(bytes);
+        }
+        Message::Stable(certificate) => encode_stable(certificate, bytes),
     }
 }
 
@@ -147,6 +155,8 @@ pub(crate) fn decode(kind: Kind, reader: &mut Reader<'_>) -> Parsed<Message> {
             commits: reader.get("commits")?,
             view_changes: reader.get("view changes")?,
             suspects: reader.get("suspects")?,
+            stable: reader.get("stable")?,
+            kept: reader.get("kept")?,
         }),
         Kind::Reply => Message::Reply(Reply {
             session: reader.get("session")?,
@@ -175,6 +185,11 @@ pub(crate) fn decode(kind: Kind, reader: &mut Reader<'_>) -> Parsed<Message> {
             status: crate::metrics::ReplicaStatus::decode(&reader.rest())
                 .ok_or(Malformed::Impossible { field: "status" })?,
         })),
+        Kind::Checkpoint => Message::Checkpoint(CheckpointVote {
+            checkpoint: decode_checkpoint(reader)?,
+            signer: reader.get("signer")?,
+        }),
+        Kind::Stable => Message::Stable(decode_stable(reader)?),
     })
 }
 
@@ -268,6 +283,32 @@ pub(crate) fn decode_certificate(reader: &mut Reader<'_>) -> Parsed<CommitCertif
         view: reader.get("view")?,
         sequence: reader.get("sequence")?,
         digest: reader.get("digest")?,
+        votes: decode_votes(reader)?,
+    })
+}
+
+fn encode_checkpoint(checkpoint: &Checkpoint, bytes: &mut Vec<u8>) {
+    checkpoint.sequence.write(bytes);
+    checkpoint.batch.write(bytes);
+    checkpoint.root.write(bytes);
+}
+
+fn decode_checkpoint(reader: &mut Reader<'_>) -> Parsed<Checkpoint> {
+    Ok(Checkpoint {
+        sequence: reader.get("sequence")?,
+        batch: reader.get("batch")?,
+        root: reader.get("root")?,
+    })
+}
+
+pub(crate) fn encode_stable(certificate: &CheckpointCertificate, bytes: &mut Vec<u8>) {
+    encode_checkpoint(&certificate.checkpoint, bytes);
+    encode_votes(&certificate.votes, bytes);
+}
+
+pub(crate) fn decode_stable(reader: &mut Reader<'_>) -> Parsed<CheckpointCertificate> {
+    Ok(CheckpointCertificate {
+        checkpoint: decode_checkpoint(reader)?,
         votes: decode_votes(reader)?,
     })
 }

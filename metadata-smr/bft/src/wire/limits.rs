@@ -113,14 +113,13 @@ pub const SERVE_BURST_BYTES: u64 = 8 << 20;
 pub const SERVE_BYTES_MIN: u64 = 2 << 10;
 /// The same question within this time is a repetition: shorter than the asker waits for an answer.
 pub const SERVE_REPEAT_INTERVAL: Nanos = Nanos::from_millis(25);
-/// Batches that may lie between two durable roots.
-pub const FLUSH_BATCHES: usize = 256;
-/// Bytes of bodies that may lie between two durable roots.
-pub const FLUSH_BYTES: usize = 16 << 20;
-/// Time between two durable roots while there is something new.
-pub const FLUSH_INTERVAL: Nanos = Nanos::from_secs(1);
-/// With this many times the above waiting for the disk, no further batch is voted for.
-pub const FLUSH_BACKLOG: usize = 4;
+/// Batches from one checkpoint to the next, unless [`CHECKPOINT_BYTES`] come first: what a restart
+/// replays at most, and few enough roots that hashing what changed costs next to nothing. Part of
+/// what a cluster agrees on; [`crate::replica::Config`] can set another number.
+pub const CHECKPOINT_INTERVAL: u64 = 256;
+/// Bytes of bodies after which a checkpoint comes in any case. Two intervals of them are kept in
+/// memory and in the journal.
+pub const CHECKPOINT_BYTES: usize = 16 << 20;
 /// Requests that are forwarded to the leader at each STATUS because they have waited since the one
 /// before: the oldest, since under load everything waits for long.
 pub const FORWARDED_BY_AGE: usize = 16;

@@ -11,6 +11,8 @@
 //! | [`ViewChange`] | a replica | I vote in no earlier view; this is what I know |
 //! | [`NewView`] | the new leader | these q VIEW-CHANGEs decide what the view begins with |
 //! | [`Suspect`] | a replica | this view's leader should go; promises nothing |
+//! | [`CheckpointVote`] | a replica | this state is durable here |
+//! | [`CheckpointCertificate`] | – | q of those: the newest stable checkpoint |
 //! | [`PeerStatus`] | – | where I stand, so that you can send what I miss |
 //! | [`Reply`] | – | what your request came to |
 //! | [`FetchBodies`], [`Bodies`] | – | requests by digest |
@@ -22,6 +24,7 @@
 
 use super::Envelope;
 use crate::certificate::{CommitCertificate, PreparedCertificate};
+use crate::checkpoint::{Checkpoint, CheckpointCertificate};
 use crate::identity::{
     Digest, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, Time,
 };
@@ -51,11 +54,13 @@ pub enum Kind {
     Committed,
     StatusQuery,
     StatusAnswer,
+    Checkpoint,
+    Stable,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Request,
         Self::OpenSession,
         Self::CloseSession,
@@ -73,6 +78,8 @@ impl Kind {
         Self::Committed,
         Self::StatusQuery,
         Self::StatusAnswer,
+        Self::Checkpoint,
+        Self::Stable,
     ];
 
     /// The domain tag that begins its frames and signed bytes.
@@ -96,6 +103,8 @@ impl Kind {
             Self::Committed => b"QFS:CMTD",
             Self::StatusQuery => b"QFS:SQRY",
             Self::StatusAnswer => b"QFS:SANS",
+            Self::Checkpoint => b"QFS:CKPT",
+            Self::Stable => b"QFS:STBL",
         }
     }
 
@@ -119,6 +128,7 @@ impl Kind {
                 | Self::ViewChange
                 | Self::NewView
                 | Self::Suspect
+                | Self::Checkpoint
         )
     }
 
@@ -246,6 +256,19 @@ pub struct PeerStatus {
     pub view_changes: u64,
     /// Who, as far as it knows, suspects this view.
     pub suspects: u64,
+    /// The newest stable checkpoint that it knows; 0 at genesis.
+    pub stable: Sequence,
+    /// The first sequence whose batch it still has for others.
+    pub kept: Sequence,
+}
+
+/// The signer's state after a batch is this, and durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointVote {
+    /// Which batch, and which state.
+    pub checkpoint: Checkpoint,
+    /// Who says so.
+    pub signer: ReplicaId,
 }
 
 /// The result of one operation: the service's answer, or `None` if the answers before it left no
@@ -383,6 +406,8 @@ pub enum Message {
     Committed(Box<Committed>),
     StatusQuery(StatusQuery),
     StatusAnswer(Box<StatusAnswer>),
+    Checkpoint(CheckpointVote),
+    Stable(CheckpointCertificate),
     Stray(StrayRequest),
 }
 
@@ -408,6 +433,8 @@ impl Message {
             Self::Committed(_) => Kind::Committed,
             Self::StatusQuery(_) => Kind::StatusQuery,
             Self::StatusAnswer(_) => Kind::StatusAnswer,
+            Self::Checkpoint(_) => Kind::Checkpoint,
+            Self::Stable(_) => Kind::Stable,
         }
     }
 }

@@ -3,15 +3,19 @@
 //! Signed bytes are `domain tag (8) ‖ version (2) ‖ cluster (16) ‖ epoch (8) ‖ group (2) ‖ view (8)
 //! ‖ body`, numbers little-endian. A frame is exactly its signed bytes with the signature behind
 //! them, so what came in is what is verified; nothing is ever encoded again for that. The bodies of
-//! PREPARE and COMMIT have a fixed layout, `sequence (8) ‖ digest (32) ‖ signer (2)`, which is why
-//! a certificate can name them by signer and signature alone.
+//! PREPARE and COMMIT have a fixed layout, `sequence (8) ‖ digest (32) ‖ signer (2)`, and so has
+//! that of CHECKPOINT, `sequence (8) ‖ batch (32) ‖ root (32) ‖ signer (2)`, which is why a
+//! certificate can name them by signer and signature alone.
 
 use super::frame::{HEADER_BYTES, Header};
 use super::message::Kind;
+use crate::checkpoint::Checkpoint;
 use crate::identity::{ClusterId, Digest, ReplicaId, Sequence};
 
 /// Bytes of the body of a PREPARE or COMMIT.
 pub const VOTE_BODY_BYTES: usize = 8 + 32 + 2;
+/// Bytes of the body of a CHECKPOINT.
+pub const CHECKPOINT_BODY_BYTES: usize = 8 + 32 + 32 + 2;
 
 const CONTEXT_BATCH: &str = "quorumfs 2026 bft batch";
 const CONTEXT_REQUEST: &str = "quorumfs 2026 bft request";
@@ -56,6 +60,18 @@ pub fn vote_bytes(
     header.encode(kind, &mut bytes);
     bytes.extend_from_slice(&sequence.0.to_le_bytes());
     bytes.extend_from_slice(&digest.0);
+    bytes.extend_from_slice(&signer.0.to_le_bytes());
+    bytes
+}
+
+/// The bytes that a CHECKPOINT signs. It belongs to no view: the header's has to be 0.
+#[must_use]
+pub fn checkpoint_bytes(header: &Header, checkpoint: &Checkpoint, signer: ReplicaId) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + CHECKPOINT_BODY_BYTES);
+    header.encode(Kind::Checkpoint, &mut bytes);
+    bytes.extend_from_slice(&checkpoint.sequence.0.to_le_bytes());
+    bytes.extend_from_slice(&checkpoint.batch.0);
+    bytes.extend_from_slice(&checkpoint.root.0);
     bytes.extend_from_slice(&signer.0.to_le_bytes());
     bytes
 }

@@ -22,6 +22,8 @@ use counter::Counter;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) const MS: u64 = 1_000_000;
+/// Batches from one checkpoint to the next: few, so that every test sees some.
+pub(super) const CHECKPOINT_EVERY: u64 = 16;
 /// The wall clock when the monotonic one is zero.
 const EPOCH: u64 = 1_700_000_000_000_000_000;
 
@@ -85,6 +87,8 @@ pub(super) struct Cluster {
     pub(super) cut: BTreeSet<(usize, usize)>,
     pub(super) sabotage: Option<Sabotage>,
     pub(super) operation: &'static [u8],
+    /// Replicas whose state goes its own way.
+    pub(super) flawed: BTreeSet<usize>,
     pub(super) history: BTreeMap<Sequence, Digest>,
     /// Sees every frame between replicas; `false` swallows it.
     #[allow(clippy::type_complexity)]
@@ -122,6 +126,7 @@ impl Cluster {
             cut: BTreeSet::new(),
             sabotage: None,
             operation: b"a",
+            flawed: BTreeSet::new(),
             history: BTreeMap::new(),
             tap: None,
             stepped: 0,
@@ -156,6 +161,7 @@ impl Cluster {
     fn config(&self, node: usize) -> Config {
         let id = ReplicaId(node as u16);
         let mut config = Config::new(id, CLUSTER, self.model, Bytes::from_static(b"genesis"));
+        config.checkpoint_interval = CHECKPOINT_EVERY;
         config.sabotage = self.sabotage;
         config
     }
@@ -193,7 +199,9 @@ impl Cluster {
         };
         let (config, now) = (self.config(node), self.clock(node));
         let store = self.nodes[node].store.clone();
-        let core = Replica::recover(config, Counter, store, journal, now, &mut effects).unwrap();
+        let flawed = self.flawed.contains(&node);
+        let service = Counter { flawed };
+        let core = Replica::recover(config, service, store, journal, now, &mut effects).unwrap();
         self.nodes[node].core = Some(core);
         self.carry_out(node, effects);
         for other in 0..self.nodes.len() {
@@ -337,7 +345,7 @@ impl Cluster {
                 Effect::SessionClosed { id } => {
                     self.nodes[node].directory.sessions.remove(&id);
                 }
-                Effect::Blacklist { .. } => {}
+                Effect::Blacklist { .. } | Effect::Alarm { .. } => {}
                 Effect::Poison { reason } => panic!("replica {node}: {reason}"),
             }
         }

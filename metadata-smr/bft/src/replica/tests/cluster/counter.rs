@@ -6,7 +6,10 @@ use crate::state::{StateError, Txn, View as Rows};
 use bytes::Bytes;
 
 /// Counts, and wants a tick 300 ms after an operation `t`.
-pub(in crate::replica::tests) struct Counter;
+pub(in crate::replica::tests) struct Counter {
+    /// Whether it keeps, besides, what no other replica has, once it has counted to 40.
+    pub(in crate::replica::tests) flawed: bool,
+}
 
 fn number(rows: &Rows<'_>, key: &[u8]) -> Result<u64, StateError> {
     Ok(rows
@@ -50,6 +53,9 @@ impl Service for Counter {
         }
         let count = number(&txn.view(), b"count")? + 1;
         txn.put(b"count", count.to_be_bytes().to_vec())?;
+        if self.flawed && count == 40 {
+            txn.put(b"flaw", b"of this machine".to_vec())?;
+        }
         Ok(Bytes::copy_from_slice(&count.to_be_bytes()))
     }
     fn read(&self, view: &Rows<'_>, _: &Caller, _: &[u8]) -> Result<Bytes, StateError> {

@@ -1,0 +1,68 @@
+//! Checkpoints: agreement on the state, and what follows from its absence.
+
+use super::cluster::{CHECKPOINT_EVERY, Cluster};
+use crate::fault_model::FaultModel;
+use crate::identity::Sequence;
+use crate::metrics::Voting;
+use crate::wire::message::Message;
+
+#[test]
+fn two_replicas_that_differ_stop_and_say_so() {
+    let mut cluster = Cluster::new(FaultModel::new(0, 1, 2).unwrap(), 4);
+    cluster.flawed.insert(1);
+    cluster.start_all();
+    cluster.client(200);
+    cluster.run_for(20_000);
+    for node in 0..2 {
+        let status = cluster.status(node);
+        assert_eq!(status.voting, Voting::Diverged, "replica {node}");
+        assert!(status.stable < Sequence(60), "{status:#?}");
+        assert!(status.sequence.0 <= status.stable.0 + 2 * CHECKPOINT_EVERY);
+    }
+    let before = cluster.status(0).sequence;
+    for node in 0..2 {
+        cluster.crash(node);
+        cluster.start(node);
+    }
+    cluster.run_for(3_000);
+    let after = cluster.status(0);
+    let room = before.0 + CHECKPOINT_EVERY;
+    assert!(after.sequence.0 <= room, "{after:#?}");
+    assert_eq!(after.voting, Voting::Diverged, "it finds out again");
+}
+
+#[test]
+fn one_of_four_that_differs_does_not_vote_any_more() {
+    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 5);
+    cluster.flawed.insert(3);
+    cluster.start_all();
+    cluster.client(120);
+    cluster.run_for(20_000);
+    assert_eq!(cluster.status(3).voting, Voting::Diverged);
+    for node in 0..3 {
+        let status = cluster.status(node);
+        assert_eq!(status.voting, Voting::Voting);
+        assert!(status.sequence > Sequence(100), "{status:#?}");
+    }
+}
+
+#[test]
+fn without_stable_checkpoints_the_order_stops_instead_of_growing() {
+    let mut cluster = Cluster::four(6);
+    // Nobody hears of the state of others.
+    cluster.tap = Some(Box::new(|_, _, envelope| {
+        !matches!(
+            envelope.message(),
+            Message::Checkpoint(_) | Message::Stable(_)
+        )
+    }));
+    cluster.client(200);
+    cluster.run_for(10_000);
+    let stopped = cluster.status(0).sequence;
+    assert_eq!(stopped, Sequence(2 * CHECKPOINT_EVERY));
+    assert_eq!(cluster.status(0).view.0, 0, "no leader is to blame");
+    cluster.tap = None;
+    cluster.run_for(20_000);
+    assert!(cluster.status(0).sequence > Sequence(190));
+    cluster.check();
+}
