@@ -5,9 +5,10 @@ use crate::failure::Outcome;
 use bytes::Bytes;
 use hdrhistogram::Histogram;
 use quorumfs_bft_runtime::client::Client;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
 /// Longer than any deadline of a client, so that nothing is ever cut off.
@@ -27,11 +28,13 @@ impl Watch {
         u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    fn answered(&self) {
+    /// Somebody was answered; says when.
+    fn answered(&self) -> u64 {
         let now = self.nanos();
         let before = self.last.swap(now, Ordering::Relaxed);
         self.gap
             .fetch_max(now.saturating_sub(before), Ordering::Relaxed);
+        now
     }
 }
 
@@ -40,15 +43,25 @@ fn histogram() -> Outcome<Histogram<u64>> {
         .map_err(|error| failed("keep latencies", &error))
 }
 
+/// What the hands of one client saw: one for all of them, because a histogram is large enough to
+/// push everything else out of a processor's cache.
+type Latency = Arc<Mutex<Histogram<u64>>>;
+
 /// Clients at work.
 pub(super) struct Load {
     watch: Arc<Watch>,
-    hands: JoinSet<Outcome<Histogram<u64>>>,
+    latencies: Vec<Latency>,
+    hands: JoinSet<Outcome<()>>,
 }
 
 impl Load {
-    /// Keeps `in_flight` operations of every client under way from now on.
-    pub(super) fn start(clients: &[Client], in_flight: u16, operation: &Bytes) -> Self {
+    /// Keeps `in_flight` operations of every client under way on `thread` from now on.
+    pub(super) fn start(
+        clients: &[Client],
+        in_flight: u16,
+        operation: &Bytes,
+        thread: &Handle,
+    ) -> Outcome<Self> {
         let watch = Arc::new(Watch {
             began: Instant::now(),
             counts: AtomicBool::new(false),
@@ -57,12 +70,21 @@ impl Load {
             gap: AtomicU64::new(0),
         });
         let mut hands = JoinSet::new();
+        let mut latencies = Vec::new();
         for client in clients {
+            let latency: Latency = Arc::new(Mutex::new(histogram()?));
             for _ in 0..in_flight {
-                hands.spawn(hand(client.clone(), operation.clone(), watch.clone()));
+                let (client, operation) = (client.clone(), operation.clone());
+                let hand = hand(client, operation, watch.clone(), latency.clone());
+                hands.spawn_on(hand, thread);
             }
+            latencies.push(latency);
         }
-        Self { watch, hands }
+        Ok(Self {
+            watch,
+            latencies,
+            hands,
+        })
     }
 
     /// Counts for so long; gives the time that it really was, and the longest gap in it.
@@ -85,28 +107,38 @@ impl Load {
         self.watch.over.store(true, Ordering::Relaxed);
         let mut latency = histogram()?;
         while let Some(hand) = self.hands.join_next().await {
-            let seen = hand.map_err(|error| failed("run a client", &error))??;
-            let added = latency.add(seen);
+            hand.map_err(|error| failed("run a client", &error))??;
+        }
+        for seen in &self.latencies {
+            let added = latency.add(&*lock(seen));
             added.map_err(|error| failed("keep latencies", &error))?;
         }
         Ok(latency)
     }
 }
 
+fn lock(latency: &Latency) -> MutexGuard<'_, Histogram<u64>> {
+    // A count that a panic cut short is as good as none.
+    latency.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// One operation after the other, until it is over.
-async fn hand(client: Client, operation: Bytes, watch: Arc<Watch>) -> Outcome<Histogram<u64>> {
-    let mut latency = histogram()?;
+async fn hand(
+    client: Client,
+    operation: Bytes,
+    watch: Arc<Watch>,
+    latency: Latency,
+) -> Outcome<()> {
     while !watch.over.load(Ordering::Relaxed) {
-        let start = Instant::now();
+        let start = watch.nanos();
         client
             .execute(operation.clone())
             .await
             .map_err(|error| failed("execute an operation", &error))?;
         if watch.counts.load(Ordering::Relaxed) {
-            watch.answered();
-            let nanos = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            latency.saturating_record(nanos);
+            let nanos = watch.answered().saturating_sub(start);
+            lock(&latency).saturating_record(nanos);
         }
     }
-    Ok(latency)
+    Ok(())
 }

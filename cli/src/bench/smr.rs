@@ -30,6 +30,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 /// How long a replica may take to answer a line.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -192,10 +194,12 @@ fn lanes(arguments: &BenchSmrArguments) -> u16 {
     }
 }
 
+/// Connects the clients, on the thread that they live on.
 async fn connect(
     arguments: &BenchSmrArguments,
     model: FaultModel,
     members: &[Member],
+    thread: &ClientThread,
 ) -> Outcome<Vec<Client>> {
     let mut clients = Vec::new();
     for _ in 0..arguments.clients {
@@ -205,10 +209,37 @@ async fn connect(
         if !arguments.bundling {
             config.bundle_max = 1;
         }
-        let client = Client::connect(config).await;
+        let client = thread.handle.spawn(Client::connect(config)).await;
+        let client = client.map_err(|error| failed("connect a client", &error))?;
         clients.push(client.map_err(|error| failed("connect a client", &error))?);
     }
     Ok(clients)
+}
+
+/// The one thread of all clients: what is measured is not how fast threads wake each other.
+struct ClientThread {
+    handle: Handle,
+    _stop: oneshot::Sender<()>,
+}
+
+impl ClientThread {
+    fn start() -> Outcome<Self> {
+        let describe = |error: std::io::Error| failed("start the clients' thread", &error);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(describe)?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        std::thread::Builder::new()
+            .name("clients".to_owned())
+            .spawn(move || runtime.block_on(stopped))
+            .map_err(describe)?;
+        Ok(Self {
+            handle,
+            _stop: stop,
+        })
+    }
 }
 
 /// What the replicas have done so far: their processor time in sum, the rest of the one that is
@@ -243,9 +274,10 @@ pub(crate) async fn run(arguments: &BenchSmrArguments, output: Output) -> Outcom
     }
     .map_err(|error| failed("make a directory for the replicas' disks", &error))?;
     let (mut replicas, members) = start(arguments, place.path()).await?;
-    let clients = connect(arguments, model, &members).await?;
+    let thread = ClientThread::start()?;
+    let clients = connect(arguments, model, &members, &thread).await?;
     let operation = Bytes::from(vec![7; arguments.request_bytes as usize]);
-    let load = Load::start(&clients, arguments.in_flight, &operation);
+    let load = Load::start(&clients, arguments.in_flight, &operation, &thread.handle)?;
     tokio::time::sleep(Duration::from_secs(arguments.warm_up)).await;
     let before = (sample(&mut replicas).await?, processor_seconds());
     let (counted, longest_gap) = load.count(Duration::from_secs(arguments.seconds)).await;
