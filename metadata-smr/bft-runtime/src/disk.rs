@@ -66,6 +66,8 @@ use std::thread::JoinHandle;
 const JOURNAL_QUEUE_BYTES_MAX: usize = 64 << 20;
 /// The same for the state. One flush is under way at a time; this is for its successor.
 const STATE_QUEUE_BYTES_MAX: usize = 256 << 20;
+/// Bytes of records that nobody waits for, written at once.
+const UNAWAITED_BYTES: usize = 256 << 10;
 
 /// Something has become durable, or never will.
 #[derive(Debug)]
@@ -171,9 +173,31 @@ impl Disk {
     /// # Errors
     /// If the disk has failed before.
     pub fn append(&self, token: Token, record: Bytes) -> Result<(), DiskError> {
+        self.append_later(token, record)?;
+        self.journal.wake(0);
+        Ok(())
+    }
+
+    /// The same, but the writing begins only at [`Disk::wake`], so that several records cost one
+    /// wake-up. Says whether the record counts as durable at once, as with [`Durability::None`] it
+    /// does; it is reported later all the same.
+    ///
+    /// # Errors
+    /// Like [`Disk::append`].
+    pub fn append_later(&self, token: Token, record: Bytes) -> Result<bool, DiskError> {
         let bytes = record.len();
         let write = writer::JournalWrite::Append { token, record };
-        self.journal.push(write, bytes)
+        self.journal.push(write, bytes)?;
+        Ok(self.durability == Durability::None)
+    }
+
+    /// Begins to write what was appended. What nobody waits for gathers first.
+    pub fn wake(&self) {
+        let bytes_min = match self.durability {
+            Durability::Strict | Durability::Os => 0,
+            Durability::None => UNAWAITED_BYTES,
+        };
+        self.journal.wake(bytes_min);
     }
 
     /// Makes a state durable, to be reported as [`Completion::Flushed`].
@@ -185,7 +209,9 @@ impl Disk {
             key.len() + value.as_ref().map_or(0, Bytes::len)
         };
         let bytes = batch.entries.iter().map(size).sum();
-        self.state.push(writer::StateWrite { batch, root }, bytes)
+        self.state.push(writer::StateWrite { batch, root }, bytes)?;
+        self.state.wake(0);
+        Ok(())
     }
 
     /// Gives up the records before this token; their room is reused as segments become free.
@@ -193,7 +219,10 @@ impl Disk {
     /// # Errors
     /// If the disk has failed before.
     pub fn trim(&self, before: Token) -> Result<(), DiskError> {
-        self.journal.push(writer::JournalWrite::Trim { before }, 0)
+        self.journal
+            .push(writer::JournalWrite::Trim { before }, 0)?;
+        self.journal.wake(0);
+        Ok(())
     }
 
     /// Writes what was asked for and marks the stop as clean.

@@ -24,10 +24,10 @@
 use crate::inbox::{Arrival, Inbox, Input};
 use crate::link::frame::Frame;
 use crate::roster::Roster;
-use crate::verification::Verification;
+use crate::verification::{Raw, Verification};
 use bytes::Bytes;
 use quorumfs_bft::authentication::Signer;
-use quorumfs_bft::identity::{Monotonic, Now, Time};
+use quorumfs_bft::identity::{Monotonic, Now, Sequence, Time};
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::state::{DurableRoot, WriteBatch};
 use quorumfs_bft::step::{Destination, Effect, Effects, Event, Peer, Timer, Token};
@@ -84,12 +84,17 @@ pub(crate) trait Core {
     fn step(&mut self, now: Now, event: Event, effects: &mut Effects);
     /// Says where it stands.
     fn status(&self) -> ReplicaStatus;
+    /// The last committed sequence.
+    fn committed(&self) -> Sequence;
 }
 
 /// The disk, as the loop sees it. Completions come to the inbox.
 pub(crate) trait Durable {
-    /// Appends a journal record.
-    fn append(&mut self, record: Bytes, token: Token) -> Result<(), String>;
+    /// Appends a journal record, at the latest when it is woken. Says whether it counts as durable
+    /// at once.
+    fn append(&mut self, record: Bytes, token: Token) -> Result<bool, String>;
+    /// Begins to write what was appended.
+    fn wake(&mut self);
     /// Writes to the state store.
     fn flush(&mut self, batch: WriteBatch, root: DurableRoot) -> Result<(), String>;
     /// Forgets older journal records.
@@ -145,6 +150,8 @@ pub(crate) struct EventLoop<C, D> {
     persisted: Option<Token>,
     held: BTreeMap<Token, Vec<(Destination, Bytes)>>,
     signed: VecDeque<Verified>,
+    /// Durable without having been waited for.
+    durable: Option<Token>,
     published_at: Instant,
     /// Whether something happened since.
     changed: bool,
@@ -160,6 +167,7 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
             persisted: None,
             held: BTreeMap::new(),
             signed: VecDeque::new(),
+            durable: None,
             published_at: Instant::now(),
             changed: false,
         }
@@ -179,34 +187,38 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
 
     async fn run_on(&mut self, mut effects: Effects) -> Result<(), Ending> {
         self.carry_out(&mut effects)?;
+        self.disk.wake();
         self.publish();
-        let mut taken = 0;
         loop {
-            let input = match self.around.inbox.poll() {
-                Some(input) if taken < SHARE => {
-                    taken += 1;
-                    Some(input)
-                }
-                Some(input) => {
-                    taken = 0;
-                    tokio::task::yield_now().await;
-                    Some(input)
-                }
-                None => {
-                    taken = 0;
-                    self.around.inbox.wait(self.wake_at()).await
-                }
-            };
-            if matches!(input, Some(Input::Stop)) {
-                self.publish();
-                return Ok(());
+            let mut next = self.around.inbox.poll();
+            if next.is_none() {
+                next = self.around.inbox.wait(self.wake_at()).await;
             }
-            if let Some(input) = input {
-                self.take(input, &mut effects)?;
+            let mut taken = 0;
+            let mut frames = Vec::new();
+            while let Some(input) = next {
+                match input {
+                    Input::Stop => {
+                        self.publish();
+                        return Ok(());
+                    }
+                    Input::Frame(from, arrival) => frames.push((from, arrival)),
+                    other => self.take(other, &mut effects)?,
+                }
+                taken += 1;
+                next = match taken {
+                    SHARE.. => None,
+                    _ => self.around.inbox.poll(),
+                };
             }
+            self.take_frames(frames, &mut effects)?;
             self.ring(&mut effects)?;
+            self.disk.wake();
             if self.published_at.elapsed() >= PUBLISH {
                 self.publish();
+            }
+            if taken >= SHARE {
+                tokio::task::yield_now().await;
             }
         }
     }
@@ -220,9 +232,7 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
     }
 
     fn publish(&mut self) {
-        let status = self.core.status();
-        self.around.verification.set_committed(status.sequence);
-        self.around.published.set(status);
+        self.around.published.set(self.core.status());
         self.published_at = Instant::now();
         self.changed = false;
     }
@@ -241,27 +251,44 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
                 self.around.roster.release(connection);
                 Event::Disconnected { connection }
             }
-            Input::Frame(from, arrival) => match self.open(from, arrival) {
-                Some(message) => Event::Received { from, message },
-                None => return Ok(()),
-            },
+            Input::Frame(from, arrival) => {
+                return self.take_frames(vec![(from, arrival)], effects);
+            }
         };
         self.step(event, effects)
     }
 
-    fn open(&self, from: Peer, arrival: Arrival) -> Option<Verified> {
-        match arrival {
-            Arrival::Admitted(message) => Some(*message),
-            Arrival::Raw(frame, key) => match self.around.verification.check(from, key, frame) {
-                Ok(message) => Some(message),
-                Err(refusal) => {
-                    if let Some(reason) = refusal.blame {
-                        self.around.roster.blacklist(from, &reason);
-                    }
-                    None
-                }
-            },
+    /// Frames in the order in which they were taken, the signatures of all of them checked at once.
+    fn take_frames(
+        &mut self,
+        frames: Vec<(Peer, Arrival)>,
+        effects: &mut Effects,
+    ) -> Result<(), Ending> {
+        let mut unchecked = Vec::new();
+        for (from, arrival) in &frames {
+            if let Arrival::Raw(frame, key) = arrival {
+                let (from, key, frame) = (*from, *key, frame.clone());
+                unchecked.push(Raw { from, key, frame });
+            }
         }
+        let mut verdicts = self.around.verification.check_all(unchecked).into_iter();
+        for (from, arrival) in frames {
+            let message = match arrival {
+                Arrival::Admitted(message) => *message,
+                Arrival::Raw(..) => match verdicts.next() {
+                    Some(Ok(message)) => message,
+                    Some(Err(refused)) => {
+                        if let Some(reason) = refused.blame {
+                            self.around.roster.blacklist(from, &reason);
+                        }
+                        continue;
+                    }
+                    None => continue,
+                },
+            };
+            self.step(Event::Received { from, message }, effects)?;
+        }
+        Ok(())
     }
 
     /// Lets the timers that are due run out, each once.
@@ -289,7 +316,10 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
     fn step(&mut self, event: Event, effects: &mut Effects) -> Result<(), Ending> {
         self.changed = true;
         self.core.step(self.around.clock.now(), event, effects);
-        self.carry_out(effects)
+        self.carry_out(effects)?;
+        let committed = self.core.committed();
+        self.around.verification.set_committed(committed);
+        Ok(())
     }
 
     /// Carries out effects, and the effects of what was signed, until there are none.
@@ -298,11 +328,15 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
             for effect in effects.drain() {
                 self.apply(effect)?;
             }
-            let Some(message) = self.signed.pop_front() else {
+            let event = if let Some(message) = self.signed.pop_front() {
+                Event::Signed { message }
+            } else if let Some(token) = self.durable.take() {
+                self.release(token);
+                Event::Persisted { token }
+            } else {
                 return Ok(());
             };
-            let now = self.around.clock.now();
-            self.core.step(now, Event::Signed { message }, effects);
+            self.core.step(self.around.clock.now(), event, effects);
         }
     }
 
@@ -313,7 +347,9 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
             }
             Effect::Persist { record, token } => {
                 let appended = self.disk.append(record, token);
-                appended.map_err(|reason| self.disk_failed(reason))?;
+                if appended.map_err(|reason| self.disk_failed(reason))? {
+                    self.durable = self.durable.max(Some(token));
+                }
             }
             Effect::Send { to, frame, after } => match after {
                 Some(token) if self.persisted < Some(token) => {

@@ -17,8 +17,13 @@
 //! # Invariants
 //!
 //! * The seed lies in memory that is wiped when it is dropped, and is never printed.
-//! * [`Zip215`] gives the verdict that every replica gives.
+//! * [`Zip215`] gives the verdict that every replica gives, and a [`Batch`] no other.
 
+mod batch;
+
+pub use batch::Batch;
+
+use curve25519_dalek::edwards::{CompressedEdwardsY, EdwardsPoint};
 use quorumfs_bft::authentication::{Signer, Verifier};
 use quorumfs_bft::identity::{PublicKey, Signature};
 use std::fmt;
@@ -263,22 +268,28 @@ impl Signer for NodeKey {
 /// A public key with the work done that is the same for each of its signatures: finding its point
 /// on the curve is an eighth of a verification.
 #[derive(Clone, Copy, Debug)]
-pub struct PreparedKey(ed25519_zebra::VerificationKey);
+pub struct PreparedKey {
+    public: PublicKey,
+    key: ed25519_zebra::VerificationKey,
+    point: EdwardsPoint,
+}
 
 impl PreparedKey {
     /// `None` if there is no such point; no signature is valid then.
     #[must_use]
     pub fn new(key: &PublicKey) -> Option<Self> {
-        ed25519_zebra::VerificationKey::try_from(key.0)
-            .ok()
-            .map(Self)
+        Some(Self {
+            public: *key,
+            key: ed25519_zebra::VerificationKey::try_from(key.0).ok()?,
+            point: CompressedEdwardsY(key.0).decompress()?,
+        })
     }
 
     /// The same verdict as [`Zip215`]'s.
     #[must_use]
     pub fn verify(&self, message: &[u8], signature: &Signature) -> bool {
         let signature = ed25519_zebra::Signature::from_bytes(&signature.0);
-        self.0.verify(&signature, message).is_ok()
+        self.key.verify(&signature, message).is_ok()
     }
 }
 
@@ -288,7 +299,9 @@ pub struct Zip215;
 
 impl Verifier for Zip215 {
     fn verify(&self, key: &PublicKey, message: &[u8], signature: &Signature) -> bool {
-        PreparedKey::new(key).is_some_and(|key| key.verify(message, signature))
+        let signature = ed25519_zebra::Signature::from_bytes(&signature.0);
+        let key = ed25519_zebra::VerificationKey::try_from(key.0);
+        key.is_ok_and(|key| key.verify(&signature, message).is_ok())
     }
 }
 

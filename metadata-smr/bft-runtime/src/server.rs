@@ -30,7 +30,7 @@ use crate::tls::{Identity, TlsError};
 use crate::verification::Verification;
 use bytes::Bytes;
 use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::{ClusterId, Now, PublicKey, ReplicaId};
+use quorumfs_bft::identity::{ClusterId, Now, PublicKey, ReplicaId, Sequence};
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::replica::{Config, Replica};
 use quorumfs_bft::service::Service;
@@ -356,11 +356,20 @@ impl<S: Service, D: Store> Core for Replica<S, D> {
     fn status(&self) -> ReplicaStatus {
         Self::status(self)
     }
+
+    fn committed(&self) -> Sequence {
+        Self::committed(self)
+    }
 }
 
 impl Durable for Disk {
-    fn append(&mut self, record: Bytes, token: Token) -> Result<(), String> {
-        Self::append(self, token, record).map_err(|error| error.to_string())
+    fn append(&mut self, record: Bytes, token: Token) -> Result<bool, String> {
+        let appended = self.append_later(token, record);
+        appended.map_err(|error| error.to_string())
+    }
+
+    fn wake(&mut self) {
+        Self::wake(self);
     }
 
     fn flush(&mut self, batch: WriteBatch, root: DurableRoot) -> Result<(), String> {
@@ -394,7 +403,7 @@ async fn run_on_thread<S: Service + Send + 'static>(
     let (signer, shared) = (config.key.clone(), shared.clone());
     let run = move || {
         let inbox = shared.inbox.clone();
-        let opened = match Disk::open(&directory, durability, report_to(inbox)) {
+        let opened = match Disk::open(&directory, durability, report_to(inbox, durability)) {
             Ok(opened) => opened,
             Err(error) => {
                 let _ = ready_tx.send(Err(error.into()));
@@ -463,8 +472,13 @@ fn ending_of(error: &DiskError) -> Ending {
     }
 }
 
-fn report_to(inbox: Arc<Inbox>) -> impl Fn(Completion) + Send + Sync + 'static {
+fn report_to(
+    inbox: Arc<Inbox>,
+    durability: Durability,
+) -> impl Fn(Completion) + Send + Sync + 'static {
     move |completion| match completion {
+        // The loop has not waited for it.
+        Completion::Persisted { .. } if durability == Durability::None => {}
         Completion::Persisted { token } => inbox.persisted(token),
         Completion::Flushed { sequence } => inbox.flushed(sequence),
         Completion::Failed { error } => inbox.failed(ending_of(&error)),

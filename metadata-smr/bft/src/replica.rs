@@ -300,6 +300,12 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
+    /// The last committed sequence.
+    #[must_use]
+    pub const fn committed(&self) -> Sequence {
+        self.tip.sequence
+    }
+
     /// The digest of the state as it is now, between durable roots: for tests that compare
     /// replicas. It hashes what has changed since it was last asked for.
     ///

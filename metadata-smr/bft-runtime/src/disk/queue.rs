@@ -1,4 +1,7 @@
 //! What waits for a writing thread: bounded by bytes, taken all at once.
+//!
+//! Adding does not wake the writer, because waking a thread costs more than what is added: whoever
+//! adds several items says once that they are there. A full queue wakes it by itself.
 
 use super::DiskError;
 use std::collections::VecDeque;
@@ -9,12 +12,14 @@ struct Waiting<T> {
     bytes: usize,
     closed: bool,
     failed: bool,
+    writer_sleeps: bool,
 }
 
 /// A queue between one producer that may have to wait and one writer.
 pub(super) struct Queue<T> {
     waiting: Mutex<Waiting<T>>,
-    changed: Condvar,
+    filled: Condvar,
+    emptied: Condvar,
     bytes_max: usize,
 }
 
@@ -26,8 +31,10 @@ impl<T> Queue<T> {
                 bytes: 0,
                 closed: false,
                 failed: false,
+                writer_sleeps: false,
             }),
-            changed: Condvar::new(),
+            filled: Condvar::new(),
+            emptied: Condvar::new(),
             bytes_max,
         }
     }
@@ -43,23 +50,41 @@ impl<T> Queue<T> {
             let stopped = waiting.failed || waiting.closed;
             !stopped && waiting.bytes > 0 && waiting.bytes + bytes > self.bytes_max
         };
-        let waited = self.changed.wait_while(self.lock(), full);
-        let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.lock();
+        if full(&mut waiting) {
+            self.filled.notify_one();
+            let waited = self.emptied.wait_while(waiting, full);
+            waiting = waited.unwrap_or_else(PoisonError::into_inner);
+        }
         if waiting.failed || waiting.closed {
             return Err(DiskError::Stopped);
         }
         waiting.bytes += bytes;
         waiting.items.push_back((item, bytes));
-        self.changed.notify_all();
         Ok(())
+    }
+
+    /// Wakes the writer if it sleeps and at least so many bytes wait for it.
+    pub(super) fn wake(&self, bytes_min: usize) {
+        let mut waiting = self.lock();
+        if waiting.writer_sleeps && !waiting.items.is_empty() && waiting.bytes >= bytes_min {
+            waiting.writer_sleeps = false;
+            drop(waiting);
+            self.filled.notify_one();
+        }
     }
 
     /// Waits for items and takes all that are there, up to about `bytes_max`; `None` once the queue
     /// is closed and empty.
     pub(super) fn take(&self, bytes_max: usize) -> Option<Vec<T>> {
         let idle = |waiting: &mut Waiting<T>| waiting.items.is_empty() && !waiting.closed;
-        let waited = self.changed.wait_while(self.lock(), idle);
-        let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.lock();
+        while idle(&mut waiting) {
+            waiting.writer_sleeps = true;
+            let woken = self.filled.wait(waiting);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        waiting.writer_sleeps = false;
         let mut taken = Vec::new();
         let mut total = 0;
         while total < bytes_max
@@ -69,14 +94,15 @@ impl<T> Queue<T> {
             total += bytes;
             taken.push(item);
         }
-        self.changed.notify_all();
+        self.emptied.notify_one();
         (!taken.is_empty()).then_some(taken)
     }
 
     /// No more items: the writer ends after what is there.
     pub(super) fn close(&self) {
         self.lock().closed = true;
-        self.changed.notify_all();
+        self.filled.notify_one();
+        self.emptied.notify_one();
     }
 
     /// The writer has failed: whoever waits is told, and everybody after.
@@ -85,7 +111,8 @@ impl<T> Queue<T> {
         waiting.failed = true;
         waiting.items.clear();
         waiting.bytes = 0;
-        self.changed.notify_all();
+        drop(waiting);
+        self.emptied.notify_one();
     }
 
     pub(super) fn has_failed(&self) -> bool {

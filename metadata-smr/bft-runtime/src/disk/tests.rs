@@ -295,6 +295,7 @@ fn a_full_disk_stops_everything_and_reports_nothing_as_persisted() {
         record: body(token),
     };
     queue.push(write(1), 10).expect("not failed yet");
+    queue.wake(0);
     match reports.recv_timeout(Duration::from_secs(20)) {
         Ok(Completion::Failed {
             error: error @ DiskError::Full { .. },
@@ -349,4 +350,31 @@ fn a_directory_that_is_not_this_replicas_is_refused_with_what_to_do() {
         refused(directory.path()),
         DiskError::Format { .. }
     ));
+}
+
+#[test]
+fn what_is_added_waits_for_the_wake_or_for_a_full_queue() {
+    let queue = Arc::new(Queue::new(10));
+    let (taken, seen) = channel();
+    let writer = queue.clone();
+    let thread = std::thread::spawn(move || {
+        while let Some(group) = writer.take(1 << 20) {
+            taken.send(group).expect("the test waits");
+        }
+    });
+    let pause = Duration::from_millis(50);
+    std::thread::sleep(pause);
+    queue.push(1, 4).expect("open");
+    queue.push(2, 4).expect("open");
+    queue.wake(100);
+    assert!(seen.recv_timeout(pause).is_err(), "nobody has said so");
+    queue.wake(8);
+    assert_eq!(seen.recv_timeout(Duration::from_secs(20)), Ok(vec![1, 2]));
+    std::thread::sleep(pause);
+    queue.push(3, 8).expect("open");
+    queue.push(4, 8).expect("room was made");
+    assert_eq!(seen.recv_timeout(Duration::from_secs(20)), Ok(vec![3]));
+    queue.close();
+    assert_eq!(seen.recv_timeout(Duration::from_secs(20)), Ok(vec![4]));
+    thread.join().expect("ended");
 }

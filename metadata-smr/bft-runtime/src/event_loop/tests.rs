@@ -22,6 +22,10 @@ impl Core for Scripted {
         }
     }
 
+    fn committed(&self) -> Sequence {
+        Sequence(0)
+    }
+
     fn status(&self) -> ReplicaStatus {
         ReplicaStatus {
             replica: ReplicaId(0),
@@ -51,10 +55,11 @@ struct Slow {
 }
 
 impl Durable for Slow {
-    fn append(&mut self, _record: Bytes, token: Token) -> Result<(), String> {
+    fn append(&mut self, _record: Bytes, token: Token) -> Result<bool, String> {
         self.appended.lock().expect("lock").push(token);
-        Ok(())
+        Ok(false)
     }
+    fn wake(&mut self) {}
     fn flush(&mut self, _batch: WriteBatch, _root: DurableRoot) -> Result<(), String> {
         Err("the disk is full".to_owned())
     }

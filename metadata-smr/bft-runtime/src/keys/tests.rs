@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 
 /// The eight points of small order, in every encoding that decompresses, canonical or not.
 /// Source: <https://hdevalence.ca/blog/2020-10-04-its-25519am>.
-const SMALL_ORDER: [&str; 14] = [
+pub(super) const SMALL_ORDER: [&str; 14] = [
     "0100000000000000000000000000000000000000000000000000000000000000",
     "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
     "0000000000000000000000000000000000000000000000000000000000000080",
