@@ -1,0 +1,25 @@
+//! Writes the seeds of a decoder into a folder, for the fuzzer to start from.
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use quorumfs_tests::decoders::find;
+use std::path::PathBuf;
+
+/// Writes the seeds of a decoder into a folder.
+#[derive(Parser)]
+struct Arguments {
+    /// The decoder; see `quorumfs_tests::decoders`.
+    target: String,
+    /// The folder, which has to exist.
+    folder: PathBuf,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let target = find(&arguments.target).context("there is no decoder of that name")?;
+    for (number, seed) in (target.seeds)().iter().enumerate() {
+        let path = arguments.folder.join(format!("seed-{number}"));
+        std::fs::write(&path, seed).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}

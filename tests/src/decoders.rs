@@ -1,0 +1,243 @@
+//! Everything that reads bytes which somebody else may have chosen, as functions from bytes.
+//!
+//! A [`Target`] takes any bytes at all; it must neither panic nor take memory that the bytes do
+//! not pay for. What it checks beyond that it asserts. The same functions are driven twice:
+//!
+//! * `fuzz/` has a libFuzzer target for each of them (`scripts/fuzz`, docs/TESTING.md);
+//! * `tests/tests/corpora.rs` replays their seeds, cut and with flipped bits, and every file under
+//!   `fuzz/corpus/`, which is where inputs that once failed are kept.
+//!
+//! | Module | What is fed |
+//! |---|---|
+//! | [`replica`] | a running replica, with frames and timers; a starting one, with a journal |
+//! | [`client`] | a client, with frames of replicas |
+//! | [`state`] | the key space, over a store in which one value is something else |
+//! | [`files`] | what lies on clouds and disks, and what people hand around |
+
+pub mod client;
+pub mod files;
+pub mod replica;
+pub mod state;
+
+use bytes::Bytes;
+use quorumfs_bft::authentication::{KeyDirectory, Signer, Verifier};
+use quorumfs_bft::fault_model::FaultModel;
+use quorumfs_bft::identity::{
+    ClusterId, Epoch, Monotonic, Now, PublicKey, ReplicaId, SessionId, Signature, Time,
+};
+use quorumfs_bft::wire::Envelope;
+use quorumfs_metadata::genesis::SignedGenesis;
+use quorumfs_metadata::operation::Operation;
+use quorumfs_metadata::query::Query;
+use quorumfs_metadata::reply::{Answer, Response};
+use std::path::PathBuf;
+
+/// Something that reads bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, also that of its corpus.
+    pub name: &'static str,
+    /// Reads them.
+    pub run: fn(&[u8]),
+    /// Bytes that it accepts, to start from.
+    pub seeds: fn() -> Vec<Vec<u8>>,
+}
+
+/// All of them.
+pub const TARGETS: [Target; 9] = [
+    Target {
+        name: "frame",
+        run: frame,
+        seeds: wire_fixtures,
+    },
+    Target {
+        name: "replica",
+        run: replica::frames,
+        seeds: replica::seeds,
+    },
+    Target {
+        name: "journal",
+        run: replica::journal,
+        seeds: replica::journal_seeds,
+    },
+    Target {
+        name: "client",
+        run: client::frames,
+        seeds: client::seeds,
+    },
+    Target {
+        name: "state",
+        run: state::stored,
+        seeds: state::seeds,
+    },
+    Target {
+        name: "metadata",
+        run: metadata,
+        seeds: metadata_fixtures,
+    },
+    Target {
+        name: "link",
+        run: files::link,
+        seeds: files::link_seeds,
+    },
+    Target {
+        name: "store",
+        run: files::store,
+        seeds: files::store_seeds,
+    },
+    Target {
+        name: "keys",
+        run: files::keys,
+        seeds: files::key_seeds,
+    },
+];
+
+/// The target of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<Target> {
+    TARGETS.into_iter().find(|target| target.name == name)
+}
+
+/// A frame of the ordering library: what is read is what was sent.
+fn frame(bytes: &[u8]) {
+    if let Ok(envelope) = Envelope::decode(Bytes::copy_from_slice(bytes)) {
+        assert_eq!(envelope.frame().as_ref(), bytes);
+        assert!(!format!("{:?}", envelope.message()).is_empty());
+    }
+}
+
+/// Operations, queries, answers and genesis of the metadata service: one encoding for each value.
+fn metadata(bytes: &[u8]) {
+    if let Ok(value) = Operation::from_bytes(bytes) {
+        assert_eq!(value.to_bytes(), bytes);
+    }
+    if let Ok(value) = Query::from_bytes(bytes) {
+        assert_eq!(value.to_bytes(), bytes);
+    }
+    if let Ok(value) = Response::from_bytes(bytes) {
+        assert_eq!(value.to_bytes(), bytes);
+    }
+    if let Ok(value) = Answer::from_bytes(bytes) {
+        assert_eq!(value.to_bytes(), bytes);
+    }
+    if let Ok((signed, genesis)) = SignedGenesis::from_bytes(bytes) {
+        assert_eq!(signed.to_bytes(), bytes);
+        let _ = genesis.validate();
+        let _ = genesis.fault_model();
+    }
+}
+
+/// The cluster and the epoch of the fixtures.
+const CLUSTER: ClusterId = ClusterId(*b"a cluster's name");
+const EPOCH: Epoch = Epoch(7);
+
+/// Four replicas, one of which may lie.
+///
+/// # Panics
+/// Never: the numbers are right.
+fn four() -> FaultModel {
+    match FaultModel::new(1, 1, 4) {
+        Ok(model) => model,
+        Err(error) => unreachable!("{error}"),
+    }
+}
+
+fn at(nanos: u64) -> Now {
+    Now {
+        clock: Time(1_700_000_000_000_000_000 + nanos),
+        monotonic: Monotonic(nanos),
+    }
+}
+
+/// Knows everybody and believes everything: what lies behind the signatures is what is tried.
+struct Credulous;
+
+impl Verifier for Credulous {
+    fn verify(&self, _: &PublicKey, _: &[u8], _: &Signature) -> bool {
+        true
+    }
+}
+
+impl Signer for Credulous {
+    fn public_key(&self) -> PublicKey {
+        PublicKey([1; 32])
+    }
+
+    fn sign(&self, _: &[u8]) -> Signature {
+        Signature([0; 64])
+    }
+}
+
+impl KeyDirectory for Credulous {
+    fn replica(&self, id: ReplicaId) -> Option<PublicKey> {
+        (id.0 < 4).then_some(PublicKey([id.0 as u8; 32]))
+    }
+
+    fn session(&self, id: SessionId) -> Option<PublicKey> {
+        (id.0 < 1000).then_some(PublicKey([9; 32]))
+    }
+}
+
+fn repository() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// The bytes that stand in hexadecimal in a text.
+fn unhex(text: &str) -> Vec<u8> {
+    let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
+    let digits: Vec<u8> = text.bytes().filter_map(digit).collect();
+    let (pairs, _) = digits.as_chunks::<2>();
+    pairs.iter().map(|[high, low]| high << 4 | low).collect()
+}
+
+/// Every fixture in a folder of the ordering library, in the order of their names.
+fn fixtures(folder: &str) -> Vec<Vec<u8>> {
+    let folder = repository().join("metadata-smr/bft/fixtures").join(folder);
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    paths.sort();
+    let texts = paths.iter().map(std::fs::read_to_string);
+    texts.map_while(Result::ok).map(|it| unhex(&it)).collect()
+}
+
+fn wire_fixtures() -> Vec<Vec<u8>> {
+    fixtures("wire")
+}
+
+/// The values of a file with one `name value` in each line.
+fn listed(path: &str) -> Vec<Vec<u8>> {
+    let text = std::fs::read_to_string(repository().join(path)).unwrap_or_default();
+    let values = text.lines().filter_map(|line| line.split_once(' '));
+    values.map(|(_, value)| unhex(value)).collect()
+}
+
+fn metadata_fixtures() -> Vec<Vec<u8>> {
+    listed("metadata-smr/service/fixtures/format-1.txt")
+}
+
+/// Cuts an input into pieces: `kind u8 ‖ length u16 ‖ bytes`, again and again.
+struct Pieces<'a>(&'a [u8]);
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = (u8, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let ([kind, high, low], rest) = self.0.split_first_chunk::<3>()?;
+        let length = usize::from(u16::from_be_bytes([*high, *low])).min(rest.len());
+        let (piece, rest) = rest.split_at(length);
+        self.0 = rest;
+        Some((*kind, piece))
+    }
+}
+
+/// The opposite of [`Pieces`].
+fn pieces<'a>(parts: impl IntoIterator<Item = (u8, &'a [u8])>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (kind, part) in parts {
+        let length = u16::try_from(part.len()).unwrap_or(u16::MAX);
+        bytes.push(kind);
+        bytes.extend_from_slice(&length.to_be_bytes());
+        bytes.extend(part.iter().take(length.into()));
+    }
+    bytes
+}

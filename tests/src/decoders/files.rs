@@ -1,0 +1,114 @@
+//! What lies on disks and clouds, what comes over a fresh connection, and what people hand around.
+
+use quorumfs_backends::ObjectName;
+use quorumfs_backends::local::Marker;
+use quorumfs_bft::identity::{ClusterId, ReplicaId};
+use quorumfs_bft_runtime::link::frame::{Frame, Kind, Reader};
+use quorumfs_bft_runtime::link::hello::{Hello, Role};
+use quorumfs_gateway::keys::{KeyFile, Principal, RecoveryKit, Secret, VolumeRoot};
+
+/// The longest payload that the reader of a connection is given.
+const PAYLOAD_BYTES_MAX: usize = 4096;
+
+/// A connection that brings these bytes: cut into frames, and as a greeting.
+///
+/// # Panics
+/// If a frame is longer than the reader may give.
+pub fn link(bytes: &[u8]) {
+    if let Ok(hello) = Hello::decode(bytes) {
+        let again = Hello::decode(&hello.encode());
+        assert_eq!(format!("{again:?}"), format!("Ok({hello:?})"));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    let Ok(runtime) = runtime else {
+        return;
+    };
+    runtime.block_on(async {
+        let mut reader = Reader::new(bytes, PAYLOAD_BYTES_MAX);
+        while let Ok(frame) = reader.next().await {
+            assert!(frame.payload.len() <= PAYLOAD_BYTES_MAX);
+        }
+    });
+}
+
+/// Greetings and frames.
+#[must_use]
+pub fn link_seeds() -> Vec<Vec<u8>> {
+    let greeting = |role| {
+        Hello::new(ClusterId([7; 16]), role, ReplicaId(2))
+            .encode()
+            .to_vec()
+    };
+    let mut seeds = vec![
+        greeting(Role::Client),
+        greeting(Role::Replica(ReplicaId(1))),
+    ];
+    let mut stream = Vec::new();
+    for length in [0, 1, 300] {
+        let frame = Frame::message(vec![5; length].into());
+        stream.extend(frame.header().into_iter().flatten());
+        stream.extend_from_slice(&frame.payload);
+        stream.extend(Frame::empty(Kind::Keepalive).header().into_iter().flatten());
+    }
+    seeds.push(stream);
+    seeds
+}
+
+/// A store's marker, and the names of objects.
+pub fn store(bytes: &[u8]) {
+    if let Ok(marker) = Marker::decode(bytes) {
+        assert_eq!(marker.encode(), bytes);
+    }
+    if let Ok(name) = std::str::from_utf8(bytes)
+        && let Ok(parsed) = ObjectName::parse(name)
+    {
+        assert_eq!(parsed.as_str(), name);
+        let (directory, file) = parsed.parts();
+        assert!(!directory.contains('/') && !file.contains('/') && !name.contains(".."));
+    }
+}
+
+/// A marker and a name.
+#[must_use]
+pub fn store_seeds() -> Vec<Vec<u8>> {
+    let name = "3f/3f6c2a90b1d4e8f73f6c2a90b1d4e8f73f6c2a90b1d4e8f73f6c2a90b1d4e8f7";
+    let marker = Marker {
+        volume: [7; 16],
+        cloud: 3,
+        incarnation: 1,
+    };
+    vec![marker.encode(), name.as_bytes().to_vec()]
+}
+
+/// A key file, and a recovery kit that somebody typed in.
+pub fn keys(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    if let Ok(file) = KeyFile::from_text(text) {
+        assert!(KeyFile::from_text(&file.to_text()).is_ok());
+    }
+    if let Ok(kit) = RecoveryKit::from_text(text) {
+        assert!(RecoveryKit::from_text(&kit.to_text()).is_ok());
+    }
+}
+
+/// One of each.
+#[must_use]
+pub fn key_seeds() -> Vec<Vec<u8>> {
+    let root = VolumeRoot::from_seed(Secret::from_bytes([1; 32]));
+    let principal = Principal::from_seed(Secret::from_bytes([2; 32]));
+    let file = KeyFile {
+        principal: principal.clone(),
+        root: root.public(),
+    };
+    let kit = RecoveryKit {
+        root,
+        recovery: principal,
+        genesis: vec![3; 100],
+    };
+    let texts = [file.to_text(), kit.to_text()];
+    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+}
