@@ -43,6 +43,9 @@ struct Said {
     /// The sequence of its newest durable root.
     durable: u64,
     stable: u64,
+    /// The checkpoint whose state it is taking over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transfer: Option<u64>,
     /// Whose votes are in the certificate of `committed`.
     certificate: Vec<u16>,
     sessions: u32,
@@ -65,6 +68,7 @@ impl Replica {
                 Voting::Lost => "lost",
                 Voting::Poisoned => "poisoned",
                 Voting::Diverged => "diverged",
+                Voting::Abstaining => "abstaining",
             }),
             said: said.map(|said| Said {
                 view: said.view.0,
@@ -74,6 +78,7 @@ impl Replica {
                 committed: said.sequence.0,
                 durable: said.durable.0,
                 stable: said.stable.0,
+                transfer: said.transfer.map(|sequence| sequence.0),
                 certificate: said.signers.iter().map(|signer| signer.0).collect(),
                 sessions: said.sessions,
                 waiting: said.waiting,
@@ -95,7 +100,12 @@ impl Replica {
                     other => other.unwrap_or_default().to_uppercase(),
                 };
                 let (view, committed) = (said.view, said.committed);
-                format!("  replica {id}  {address}  view {view}  sequence {committed}  {state}")
+                let catching_up = said.transfer.map_or_else(String::new, |sequence| {
+                    format!("; takes the state after batch {sequence} over from the others")
+                });
+                format!(
+                    "  replica {id}  {address}  view {view}  sequence {committed}  {state}{catching_up}"
+                )
             }
             (None, problem) => {
                 format!(

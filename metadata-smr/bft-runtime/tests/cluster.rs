@@ -13,6 +13,7 @@ use bytes::Bytes;
 use quorumfs_bft::client::event::End;
 use quorumfs_bft::identity::{ClusterId, ReplicaId};
 use quorumfs_bft::metrics::Voting;
+use quorumfs_bft::wire::limits::CHECKPOINT_INTERVAL;
 use quorumfs_bft_runtime::client::{Client, ClientError, status_of};
 use quorumfs_bft_runtime::event_loop::Ending;
 use quorumfs_bft_runtime::server::{ReplicaServer, ServerError};
@@ -62,6 +63,41 @@ async fn a_follower_that_is_killed_is_not_missed_and_catches_up() {
     cluster.restart(follower).await;
     cluster.all_at(cluster.sequence()).await;
     assert_eq!(add(&client, "n").await, 31);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_was_away_for_long_or_lost_its_state_takes_a_checkpoint_over() {
+    let mut cluster = Cluster::start(1, 1).await;
+    let client = cluster.client().await;
+    assert_eq!(add(&client, "n").await, 1);
+    let follower = (cluster.leader() + 1) % 4;
+    cluster.kill(follower).await;
+    // Batches up to the checkpoint before the stable one are removed: three intervals are enough.
+    let enough = 3 * CHECKPOINT_INTERVAL + 20;
+    let mut count = 1;
+    while cluster.sequence() < enough {
+        count += 1;
+        assert_eq!(add(&client, "n").await, count);
+        add(&client, &format!("row-{count}")).await;
+    }
+    cluster.restart(follower).await;
+    cluster.all_at(cluster.sequence()).await;
+    let status = cluster.status(follower).expect("running").replica;
+    assert_eq!(status.voting, Voting::Voting);
+    assert_eq!(status.counters.transfers_finished, 1, "{status:#?}");
+    assert!(status.counters.nodes_fetched > 1);
+
+    // The state alone is gone. What the journal says does not follow from nothing, so it is not
+    // believed; but the state comes back.
+    cluster.kill(follower).await;
+    std::fs::remove_file(cluster.disk_of(follower).join("state/state.redb")).expect("remove");
+    cluster.restart(follower).await;
+    cluster.all_at(cluster.sequence()).await;
+    let status = cluster.status(follower).expect("running").replica;
+    assert_eq!(status.voting, Voting::Lost);
+    assert_eq!(status.counters.transfers_finished, 1);
+    assert_eq!(add(&client, "n").await, count + 1);
+    cluster.all_at(cluster.sequence()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

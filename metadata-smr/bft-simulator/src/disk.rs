@@ -26,6 +26,8 @@ pub enum Crash {
     Damaged,
     /// The journal is gone.
     Wiped,
+    /// The journal is gone, and the state with it.
+    Bereft,
 }
 
 #[derive(Clone, Debug)]
@@ -176,6 +178,10 @@ impl Disk {
             }
             Crash::Bare => kept = self.durable,
             Crash::Wiped => kept = 0,
+            Crash::Bereft => {
+                kept = 0;
+                self.store = MemoryStore::new();
+            }
         }
         self.records.truncate(kept);
         self.durable = kept;

@@ -48,6 +48,8 @@ pub enum Habit {
     FalseReplies,
     /// Give out bodies and batches that were not asked for.
     Forge,
+    /// Give out nodes of a state that are not what was asked for, or say that it is gone.
+    ForgeNodes,
     /// As leader, wait with each proposal.
     Dawdle,
     /// Lies that no correct replica lets in.
@@ -106,6 +108,8 @@ pub struct Proxy {
     proposed: Vec<Digest>,
     echoes: usize,
     inventions: Inventions,
+    /// A node that it once handed out.
+    node: Bytes,
 }
 
 /// How many old messages a liar keeps for replaying.
@@ -131,7 +135,7 @@ impl Proxy {
             0 => habits.push(Habit::Echo),
             1 => habits.push(Habit::Invent),
             2 => habits.push(Habit::Hoard),
-            _ => {}
+            _ => habits.push(Habit::ForgeNodes),
         }
         let equivocations = Equivocations::new(replicas, &mut random);
         Self {
@@ -146,6 +150,7 @@ impl Proxy {
             proposed: Vec::new(),
             echoes: 0,
             inventions: Inventions::default(),
+            node: Bytes::new(),
         }
     }
 
@@ -249,11 +254,16 @@ impl Proxy {
                     told.push(Told::lie(old.clone(), Lie::Replay));
                 }
             }
-            Habit::Forge => {
+            Habit::ForgeNodes if kind != Kind::Nodes || self.random.chance(1, 4) => {}
+            Habit::Forge | Habit::ForgeNodes => {
                 if let Some(message) = self.forge(envelope) {
                     told.clear();
                     let frame = self.frame(*envelope.header(), message);
-                    told.push(Told::lie(frame, Lie::ForgedBody));
+                    let lie = match kind {
+                        Kind::Nodes => Lie::ForgedNode,
+                        _ => Lie::ForgedBody,
+                    };
+                    told.push(Told::lie(frame, lie));
                 }
             }
             Habit::Dawdle if kind == Kind::Proposal => {

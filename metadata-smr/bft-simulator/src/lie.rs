@@ -68,6 +68,9 @@ lies! {
     /// Bodies or batches that are not what was asked for.
     ForgedBody =>
         "forged_bodies_sent", "forged_bodies_accepted", "forged_bodies_rejected";
+    /// Nodes of a state that are not what was asked for.
+    ForgedNode =>
+        "forged_nodes_sent", "forged_nodes_accepted", "forged_nodes_rejected";
     /// A STATUS that is not so.
     FalseStatus =>
         "false_statuses_sent", "false_statuses_accepted", "false_statuses_rejected";

@@ -196,7 +196,7 @@ impl<S: Service> Node<S> {
         self.collect(counters);
         self.core = None;
         self.generation += 1;
-        self.lost |= matches!(how, Crash::Damaged | Crash::Wiped);
+        self.lost |= matches!(how, Crash::Damaged | Crash::Wiped | Crash::Bereft);
         self.found = Some(self.disk.crash(how, random));
         self.blacklist = Blacklist::default();
     }

@@ -12,6 +12,7 @@ use crate::network::Conditions;
 use crate::profile::Profile;
 use crate::random::Random;
 use quorumfs_bft::fault_model::{FaultModel, FaultModelError};
+use quorumfs_bft::state::LEAF_BYTES_MAX;
 use quorumfs_bft::wire::limits::CHECKPOINT_INTERVAL;
 
 /// How a replica lies, from the start to the end of a run.
@@ -118,6 +119,8 @@ pub struct Plan {
     pub operations: usize,
     /// Batches from one checkpoint to the next.
     pub checkpoint_interval: u64,
+    /// The bound on the rows of one leaf of the state tree.
+    pub leaf_bytes_max: u64,
 }
 
 /// The fault models that are rehearsed, with how many of a hundred runs take each.
@@ -179,6 +182,7 @@ impl Plan {
             healed: Instant(0),
             operations: 0,
             checkpoint_interval: CHECKPOINT_INTERVAL,
+            leaf_bytes_max: LEAF_BYTES_MAX,
         };
         plan.operations = 212 + random.index(60);
         // The more loops there are, the longer each one pauses: about as many operations in all,
@@ -198,6 +202,15 @@ impl Plan {
         // Drawn last. A run is a few hundred batches long: most have many checkpoints, some none.
         if random.chance(5, 6) {
             plan.checkpoint_interval = random.between(3, 24);
+        }
+        if random.chance(4, 5) {
+            plan.leaf_bytes_max = random.between(60, 600);
+        }
+        if matches!(
+            profile,
+            Profile::Mixed | Profile::Crash | Profile::Byzantine
+        ) {
+            plan.draw_absence(random);
         }
         Ok(plan)
     }
@@ -257,7 +270,7 @@ impl Plan {
         }
         if let Some(node) = unreliable {
             let disk = *random
-                .pick(&[Crash::Damaged, Crash::Wiped])
+                .pick(&[Crash::Damaged, Crash::Wiped, Crash::Bereft, Crash::Bereft])
                 .unwrap_or(&Crash::Wiped);
             let from = Instant(start + random.below(window));
             self.faults.push(Fault {
@@ -320,6 +333,37 @@ impl Plan {
                     trouble: Trouble::SlowDisk { node, factor },
                 });
             }
+        }
+        self.faults.sort_by_key(|fault| fault.from);
+    }
+
+    /// A node that is away for so long that it cannot be served batches any more, and now and then
+    /// goes down again as soon as it is back.
+    fn draw_absence(&mut self, random: &mut Random) {
+        let node = random.index(self.nodes.len());
+        let liar = self.nodes.get(node).and_then(|it| self.liars.get(*it));
+        if !random.chance(2, 3) || liar != Some(&None) {
+            return;
+        }
+        let from = Instant(random.between(300, 1500) * MILLISECOND);
+        let until = from.plus(random.between(1000, 2500) * MILLISECOND);
+        let disk = Crash::Honest;
+        let trouble = Trouble::Crash { node, disk };
+        self.faults.push(Fault {
+            from,
+            until,
+            trouble: trouble.clone(),
+        });
+        self.healed = self.healed.max(until);
+        if random.chance(2, 3) {
+            let from = until.plus(random.between(5, 300) * MILLISECOND);
+            let until = from.plus(random.between(20, 600) * MILLISECOND);
+            self.faults.push(Fault {
+                from,
+                until,
+                trouble,
+            });
+            self.healed = self.healed.max(until);
         }
         self.faults.sort_by_key(|fault| fault.from);
     }
@@ -460,7 +504,7 @@ mod tests {
                 .filter_map(|fault| match fault.trouble {
                     Trouble::Crash {
                         node,
-                        disk: Crash::Damaged | Crash::Wiped,
+                        disk: Crash::Damaged | Crash::Wiped | Crash::Bereft,
                     } => Some(plan.nodes[node]),
                     _ => None,
                 })

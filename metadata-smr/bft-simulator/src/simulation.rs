@@ -248,8 +248,9 @@ impl<'a, W: Workload> Simulation<'a, W> {
                 let random = lies.fork(node);
                 Proxy::new(id, model.replicas(), excluded, signer.clone(), random)
             });
-            let (genesis, interval) = (genesis.clone(), plan.checkpoint_interval);
-            let config = observe::config(cluster, model, id, genesis, interval, options.sabotage);
+            let genesis = genesis.clone();
+            let sizes = (plan.checkpoint_interval, plan.leaf_bytes_max);
+            let config = observe::config(cluster, model, id, genesis, sizes, options.sabotage);
             nodes.push(Node::new(Setup {
                 config,
                 signer,

@@ -72,3 +72,8 @@ fn a_retry_that_runs_twice_is_seen() {
 fn a_forgotten_fsync_is_seen() {
     seen(Sabotage::ForgottenFsync);
 }
+
+#[test]
+fn a_state_that_is_taken_over_unseen_is_seen() {
+    seen(Sabotage::TransferUnverified);
+}

@@ -27,6 +27,7 @@
 //! | [`metrics`] | what it counts and says about itself |
 //! | [`client`] | the client: sessions, lanes, bundles, reply quorums |
 //! | [`state`] | the Merkle key space that the service's rows live in |
+//! | [`state_transfer`] | a checkpoint's rows from several peers |
 //!
 //! # What it is not
 //!
@@ -46,5 +47,6 @@ pub mod ordering;
 pub mod replica;
 pub mod service;
 pub mod state;
+pub mod state_transfer;
 pub mod step;
 pub mod wire;

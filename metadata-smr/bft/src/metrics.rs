@@ -101,6 +101,22 @@ counters! {
     checkpoints,
     /// Checkpoints that became stable.
     checkpoints_stable,
+    /// Committed batches removed because a stable checkpoint stands for them.
+    batches_truncated,
+    /// State transfers begun.
+    transfers,
+    /// Of those, gone over to a newer checkpoint on the way.
+    transfers_moved,
+    /// Of those, taken up again after a restart.
+    transfers_resumed,
+    /// Of those, finished.
+    transfers_finished,
+    /// Nodes of a state taken over from peers.
+    nodes_fetched,
+    /// Nodes of a state that a peer sent and that were not what they had to be.
+    nodes_refused,
+    /// Nodes of a state handed to peers.
+    nodes_served,
     /// Times that the own state was found to be another than the one that a quorum has.
     states_refuted,
     /// Batches replayed from the journal at the start.
@@ -118,6 +134,8 @@ pub enum Voting {
     Poisoned,
     /// Its state is not the one that a quorum has, or no quorum has the same.
     Diverged,
+    /// Its state came from others, and it may have voted for what it has not executed again yet.
+    Abstaining,
 }
 
 /// What a replica says about itself.
@@ -145,6 +163,8 @@ pub struct ReplicaStatus {
     pub stable: Sequence,
     /// The first committed batch that it keeps for others.
     pub kept: Sequence,
+    /// The checkpoint whose state it is taking over from its peers, if it does.
+    pub transfer: Option<Sequence>,
     /// Whether it votes.
     pub voting: Voting,
     /// Whose COMMITs are in the certificate of the last batch.

@@ -49,6 +49,7 @@ mod promises;
 mod recovery;
 mod repair;
 mod timers;
+mod transfer;
 mod views;
 
 #[cfg(test)]
@@ -69,6 +70,7 @@ use crate::ordering::vote::Tally;
 use crate::ordering::window::Slot;
 use crate::service::Service;
 use crate::state::{KeySpace, StateError, Store};
+use crate::state_transfer::Sink;
 use crate::step::{Effect, Effects, Event, Peer};
 use crate::wire::message::{Kind, Message};
 use crate::wire::{Context, Envelope, Verified};
@@ -119,6 +121,10 @@ pub struct Replica<S, D> {
     promises: Promises,
     history: History,
     states: States,
+    /// The state that is being taken over from peers, if any is.
+    sink: Option<Sink>,
+    /// No vote is given before this sequence has been executed.
+    abstain: Sequence,
     peers: Vec<PeerRecord>,
     inquiry: Inquiry,
     /// Committed batches that peers have sent, from the next one on.
@@ -162,10 +168,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 self.promises.persisted(token, effects);
                 Ok(())
             }
-            Event::Flushed { sequence } => {
-                self.flushed(sequence, effects);
-                Ok(())
-            }
+            Event::Flushed { sequence } => self.flushed(sequence, effects),
             Event::Timer { timer } => self.timer(timer, effects),
             Event::Connected { replica } => {
                 self.send_status(Some(replica), effects);
@@ -228,6 +231,10 @@ impl<S: Service, D: Store> Replica<S, D> {
             (Message::Committed(_), Peer::Replica(_)) => self.committed_elsewhere(envelope),
             (Message::Checkpoint(_), Peer::Replica(_)) => self.checkpoint_vote(envelope, effects),
             (Message::Stable(stable), Peer::Replica(_)) => self.stable(stable, effects),
+            (Message::FetchNodes(fetch), Peer::Replica(peer)) => {
+                self.serve_nodes(peer, fetch, effects)?;
+            }
+            (Message::Nodes(nodes), Peer::Replica(peer)) => self.nodes_came(peer, nodes)?,
             // What only a client listens to, or what the wrong side sent.
             _ => {}
         }
@@ -236,7 +243,9 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// Does whatever can be done now.
     fn advance(&mut self, effects: &mut Effects) -> Result<(), StateError> {
+        self.advance_transfer(effects)?;
         loop {
+            self.advance_abstention();
             self.advance_views(effects);
             self.advance_votes(effects);
             self.flush_if_due(effects)?;
@@ -289,6 +298,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             root: durable.map_or(Digest::default(), |root| root.digest),
             stable: self.states.known.stable_sequence(),
             kept: self.states.kept,
+            transfer: self.sink.as_ref().map(|it| it.target.checkpoint.sequence),
             voting: self.voting,
             signers: certificate
                 .flat_map(|it| &it.votes)

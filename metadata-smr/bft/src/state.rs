@@ -21,6 +21,7 @@
 //! * [`key_space`]: owns it all, settles, flushes.
 //! * [`tree`]: the shape, and how changes are applied to it; [`cursor`](self) scans it.
 //! * [`node`]: leaves and branches as bytes, and their digests.
+//! * [`import`]: a tree that comes from other replicas.
 //! * [`memory`]: a store for tests and the simulator.
 //!
 //! # What always holds
@@ -48,6 +49,7 @@
 //! Source: design of this project; tries with path compression go back to D. Morrison, "PATRICIA"
 //! (1968), authenticated ones to R. Merkle (1987).
 
+pub mod import;
 pub mod key_space;
 pub mod memory;
 pub mod txn;
@@ -55,6 +57,7 @@ pub mod view;
 
 mod cache;
 mod cursor;
+mod exchange;
 mod nibbles;
 mod node;
 mod root_record;
@@ -65,7 +68,8 @@ mod fixture;
 #[cfg(test)]
 mod tests;
 
-pub use key_space::{Area, KeySpace};
+pub use import::{Path, Taken};
+pub use key_space::{Area, KeySpace, LEAF_BYTES_MAX};
 pub use memory::MemoryStore;
 pub use txn::{Savepoint, Txn};
 pub use view::{LastChange, View, prefix_end};

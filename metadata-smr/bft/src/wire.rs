@@ -30,4 +30,4 @@ pub(crate) use body::{
     decode_certificate, decode_committed, decode_nested, decode_prepared, decode_stable,
     encode_certificate, encode_committed, encode_nested, encode_prepared, encode_stable, nested,
 };
-pub(crate) use reader::{Reader, write_bytes, write_option};
+pub(crate) use reader::{Field, Reader, write_bytes, write_option};

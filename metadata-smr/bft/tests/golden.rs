@@ -18,8 +18,8 @@ use quorumfs_bft::service::Credit;
 use quorumfs_bft::step::Token;
 use quorumfs_bft::wire::message::{
     Ballot, Batch, Bodies, CheckpointVote, CloseSession, Committed, FetchBodies, FetchCommitted,
-    NewView, OpenSession, Operation, Outcome, PeerStatus, Reply, Request, StatusAnswer,
-    StatusQuery, Suspect, ViewChange,
+    FetchNodes, NewView, Nodes, OpenSession, Operation, Outcome, PeerStatus, Reply, Request,
+    StatusAnswer, StatusQuery, Suspect, ViewChange,
 };
 use quorumfs_bft::wire::{Envelope, Header, Message, Unsigned};
 use std::path::PathBuf;
@@ -161,6 +161,7 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
         root: Digest([0x22; 32]),
         stable: Sequence(8),
         kept: Sequence(5),
+        transfer: Some(Sequence(8)),
         voting: Voting::Voting,
         signers: vec![ReplicaId(0), ReplicaId(2), ReplicaId(3)],
         sessions: 4,
@@ -273,6 +274,21 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
             ),
         ),
         ("stable", unsigned(Message::Stable(stable()))),
+        (
+            "fetch_nodes",
+            unsigned(Message::FetchNodes(FetchNodes {
+                root: checkpoint().root,
+                paths: vec![Bytes::new(), Bytes::from_static(&[2, 16])],
+            })),
+        ),
+        (
+            "nodes",
+            unsigned(Message::Nodes(Nodes {
+                root: checkpoint().root,
+                gone: false,
+                nodes: vec![(Bytes::from_static(&[2, 16]), Bytes::from_static(b"node"))],
+            })),
+        ),
     ]
 }
 
@@ -326,6 +342,12 @@ fn records() -> Vec<(&'static str, Record)> {
             },
         ),
         ("lost", Record::Lost),
+        (
+            "abstain",
+            Record::Abstain {
+                until: Sequence(12),
+            },
+        ),
         (
             "stable",
             Record::Stable {

@@ -39,6 +39,7 @@ impl Core for Scripted {
             root: Default::default(),
             stable: Default::default(),
             kept: Default::default(),
+            transfer: None,
             voting: quorumfs_bft::metrics::Voting::Voting,
             signers: Vec::new(),
             sessions: 0,

@@ -109,7 +109,7 @@ impl Proxy {
             return None;
         };
         let mut status = *status;
-        match self.random.below(4) {
+        match self.random.below(5) {
             0 => {
                 status.committed.0 = status
                     .committed
@@ -122,6 +122,10 @@ impl Proxy {
                 status.prepares = self.random.next();
                 status.commits = self.random.next();
             }
+            3 => {
+                status.stable.0 = self.random.below(99);
+                status.kept.0 = status.kept.0.saturating_add(self.random.below(99));
+            }
             _ => {
                 status.active = !status.active;
                 status.view_changes = self.random.next();
@@ -131,7 +135,7 @@ impl Proxy {
         Some(Message::Status(status))
     }
 
-    /// Bodies or committed batches with something else in them.
+    /// Bodies, committed batches or nodes with something else in them.
     pub(super) fn forge(&mut self, envelope: &Envelope) -> Option<Message> {
         match envelope.message() {
             Message::Bodies(bodies) => {
@@ -159,6 +163,29 @@ impl Proxy {
                     }
                 }
                 Some(Message::Committed(committed))
+            }
+            Message::Nodes(nodes) => {
+                let mut nodes = nodes.clone();
+                let index = self.random.index(nodes.nodes.len());
+                match (self.random.below(4), nodes.nodes.get_mut(index)) {
+                    (0, Some((_, node))) if !self.node.is_empty() => {
+                        // It was true of another place, or of another time.
+                        std::mem::swap(node, &mut self.node);
+                    }
+                    (1, _) => nodes.nodes.reverse(),
+                    (2, _) => nodes.gone = true,
+                    (_, Some((_, node))) => {
+                        self.node = node.clone();
+                        let mut bytes = node.to_vec();
+                        let at = self.random.index(bytes.len());
+                        if let Some(byte) = bytes.get_mut(at) {
+                            *byte ^= 1 << self.random.below(8);
+                        }
+                        *node = bytes.into();
+                    }
+                    _ => return None,
+                }
+                Some(Message::Nodes(nodes))
             }
             _ => None,
         }

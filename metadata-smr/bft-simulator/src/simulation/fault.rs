@@ -134,6 +134,7 @@ impl<W: Workload> Simulation<'_, W> {
             Crash::Forgetful => self.counters.count("forgetful_crashes"),
             Crash::Damaged => self.counters.count("logs_damaged"),
             Crash::Wiped => self.counters.count("logs_lost"),
+            Crash::Bereft => self.counters.count("states_lost"),
         }
         self.disconnect_node(index);
         true

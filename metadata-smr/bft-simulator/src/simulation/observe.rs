@@ -130,13 +130,14 @@ pub(super) fn config(
     fault_model: quorumfs_bft::fault_model::FaultModel,
     replica: quorumfs_bft::identity::ReplicaId,
     genesis: bytes::Bytes,
-    checkpoint_interval: u64,
+    (checkpoint_interval, leaf_bytes_max): (u64, u64),
     sabotage: Option<quorumfs_bft::replica::Sabotage>,
 ) -> quorumfs_bft::replica::Config {
     let config = quorumfs_bft::replica::Config::new(replica, cluster, fault_model, genesis);
     quorumfs_bft::replica::Config {
         sabotage,
         checkpoint_interval,
+        leaf_bytes_max,
         ..config
     }
 }

@@ -362,6 +362,11 @@ impl Pool {
         self.sessions.contains_key(&id)
     }
 
+    /// The sessions that are open.
+    pub fn session_ids(&self) -> impl Iterator<Item = SessionId> {
+        self.sessions.keys().copied()
+    }
+
     /// How many sessions are open.
     #[must_use]
     pub fn sessions(&self) -> usize {

@@ -9,6 +9,7 @@
 //! | `ViewChange` | the own VIEW-CHANGE | it, with all that it cites |
 //! | `NewView` | the own NEW-VIEW, and votes in that view | it, with all that it cites |
 //! | `Stable` | – (it is proof enough by itself) | the newest stable checkpoint's certificate |
+//! | `Abstain` | a root below what was voted for | up to where no votes are given |
 //! | `Lost` | anything else that is recorded | that an earlier journal was lost: no votes |
 //!
 //! A record is a version byte, a tag byte and borsh-like fields; frames are embedded as they were
@@ -17,11 +18,12 @@
 
 use crate::certificate::{CommitCertificate, PreparedCertificate};
 use crate::checkpoint::CheckpointCertificate;
+use crate::identity::Sequence;
 use crate::wire::frame::Malformed;
 use crate::wire::limits::{BATCH_REQUESTS_MAX, FRAME_BYTES_MAX};
 use crate::wire::message::{Batch, Committed, Kind};
 use crate::wire::{
-    Envelope, Reader, decode_certificate, decode_committed, decode_nested, decode_prepared,
+    Envelope, Field, Reader, decode_certificate, decode_committed, decode_nested, decode_prepared,
     decode_stable, encode_certificate, encode_committed, encode_nested, encode_prepared,
     encode_stable, nested, write_bytes, write_option,
 };
@@ -71,6 +73,11 @@ pub enum Record {
     },
     /// An earlier journal was lost: this replica does not know what it promised.
     Lost,
+    /// The state went back in time: no votes before this sequence has been executed again.
+    Abstain {
+        /// The last one that may have been voted for.
+        until: Sequence,
+    },
     /// A checkpoint is stable.
     Stable {
         /// The proof.
@@ -129,6 +136,10 @@ impl Record {
                 write_bytes(&mut bytes, frame.frame());
             }
             Self::Lost => bytes.push(7),
+            Self::Abstain { until } => {
+                bytes.push(9);
+                until.write(&mut bytes);
+            }
             Self::Stable { certificate } => {
                 bytes.push(8);
                 encode_stable(certificate, &mut bytes);
@@ -201,6 +212,9 @@ impl Record {
                 frame: framed(&mut reader, &[Kind::NewView])?,
             },
             7 => Self::Lost,
+            9 => Self::Abstain {
+                until: reader.get("until")?,
+            },
             8 => Self::Stable {
                 certificate: decode_stable(&mut reader)?,
             },

@@ -19,6 +19,8 @@ pub struct PeerRecord {
     pub batches: Pace,
     /// What it is served of bodies: apart, since a vote may wait for them.
     pub bodies: Pace,
+    /// What it is served of a state.
+    pub nodes: Pace,
     resent: Option<Monotonic>,
     handed: Option<Monotonic>,
 }
@@ -60,6 +62,8 @@ pub struct Inquiry {
     pub asked_from: Option<Sequence>,
     /// How often they were asked for in vain.
     pub in_vain: u16,
+    /// Whether everybody was asked in vain.
+    pub hopeless: bool,
     /// The sequence whose bodies are being asked for.
     pub bodies_of: Option<Sequence>,
     /// Who was asked for them last.

@@ -6,10 +6,12 @@
 //! ```
 //!
 //! Between the boundary and the hand-over to the disk nothing is executed, voted for or proposed.
-//! What a stable checkpoint is worth, and what it shows about a
+//! With each flush go the rows of batches that nobody is going to ask for any more: those up to the
+//! checkpoint before the stable one. What a stable checkpoint is worth, and what it shows about a
 //! replica whose state differs, stands in [`crate::checkpoint`].
 
 use super::Replica;
+use super::commit::batch_key;
 use crate::certificate::Vote;
 use crate::checkpoint::{Checkpoint, CheckpointCertificate, Checkpoints, Finding};
 use crate::identity::{ReplicaId, Sequence, View};
@@ -18,6 +20,7 @@ use crate::metrics::Voting;
 use crate::service::Service;
 use crate::state::{KeySpace, StateError, Store};
 use crate::step::{Destination, Effect, Effects};
+use crate::wire::limits::TRUNCATED_PER_FLUSH;
 use crate::wire::message::{CheckpointVote, Message};
 use crate::wire::{Envelope, Reader, Unsigned, decode_stable, encode_stable, write_option};
 use bytes::Bytes;
@@ -83,12 +86,44 @@ impl States {
             self.own.pop_first();
         }
     }
+
+    /// The own state is this checkpoint's now, whatever it was before.
+    pub(super) fn replaced(&mut self, checkpoint: Checkpoint) {
+        self.own.clear();
+        self.durable(checkpoint);
+    }
+
+    /// Removes from the store, with the next flush, what lies up to `sequence`, in bounded pieces.
+    pub(super) fn truncate(&mut self, sequence: Sequence) -> Vec<(Bytes, Option<Bytes>)> {
+        let end = sequence.next().0;
+        let end = end.min(self.kept.0.saturating_add(TRUNCATED_PER_FLUSH));
+        let gone = (self.kept.0..end).map(|it| (batch_key(Sequence(it)), None));
+        let gone = gone.collect();
+        self.kept = Sequence(end.max(self.kept.0));
+        gone
+    }
+}
+
+/// A certificate as a note to be found again.
+pub(super) fn as_bytes(certificate: &CheckpointCertificate) -> Bytes {
+    let mut bytes = Vec::new();
+    encode_stable(certificate, &mut bytes);
+    bytes.into()
+}
+
+/// The certificate in such a note.
+pub(super) fn from_note(note: &Bytes) -> Result<CheckpointCertificate, StateError> {
+    let mut reader = Reader::new(note);
+    decode_stable(&mut reader).map_err(|error| StateError::Damaged {
+        place: "the note of a state transfer".to_owned(),
+        reason: error.to_string(),
+    })
 }
 
 impl<S: Service, D: Store> Replica<S, D> {
     /// Whether execution has to wait: for the disk and the others at a boundary, or for good.
     pub(super) fn holds_still(&self) -> bool {
-        self.history.backlog() || self.states.finding.is_some()
+        self.history.backlog() || self.states.finding.is_some() || self.sink.is_some()
     }
 
     /// Whether the newest durable root is stable, so that another one may take the place of the
@@ -100,11 +135,16 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// Makes the state durable if a boundary was reached and the one before is stable.
     pub(super) fn flush_if_due(&mut self, effects: &mut Effects) -> Result<(), StateError> {
-        if !self.history.wants_flush() || !self.foundation_stable() {
+        if !self.history.wants_flush() || !self.foundation_stable() || self.sink.is_some() {
             return Ok(());
         }
         let header = self.context.header(View(0));
         let mut rows = self.history.rows(header);
+        if let Some(previous) = self.space.previous_root() {
+            let gone = self.states.truncate(previous.sequence);
+            self.counters.batches_truncated += gone.len() as u64;
+            rows.extend(gone);
+        }
         rows.push(self.states.row());
         let (batch, root) = self.space.flush(self.tip.sequence, rows)?;
         self.history.handed_out(root.sequence);

@@ -131,6 +131,11 @@ impl History {
         self.since = (0, 0);
     }
 
+    /// Whether a root is being written.
+    pub(super) const fn is_flushing(&self) -> bool {
+        self.flushing.is_some()
+    }
+
     /// Whether there is a root to write and none being written.
     pub(super) const fn wants_flush(&self) -> bool {
         self.boundary && self.flushing.is_none()
@@ -321,9 +326,13 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     /// A root is durable: the journal behind it can go.
-    pub(super) fn flushed(&mut self, sequence: Sequence, effects: &mut Effects) {
-        if self.history.flushing != Some(sequence) {
-            return;
+    pub(super) fn flushed(
+        &mut self,
+        sequence: Sequence,
+        effects: &mut Effects,
+    ) -> Result<(), StateError> {
+        if self.transfer_flushed(sequence, effects)? || self.history.flushing != Some(sequence) {
+            return Ok(());
         }
         self.history.flushing = None;
         self.space.flushed(sequence);
@@ -337,16 +346,21 @@ impl<S: Service, D: Store> Replica<S, D> {
             .map_or(first, |batch| batch.token.min(first));
         self.promises.trim_below(oldest);
         self.root_durable(effects);
+        Ok(())
     }
 
     /// Writes what older records say and still counts.
-    fn record_standing(&mut self, effects: &mut Effects) {
+    pub(super) fn record_standing(&mut self, effects: &mut Effects) {
         let mark = if self.voting == Voting::Lost {
             Record::Lost
         } else {
             Record::BootMark
         };
         self.promises.persist(&mark, effects);
+        if self.abstain > self.tip.sequence {
+            let until = self.abstain;
+            self.promises.persist(&Record::Abstain { until }, effects);
+        }
         if let Some(certificate) = self.states.known.stable().cloned() {
             let record = Record::Stable { certificate };
             self.promises.persist(&record, effects);

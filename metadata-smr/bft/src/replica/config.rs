@@ -2,6 +2,7 @@
 
 use crate::fault_model::FaultModel;
 use crate::identity::{ClusterId, Epoch, ReplicaId};
+use crate::state::LEAF_BYTES_MAX;
 use crate::wire::Context;
 use crate::wire::limits::CHECKPOINT_INTERVAL;
 use bytes::Bytes;
@@ -23,6 +24,10 @@ pub struct Config {
     pub behaviour_version: u32,
     /// Batches from one checkpoint to the next: the same number on every replica, for good.
     pub checkpoint_interval: u64,
+    /// The bound on the rows of one leaf of the state tree. It decides every digest; a simulation
+    /// has small ones, so that small states make deep trees.
+    #[doc(hidden)]
+    pub leaf_bytes_max: u64,
     /// A defect to be built in, so that a simulation can show that it would be found.
     #[doc(hidden)]
     pub sabotage: Option<Sabotage>,
@@ -45,6 +50,7 @@ impl Config {
             genesis,
             behaviour_version: 1,
             checkpoint_interval: CHECKPOINT_INTERVAL,
+            leaf_bytes_max: LEAF_BYTES_MAX,
             sabotage: None,
         }
     }
@@ -80,11 +86,13 @@ pub enum Sabotage {
     RetryExecutedTwice,
     /// Messages do not wait for the disk.
     ForgottenFsync,
+    /// What comes of a state is not compared with the digest that its parent names.
+    TransferUnverified,
 }
 
 impl Sabotage {
     /// Every defect.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::QuorumOneShort,
         Self::VoteWithoutPreparedCertificate,
         Self::PrepareWithoutBody,
@@ -92,5 +100,6 @@ impl Sabotage {
         Self::DuplicateSignerCounted,
         Self::RetryExecutedTwice,
         Self::ForgottenFsync,
+        Self::TransferUnverified,
     ];
 }

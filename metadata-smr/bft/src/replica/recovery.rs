@@ -89,6 +89,11 @@ impl<S: Service, D: Store> Replica<S, D> {
                 replica.suspect(Reason::Abdicated, effects);
             }
         }
+        if replica.voting == Voting::Voting {
+            replica.voting = Voting::Abstaining;
+            replica.advance_abstention();
+        }
+        replica.resume_transfer()?;
         replica.sign_checkpoints(effects);
         replica.examine_states(effects);
         replica.start_timers(effects);
@@ -111,7 +116,10 @@ impl<S: Service, D: Store> Replica<S, D> {
         } else {
             Executor::new(service)
         };
-        let mut space = KeySpace::open(store)?;
+        let mut space = KeySpace::open_with_leaves(store, config.leaf_bytes_max)?;
+        if config.sabotage == Some(Sabotage::TransferUnverified) {
+            space.trust();
+        }
         if space.durable_root().is_none() {
             executor.genesis(&mut space, &config.genesis)?;
         }
@@ -164,6 +172,8 @@ impl<S: Service, D: Store> Replica<S, D> {
             promises: Promises::default(),
             history: History::every(config_interval),
             states,
+            sink: None,
+            abstain: Sequence(0),
             inquiry: Inquiry::default(),
             fetched: BTreeMap::new(),
             timers: Timers::default(),
@@ -183,6 +193,10 @@ impl<S: Service, D: Store> Replica<S, D> {
             Record::BootMark => Ok(true),
             Record::Stable { certificate } => {
                 self.states.known.learn(&certificate);
+                Ok(true)
+            }
+            Record::Abstain { until } => {
+                self.abstain = self.abstain.max(until);
                 Ok(true)
             }
             Record::Lost => {

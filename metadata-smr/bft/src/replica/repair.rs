@@ -137,6 +137,9 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// Asks for what is missing, if nothing is being awaited.
     pub(super) fn advance_inquiries(&mut self, effects: &mut Effects) {
+        if self.sink.is_some() {
+            return;
+        }
         if self.inquiry.target <= self.tip.sequence {
             self.inquiry.asked_from = None;
             if self.decided_unseen() {
@@ -190,7 +193,7 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// Whether anything is being asked for.
     pub(super) fn inquiring(&self) -> bool {
-        self.wants_batches() || self.wants_bodies() || self.others_saw() != 0
+        self.sink.is_some() || self.wants_batches() || self.wants_bodies() || self.others_saw() != 0
     }
 
     /// Whether a body is what the open sequence waits for.
@@ -200,6 +203,10 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// What was asked for has not come in time: asks the next peer.
     pub(super) fn ask_again(&mut self, effects: &mut Effects) {
+        if self.sink.is_some() {
+            self.transfer_again(effects);
+            return;
+        }
         if self.wants_batches() {
             self.inquiry.in_vain = self.inquiry.in_vain.saturating_add(1);
             if self.inquiry.in_vain > self.context.model.replicas().saturating_mul(2) {
@@ -210,6 +217,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 };
                 self.inquiry.asked_from = None;
                 self.inquiry.in_vain = 0;
+                self.inquiry.hopeless = true;
             } else {
                 self.inquiry.asked = self.peer_after(self.inquiry.asked, true);
                 self.ask_for_batches(effects);
@@ -413,6 +421,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         let Message::Committed(committed) = envelope.message() else {
             return;
         };
+        if self.batch_of_checkpoint(envelope) {
+            return;
+        }
         let (sequence, tip) = (committed.batch.sequence, self.tip.sequence);
         let room = tip.0.saturating_add(FETCH_BATCHES_MAX as u64);
         if sequence > tip && sequence.0 <= room {
@@ -437,6 +448,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                     bodies,
                 } = (**committed).clone();
                 self.inquiry.in_vain = 0;
+                self.inquiry.hopeless = false;
                 self.deliver(batch, bodies, certificate, true, effects)?;
                 return Ok(true);
             }

@@ -7,3 +7,4 @@ mod cluster;
 mod faults;
 mod garbage;
 mod normal;
+mod transfer;

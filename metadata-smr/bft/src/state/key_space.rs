@@ -14,6 +14,7 @@
 //!                                        and lists those that k+1 no longer needs
 //! ```
 
+use super::import::{IMPORT_KEY, Import};
 use super::node::NodeId;
 use super::root_record::{ROOT_KEY, Retained, RootRecord, garbage_digest, rows_digest};
 use super::tree::{Tree, node_key};
@@ -25,11 +26,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 
 /// The bound on the rows of one leaf. Part of the format: it decides the shape of the tree.
-pub(super) const LEAF_BYTES_MAX: u64 = 4_096;
+pub const LEAF_BYTES_MAX: u64 = 4_096;
 /// Memory for clean nodes, unless something else is asked for.
 const CACHE_BYTES: usize = 64 << 20;
 /// The store's key of the list of nodes that the newest root no longer needs.
-const GARBAGE_KEY: &[u8] = b"g";
+pub(super) const GARBAGE_KEY: &[u8] = b"g";
 /// Begins the store's key of every row outside the tree.
 const EXTRA_KEY: u8 = b'x';
 
@@ -59,22 +60,26 @@ impl Area {
 }
 
 #[derive(Debug)]
-struct Flush {
-    retained: Retained,
-    extra: BTreeMap<Bytes, Option<Bytes>>,
+pub(super) struct Flush {
+    pub(super) retained: Retained,
+    pub(super) extra: BTreeMap<Bytes, Option<Bytes>>,
 }
 
 /// All rows of a replica, over a store.
 #[derive(Debug)]
 pub struct KeySpace<D> {
-    store: D,
-    tree: Tree,
-    pending: Pending,
-    durable: Option<Retained>,
-    previous: Option<Retained>,
+    pub(super) store: D,
+    pub(super) tree: Tree,
+    pub(super) pending: Pending,
+    pub(super) durable: Option<Retained>,
+    pub(super) previous: Option<Retained>,
     /// Nodes that `durable` no longer needs: the next flush removes them.
-    garbage: Vec<NodeId>,
-    in_flight: Option<Flush>,
+    pub(super) garbage: Vec<NodeId>,
+    pub(super) in_flight: Option<Flush>,
+    /// A tree that is being taken over from other replicas.
+    pub(super) import: Option<Import>,
+    /// The simulator's sabotage: nodes are believed unseen.
+    pub(super) trusting: bool,
 }
 
 impl<D: Store> KeySpace<D> {
@@ -92,6 +97,11 @@ impl<D: Store> KeySpace<D> {
     /// As [`KeySpace::open`].
     pub fn open_with(store: D, cache_bytes: usize) -> Result<Self, StateError> {
         Self::open_shaped(store, cache_bytes, LEAF_BYTES_MAX)
+    }
+
+    /// The same with the usual memory and another bound on the rows of one leaf.
+    pub(crate) fn open_with_leaves(store: D, leaf_bytes_max: u64) -> Result<Self, StateError> {
+        Self::open_shaped(store, CACHE_BYTES, leaf_bytes_max)
     }
 
     /// The same with another bound on the rows of one leaf. It decides the shape of the tree and
@@ -120,11 +130,18 @@ impl<D: Store> KeySpace<D> {
             }
         };
         let durable = record.map(|record| record.newest);
+        let own = durable.and_then(|newest| newest.tree);
+        let import = match store.get(IMPORT_KEY)? {
+            Some(stored) => Some(Import::resume(&stored, own)?),
+            None => None,
+        };
+        let next_id = record.map_or(NodeId(1), |record| record.next_id);
+        let taken = import.as_ref().map_or(next_id, Import::next_id);
         Ok(Self {
             store,
             tree: Tree::new(
                 durable.and_then(|newest| newest.tree),
-                record.map_or(NodeId(1), |record| record.next_id),
+                next_id.max(taken),
                 cache_bytes,
                 leaf_bytes_max,
             ),
@@ -133,6 +150,8 @@ impl<D: Store> KeySpace<D> {
             previous: record.and_then(|record| record.previous),
             garbage,
             in_flight: None,
+            import,
+            trusting: false,
         })
     }
 
@@ -245,6 +264,7 @@ impl<D: Store> KeySpace<D> {
         {
             self.durable = Some(flush.retained);
             self.tree.landed();
+            self.install_import();
         }
     }
 
@@ -292,7 +312,7 @@ impl<D: Store> KeySpace<D> {
     }
 }
 
-fn extra_key(key: &[u8]) -> Bytes {
+pub(super) fn extra_key(key: &[u8]) -> Bytes {
     let mut whole = BytesMut::with_capacity(key.len() + 1);
     whole.put_u8(EXTRA_KEY);
     whole.put_slice(key);
@@ -300,7 +320,7 @@ fn extra_key(key: &[u8]) -> Bytes {
 }
 
 /// The ids, ascending.
-fn encode_garbage(ids: &mut [NodeId]) -> Bytes {
+pub(super) fn encode_garbage(ids: &mut [NodeId]) -> Bytes {
     ids.sort_unstable();
     let mut bytes = BytesMut::with_capacity(ids.len() * 8);
     ids.iter().for_each(|id| bytes.put_u64_le(id.0));

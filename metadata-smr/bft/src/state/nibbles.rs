@@ -74,6 +74,11 @@ impl Prefix {
         common(&self.bytes, key).min(self.nibbles)
     }
 
+    /// How many nibbles two prefixes have in common.
+    pub(super) fn common_with(&self, other: &Self) -> usize {
+        self.common(&other.bytes).min(other.nibbles)
+    }
+
     /// Where `key` lies relative to all keys with this prefix; `Equal` if it has the prefix.
     pub(super) fn place(&self, key: &[u8]) -> Ordering {
         let shared = self.common(key);

@@ -151,6 +151,50 @@ impl Node {
     }
 }
 
+impl Node {
+    /// The sums over all rows below it that whoever names it has to name: bytes and rows.
+    pub(super) fn totals(&self) -> (u64, u64) {
+        match self {
+            Self::Leaf(leaf) => {
+                let bytes = leaf.rows().map(|(key, born)| row_bytes(&key, &born.value));
+                (bytes.sum(), leaf.rows.len() as u64)
+            }
+            Self::Branch(branch) => {
+                let children = || branch.children.iter().map(|(_, child)| child);
+                let bytes = children().fold(0, |sum: u64, child| sum.saturating_add(child.bytes));
+                let rows = children().fold(0, |sum: u64, child| sum.saturating_add(child.rows));
+                (bytes, rows)
+            }
+        }
+    }
+}
+
+/// The bytes of a node that its digest is over: what another replica is told of it.
+pub(super) fn exported(stored: &Bytes) -> Option<Bytes> {
+    match stored.first()? {
+        &BRANCH_TAG => {
+            let (_, ids_bytes) = decode_branch(stored.slice(1..))?;
+            Some(stored.slice(..stored.len().checked_sub(ids_bytes)?))
+        }
+        _ => Some(stored.clone()),
+    }
+}
+
+/// A node that another replica has told of, and its digest. The ids of its children are void.
+pub(super) fn imported(told: &Bytes) -> Option<(Node, Digest)> {
+    if told.first() != Some(&BRANCH_TAG) {
+        return decode(told);
+    }
+    let head = told.get(1..3)?;
+    let nibbles = usize::from(u16::from_le_bytes(head.try_into().ok()?));
+    let at = nibbles.div_ceil(2).checked_add(3)?;
+    let mask = told.get(at..at.checked_add(4)?)?;
+    let count = u32::from_le_bytes(mask.try_into().ok()?).count_ones();
+    let mut whole = BytesMut::from(told.as_ref());
+    whole.put_bytes(0, usize::try_from(count).ok()?.checked_mul(8)?);
+    decode(&whole.freeze())
+}
+
 /// A node that was just made.
 pub(super) struct Encoded {
     pub(super) node: Node,

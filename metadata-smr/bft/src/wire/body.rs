@@ -4,11 +4,12 @@
 use super::frame::{Envelope, Malformed};
 use super::limits::{
     BATCH_REQUESTS_MAX, FRAME_BYTES_MAX, OPERATIONS_MAX, REQUEST_BYTES_MAX, RESULTS_BYTES_MAX,
+    TRANSFER_NODES_MAX,
 };
 use super::message::{
     Ballot, Batch, Bodies, CheckpointVote, CloseSession, Committed, FetchBodies, FetchCommitted,
-    Kind, Message, NewView, OpenSession, Operation, Outcome, PeerStatus, Reply, Request,
-    StatusAnswer, StatusQuery, Suspect, ViewChange,
+    FetchNodes, Kind, Message, NewView, Nodes, OpenSession, Operation, Outcome, PeerStatus, Reply,
+    Request, StatusAnswer, StatusQuery, Suspect, ViewChange,
 };
 pub(crate) use super::reader::Reader;
 use super::reader::{Field, write_bytes, write_count, write_list, write_option};
@@ -17,6 +18,7 @@ use crate::certificate::{CommitCertificate, PreparedCertificate, Vote};
 use crate::checkpoint::{Checkpoint, CheckpointCertificate};
 use crate::fault_model::REPLICAS_MAX;
 use crate::service::Credit;
+use crate::state::import::PATH_MAX;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -44,6 +46,13 @@ pub(crate) fn size_hint(message: &Message) -> usize {
         }) => {
             let lengths = results.iter().flatten().map(|result| result.len() + 5);
             128 + lengths.sum::<usize>()
+        }
+        Message::Nodes(nodes) => {
+            let lengths = nodes
+                .nodes
+                .iter()
+                .map(|(path, node)| path.len() + node.len() + 8);
+            64 + lengths.sum::<usize>()
         }
         _ => 256,
     }
@@ -118,6 +127,18 @@ pub(crate) fn encode(message: &Message, bytes: &mut Vec<u8>) {
             vote.signer.write(bytes);
         }
         Message::Stable(certificate) => encode_stable(certificate, bytes),
+        Message::FetchNodes(fetch) => {
+            fetch.root.write(bytes);
+            write_list(bytes, &fetch.paths, |path, bytes| write_bytes(bytes, path));
+        }
+        Message::Nodes(nodes) => {
+            nodes.root.write(bytes);
+            nodes.gone.write(bytes);
+            write_list(bytes, &nodes.nodes, |(path, node), bytes| {
+                write_bytes(bytes, path);
+                write_bytes(bytes, node);
+            });
+        }
     }
 }
 
@@ -190,6 +211,18 @@ pub(crate) fn decode(kind: Kind, reader: &mut Reader<'_>) -> Parsed<Message> {
             signer: reader.get("signer")?,
         }),
         Kind::Stable => Message::Stable(decode_stable(reader)?),
+        Kind::FetchNodes => Message::FetchNodes(FetchNodes {
+            root: reader.get("root")?,
+            paths: reader.list("paths", TRANSFER_NODES_MAX, |r| r.bytes("path", PATH_MAX))?,
+        }),
+        Kind::Nodes => Message::Nodes(Nodes {
+            root: reader.get("root")?,
+            gone: reader.get("gone")?,
+            nodes: reader.list("nodes", TRANSFER_NODES_MAX, |reader| {
+                let path = reader.bytes("path", PATH_MAX)?;
+                Ok((path, reader.bytes("node", FRAME_BYTES_MAX)?))
+            })?,
+        }),
     })
 }
 

@@ -120,6 +120,17 @@ pub const CHECKPOINT_INTERVAL: u64 = 256;
 /// Bytes of bodies after which a checkpoint comes in any case. Two intervals of them are kept in
 /// memory and in the journal.
 pub const CHECKPOINT_BYTES: usize = 16 << 20;
+/// Batches that one flush removes: more than two intervals, so that removal keeps up.
+pub const TRUNCATED_PER_FLUSH: u64 = 4 * CHECKPOINT_INTERVAL;
+/// Nodes of a state in one question: a quarter of a megabyte as a rule, and with the largest rows
+/// still an answer or two.
+pub const TRANSFER_NODES_MAX: usize = 64;
+/// What was asked of one peer is asked of another after this.
+pub const TRANSFER_WAIT: Nanos = Nanos::from_millis(100);
+/// Who did not answer is passed over for so long.
+pub const TRANSFER_PASS: Nanos = Nanos::from_millis(300);
+/// With nothing useful for so long, a transfer goes over to a newer checkpoint.
+pub const TRANSFER_STUCK: Nanos = Nanos::from_secs(2);
 /// Requests that are forwarded to the leader at each STATUS because they have waited since the one
 /// before: the oldest, since under load everything waits for long.
 pub const FORWARDED_BY_AGE: usize = 16;

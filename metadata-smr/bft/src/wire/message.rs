@@ -17,10 +17,12 @@
 //! | [`Reply`] | – | what your request came to |
 //! | [`FetchBodies`], [`Bodies`] | – | requests by digest |
 //! | [`FetchCommitted`], [`Committed`] | – | committed batches with certificate and bodies |
+//! | [`FetchNodes`], [`Nodes`] | – | parts of a checkpoint's state |
 //! | [`StatusQuery`], [`StatusAnswer`] | – | an operator's question |
 //!
 //! What is not signed rests on the transport's word about who sent it, or proves itself: a body by
-//! its digest and its client's signature, a committed batch by its certificate.
+//! its digest and its client's signature, a committed batch by its certificate, a node by the digest
+//! that its parent names.
 
 use super::Envelope;
 use crate::certificate::{CommitCertificate, PreparedCertificate};
@@ -30,6 +32,7 @@ use crate::identity::{
 };
 use crate::metrics::ReplicaStatus;
 use crate::service::Credit;
+use crate::state::Path;
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -56,11 +59,13 @@ pub enum Kind {
     StatusAnswer,
     Checkpoint,
     Stable,
+    FetchNodes,
+    Nodes,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 21] = [
         Self::Request,
         Self::OpenSession,
         Self::CloseSession,
@@ -80,6 +85,8 @@ impl Kind {
         Self::StatusAnswer,
         Self::Checkpoint,
         Self::Stable,
+        Self::FetchNodes,
+        Self::Nodes,
     ];
 
     /// The domain tag that begins its frames and signed bytes.
@@ -105,6 +112,8 @@ impl Kind {
             Self::StatusAnswer => b"QFS:SANS",
             Self::Checkpoint => b"QFS:CKPT",
             Self::Stable => b"QFS:STBL",
+            Self::FetchNodes => b"QFS:FNOD",
+            Self::Nodes => b"QFS:NODS",
         }
     }
 
@@ -357,6 +366,26 @@ pub struct Committed {
     pub bodies: Vec<Arc<Envelope>>,
 }
 
+/// Asks for nodes of a state's tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FetchNodes {
+    /// The digest of all its rows.
+    pub root: Digest,
+    /// Where the nodes lie.
+    pub paths: Vec<Path>,
+}
+
+/// Nodes that were asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nodes {
+    /// The digest of all rows of the state that they are of.
+    pub root: Digest,
+    /// Whether that state is not kept any more.
+    pub gone: bool,
+    /// Each with its place; children's ids are left out.
+    pub nodes: Vec<(Path, Bytes)>,
+}
+
 /// An operator's question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusQuery {
@@ -408,6 +437,8 @@ pub enum Message {
     StatusAnswer(Box<StatusAnswer>),
     Checkpoint(CheckpointVote),
     Stable(CheckpointCertificate),
+    FetchNodes(FetchNodes),
+    Nodes(Nodes),
     Stray(StrayRequest),
 }
 
@@ -435,6 +466,8 @@ impl Message {
             Self::StatusAnswer(_) => Kind::StatusAnswer,
             Self::Checkpoint(_) => Kind::Checkpoint,
             Self::Stable(_) => Kind::Stable,
+            Self::FetchNodes(_) => Kind::FetchNodes,
+            Self::Nodes(_) => Kind::Nodes,
         }
     }
 }

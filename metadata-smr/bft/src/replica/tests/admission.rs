@@ -1,6 +1,7 @@
 //! What a replica takes in and what it does not.
 
 use super::cluster::{Cluster, FakeKey};
+use crate::fault_model::FaultModel;
 use crate::identity::{
     ConnectionId, Digest, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, View,
 };
@@ -29,7 +30,9 @@ fn ask(cluster: &mut Cluster, message: &Message) {
 
 #[test]
 fn a_peer_that_asks_all_the_time_is_served_at_a_pace() {
-    let mut cluster = Cluster::four(22);
+    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 22);
+    cluster.checkpoint_every = 256;
+    cluster.start_all();
     let client = cluster.client(400);
     cluster.finish(30_000);
     let served = |cluster: &Cluster| cluster.status(0).counters.committed_served;

@@ -87,6 +87,7 @@ pub(super) struct Cluster {
     pub(super) cut: BTreeSet<(usize, usize)>,
     pub(super) sabotage: Option<Sabotage>,
     pub(super) operation: &'static [u8],
+    pub(super) checkpoint_every: u64,
     /// Replicas whose state goes its own way.
     pub(super) flawed: BTreeSet<usize>,
     pub(super) history: BTreeMap<Sequence, Digest>,
@@ -126,6 +127,7 @@ impl Cluster {
             cut: BTreeSet::new(),
             sabotage: None,
             operation: b"a",
+            checkpoint_every: CHECKPOINT_EVERY,
             flawed: BTreeSet::new(),
             history: BTreeMap::new(),
             tap: None,
@@ -161,7 +163,7 @@ impl Cluster {
     fn config(&self, node: usize) -> Config {
         let id = ReplicaId(node as u16);
         let mut config = Config::new(id, CLUSTER, self.model, Bytes::from_static(b"genesis"));
-        config.checkpoint_interval = CHECKPOINT_EVERY;
+        config.checkpoint_interval = self.checkpoint_every;
         config.sabotage = self.sabotage;
         config
     }
@@ -232,6 +234,17 @@ impl Cluster {
     pub(super) fn wipe(&mut self, node: usize) {
         self.nodes[node].written.clear();
         self.nodes[node].store = MemoryStore::new();
+    }
+
+    /// Whether a node's store holds part of a state that is being taken over.
+    pub(super) fn has_import(&self, node: usize) -> bool {
+        self.nodes[node].store.keys().iter().any(|key| key == "t")
+    }
+
+    /// Where a node is, and its state.
+    pub(super) fn state(&mut self, node: usize) -> (Sequence, Digest) {
+        let core = self.nodes[node].core.as_mut().expect("it runs");
+        (core.status().sequence, core.state_digest().unwrap())
     }
 
     pub(super) fn journal(&self, node: usize) -> &[Entry] {

@@ -5,7 +5,7 @@ use crate::service::{Caller, Context as BatchContext, Credit, Service};
 use crate::state::{StateError, Txn, View as Rows};
 use bytes::Bytes;
 
-/// Counts, and wants a tick 300 ms after an operation `t`.
+/// Counts, wants a tick 300 ms after an operation `t`, and keeps a long row of each `w`.
 pub(in crate::replica::tests) struct Counter {
     /// Whether it keeps, besides, what no other replica has, once it has counted to 40.
     pub(in crate::replica::tests) flawed: bool,
@@ -52,6 +52,12 @@ impl Service for Counter {
             txn.put(b"due", due.0.to_be_bytes().to_vec())?;
         }
         let count = number(&txn.view(), b"count")? + 1;
+        if operation == b"w" {
+            txn.put(
+                &count.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(),
+                vec![7; 900],
+            )?;
+        }
         txn.put(b"count", count.to_be_bytes().to_vec())?;
         if self.flawed && count == 40 {
             txn.put(b"flaw", b"of this machine".to_vec())?;

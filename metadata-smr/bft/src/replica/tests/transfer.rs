@@ -1,0 +1,123 @@
+//! A replica that is too far behind, or wrong, takes the state of a checkpoint over.
+
+use super::cluster::{CHECKPOINT_EVERY, Cluster};
+use crate::fault_model::FaultModel;
+use crate::journal::Condition;
+use crate::metrics::Voting;
+use crate::wire::message::Message;
+
+/// Everybody is at the same place with the same state.
+fn agree(cluster: &mut Cluster) {
+    cluster.run_for(3_000);
+    let states: Vec<_> = (0..4).map(|node| cluster.state(node)).collect();
+    assert!(states.iter().all(|it| *it == states[0]), "{states:#?}");
+    cluster.check();
+}
+
+#[test]
+fn whoever_was_away_for_longer_than_batches_are_kept_takes_a_checkpoint_over() {
+    let mut cluster = Cluster::four(11);
+    cluster.client(30);
+    cluster.finish(10_000);
+    cluster.crash(3);
+    cluster.client(6 * CHECKPOINT_EVERY);
+    cluster.finish(30_000);
+    let kept = cluster.status(0).kept;
+    assert!(kept.0 > 4 * CHECKPOINT_EVERY, "{kept}");
+    cluster.start(3);
+    agree(&mut cluster);
+    let status = cluster.status(3);
+    assert_eq!(status.counters.transfers_finished, 1, "{status:#?}");
+    assert_eq!(status.voting, Voting::Voting);
+    // It is a full member: without another one, it is needed.
+    cluster.crash(1);
+    cluster.client(3 * CHECKPOINT_EVERY);
+    cluster.finish(60_000);
+    cluster.crash(3);
+    cluster.start(3);
+    cluster.start(1);
+    agree(&mut cluster);
+}
+
+#[test]
+fn whoever_lost_journal_and_state_gets_the_state_back_and_does_not_vote() {
+    let mut cluster = Cluster::four(12);
+    cluster.client(6 * CHECKPOINT_EVERY);
+    cluster.finish(30_000);
+    cluster.crash(2);
+    cluster.wipe(2);
+    let reason = "wiped".to_owned();
+    cluster.start_on(2, Condition::Lost { reason });
+    agree(&mut cluster);
+    let status = cluster.status(2);
+    assert_eq!(status.counters.transfers_finished, 1);
+    assert_eq!(status.voting, Voting::Lost);
+}
+
+#[test]
+fn a_crash_in_the_middle_costs_only_what_was_under_way() {
+    let mut cluster = Cluster::four(13);
+    cluster.operation = b"w";
+    cluster.client(8 * CHECKPOINT_EVERY);
+    cluster.finish(30_000);
+    cluster.crash(2);
+    cluster.wipe(2);
+    let lost = || Condition::Lost {
+        reason: "wiped".to_owned(),
+    };
+    cluster.start_on(2, lost());
+    let mut fetched = 0;
+    for _ in 0..400 {
+        cluster.run_for(1);
+        fetched = cluster.status(2).counters.nodes_fetched;
+        if cluster.status(2).counters.nodes_fetched > 3 && cluster.has_import(2) {
+            break;
+        }
+    }
+    assert!(cluster.status(2).transfer.is_some() && fetched > 3);
+    cluster.crash(2);
+    cluster.start_on(2, lost());
+    agree(&mut cluster);
+    let status = cluster.status(2);
+    assert_eq!(status.counters.transfers_resumed, 1);
+    assert_eq!(status.counters.transfers_finished, 1);
+    let all = cluster.status(0).counters.nodes_served
+        + cluster.status(1).counters.nodes_served
+        + cluster.status(3).counters.nodes_served;
+    assert!(status.counters.nodes_fetched < all, "{all} in both lives");
+}
+
+#[test]
+fn a_wrong_state_is_replaced_and_votes_come_back() {
+    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 14);
+    cluster.flawed.insert(3);
+    cluster.start_all();
+    cluster.client(6 * CHECKPOINT_EVERY);
+    cluster.finish(30_000);
+    agree(&mut cluster);
+    let status = cluster.status(3);
+    assert!(status.counters.states_refuted >= 1);
+    assert!(status.counters.transfers_finished >= 1);
+    assert_eq!(status.voting, Voting::Voting, "{status:#?}");
+}
+
+#[test]
+fn a_silent_source_is_passed_over() {
+    let mut cluster = Cluster::four(15);
+    cluster.client(6 * CHECKPOINT_EVERY);
+    cluster.finish(30_000);
+    cluster.crash(3);
+    cluster.wipe(3);
+    cluster.tap = Some(Box::new(|from, _, envelope| {
+        from != 0
+            || !matches!(
+                envelope.message(),
+                Message::Nodes(_) | Message::Committed(_)
+            )
+    }));
+    let reason = "wiped".to_owned();
+    cluster.start_on(3, Condition::Lost { reason });
+    cluster.run_for(3_000);
+    assert_eq!(cluster.status(3).counters.transfers_finished, 1);
+    agree(&mut cluster);
+}

@@ -1,0 +1,336 @@
+//! State transfer as a replica lives it: when it begins, what it does to everything else, and how
+//! it ends. Whom to ask for what stands in [`crate::state_transfer`].
+
+use super::Replica;
+use super::checkpoints::from_note;
+use super::commit::{History, announced, batch_key};
+use crate::admission::Pool;
+use crate::checkpoint::{CheckpointCertificate, Finding};
+use crate::identity::{Nanos, ReplicaId, Sequence};
+use crate::journal::Record;
+use crate::metrics::Voting;
+use crate::ordering::proposer::Place;
+use crate::ordering::vote::Tally;
+use crate::ordering::window::Slot;
+use crate::service::Service;
+use crate::state::{DurableRoot, StateError, Store};
+use crate::state_transfer::sink::{Ending, Sink};
+use crate::state_transfer::source;
+use crate::step::{Destination, Effect, Effects};
+use crate::wire::Envelope;
+use crate::wire::limits::TRANSFER_WAIT;
+use crate::wire::message::{Committed, FetchCommitted, FetchNodes, Message, Nodes};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl<S: Service, D: Store> Replica<S, D> {
+    fn others(&self) -> Vec<ReplicaId> {
+        let all = (0..self.context.model.replicas()).map(ReplicaId);
+        all.filter(|it| *it != self.config.replica).collect()
+    }
+
+    /// Whether enough peers to contain a correct one have removed the batch that is needed next.
+    fn left_behind(&self) -> bool {
+        let next = self.tip.sequence.next();
+        let known = self.peers.iter().filter_map(|peer| peer.known);
+        let gone = known.filter(|(_, status)| status.kept > next).count();
+        let vouchers = usize::from(self.context.model.right()) + 1;
+        gone > 0 && gone >= vouchers.min(self.others().len())
+    }
+
+    /// The checkpoint to take over, if batches will not do.
+    fn transfer_target(&self) -> Option<&CheckpointCertificate> {
+        let stable = self.states.known.stable()?;
+        match self.states.finding {
+            Some(Finding::Alone(_)) => Some(stable),
+            Some(Finding::Split(_)) => None,
+            None => {
+                let ahead = stable.checkpoint.sequence > self.tip.sequence;
+                (ahead && (self.left_behind() || self.inquiry.hopeless)).then_some(stable)
+            }
+        }
+    }
+
+    /// Takes a transfer up again that a crash has interrupted.
+    pub(super) fn resume_transfer(&mut self) -> Result<(), StateError> {
+        if let Some(note) = self.space.import_note() {
+            let target = from_note(&note)?;
+            self.states.known.learn(&target);
+            self.counters.transfers_resumed += 1;
+            self.sink = Some(Sink::new(target, self.now.monotonic));
+        }
+        Ok(())
+    }
+
+    /// Begins, goes on with, and ends a transfer, as far as it can be done now.
+    pub(super) fn advance_transfer(&mut self, effects: &mut Effects) -> Result<(), StateError> {
+        self.move_or_begin();
+        let Some(sink) = &mut self.sink else {
+            return Ok(());
+        };
+        if sink.ending == Ending::Open {
+            if self.space.import_advance()? {
+                self.timers.ask_again_after(Nanos(1), effects);
+            }
+            if !sink.writing
+                && let Some((batch, root)) = self.space.import_write()
+            {
+                sink.writing = true;
+                effects.push(Effect::Flush { batch, root });
+            }
+            self.ask_for_nodes(effects);
+        }
+        self.end_transfer(effects)
+    }
+
+    fn move_or_begin(&mut self) {
+        let now = self.now.monotonic;
+        let stable = self.states.known.stable();
+        let next = match (&self.sink, stable) {
+            (Some(sink), Some(stable)) => {
+                let newer = stable.checkpoint.sequence > sink.target.checkpoint.sequence;
+                let moves = newer && sink.ending == Ending::Open && sink.stuck(now);
+                moves.then(|| (stable.clone(), sink.moved(stable.clone(), now)))
+            }
+            (None, _) if !self.history.is_flushing() => self
+                .transfer_target()
+                .map(|target| (target.clone(), Sink::new(target.clone(), now))),
+            _ => None,
+        };
+        let Some((target, sink)) = next else {
+            return;
+        };
+        match self.sink {
+            Some(_) => self.counters.transfers_moved += 1,
+            None => self.counters.transfers += 1,
+        }
+        let root = DurableRoot {
+            sequence: target.checkpoint.sequence,
+            digest: target.checkpoint.root,
+        };
+        self.space
+            .begin_import(root, super::checkpoints::as_bytes(&target));
+        self.inquiry.hopeless = false;
+        self.sink = Some(sink);
+    }
+
+    fn ask_for_nodes(&mut self, effects: &mut Effects) {
+        let now = self.now.monotonic;
+        let others = self.others();
+        let Some(sink) = &mut self.sink else {
+            return;
+        };
+        let root = sink.target.checkpoint.root;
+        let from = sink.target.checkpoint.sequence;
+        let questions = sink.questions(&mut self.space, &others, now);
+        let batch_of = sink.batch_question(&others, now);
+        for (peer, paths) in questions {
+            let fetch = Message::FetchNodes(FetchNodes { root, paths });
+            self.say(Destination::Replica(peer), fetch, effects);
+        }
+        if let Some(peer) = batch_of {
+            let fetch = Message::FetchCommitted(FetchCommitted { from });
+            self.say(Destination::Replica(peer), fetch, effects);
+        }
+    }
+
+    /// Time has passed: what did not come is asked of others.
+    pub(super) fn transfer_again(&mut self, effects: &mut Effects) {
+        let now = self.now.monotonic;
+        if let Some(sink) = &mut self.sink {
+            sink.overdue(&mut self.space, now);
+            self.timers
+                .ask_again_after(Nanos(TRANSFER_WAIT.0 / 2), effects);
+        }
+    }
+
+    /// A peer takes our state over.
+    pub(super) fn serve_nodes(
+        &mut self,
+        peer: ReplicaId,
+        fetch: &FetchNodes,
+        effects: &mut Effects,
+    ) -> Result<(), StateError> {
+        let now = self.now.monotonic;
+        let record = self.peers.get_mut(usize::from(peer.0));
+        if !record.is_some_and(|record| record.nodes.allows(now)) {
+            return Ok(());
+        }
+        let answer = source::answer(&self.space, fetch)?;
+        let bytes = answer.nodes.iter().map(|(_, node)| node.len()).sum();
+        if let Some(record) = self.peers.get_mut(usize::from(peer.0)) {
+            record.nodes.served(bytes);
+        }
+        self.counters.nodes_served += answer.nodes.len() as u64;
+        if answer.gone
+            && let Some(stable) = self.states.known.stable().cloned()
+        {
+            self.say(Destination::Replica(peer), Message::Stable(stable), effects);
+        }
+        self.say(Destination::Replica(peer), Message::Nodes(answer), effects);
+        Ok(())
+    }
+
+    /// Nodes that were asked for.
+    pub(super) fn nodes_came(&mut self, peer: ReplicaId, nodes: &Nodes) -> Result<(), StateError> {
+        let now = self.now.monotonic;
+        if let Some(sink) = &mut self.sink
+            && sink.ending == Ending::Open
+        {
+            let received = sink.answered(&mut self.space, peer, nodes, now)?;
+            self.counters.nodes_fetched += received.good;
+            self.counters.nodes_refused += received.wrong;
+        }
+        Ok(())
+    }
+
+    /// A committed batch came: it may be the checkpoint's. Whether it is.
+    pub(super) fn batch_of_checkpoint(&mut self, envelope: &Arc<Envelope>) -> bool {
+        let (Some(sink), Message::Committed(committed)) = (&mut self.sink, envelope.message())
+        else {
+            return false;
+        };
+        let checkpoint = &sink.target.checkpoint;
+        let certificate = &committed.certificate;
+        let same =
+            certificate.sequence == checkpoint.sequence && certificate.digest == checkpoint.batch;
+        if same {
+            sink.batch = Some(Arc::clone(envelope));
+        }
+        same
+    }
+
+    /// The last sequence that this replica may have voted for.
+    fn promised(&self) -> Sequence {
+        let slot = &self.slot;
+        let voted = slot.prepared.is_some() || !slot.journaled.is_empty();
+        let open = if voted { slot.sequence } else { Sequence(0) };
+        open.max(self.tip.sequence)
+    }
+
+    /// Ends the transfer when everything is there: records what binds it, then makes the root
+    /// durable.
+    fn end_transfer(&mut self, effects: &mut Effects) -> Result<(), StateError> {
+        let promised = self.promised();
+        let Some(sink) = &mut self.sink else {
+            return Ok(());
+        };
+        let checkpoint = sink.target.checkpoint;
+        let Some(last) = sink.batch.clone() else {
+            return Ok(());
+        };
+        if sink.ending == Ending::Open && self.space.import_complete() {
+            let mut until = self.abstain;
+            if promised > checkpoint.sequence {
+                until = until.max(promised);
+            }
+            let token = match until > self.abstain {
+                true => self.promises.persist(&Record::Abstain { until }, effects),
+                false => crate::step::Token(0),
+            };
+            self.abstain = until;
+            sink.ending = Ending::Recording(token);
+        }
+        let Ending::Recording(token) = sink.ending else {
+            return Ok(());
+        };
+        if !self.promises.durable(token) {
+            return Ok(());
+        }
+        sink.ending = Ending::Writing;
+        let durable = self.space.durable_root().map(|root| root.sequence);
+        let mut rows = Vec::new();
+        if let Some(durable) = durable.filter(|it| *it < checkpoint.sequence) {
+            rows = self.states.truncate(durable);
+        }
+        if self.states.kept < checkpoint.sequence {
+            self.states.kept = checkpoint.sequence;
+        }
+        rows.push((batch_key(checkpoint.sequence), Some(last.frame().clone())));
+        rows.push(self.states.row());
+        let (batch, root) = self.space.finish_import(rows)?;
+        effects.push(Effect::Flush { batch, root });
+        Ok(())
+    }
+
+    /// Something that the transfer writes is durable. Whether it was that.
+    pub(super) fn transfer_flushed(
+        &mut self,
+        sequence: Sequence,
+        effects: &mut Effects,
+    ) -> Result<bool, StateError> {
+        let Some(sink) = &mut self.sink else {
+            return Ok(false);
+        };
+        if sink.writing {
+            sink.writing = false;
+            self.space.import_written();
+            return Ok(true);
+        }
+        if sink.ending == Ending::Writing && sequence == sink.target.checkpoint.sequence {
+            self.space.flushed(sequence);
+            self.install(effects)?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// The state is that of the checkpoint: everything that follows from it is made anew.
+    fn install(&mut self, effects: &mut Effects) -> Result<(), StateError> {
+        let Some(sink) = self.sink.take() else {
+            return Ok(());
+        };
+        self.counters.transfers_finished += 1;
+        let checkpoint = sink.target.checkpoint;
+        let applied = self.executor.applied(&self.space)?;
+        self.tip = Place {
+            sequence: checkpoint.sequence,
+            digest: checkpoint.batch,
+            time: applied.time,
+        };
+        if let Some(Message::Committed(last)) = sink.batch.as_deref().map(Envelope::message) {
+            let Committed { certificate, .. } = &**last;
+            self.tip_certificate = Some(certificate.clone());
+        }
+        self.deadline = self.executor.next_deadline(&self.space)?;
+        let open = self.executor.sessions(&self.space)?;
+        let ids: BTreeSet<_> = open.iter().map(|opened| opened.id).collect();
+        for id in self.pool.session_ids().filter(|id| !ids.contains(id)) {
+            effects.push(Effect::SessionClosed { id });
+        }
+        // What waits here may have been executed: whoever asked asks again.
+        self.pool = Pool::default();
+        for opened in &open {
+            self.pool.session_opened(opened);
+            effects.push(announced(opened));
+        }
+        self.history = History::every(self.config.checkpoint_interval);
+        self.states.finding = None;
+        self.states.writing = None;
+        self.states.replaced(checkpoint);
+        let tally = || Tally::new(self.context.duplicates);
+        self.slot = Slot::new(self.tip.sequence.next(), tally(), tally());
+        self.ahead = (tally(), tally());
+        self.ahead_proposal = None;
+        self.views.proposing = false;
+        self.fetched.clear();
+        self.forwarded.clear();
+        self.inquiry.asked_from = None;
+        if self.voting == Voting::Diverged || self.voting == Voting::Voting {
+            self.voting = Voting::Abstaining;
+        }
+        let first = self.promises.next();
+        self.record_standing(effects);
+        self.promises.trim_below(first);
+        self.sign_checkpoints(effects);
+        self.send_status(None, effects);
+        Ok(())
+    }
+
+    /// Whoever abstained votes again once it has executed what it may have voted for.
+    pub(super) fn advance_abstention(&mut self) {
+        if self.voting == Voting::Abstaining && self.tip.sequence >= self.abstain {
+            self.voting = Voting::Voting;
+        }
+    }
+}

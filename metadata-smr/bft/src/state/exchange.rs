@@ -1,0 +1,211 @@
+//! What two key spaces tell each other: nodes of a durable tree out, a tree from others in.
+//!
+//! A node is named by its path, the slots on the way down from the root, which is the same on every
+//! replica that has the same rows; ids are nobody else's business. The two durable roots can be
+//! asked for. See [`super::import`] for the other direction.
+
+use super::import::{IMPORT_KEY, Import, Path, Taken};
+use super::key_space::{Flush, GARBAGE_KEY, encode_garbage, extra_key};
+use super::node::{self, Node};
+use super::root_record::{ROOT_KEY, Retained, RootRecord, garbage_digest};
+use super::tree::node_key;
+use super::{DurableRoot, KeySpace, StateError, Store, WriteBatch};
+use crate::identity::{Digest, Sequence};
+use bytes::Bytes;
+
+impl<D: Store> KeySpace<D> {
+    /// Believes whatever comes from now on. Only the simulator asks for it.
+    #[doc(hidden)]
+    pub const fn trust(&mut self) {
+        self.trusting = true;
+    }
+
+    /// Whether the tree with this digest of all rows can be read, as one of the durable roots.
+    #[must_use]
+    pub fn serves(&self, rows: &Digest) -> bool {
+        self.retained(rows).is_some()
+    }
+
+    fn retained(&self, rows: &Digest) -> Option<Retained> {
+        let mut both = self.durable.iter().chain(&self.previous);
+        both.find(|it| it.root.digest == *rows).copied()
+    }
+
+    /// The node at `path` of the durable tree with this digest of all rows, as other replicas are
+    /// told of it. Nothing if there is no such tree or place.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn export(&self, rows: &Digest, path: &[u8]) -> Result<Option<Bytes>, StateError> {
+        let Some(mut at) = self.retained(rows).and_then(|it| it.tree) else {
+            return Ok(None);
+        };
+        for own in path {
+            let node = self.tree.load(&self.store, &at)?;
+            let child = match &*node {
+                Node::Branch(branch) => branch.child(*own),
+                Node::Leaf(_) => None,
+            };
+            match child {
+                Some(child) => at = child,
+                None => return Ok(None),
+            }
+        }
+        let stored = self.store.get(&node_key(at.id))?;
+        let told = stored.as_ref().and_then(node::exported);
+        told.map(Some).ok_or_else(|| StateError::Damaged {
+            place: format!("node {}", at.id.0),
+            reason: "it is missing or does not decode".to_owned(),
+        })
+    }
+
+    /// Begins to take over the rows of `target`, or goes over to it from an older one. `note` is
+    /// handed back by [`KeySpace::import_note`] after a restart.
+    pub fn begin_import(&mut self, target: DurableRoot, note: Bytes) {
+        let own = self.durable.and_then(|durable| durable.tree);
+        let next_id = self.tree.next_id;
+        self.import = Some(match self.import.take() {
+            Some(import) => import.moved(target, note, own),
+            None => Import::begin(target, note, own, next_id),
+        });
+    }
+
+    /// What is being taken over, if anything is.
+    #[must_use]
+    pub fn import_target(&self) -> Option<DurableRoot> {
+        self.import.as_ref().map(Import::target)
+    }
+
+    /// The note that belongs to it.
+    #[must_use]
+    pub fn import_note(&self) -> Option<Bytes> {
+        self.import.as_ref().map(|import| import.note().clone())
+    }
+
+    /// Goes on as far as the own store allows, within a bound. Whether there is more to do without
+    /// anything from outside.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn import_advance(&mut self) -> Result<bool, StateError> {
+        match &mut self.import {
+            Some(import) => import.advance(&self.store),
+            None => Ok(false),
+        }
+    }
+
+    /// How many nodes are known to be missing and not asked for.
+    #[must_use]
+    pub fn import_missing(&self) -> usize {
+        self.import.as_ref().map_or(0, Import::missing)
+    }
+
+    /// Up to `count` nodes to ask for.
+    pub fn import_wanted(&mut self, count: usize) -> Vec<Path> {
+        let import = self.import.as_mut().filter(|import| !import.sated());
+        import.map_or_else(Vec::new, |import| import.wanted(count))
+    }
+
+    /// These will not come from whoever was asked.
+    pub fn import_give_back(&mut self, paths: &[Path]) {
+        if let Some(import) = &mut self.import {
+            import.give_back(paths);
+        }
+    }
+
+    /// Takes a node in that somebody sent.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn import_take(&mut self, path: &Path, told: &Bytes) -> Result<Taken, StateError> {
+        let Some(import) = &mut self.import else {
+            return Ok(Taken::Unasked);
+        };
+        import.skip_to(self.tree.next_id);
+        let taken = import.take(&self.store, path, told, self.trusting)?;
+        self.tree.next_id = import.next_id();
+        Ok(taken)
+    }
+
+    /// Writes that are due, if there are any: the durable root stays what it is.
+    pub fn import_write(&mut self) -> Option<(WriteBatch, DurableRoot)> {
+        let entries = self.import.as_mut()?.writes_due()?;
+        let root = self.durable.map(|durable| durable.root);
+        let root = root.unwrap_or(DurableRoot {
+            sequence: Sequence(0),
+            digest: Digest::default(),
+        });
+        Some((WriteBatch { entries }, root))
+    }
+
+    /// What [`KeySpace::import_write`] handed out is durable.
+    pub fn import_written(&mut self) {
+        if let Some(import) = &mut self.import {
+            import.written();
+        }
+    }
+
+    /// Whether every node is in the store.
+    #[must_use]
+    pub fn import_complete(&self) -> bool {
+        self.import.as_ref().is_some_and(Import::complete)
+    }
+
+    /// Hands out what makes the tree that was taken over the durable root, with rows outside it.
+    /// Once that is durable ([`KeySpace::flushed`]) the key space holds these rows and no others.
+    ///
+    /// # Errors
+    /// If another flush is under way or the import is not complete.
+    pub fn finish_import(
+        &mut self,
+        extra: Vec<(Bytes, Option<Bytes>)>,
+    ) -> Result<(WriteBatch, DurableRoot), StateError> {
+        let import = self.import.as_ref().filter(|import| import.complete());
+        let (Some(import), None) = (import, &self.in_flight) else {
+            return Err(StateError::FlushOrder {
+                sequence: Sequence(0),
+                why: "nothing was taken over whole, or another flush is under way",
+            });
+        };
+        let root = import.target();
+        let tree = import.root();
+        let obsolete = import.obsolete();
+        let mut entries: Vec<_> = std::mem::take(&mut self.garbage)
+            .into_iter()
+            .map(|id| (node_key(id), None))
+            .collect();
+        self.previous = self.durable;
+        self.garbage = obsolete;
+        let list = encode_garbage(&mut self.garbage);
+        let retained = Retained { root, tree };
+        let record = RootRecord {
+            next_id: self.tree.next_id,
+            garbage: garbage_digest(&list),
+            newest: retained,
+            previous: self.previous,
+        };
+        entries.push((Bytes::from_static(GARBAGE_KEY), Some(list)));
+        entries.push((Bytes::from_static(ROOT_KEY), Some(record.encode()?)));
+        entries.push((Bytes::from_static(IMPORT_KEY), None));
+        for (key, value) in &extra {
+            entries.push((extra_key(key), value.clone()));
+        }
+        let extra = extra.into_iter().collect();
+        self.in_flight = Some(Flush { retained, extra });
+        Ok((WriteBatch { entries }, root))
+    }
+
+    /// The root that was taken over is durable: it is what this key space holds.
+    pub(super) fn install_import(&mut self) {
+        let durable = self.durable;
+        let done = |import: &mut Import| {
+            import.complete() && durable.map(|durable| durable.root) == Some(import.target())
+        };
+        if self.import.take_if(done).is_some() {
+            self.pending.clear();
+            self.tree.fresh.clear();
+            self.tree.released.clear();
+            self.tree.root = durable.and_then(|durable| durable.tree);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Taking a tree over: from every state to every other, with liars, crashes and newer roots.
+
+use crate::identity::{Digest, Sequence};
+use crate::state::{Area, DurableRoot, KeySpace, MemoryStore, Path, Store, Taken};
+use bytes::Bytes;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+/// Small leaves make deep trees of few rows.
+const LEAF: u64 = 120;
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % bound
+    }
+}
+
+struct Side {
+    store: MemoryStore,
+    space: KeySpace<MemoryStore>,
+    sequence: u64,
+}
+
+impl Side {
+    fn open(store: MemoryStore, sequence: u64) -> Self {
+        let space = KeySpace::open_shaped(store.clone(), 0, LEAF).unwrap();
+        Self {
+            store,
+            space,
+            sequence,
+        }
+    }
+
+    /// Writes and deletes some rows, and makes the state durable.
+    fn change(&mut self, rows: u64, dice: &mut Dice) {
+        self.sequence += 1;
+        let sequence = Sequence(self.sequence);
+        let mut txn = self.space.begin(Area::Service, sequence);
+        for _ in 0..rows {
+            let number = dice.below(400);
+            let key = format!("{:03}{}", number, "x".repeat((number % 7) as usize));
+            if dice.below(3) == 0 {
+                txn.delete(key.as_bytes()).unwrap();
+            } else {
+                let value = vec![dice.below(256) as u8; dice.below(40) as usize];
+                txn.put(key.as_bytes(), value).unwrap();
+            }
+        }
+        txn.put(b"always", sequence.0.to_be_bytes().to_vec())
+            .unwrap();
+        txn.commit();
+        let (batch, root) = self.space.flush(sequence, Vec::new()).unwrap();
+        self.store.apply(&batch);
+        self.space.flushed(root.sequence);
+    }
+
+    fn root(&self) -> DurableRoot {
+        self.space.durable_root().unwrap()
+    }
+
+    /// Every node in the store.
+    fn nodes(&self) -> BTreeSet<Bytes> {
+        let keys = self.store.keys().into_iter();
+        keys.filter(|key| key.first() == Some(&b'n')).collect()
+    }
+}
+
+fn spoiled(told: &Bytes, dice: &mut Dice) -> Bytes {
+    let mut bytes = told.to_vec();
+    match dice.below(3) {
+        0 => bytes.truncate(dice.below(told.len() as u64) as usize),
+        1 => bytes.push(0),
+        _ => {
+            let at = dice.below(told.len() as u64) as usize;
+            bytes[at] ^= 1 << dice.below(8);
+        }
+    }
+    bytes.into()
+}
+
+/// How a run went.
+#[derive(Default)]
+struct Seen {
+    came: usize,
+    moved: usize,
+    resumed: usize,
+    refused: usize,
+}
+
+/// Takes the state of `from` over to `to`.
+fn take_over(from: &mut Side, mut to: Side, dice: &mut Dice, trouble: u64) -> (Side, Seen) {
+    let mut seen = Seen::default();
+    let mut target = from.root();
+    to.space.begin_import(target, Bytes::from_static(b"note"));
+    for _ in 0..100_000 {
+        while to.space.import_advance().unwrap() {}
+        if let Some((batch, _)) = to.space.import_write() {
+            if trouble > 0 && dice.below(20) == 0 {
+                // A crash, with or without what was just handed out.
+                if dice.below(2) == 0 {
+                    to.store.apply(&batch);
+                }
+                let own = to.space.durable_root();
+                to = Side::open(to.store.snapshot(), to.sequence);
+                assert_eq!(to.space.durable_root(), own);
+                match to.space.import_note() {
+                    Some(note) => assert_eq!(note.as_ref(), b"note"),
+                    None => to.space.begin_import(target, Bytes::from_static(b"note")),
+                }
+                target = to.space.import_target().unwrap();
+                seen.resumed += 1;
+                continue;
+            }
+            to.store.apply(&batch);
+            to.space.import_written();
+        }
+        if to.space.import_complete() {
+            let (batch, root) = to.space.finish_import(Vec::new()).unwrap();
+            assert_eq!(root, target);
+            to.store.apply(&batch);
+            to.space.flushed(root.sequence);
+            to.sequence = root.sequence.0;
+            return (to, seen);
+        }
+        if trouble > 0 && dice.below(40) == 0 {
+            from.change(10, dice);
+        }
+        if !from.space.serves(&target.digest) {
+            target = from.root();
+            to.space.begin_import(target, Bytes::from_static(b"note"));
+            seen.moved += 1;
+            continue;
+        }
+        let wanted = to.space.import_wanted(1 + dice.below(9) as usize);
+        let mut lost: Vec<Path> = Vec::new();
+        for path in wanted {
+            let told = from.space.export(&target.digest, &path).unwrap().unwrap();
+            if trouble > 0 && dice.below(6) == 0 {
+                let wrong = spoiled(&told, dice);
+                let taken = to.space.import_take(&path, &wrong).unwrap();
+                assert_eq!(taken, Taken::Wrong);
+                seen.refused += 1;
+                lost.push(path);
+            } else {
+                assert_eq!(to.space.import_take(&path, &told).unwrap(), Taken::Good);
+                assert_eq!(to.space.import_take(&path, &told).unwrap(), Taken::Unasked);
+                seen.came += 1;
+            }
+        }
+        to.space.import_give_back(&lost);
+    }
+    panic!("it does not end");
+}
+
+/// Both hold the same rows, under nodes of which none is superfluous.
+fn check(from: &mut Side, to: &mut Side) {
+    assert_eq!(to.root().digest, to.space.root_digest().unwrap());
+    let rows = |side: &Side| {
+        let view = side.space.view(Area::Service);
+        view.scan(b"".as_slice()..b"\xff".as_slice(), usize::MAX)
+            .unwrap()
+    };
+    let whole = Side::open(to.store.snapshot(), to.sequence);
+    assert_eq!(rows(&whole), rows(to));
+    if to.root().digest == from.root().digest {
+        assert_eq!(rows(from), rows(to));
+    }
+    // What only older roots need goes with the next two flushes.
+    let mut rebuilt = Side::open(MemoryStore::new(), to.sequence);
+    let (mut one, mut other) = (Dice(77), Dice(77));
+    rebuilt.space.begin_import(to.root(), Bytes::new());
+    let (mut rebuilt, _) = take_over(to, rebuilt, &mut Dice(5), 0);
+    for _ in 0..3 {
+        to.change(3, &mut one);
+        rebuilt.change(3, &mut other);
+    }
+    assert_eq!(to.root(), rebuilt.root());
+    assert_eq!(
+        to.nodes().len(),
+        rebuilt.nodes().len(),
+        "nodes nobody needs"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn a_tree_is_taken_over_from_any_state_through_any_trouble(
+        seed in 1_u64..u64::MAX,
+        shared in 0_u64..300,
+        apart in 0_u64..200,
+        fresh in any::<bool>(),
+        trouble in 0_u64..2,
+    ) {
+        let mut dice = Dice(seed);
+        let mut from = Side::open(MemoryStore::new(), 0);
+        from.change(shared, &mut dice);
+        let mut to = Side::open(from.store.snapshot(), 1);
+        if fresh {
+            to = Side::open(MemoryStore::new(), 0);
+        } else {
+            let apart = dice.below(20) * u64::from(dice.below(2) == 0);
+            to.change(apart, &mut dice);
+        }
+        from.change(apart / 2, &mut dice);
+        from.change(apart, &mut dice);
+        let (mut to, _) = take_over(&mut from, to, &mut dice, trouble);
+        check(&mut from, &mut to);
+    }
+}
+
+#[test]
+fn only_what_differs_travels_and_every_trouble_is_met() {
+    let mut dice = Dice(3);
+    let mut from = Side::open(MemoryStore::new(), 0);
+    from.change(2_000, &mut dice);
+    let whole = from.nodes().len();
+    let to = Side::open(from.store.snapshot(), 1);
+    from.change(1, &mut dice);
+    let (mut to, seen) = take_over(&mut from, to, &mut dice, 0);
+    check(&mut from, &mut to);
+    assert!(seen.came * 5 < whole, "{} of {whole}", seen.came);
+    let mut all = Seen::default();
+    for seed in 1..60 {
+        let mut dice = Dice(seed);
+        let mut from = Side::open(MemoryStore::new(), 0);
+        from.change(600, &mut dice);
+        let to = Side::open(MemoryStore::new(), 0);
+        let (mut to, seen) = take_over(&mut from, to, &mut dice, 1);
+        check(&mut from, &mut to);
+        all.moved += seen.moved;
+        all.resumed += seen.resumed;
+        all.refused += seen.refused;
+    }
+    assert!(all.moved > 5 && all.resumed > 2 && all.refused > 50);
+}
+
+#[test]
+fn a_root_that_proves_nothing_is_not_taken() {
+    let mut dice = Dice(9);
+    let mut from = Side::open(MemoryStore::new(), 0);
+    from.change(50, &mut dice);
+    let mut to = Side::open(MemoryStore::new(), 0);
+    let target = DurableRoot {
+        digest: Digest([7; 32]),
+        ..from.root()
+    };
+    to.space.begin_import(target, Bytes::new());
+    while to.space.import_advance().unwrap() {}
+    let path = to.space.import_wanted(9).remove(0);
+    let told = from
+        .space
+        .export(&from.root().digest, &path)
+        .unwrap()
+        .unwrap();
+    assert_eq!(to.space.import_take(&path, &told).unwrap(), Taken::Wrong);
+    assert!(
+        from.space
+            .export(&Digest([7; 32]), &path)
+            .unwrap()
+            .is_none()
+    );
+    assert!(to.store.get(b"r").unwrap().is_none());
+}
