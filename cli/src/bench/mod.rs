@@ -10,8 +10,12 @@
 //! | [`replica`] | one replica: a service that does nothing |
 //! | [`talk`] | what the two say to each other |
 //! | [`load`] | clients that keep so many operations in flight, and what they saw |
+//! | [`parts`] | the core, signatures and a connection, each alone |
+//! | [`core`] | pure replicas in one thread, timed |
 
+mod core;
 mod load;
+pub(crate) mod parts;
 pub(crate) mod replica;
 pub(crate) mod smr;
 mod talk;

@@ -25,8 +25,16 @@ use tokio::sync::mpsc;
 pub(super) const CLUSTER: ClusterId = ClusterId(*b"quorumfs-bench\0\0");
 
 /// Answers everything with the same bytes and keeps nothing.
-struct Null {
+pub(super) struct Null {
     answer: Bytes,
+}
+
+impl Null {
+    pub(super) fn answering(bytes: usize) -> Self {
+        Self {
+            answer: vec![0; bytes].into(),
+        }
+    }
 }
 
 impl Service for Null {
@@ -142,9 +150,7 @@ async fn start(
         durability,
         genesis: Bytes::new(),
     };
-    let service = Null {
-        answer: vec![0; setting.reply_bytes as usize].into(),
-    };
+    let service = Null::answering(setting.reply_bytes as usize);
     let started = ReplicaServer::start_on(config, service, socket).await;
     started.map_err(|error| describe(error.to_string()))
 }

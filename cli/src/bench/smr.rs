@@ -318,7 +318,7 @@ fn record(arguments: &BenchSmrArguments, durability: Durability, seen: &Seen) ->
         lanes: lanes(arguments),
         request_bytes: arguments.request_bytes,
         reply_bytes: arguments.reply_bytes,
-        authentication: "sig",
+        authentication: arguments.authentication,
         durability: durability.to_string(),
         bundling: arguments.bundling,
         seconds: seen.seconds,

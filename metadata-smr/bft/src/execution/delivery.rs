@@ -210,7 +210,7 @@ impl<S: Service> Executor<S> {
                 }
                 Some(_) => {
                     let lane = LaneReplies::read(&view, request.session, request.lane)?;
-                    let (version, outcome) = match lane.place(request.number, &digest) {
+                    let (version, outcome) = match lane.place(request.number, &digest)? {
                         Place::Next | Place::Ahead => return Ok(Standing::New),
                         Place::FarAhead => return Ok(Standing::FarAhead),
                         Place::Answered(..) if self.retries_run => return Ok(Standing::New),
@@ -455,7 +455,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
             return Ok(());
         }
         let lane = LaneReplies::read(&view, request.session, request.lane)?;
-        let (version, outcome) = match lane.place(request.number, &digest) {
+        let (version, outcome) = match lane.place(request.number, &digest)? {
             Place::Ahead | Place::FarAhead => {
                 self.done.skipped.push(digest);
                 return Ok(());

@@ -4,17 +4,26 @@
 //! two at the most. They lie in two slots, a request's by the parity of its number, so that storing
 //! one never rewrites the other.
 
-use super::rows::{ReplyRow, decode, encode, reply_key};
+use super::rows::{ReplyHead, ReplyRow, decode, decode_head, encode, reply_key};
 use crate::identity::{Digest, Lane, RequestNumber, Sequence, SessionId};
 use crate::state::{StateError, Txn, View};
 use crate::wire::limits::LANE_AHEAD_MAX;
 use crate::wire::message::{OperationResult, Outcome};
+use bytes::Bytes;
+
+/// A slot: what it answers, and the whole row, which is taken apart only if it is asked for.
+#[derive(Clone, Debug)]
+struct Slot {
+    key: [u8; 12],
+    head: ReplyHead,
+    row: Bytes,
+}
 
 /// What a lane remembers.
 #[derive(Clone, Debug, Default)]
 pub struct LaneReplies {
-    newest: Option<ReplyRow>,
-    older: Option<ReplyRow>,
+    newest: Option<Slot>,
+    older: Option<Slot>,
 }
 
 /// What is to be done about a request with a given number.
@@ -40,14 +49,16 @@ impl LaneReplies {
     /// # Errors
     /// If the store fails.
     pub fn read(view: &View<'_>, id: SessionId, lane: Lane) -> Result<Self, StateError> {
-        let slot = |slot: u8| -> Result<Option<ReplyRow>, StateError> {
+        let slot = |slot: u8| -> Result<Option<Slot>, StateError> {
             let key = reply_key(id, lane, slot);
-            view.get(&key)?
-                .map(|bytes| decode(&key, &bytes))
-                .transpose()
+            let Some(row) = view.get(&key)? else {
+                return Ok(None);
+            };
+            let head = decode_head(&key, &row)?;
+            Ok(Some(Slot { key, head, row }))
         };
         let (even, odd) = (slot(0)?, slot(1)?);
-        let number = |row: &Option<ReplyRow>| row.as_ref().map(|row| row.number);
+        let number = |slot: &Option<Slot>| slot.as_ref().map(|slot| slot.head.number);
         Ok(if number(&even) > number(&odd) {
             Self {
                 newest: even,
@@ -66,25 +77,30 @@ impl LaneReplies {
     pub fn last(&self) -> RequestNumber {
         self.newest
             .as_ref()
-            .map_or(RequestNumber(0), |row| row.number)
+            .map_or(RequestNumber(0), |slot| slot.head.number)
     }
 
     /// Where the request `number` with this digest stands.
-    #[must_use]
-    pub fn place(&self, number: RequestNumber, request: &Digest) -> Place {
+    ///
+    /// # Errors
+    /// If the row that answers it is damaged.
+    pub fn place(&self, number: RequestNumber, request: &Digest) -> Result<Place, StateError> {
         let last = self.last().0;
         if number.0 > last {
-            return match number.0 - last {
+            return Ok(match number.0 - last {
                 1 => Place::Next,
                 2..=LANE_AHEAD_MAX => Place::Ahead,
                 _ => Place::FarAhead,
-            };
+            });
         }
         let mut kept = [&self.newest, &self.older].into_iter().flatten();
-        match kept.find(|row| row.number == number) {
-            Some(row) if row.request == *request => Place::Answered(row.version, row.outcome()),
-            Some(_) => Place::Conflict,
-            None => Place::Superseded,
+        match kept.find(|slot| slot.head.number == number) {
+            Some(slot) if slot.head.request == *request => {
+                let row: ReplyRow = decode(&slot.key, &slot.row)?;
+                Ok(Place::Answered(row.version, row.outcome()))
+            }
+            Some(_) => Ok(Place::Conflict),
+            None => Ok(Place::Superseded),
         }
     }
 }

@@ -25,6 +25,8 @@ use bytes::Bytes;
 
 /// The version of these rows.
 const ROW_VERSION: u8 = 1;
+/// Room for most rows, so that they are not moved while they are written.
+const ROW_BYTES_USUAL: usize = 160;
 
 /// The key of the one clock row.
 pub(super) const CLOCK_KEY: &[u8] = b"c";
@@ -96,6 +98,13 @@ pub(super) struct ReplyRow {
     pub(super) request: Digest,
     pub(super) version: Sequence,
     pub(super) results: Vec<Option<Vec<u8>>>,
+}
+
+/// What comes first in a [`ReplyRow`]: enough to know which request it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshDeserialize)]
+pub(super) struct ReplyHead {
+    pub(super) number: RequestNumber,
+    pub(super) request: Digest,
 }
 
 impl ReplyRow {
@@ -171,18 +180,15 @@ pub(super) fn lanes_prefix(id: SessionId) -> Vec<u8> {
     [b"r", id.0.to_be_bytes().as_slice()].concat()
 }
 
-pub(super) fn reply_key(id: SessionId, lane: Lane, slot: u8) -> Vec<u8> {
-    [
-        b"r",
-        id.0.to_be_bytes().as_slice(),
-        &lane.0.to_be_bytes(),
-        &[slot],
-    ]
-    .concat()
+pub(super) fn reply_key(id: SessionId, lane: Lane, slot: u8) -> [u8; 12] {
+    let [a, b, c, d, e, f, g, h] = id.0.to_be_bytes();
+    let [i, j] = lane.0.to_be_bytes();
+    [b'r', a, b, c, d, e, f, g, h, i, j, slot]
 }
 
 pub(super) fn encode<T: BorshSerialize>(row: &T) -> Result<Bytes, StateError> {
-    let mut bytes = vec![ROW_VERSION];
+    let mut bytes = Vec::with_capacity(ROW_BYTES_USUAL);
+    bytes.push(ROW_VERSION);
     match row.serialize(&mut bytes) {
         Ok(()) => Ok(Bytes::from(bytes)),
         Err(error) => Err(damaged("a row that is being written", &error.to_string())),
@@ -190,15 +196,28 @@ pub(super) fn encode<T: BorshSerialize>(row: &T) -> Result<Bytes, StateError> {
 }
 
 pub(super) fn decode<T: BorshDeserialize>(key: &[u8], bytes: &[u8]) -> Result<T, StateError> {
+    T::try_from_slice(body(key, bytes)?).map_err(|error| damaged_row(key, &error.to_string()))
+}
+
+/// Decodes only what a row begins with.
+pub(super) fn decode_head<T: BorshDeserialize>(key: &[u8], bytes: &[u8]) -> Result<T, StateError> {
+    let mut body = body(key, bytes)?;
+    T::deserialize(&mut body).map_err(|error| damaged_row(key, &error.to_string()))
+}
+
+fn body<'a>(key: &[u8], bytes: &'a [u8]) -> Result<&'a [u8], StateError> {
     match bytes.split_first() {
-        Some((&ROW_VERSION, body)) => T::try_from_slice(body)
-            .map_err(|error| damaged(&format!("row {key:02x?}"), &error.to_string())),
+        Some((&ROW_VERSION, body)) => Ok(body),
         Some((&version, _)) => Err(StateError::Newer {
             found: u32::from(version),
             known: u32::from(ROW_VERSION),
         }),
-        None => Err(damaged(&format!("row {key:02x?}"), "it is empty")),
+        None => Err(damaged_row(key, "it is empty")),
     }
+}
+
+fn damaged_row(key: &[u8], reason: &str) -> StateError {
+    damaged(&format!("row {key:02x?}"), reason)
 }
 
 pub(super) fn damaged(place: &str, reason: &str) -> StateError {

@@ -51,6 +51,19 @@ impl Area {
         }
     }
 
+    /// Does something with the whole key. Short ones, as most are, cost no allocation.
+    pub(super) fn with_key<T>(self, key: &[u8], run: impl FnOnce(&[u8]) -> T) -> T {
+        let mut short = [0; 64];
+        if let Some(whole) = short.get_mut(..=key.len())
+            && let Some((first, rest)) = whole.split_first_mut()
+        {
+            *first = self.prefix();
+            rest.copy_from_slice(key);
+            return run(whole);
+        }
+        run(&self.key(key))
+    }
+
     pub(super) fn key(self, key: &[u8]) -> Bytes {
         let mut whole = BytesMut::with_capacity(key.len() + 1);
         whole.put_u8(self.prefix());

@@ -85,7 +85,7 @@ impl View<'_> {
     /// # Errors
     /// If the store fails.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StateError> {
-        let found = self.find(&self.area.key(key))?;
+        let found = self.area.with_key(key, |key| self.find(key))?;
         Ok(found.map(|born| self.note(born)))
     }
 

@@ -1,0 +1,269 @@
+//! `quorumfs bench smr-parts`: what the parts of an ordering cluster can do each on its own.
+//!
+//! It says where the rest of `bench smr`'s processor time goes: the core alone ([`super::core`]),
+//! signatures and hashes, and a connection with TLS and frames between two threads over loopback.
+
+use super::core;
+use super::failed;
+use super::replica::CLUSTER;
+use crate::arguments::BenchPartsArguments;
+use crate::exit::Exit;
+use crate::failure::Outcome;
+use crate::output::Output;
+use bytes::Bytes;
+use quorumfs_bft::authentication::Signer;
+use quorumfs_bft::identity::{PublicKey, ReplicaId, Signature};
+use quorumfs_bft_runtime::keys::{Batch, NodeKey, PreparedKey};
+use quorumfs_bft_runtime::link::LinkError;
+use quorumfs_bft_runtime::link::connection::Greeted;
+use quorumfs_bft_runtime::link::dial::Dialer;
+use quorumfs_bft_runtime::link::frame::Frame;
+use quorumfs_bft_runtime::link::hello::{Refusal, Role};
+use quorumfs_bft_runtime::link::listen::{Gatekeeper, Listener};
+use quorumfs_bft_runtime::link::outbox::{Bounds, Outbox};
+use quorumfs_bft_runtime::tls::Identity;
+use serde::Serialize;
+use std::hint::black_box;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
+
+/// A vote is about this long.
+const MESSAGE_BYTES: usize = 200;
+/// Signatures in one check, as on the event loop.
+const BATCH: usize = 12;
+/// Frames under way when their rate is measured.
+const WINDOW: usize = 256;
+const FRAME_MAX: usize = 1 << 20;
+const BOUNDS: Bounds = Bounds {
+    frames_max: 4 * WINDOW,
+    frames_away_max: WINDOW,
+    bytes_max: 64 << 20,
+};
+
+#[derive(Serialize)]
+struct Record {
+    seconds: f64,
+    /// Of the slowest of four replicas, each on a core of its own, bundles of one operation.
+    core_ops_per_second: f64,
+    core_operations_per_batch: f64,
+    sign_us: f64,
+    verify_us: f64,
+    /// Each of twelve that are checked together.
+    verify_batched_us: f64,
+    message_bytes: usize,
+    /// There and back, one at a time, with TLS, between two threads.
+    ping_pong_us: f64,
+    /// Echoed, many under way.
+    frames_per_second: f64,
+}
+
+/// Measures.
+pub(crate) async fn run(arguments: &BenchPartsArguments, output: Output) -> Outcome {
+    let length = Duration::from_secs(arguments.seconds);
+    let part = length / 6;
+    let measuring = tokio::task::spawn_blocking(move || -> Outcome<Record> {
+        let core = core::measure(length / 2)?;
+        let crypto = Crypto::new()?;
+        let network = network(part)?;
+        Ok(Record {
+            seconds: length.as_secs_f64(),
+            core_ops_per_second: core.operations_per_second,
+            core_operations_per_batch: core.operations_per_batch,
+            sign_us: micros(part / 3, 1, || crypto.sign()),
+            verify_us: micros(part / 3, 1, || crypto.verify()),
+            verify_batched_us: micros(part / 3, BATCH, || crypto.verify_batch()),
+            message_bytes: MESSAGE_BYTES,
+            ping_pong_us: network.ping_pong_us,
+            frames_per_second: network.frames_per_second,
+        })
+    });
+    let record = measuring
+        .await
+        .map_err(|error| failed("measure", &error))??;
+    output.record("bench_smr_parts", &record, describe)?;
+    Ok(Exit::Success)
+}
+
+fn describe(record: &Record) -> String {
+    format!(
+        "{:>12.0} operations/s through the core of one replica on one core, {:.0} a batch\n\
+         {:>12.2} µs to sign, {:.2} to verify, {:.2} each of {BATCH} together\n\
+         {:>12.1} µs there and back over TLS, {:.0} frames/s echoed",
+        record.core_ops_per_second,
+        record.core_operations_per_batch,
+        record.sign_us,
+        record.verify_us,
+        record.verify_batched_us,
+        record.ping_pong_us,
+        record.frames_per_second,
+    )
+}
+
+/// Microseconds of one of the `each` things that `work` does, over about so long.
+fn micros(length: Duration, each: usize, mut work: impl FnMut()) -> f64 {
+    let began = Instant::now();
+    let mut done = 0;
+    while began.elapsed() < length {
+        for _ in 0..16 {
+            work();
+        }
+        done += 16 * each;
+    }
+    began.elapsed().as_secs_f64() * 1e6 / done as f64
+}
+
+/// Keys and what they signed.
+struct Crypto {
+    key: NodeKey,
+    message: Vec<u8>,
+    signed: Vec<(PreparedKey, Signature)>,
+}
+
+impl Crypto {
+    fn new() -> Outcome<Self> {
+        let message = vec![7; MESSAGE_BYTES];
+        let key = || NodeKey::generate().map_err(|error| failed("make a key", &error));
+        let mut signed = Vec::new();
+        for _ in 0..BATCH {
+            let key = key()?;
+            let prepared = PreparedKey::new(&key.public());
+            let prepared = prepared.ok_or_else(|| failed("use a key", &"it is no point"))?;
+            signed.push((prepared, key.sign(&message)));
+        }
+        Ok(Self {
+            key: key()?,
+            message,
+            signed,
+        })
+    }
+
+    fn sign(&self) {
+        black_box(self.key.sign(&self.message));
+    }
+
+    fn verify(&self) {
+        if let Some((key, signature)) = self.signed.first() {
+            black_box(key.verify(&self.message, signature));
+        }
+    }
+
+    fn verify_batch(&self) {
+        let mut batch = Batch::default();
+        for (key, signature) in &self.signed {
+            batch.push(key, &self.message, signature);
+        }
+        black_box(batch.holds());
+    }
+}
+
+struct Network {
+    ping_pong_us: f64,
+    frames_per_second: f64,
+}
+
+/// Sends everything back.
+struct Echo;
+
+impl Gatekeeper for Echo {
+    type Place = ();
+
+    fn admit(&self, _: PublicKey, _: Role) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    async fn serve(self: Arc<Self>, (): (), greeted: Greeted) -> LinkError {
+        let outbox = Arc::new(Outbox::new(BOUNDS));
+        outbox.set_connected(true);
+        let (mut reader, _writing) = greeted.start(outbox.clone(), FRAME_MAX);
+        loop {
+            match reader.next().await {
+                Ok(frame) => outbox.push(frame),
+                Err(error) => return error,
+            }
+        }
+    }
+}
+
+fn identity() -> Outcome<Identity> {
+    let key = NodeKey::generate().map_err(|error| failed("make a key", &error))?;
+    Identity::new(Arc::new(key)).map_err(|error| failed("make a certificate", &error))
+}
+
+fn runtime() -> Outcome<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| failed("start a thread", &error))
+}
+
+fn network(length: Duration) -> Outcome<Network> {
+    let (server, client) = (identity()?, identity()?);
+    let there = runtime()?;
+    let listening = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0)));
+    let describe = |error: std::io::Error| failed("listen on loopback", &error);
+    let socket = there.block_on(listening).map_err(describe)?;
+    let address = socket.local_addr().map_err(describe)?;
+    let listener = Listener {
+        socket,
+        acceptor: server
+            .acceptor()
+            .map_err(|error| failed("use TLS", &error))?,
+        cluster: CLUSTER,
+        me: ReplicaId(0),
+        gatekeeper: Arc::new(Echo),
+    };
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        there.block_on(async {
+            tokio::select! {
+                () = listener.run() => {}
+                _ = stopped => {}
+            }
+        });
+    });
+    let dialer = Dialer {
+        wanted: ReplicaId(0),
+        address,
+        connector: client
+            .connector(server.key())
+            .map_err(|error| failed("use TLS", &error))?,
+        cluster: CLUSTER,
+        role: Role::Client,
+    };
+    let measured = runtime()?.block_on(echoes(&dialer, length));
+    drop(stop);
+    thread
+        .join()
+        .map_err(|_| failed("stop a thread", &"it panicked"))?;
+    measured.map_err(|error| failed("use a connection", &error))
+}
+
+async fn echoes(dialer: &Dialer, length: Duration) -> Result<Network, LinkError> {
+    let outbox = Arc::new(Outbox::new(BOUNDS));
+    outbox.set_connected(true);
+    let greeted = dialer.dial().await?;
+    let (mut reader, _writing) = greeted.start(outbox.clone(), FRAME_MAX);
+    let frame = Frame::message(Bytes::from(vec![7; MESSAGE_BYTES]));
+    let (began, mut rounds) = (Instant::now(), 0_u32);
+    while began.elapsed() < length / 2 {
+        outbox.push(frame.clone());
+        reader.next().await?;
+        rounds += 1;
+    }
+    let ping_pong_us = began.elapsed().as_secs_f64() * 1e6 / f64::from(rounds.max(1));
+    for _ in 0..WINDOW {
+        outbox.push(frame.clone());
+    }
+    let (began, mut frames) = (Instant::now(), 0_u32);
+    while began.elapsed() < length / 2 {
+        reader.next().await?;
+        outbox.push(frame.clone());
+        frames += 1;
+    }
+    Ok(Network {
+        ping_pong_us,
+        frames_per_second: f64::from(frames) / began.elapsed().as_secs_f64(),
+    })
+}
