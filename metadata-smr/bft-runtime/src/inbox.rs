@@ -9,6 +9,9 @@
 //! 3. connections that are new or gone;
 //! 4. frames, one of a peer and one of a client in turn, peers among each other and clients among
 //!    each other round-robin. So a thousand clients together get half the steps, and each the same.
+//!    *Strangers*, whose principal has no session open here, share one turn of clients in eight, and
+//!    memory of their own: anybody can make a key, and a hundred of them, and with those keep
+//!    hundreds of connections busy.
 //!
 //! # Invariants
 //!
@@ -56,12 +59,25 @@ pub(crate) enum Input {
     Frame(Peer, Arrival),
 }
 
+/// Whose frames share memory and turns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// Another replica's.
+    Peer,
+    /// Those of clients whose principal has a session open.
+    Client,
+    /// All others'.
+    Stranger,
+}
+
+/// Turns of clients of which strangers get one, while others wait.
+const STRANGERS_TURN: u8 = 8;
+
 /// A source's share of the memory for frames that wait.
 #[derive(Clone, Debug)]
 pub(crate) struct Allowance {
     own: Arc<Semaphore>,
     own_bytes: usize,
-    shared: Option<Arc<Semaphore>>,
 }
 
 #[derive(Debug)]
@@ -116,7 +132,10 @@ struct Queues {
     gone: VecDeque<ConnectionId>,
     peers: Ring,
     clients: Ring,
+    strangers: Ring,
     client_is_next: bool,
+    /// Clients served since a stranger was.
+    client_turns: u8,
     loop_sleeps: bool,
 }
 
@@ -141,13 +160,27 @@ impl Queues {
             return Some(Input::Gone(connection));
         }
         self.client_is_next = !self.client_is_next;
-        let (first, second) = if self.client_is_next {
-            (&mut self.peers, &mut self.clients)
+        let taken = if self.client_is_next {
+            self.peers.pop().or_else(|| self.next_of_clients())
         } else {
-            (&mut self.clients, &mut self.peers)
+            self.next_of_clients().or_else(|| self.peers.pop())
         };
-        let (from, waiting) = first.pop().or_else(|| second.pop())?;
+        let (from, waiting) = taken?;
         Some(Input::Frame(from, waiting.arrival))
+    }
+
+    fn next_of_clients(&mut self) -> Option<(Peer, Waiting)> {
+        self.client_turns = self.client_turns.saturating_add(1);
+        let taken = if self.client_turns < STRANGERS_TURN {
+            self.clients.pop()
+        } else {
+            None
+        };
+        taken.or_else(|| {
+            let stranger = self.strangers.pop();
+            self.client_turns = 0;
+            stranger.or_else(|| self.clients.pop())
+        })
     }
 }
 
@@ -157,6 +190,7 @@ pub(crate) struct Inbox {
     queues: Mutex<Queues>,
     filled: Notify,
     clients: Arc<Semaphore>,
+    strangers: Arc<Semaphore>,
 }
 
 impl Default for Inbox {
@@ -165,6 +199,7 @@ impl Default for Inbox {
             queues: Mutex::default(),
             filled: Notify::new(),
             clients: Arc::new(Semaphore::new(limits::CLIENTS_INBOX_BYTES_MAX)),
+            strangers: Arc::new(Semaphore::new(limits::STRANGERS_INBOX_BYTES_MAX)),
         }
     }
 }
@@ -186,15 +221,14 @@ impl Inbox {
     }
 
     /// What a new source may have waiting.
-    pub(crate) fn allowance(&self, from: Peer) -> Allowance {
-        let (own_bytes, shared) = match from {
-            Peer::Replica(_) => (limits::PEER_INBOX_BYTES_MAX, None),
-            Peer::Client(_) => (limits::CLIENT_INBOX_BYTES_MAX, Some(self.clients.clone())),
+    pub(crate) fn allowance(from: Peer) -> Allowance {
+        let own_bytes = match from {
+            Peer::Replica(_) => limits::PEER_INBOX_BYTES_MAX,
+            Peer::Client(_) => limits::CLIENT_INBOX_BYTES_MAX,
         };
         Allowance {
             own: Arc::new(Semaphore::new(own_bytes)),
             own_bytes,
-            shared,
         }
     }
 
@@ -202,6 +236,7 @@ impl Inbox {
     pub(crate) async fn put(
         &self,
         from: Peer,
+        class: Class,
         bytes: usize,
         allowance: &Allowance,
         arrival: Arrival,
@@ -212,7 +247,12 @@ impl Inbox {
         let Ok(own) = allowance.own.clone().acquire_many_owned(cost).await else {
             return;
         };
-        let shared = match &allowance.shared {
+        let shared = match class {
+            Class::Peer => None,
+            Class::Client => Some(&self.clients),
+            Class::Stranger => Some(&self.strangers),
+        };
+        let shared = match shared {
             None => None,
             Some(shared) => match shared.clone().acquire_many_owned(cost).await {
                 Ok(permit) => Some(permit),
@@ -224,9 +264,10 @@ impl Inbox {
             _own: own,
             _shared: shared,
         };
-        self.change(|queues| match from {
-            Peer::Replica(_) => queues.peers.push(from, waiting),
-            Peer::Client(_) => queues.clients.push(from, waiting),
+        self.change(|queues| match class {
+            Class::Peer => queues.peers.push(from, waiting),
+            Class::Client => queues.clients.push(from, waiting),
+            Class::Stranger => queues.strangers.push(from, waiting),
         });
     }
 
@@ -234,6 +275,7 @@ impl Inbox {
     pub(crate) fn gone(&self, connection: ConnectionId) {
         self.change(|queues| {
             queues.clients.forget(Peer::Client(connection));
+            queues.strangers.forget(Peer::Client(connection));
             queues.gone.push_back(connection);
         });
     }
@@ -311,10 +353,47 @@ mod tests {
         Arrival::Raw(vec![number].into(), PublicKey([0; 32]))
     }
 
+    fn class(from: Peer) -> Class {
+        match from {
+            Peer::Replica(_) => Class::Peer,
+            Peer::Client(_) => Class::Client,
+        }
+    }
+
     async fn put(inbox: &Inbox, from: Peer, allowance: &Allowance, count: u8) {
         for number in 0..count {
-            inbox.put(from, 1, allowance, raw(number)).await;
+            let class = class(from);
+            inbox.put(from, class, 1, allowance, raw(number)).await;
         }
+    }
+
+    #[tokio::test]
+    async fn strangers_take_one_turn_in_eight_and_none_of_the_memory_of_clients() {
+        let inbox = Inbox::default();
+        let frame = 64 << 10;
+        let mut strangers = 0;
+        let wait = Duration::from_millis(20);
+        for number in 100..1000 {
+            let from = Peer::Client(ConnectionId(number));
+            let allowance = Inbox::allowance(from);
+            let put = inbox.put(from, Class::Stranger, frame, &allowance, raw(0));
+            if tokio::time::timeout(wait, put).await.is_err() {
+                break;
+            }
+            strangers += 1;
+        }
+        assert_eq!(strangers * frame, limits::STRANGERS_INBOX_BYTES_MAX);
+        let client = Peer::Client(ConnectionId(1));
+        let allowance = Inbox::allowance(client);
+        for _ in 0..21 {
+            let put = inbox.put(client, Class::Client, frame, &allowance, raw(0));
+            let put = tokio::time::timeout(wait, put).await;
+            assert!(put.is_ok(), "strangers have taken the memory of clients");
+        }
+        let order = order(&inbox);
+        let last = order.iter().rposition(|from| *from == client);
+        assert!(last.expect("served") <= 24, "{last:?}");
+        assert_eq!(order.len(), strangers + 21, "and strangers are served");
     }
 
     fn order(inbox: &Inbox) -> Vec<Peer> {
@@ -331,9 +410,9 @@ mod tests {
         let inbox = Inbox::default();
         let (flood, quiet) = (Peer::Client(ConnectionId(1)), Peer::Client(ConnectionId(2)));
         let peer = Peer::Replica(ReplicaId(0));
-        put(&inbox, flood, &inbox.allowance(flood), 100).await;
-        put(&inbox, quiet, &inbox.allowance(quiet), 1).await;
-        put(&inbox, peer, &inbox.allowance(peer), 3).await;
+        put(&inbox, flood, &Inbox::allowance(flood), 100).await;
+        put(&inbox, quiet, &Inbox::allowance(quiet), 1).await;
+        put(&inbox, peer, &Inbox::allowance(peer), 3).await;
         let order = order(&inbox);
         assert_eq!(order.len(), 104);
         let place = order.iter().position(|from| *from == quiet);
@@ -346,20 +425,23 @@ mod tests {
     async fn a_source_waits_when_its_share_is_used_up_and_no_other_does() {
         let inbox = Inbox::default();
         let (flood, quiet) = (Peer::Client(ConnectionId(1)), Peer::Client(ConnectionId(2)));
-        let allowance = inbox.allowance(flood);
+        let allowance = Inbox::allowance(flood);
         let mut count = 0;
         let wait = Duration::from_millis(20);
-        while tokio::time::timeout(wait, inbox.put(flood, 64 << 10, &allowance, raw(0)))
-            .await
-            .is_ok()
+        while tokio::time::timeout(
+            wait,
+            inbox.put(flood, Class::Client, 64 << 10, &allowance, raw(0)),
+        )
+        .await
+        .is_ok()
         {
             count += 1;
             assert!(count < 1000, "nothing is unbounded");
         }
         assert_eq!(count * (64 << 10), limits::CLIENT_INBOX_BYTES_MAX);
-        put(&inbox, quiet, &inbox.allowance(quiet), 1).await;
+        put(&inbox, quiet, &Inbox::allowance(quiet), 1).await;
         assert!(inbox.poll().is_some());
-        let again = inbox.put(flood, 64 << 10, &allowance, raw(0));
+        let again = inbox.put(flood, Class::Client, 64 << 10, &allowance, raw(0));
         let _ = inbox.poll();
         assert!(
             tokio::time::timeout(wait, again).await.is_ok(),
@@ -371,7 +453,7 @@ mod tests {
     async fn completions_come_first_and_are_absorbed() {
         let inbox = Inbox::default();
         let peer = Peer::Replica(ReplicaId(0));
-        put(&inbox, peer, &inbox.allowance(peer), 1).await;
+        put(&inbox, peer, &Inbox::allowance(peer), 1).await;
         for token in [3, 5, 4] {
             inbox.persisted(Token(token));
         }
@@ -384,7 +466,7 @@ mod tests {
     async fn frames_of_a_connection_that_is_gone_are_forgotten() {
         let inbox = Inbox::default();
         let client = Peer::Client(ConnectionId(1));
-        put(&inbox, client, &inbox.allowance(client), 5).await;
+        put(&inbox, client, &Inbox::allowance(client), 5).await;
         inbox.gone(ConnectionId(1));
         assert!(matches!(inbox.poll(), Some(Input::Gone(ConnectionId(1)))));
         assert!(inbox.poll().is_none());

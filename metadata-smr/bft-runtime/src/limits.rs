@@ -63,6 +63,9 @@ pub const CLIENT_INBOX_BYTES_MAX: usize = 2 << 20;
 /// The same for all clients together.
 pub const CLIENTS_INBOX_BYTES_MAX: usize = 64 << 20;
 
+/// The same for all strangers together: an opening or a question is a few hundred bytes.
+pub const STRANGERS_INBOX_BYTES_MAX: usize = 4 << 20;
+
 /// What a frame counts at least in an inbox, so that empty frames are not free.
 pub const FRAME_COST_MIN: usize = 1 << 10;
 

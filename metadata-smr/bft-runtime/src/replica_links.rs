@@ -1,6 +1,6 @@
 //! A replica's connections: it dials every other replica and serves whoever dials it.
 
-use crate::inbox::{Arrival, Inbox};
+use crate::inbox::{Arrival, Class, Inbox};
 use crate::limits;
 use crate::link::LinkError;
 use crate::link::connection::{FrameReader, Greeted};
@@ -92,7 +92,7 @@ impl Reception {
 
     async fn receive(&self, connection: &Connection, mut reader: FrameReader) -> LinkError {
         let from = connection.peer;
-        let allowance = self.inbox.allowance(from);
+        let allowance = Inbox::allowance(from);
         loop {
             let frame = match reader.next().await {
                 Ok(frame) if frame.kind == Kind::Message => frame.payload,
@@ -101,8 +101,18 @@ impl Reception {
             };
             let bytes = frame.len();
             if let Some(arrival) = self.arrive(connection, frame).await {
-                self.inbox.put(from, bytes, &allowance, arrival).await;
+                let class = self.class(connection);
+                let put = self.inbox.put(from, class, bytes, &allowance, arrival);
+                put.await;
             }
+        }
+    }
+
+    fn class(&self, connection: &Connection) -> Class {
+        match connection.peer {
+            Peer::Replica(_) => Class::Peer,
+            Peer::Client(_) if self.roster.has_session(&connection.key) => Class::Client,
+            Peer::Client(_) => Class::Stranger,
         }
     }
 

@@ -220,6 +220,11 @@ impl Roster {
         }
     }
 
+    /// Whether this principal has a session open.
+    pub(crate) fn has_session(&self, principal: &PublicKey) -> bool {
+        self.inner().known.contains_key(principal)
+    }
+
     /// A principal has a session (one more).
     pub(crate) fn session_opened(&self, id: SessionId, principal: PublicKey) {
         let mut inner = self.inner();
