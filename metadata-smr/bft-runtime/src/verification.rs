@@ -8,6 +8,11 @@
 //! What waits together is checked together: the signatures of a dozen frames cost half as much in one
 //! go, and no verdict depends on it.
 //!
+//! *Dear* frames carry certificates, dozens of signatures each, and a peer that repeats a valid one does
+//! nothing that it could be blamed for. So those that were found good lately are remembered by their
+//! hash, and their repetition costs no signature: the same bytes have the same verdict, because what
+//! is in them is signed by replicas, whose keys an epoch fixes.
+//!
 //! Votes for what is committed already are the one thing that is dropped unchecked: with n replicas
 //! the last n − q votes of each phase come too late to matter, and each would cost a signature.
 //!
@@ -26,9 +31,9 @@ use quorumfs_bft::wire::frame::HEADER_BYTES;
 use quorumfs_bft::wire::message::{Kind, Message};
 use quorumfs_bft::wire::{Context, Verified, admit};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::Semaphore;
 
 /// Signatures checked together: more gain nothing, and one bad one costs all of them again.
@@ -101,6 +106,27 @@ impl KeyDirectory for Directory {
     }
 }
 
+/// Dear frames that are remembered as good: a few from each of many peers.
+const KNOWN_MAX: usize = 256;
+
+/// Whether checking this takes more signatures than one.
+fn is_dear(frame: &[u8]) -> bool {
+    let kind = frame.get(..8).and_then(Kind::of_tag);
+    matches!(
+        kind,
+        Some(Kind::ViewChange | Kind::NewView | Kind::Committed)
+    )
+}
+
+/// For what was verified before.
+struct Trusting;
+
+impl Verifier for Trusting {
+    fn verify(&self, _: &PublicKey, _: &[u8], _: &Signature) -> bool {
+        true
+    }
+}
+
 /// A frame that was not checked, who sent it, and the key that the sender proved.
 #[derive(Clone, Debug)]
 pub(crate) struct Raw {
@@ -133,6 +159,12 @@ impl<'a> Gathering<'a> {
     }
 }
 
+/// What came of a frame whose signatures were put aside.
+enum Checked {
+    Finally(Result<Verified, Refused>),
+    IfTheyHold(Raw, Verified),
+}
+
 impl Verifier for Gathering<'_> {
     fn verify(&self, key: &PublicKey, message: &[u8], signature: &Signature) -> bool {
         match self.directory.prepared.get(key) {
@@ -154,6 +186,8 @@ pub(crate) struct Verification {
     committed: AtomicU64,
     refused: AtomicU64,
     stale: AtomicU64,
+    repeated: AtomicU64,
+    known: Mutex<VecDeque<blake3::Hash>>,
     apart: Arc<Semaphore>,
 }
 
@@ -167,6 +201,8 @@ impl Verification {
             committed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             stale: AtomicU64::new(0),
+            repeated: AtomicU64::new(0),
+            known: Mutex::default(),
             apart: Arc::new(Semaphore::new(threads)),
         }
     }
@@ -241,7 +277,35 @@ impl Verification {
         frame: Bytes,
     ) -> Result<Verified, Refused> {
         let directory = self.directory();
-        self.check_with(&directory, &*directory, from, key, frame)
+        self.check_one(&directory, Raw { from, key, frame })
+    }
+
+    fn check_one(&self, directory: &Directory, raw: Raw) -> Result<Verified, Refused> {
+        let Raw { from, key, frame } = raw;
+        if !is_dear(&frame) {
+            return self.check_with(directory, directory, from, key, frame);
+        }
+        let mark = blake3::hash(&frame);
+        if self.known().contains(&mark) {
+            self.repeated.fetch_add(1, Ordering::Relaxed);
+            return self.check_with(directory, &Trusting, from, key, frame);
+        }
+        let group = Gathering::new(directory);
+        let mut verdict = self.check_with(directory, &group, from, key, frame.clone());
+        if verdict.is_ok() && !group.hold() {
+            verdict = self.check_with(directory, directory, from, key, frame);
+        }
+        if verdict.is_ok() {
+            let mut known = self.known();
+            known.truncate(KNOWN_MAX - 1);
+            known.push_front(mark);
+        }
+        verdict
+    }
+
+    fn known(&self) -> MutexGuard<'_, VecDeque<blake3::Hash>> {
+        // It is whole between any two steps.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Checks frames, each of whoever proved its key; the verdicts are those of [`Self::check`].
@@ -257,16 +321,22 @@ impl Verification {
             while group.len() < BATCH_MAX
                 && let Some(raw) = frames.next()
             {
-                let frame = raw.frame.clone();
-                let verdict = self.check_with(&directory, &group, raw.from, raw.key, frame);
-                taken.push((raw, verdict));
+                let verdict = if is_dear(&raw.frame) {
+                    Checked::Finally(self.check_one(&directory, raw))
+                } else {
+                    let frame = raw.frame.clone();
+                    match self.check_with(&directory, &group, raw.from, raw.key, frame) {
+                        Ok(message) => Checked::IfTheyHold(raw, message),
+                        refused => Checked::Finally(refused),
+                    }
+                };
+                taken.push(verdict);
             }
             let hold = group.hold();
-            verdicts.extend(taken.into_iter().map(|(raw, verdict)| match verdict {
-                Ok(_) if !hold => {
-                    self.check_with(&directory, &*directory, raw.from, raw.key, raw.frame)
-                }
-                verdict => verdict,
+            verdicts.extend(taken.into_iter().map(|verdict| match verdict {
+                Checked::Finally(verdict) => verdict,
+                Checked::IfTheyHold(_, message) if hold => Ok(message),
+                Checked::IfTheyHold(raw, _) => self.check_one(&directory, raw),
             }));
         }
         verdicts
@@ -318,5 +388,140 @@ impl Verification {
             verdict
         });
         checking.await.unwrap_or(Err(nobody))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::NodeKey;
+    use quorumfs_bft::authentication::Signer;
+    use quorumfs_bft::fault_model::FaultModel;
+    use quorumfs_bft::identity::{ClusterId, Digest, Epoch, View};
+    use quorumfs_bft::wire::frame::Unsigned;
+    use quorumfs_bft::wire::message::{Ballot, ViewChange};
+
+    struct Fixture {
+        verification: Verification,
+        keys: Vec<NodeKey>,
+    }
+
+    fn fixture() -> Fixture {
+        let model = FaultModel::new(1, 1, 4).expect("model");
+        let context = Context::new(ClusterId([1; 16]), Epoch(0), model);
+        let keys: Vec<NodeKey> = (0..4)
+            .map(|_| NodeKey::generate().expect("randomness"))
+            .collect();
+        let public = keys.iter().map(NodeKey::public).collect();
+        Fixture {
+            verification: Verification::new(context, public),
+            keys,
+        }
+    }
+
+    impl Fixture {
+        fn signed(&self, signer: u16, message: Message) -> Raw {
+            let key = &self.keys[usize::from(signer)];
+            let header = self.verification.context.header(View(1));
+            let message = Unsigned::new(header, message).sign(key);
+            Raw {
+                from: Peer::Replica(ReplicaId(signer)),
+                key: key.public_key(),
+                frame: message.frame().clone(),
+            }
+        }
+
+        fn vote(&self, signer: u16, sequence: u64) -> Raw {
+            let ballot = Ballot {
+                sequence: Sequence(sequence),
+                digest: Digest::default(),
+                signer: ReplicaId(signer),
+            };
+            self.signed(signer, Message::Commit(ballot))
+        }
+
+        fn view_change(&self, signer: u16) -> Raw {
+            let change = ViewChange {
+                signer: ReplicaId(signer),
+                base: None,
+                prepared: Default::default(),
+            };
+            self.signed(signer, Message::ViewChange(change))
+        }
+    }
+
+    fn spoiled(mut raw: Raw) -> Raw {
+        let mut bytes = raw.frame.to_vec();
+        *bytes.last_mut().expect("a signature") ^= 1;
+        raw.frame = bytes.into();
+        raw
+    }
+
+    #[test]
+    fn one_bad_signature_among_many_is_found_and_blamed_and_spoils_no_other() {
+        let fixture = fixture();
+        for bad in 0..40 {
+            let frames = (0..40).map(|number| {
+                let raw = fixture.vote(number % 4, 1 + u64::from(number));
+                if number == bad { spoiled(raw) } else { raw }
+            });
+            let verdicts = fixture.verification.check_all(frames.collect());
+            assert_eq!(verdicts.len(), 40);
+            for (number, verdict) in (0..).zip(verdicts) {
+                match verdict {
+                    Ok(message) => {
+                        assert_ne!(number, bad);
+                        let Message::Commit(ballot) = message.message() else {
+                            panic!("a vote");
+                        };
+                        assert_eq!(ballot.sequence.0, u64::from(number) + 1, "in order");
+                    }
+                    Err(refused) => {
+                        assert_eq!(number, bad);
+                        assert!(refused.blame.is_some());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_found_good_is_not_checked_again_and_what_was_not_is() {
+        let fixture = fixture();
+        let repeated = || fixture.verification.repeated.load(Ordering::Relaxed);
+        let good = fixture.view_change(2);
+        for round in 0..3 {
+            let mut frames = vec![fixture.vote(0, 1), good.clone(), fixture.vote(1, 1)];
+            if round == 2 {
+                frames.push(spoiled(fixture.vote(3, 1)));
+            }
+            let verdicts = fixture.verification.check_all(frames);
+            assert!(verdicts.iter().take(3).all(Result::is_ok));
+            assert_eq!(repeated(), round);
+        }
+        let bad = spoiled(fixture.view_change(3));
+        for _ in 0..2 {
+            let verdicts = fixture
+                .verification
+                .check_all(vec![bad.clone(), good.clone()]);
+            assert!(verdicts[0].is_err() && verdicts[1].is_ok());
+        }
+        assert_eq!(repeated(), 4, "the bad one is never remembered");
+        for signer in 0..4 {
+            for view in 0..100_u64 {
+                let raw = fixture.vote(signer, view + 1);
+                assert!(
+                    fixture
+                        .verification
+                        .check(raw.from, raw.key, raw.frame)
+                        .is_ok()
+                );
+            }
+        }
+        assert_eq!(
+            fixture.verification.known().len(),
+            1,
+            "votes cost no memory"
+        );
     }
 }
