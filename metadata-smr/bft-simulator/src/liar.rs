@@ -60,6 +60,10 @@ pub enum Habit {
     /// Hear what is decided and keep it: no COMMIT, no body and no batch leaves, though all else
     /// is true.
     Hoard,
+    /// Say COMMIT together with the vote, before anything is prepared.
+    Hasty,
+    /// As leader, keep some proposals to itself, so that those behind them hang in the air.
+    Skip,
     /// As leader, propose to everybody what nobody has the body of, or what has been executed.
     Invent,
 }
@@ -131,10 +135,12 @@ impl Proxy {
         }
         // From a stream of their own: a liar without them is what it would be if there were none.
         let mut more = random.clone().fork(1);
-        match more.below(5) {
+        match more.below(8) {
             0 => habits.push(Habit::Echo),
             1 => habits.push(Habit::Invent),
             2 => habits.push(Habit::Hoard),
+            3 => habits.push(Habit::Hasty),
+            4 => habits.push(Habit::Skip),
             _ => habits.push(Habit::ForgeNodes),
         }
         let equivocations = Equivocations::new(replicas, &mut random);
@@ -213,6 +219,15 @@ impl Proxy {
                 told.clear();
             }
             Habit::Invent => self.invent(envelope, told),
+            Habit::Hasty => {
+                if let Some(ballot) = self.early_commit(envelope) {
+                    let frame = self.frame(*envelope.header(), Message::Commit(ballot));
+                    told.push(Told::lie(frame, Lie::EarlyCommit));
+                }
+            }
+            Habit::Skip if envelope.batch().is_some_and(|it| it.sequence.0 % 5 == 0) => {
+                told.clear();
+            }
             Habit::Exclude(victims) if victims.contains(&to) => told.clear(),
             Habit::ProposeNotTo(victims) if kind == Kind::Proposal && victims.contains(&to) => {
                 told.clear();
@@ -327,6 +342,19 @@ impl Proxy {
             // A little later than the proposal, since nobody takes a body that is not missing.
             bodies.delay = 20 * crate::agenda::MILLISECOND;
             told.push(bodies);
+        }
+    }
+
+    /// The COMMIT for what it has just voted for.
+    fn early_commit(&self, envelope: &Envelope) -> Option<Ballot> {
+        match envelope.message() {
+            Message::Proposal(batch) => Some(Ballot {
+                sequence: batch.sequence,
+                digest: envelope.digest(),
+                signer: self.replica,
+            }),
+            Message::Prepare(ballot) => Some(*ballot),
+            _ => None,
         }
     }
 

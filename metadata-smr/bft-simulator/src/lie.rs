@@ -38,6 +38,9 @@ lies! {
     /// A vote for what some were proposed, besides the vote for what the others were.
     DoubleVote =>
         "double_votes_sent", "double_votes_accepted", "double_votes_rejected";
+    /// A COMMIT before anything is prepared.
+    EarlyCommit =>
+        "early_commits_sent", "early_commits_accepted", "early_commits_rejected";
     /// A sequence that is one too high or too low.
     WrongSequence =>
         "wrong_sequences_sent", "wrong_sequences_accepted", "wrong_sequences_rejected";

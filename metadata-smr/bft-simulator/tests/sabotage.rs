@@ -69,6 +69,16 @@ fn a_retry_that_runs_twice_is_seen() {
 }
 
 #[test]
+fn a_lock_on_a_lower_view_is_seen() {
+    seen(Sabotage::LockOnLowerView);
+}
+
+#[test]
+fn a_commit_before_its_predecessor_is_seen() {
+    seen(Sabotage::CommitBeforePredecessor);
+}
+
+#[test]
 fn a_forgotten_fsync_is_seen() {
     seen(Sabotage::ForgottenFsync);
 }

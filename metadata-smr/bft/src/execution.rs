@@ -38,6 +38,7 @@
 pub mod clock;
 mod credit;
 pub mod delivery;
+mod lingering;
 mod replay;
 pub mod reply_cache;
 pub mod session;
@@ -45,6 +46,7 @@ pub mod session;
 mod rows;
 
 pub use delivery::{Executed, Executor, Opened, Standing};
+pub use lingering::Lingering;
 
 #[cfg(test)]
 mod tests;

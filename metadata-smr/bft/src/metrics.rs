@@ -51,6 +51,16 @@ counters! {
     proposals,
     /// Of those, carried over from an earlier view.
     reproposals,
+    /// Of those, fresh ones while others were under way.
+    pipelined,
+    /// Of those, while three or more were.
+    pipelined_deep,
+    /// Proposals that came before what they follow upon, or are beyond the window.
+    proposals_ahead,
+    /// Batches of which q COMMITs were here before the batch before them was executed.
+    decided_early,
+    /// Views that began with several batches carried over.
+    chains_carried,
     /// PREPAREs given.
     prepares,
     /// COMMITs given.

@@ -1,7 +1,7 @@
 //! The order: which batch comes next, and who says so.
 //!
 //! ```text
-//!    proposer ──PROPOSAL──► window (one open sequence) ──PREPARE × q──► COMMIT × q ──► executed
+//!    proposer ──PROPOSAL──► window (open sequences) ──PREPARE × q──► COMMIT × q ──► executed
 //!                              │ nothing in time, unfair, trailing, two-faced
 //!                              ▼
 //!   suspicion ──SUSPECT × max(u,r)+1──► view_change ──VIEW-CHANGE × q──► new_view ──► proposer
@@ -9,7 +9,7 @@
 //!   delivery.
 //! ```
 //!
-//! * [`window`]: the one sequence that is open, and what is known about it.
+//! * [`window`]: the sequences that are open.  * [`slot`]: what is known about one.
 //! * [`vote`]: counting votes.  * [`proposer`]: making batches.
 //! * [`suspicion`]: when a leader should go.  * [`view_change`]: who has left which view.
 //! * [`new_view`]: what a view begins with.  * [`status`]: what a peer lacks, and how often it is
@@ -17,21 +17,65 @@
 //!
 //! # Why it is right
 //!
-//! With q = ⌈(n + r + 1)/2⌉ any two quorums share a correct replica, and such a one PREPAREs one
-//! batch in a view and a sequence. So at most one batch is prepared there, and a COMMIT is given
-//! only for a prepared batch whose certificate is durable. If a batch commits in view v, then q
-//! replicas hold its certificate; the q VIEW-CHANGEs of any later view include a correct one of
-//! them, with the certificate or with a base at or beyond that sequence; and by induction no view
-//! in between has prepared anything else there. The window of one makes this short: nobody PREPAREs
-//! s before s − 1 has committed at its own place, so one base and one prepared certificate say all
-//! that a replica knows.
+//! Several sequences are open at a time, and a batch names the one that it follows upon, so what a
+//! leader proposes is a chain. The rules:
+//!
+//! 1. A correct replica PREPAREs one batch in a view and a sequence, and one only that follows upon
+//!    the proposal that it took for the sequence before in the same view, or upon what it executed
+//!    there. (d, s, v) is *prepared* if q replicas, the leader among them, have said so.
+//! 2. It COMMITs (d, s, v) only when it holds, durably, certificates that d is prepared in v and
+//!    so is, in v too, every batch that d follows upon and that it has not executed.
+//! 3. Its VIEW-CHANGE, after which it votes in no earlier view, shows how far it has executed and,
+//!    of each open sequence, its certificate of the highest view.
+//! 4. A view begins with what [`new_view::Choice`] makes of q VIEW-CHANGEs: the highest base, then
+//!    of each next sequence the certificate of the highest view, as long as each follows upon the
+//!    one before. A correct replica takes nothing else there.
+//!
+//! Any two quorums, with q = ⌈(n + r + 1)/2⌉, share a correct replica. So by rule 1 at most one
+//! batch is prepared at a sequence in a view, and what is prepared in one view is a chain: whoever
+//! of two quorums prepared both links took one upon the other.
+//!
+//! **Claim.** If q replicas have said COMMIT for (d, s, v), then every correct replica that takes a
+//! proposal for s in a view w > v takes d, and the same holds of what d follows upon at its
+//! sequence. (So no two batches commit at one sequence.)
+//!
+//! Suppose not, and look at the first time that a correct replica takes something else, in view w
+//! and at a sequence s′ ≤ s. Of the q VIEW-CHANGEs that w begins with one is from a correct p that
+//! said COMMIT for (d, s, v), and before that, by rule 3. Let b be the highest base among them.
+//!
+//! * If b ≥ s′, nothing is proposed at s′ in w. And b is on d's chain: its q COMMITs are of a view
+//!   u. For u = v the chain of v is the only one prepared there; for u > v those who said them took
+//!   proposals before the time that we look at, which are on d's chain; for u < v the claim holds
+//!   of b's batch, with b for s, so d itself follows upon it.
+//! * If b < s′, then p has not executed b + 1, …, s′ (it would have shown it), so by rule 2 it held
+//!   certificates of view v for all of them. It shows these or ones of later views. At each of
+//!   these sequences take the certificate of the highest view, from whomever: it is of v or later.
+//!   Of v there is only that for d's chain; one of a later view has the word of a correct replica,
+//!   given before the time that we look at, hence it is for d's chain too. So at each the walk
+//!   finds the batch of d's chain, which follows upon the one before and at first upon b's: it
+//!   neither stops nor strays before s′. What w begins with at s′ is of d's chain. ∎
+//!
+//! Where the walk stops, therefore, at a sequence without a certificate or with one that follows
+//! upon something else, nothing there or beyond can have been committed, and the leader is free.
+//! There is no need for empty batches to fill gaps.
+//!
+//! That q replicas committed is known at first to whoever hears them, and that one may be silent. A
+//! base says only that *its* batch is committed. Who lacks the COMMITs for those before has the
+//! batches, if it committed with them; so a VIEW-CHANGE shows the certificates of the last batches,
+//! a window of them, and with those it can execute what it has.
 //!
 //! **With r = 0** nobody lies, so a proposal is the only one of its view and sequence, and there is
 //! no PREPARE phase: proposal, bodies and the own COMMIT are made durable in one record, and then
-//! the COMMIT leaves. What a view change uses in place of a prepared certificate is the proposal
-//! itself: a COMMIT was given by q replicas that hold it durably, one of which is among any q
-//! VIEW-CHANGEs, and the one of the highest view wins (as a ballot in Paxos). A leader that sends
-//! its proposal before it is durable never proposes again in a view it was in before a restart.
+//! the COMMIT leaves. COMMITs are given in order. In place of a prepared certificate stands the own
+//! durable COMMIT: with that the rules and the proof are the same, any two quorums sharing a
+//! replica (as a ballot in Paxos, for each sequence). A leader that sends its proposal before it is
+//! durable never proposes again in a view it was in before a restart.
+//!
+//! # What is checked before it is known
+//!
+//! A proposal is judged while batches before it are open, and all correct replicas have to come to
+//! the same, however far each has executed: a vote that waits is a vote that is late, but a refusal
+//! accuses the leader. `replica::agreement` says how.
 //!
 //! Source: M. Castro and B. Liskov, "Practical Byzantine Fault Tolerance" (1999), §4; A. Clement,
 //! "UpRight Fault Tolerance" (2010), chapter 6; B. Oki and B. Liskov, "Viewstamped Replication"
@@ -39,6 +83,7 @@
 
 pub mod new_view;
 pub mod proposer;
+pub mod slot;
 pub mod status;
 pub mod suspicion;
 pub mod view_change;

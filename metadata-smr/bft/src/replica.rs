@@ -4,9 +4,9 @@
 //!                 requests                         proposals, votes            STATUS, fetches
 //!                    │                                    │                          │
 //!  ┌─────────────────▼──────────┐   batch   ┌─────────────▼─────────────┐   ┌────────▼────────┐
-//!  │ clients    admission::Pool ├──────────►│ agreement  ordering::Slot │◄──┤ repair          │
-//!  └─────────────────▲──────────┘           │ views      Departures,    │   │  PeerRecord,    │
-//!                    │ replies              │            Choice         │   │  Inquiry        │
+//!  │ clients    admission::Pool ├──────────►│ agreement,      Window    │◄──┤ repair          │
+//!  └─────────────────▲──────────┘           │ votes, views    Departures│   │  PeerRecord,    │
+//!                    │ replies              │                 Choice    │   │  Inquiry        │
 //!  ┌─────────────────┴──────────┐ committed └──┬──────────────▲─────────┘   └────────▲────────┘
 //!  │ commit  execution::Executor│◄─────────────┘              │ durable              │ batches
 //!  │         state::KeySpace    │                ┌────────────┴─────────┐            │
@@ -16,8 +16,10 @@
 //!
 //! * [`config`]: what it is told once.  * `recovery`: from journal and state to a replica that
 //!   runs.
-//! * `clients`: requests in, replies out.  * `agreement`: from a proposal to a commit certificate.
-//! * `commit`: execution.  * `checkpoints`: durable roots, agreed upon.  * `views`: leaving a view and entering the next.
+//! * `clients`: requests in, replies out.  * `proposing`: the leader's batches.
+//! * `agreement`: what is taken of what is proposed.  * `votes`: from there to a commit certificate.
+//! * `commit`: execution.  * `checkpoints`: durable roots, agreed upon.
+//! * `views`: leaving a view and entering the next.
 //! * `repair`: STATUS, resending, fetching.  * `promises`: signing and recording.  * `timers`.
 //!
 //! # How a step goes
@@ -46,11 +48,13 @@ mod checkpoints;
 mod clients;
 mod commit;
 mod promises;
+mod proposing;
 mod recovery;
 mod repair;
 mod timers;
 mod transfer;
 mod views;
+mod votes;
 
 #[cfg(test)]
 mod tests;
@@ -64,31 +68,24 @@ use crate::execution::Executor;
 use crate::identity::{Digest, Now, ReplicaId, Sequence, Time};
 use crate::metrics::{Counters, Voting};
 use crate::ordering::proposer::Place;
+use crate::ordering::slot::Heard;
 use crate::ordering::status::{Inquiry, PeerRecord};
 use crate::ordering::suspicion::Grievances;
-use crate::ordering::vote::Tally;
-use crate::ordering::window::Slot;
+use crate::ordering::window::Window;
 use crate::service::Service;
 use crate::state::{KeySpace, StateError, Store};
 use crate::state_transfer::Sink;
 use crate::step::{Effect, Effects, Event, Peer};
-use crate::wire::message::{Kind, Message};
+use crate::wire::message::Message;
 use crate::wire::{Context, Envelope, Verified};
 use checkpoints::States;
 use commit::History;
 use promises::Promises;
-use std::collections::{BTreeMap, BTreeSet};
+use proposing::DecideTime;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use timers::Timers;
 use views::Views;
-
-/// A proposal that is kept for later.
-#[derive(Clone, Debug)]
-struct Heard {
-    proposal: Arc<Envelope>,
-    /// Whether its leader sent it, and not somebody who repeats it.
-    directly: bool,
-}
 
 /// One replica of `S`, with its state in `D`.
 pub struct Replica<S, D> {
@@ -101,15 +98,16 @@ pub struct Replica<S, D> {
     /// The last batch that was executed, and the proof that it was committed.
     tip: Place,
     tip_certificate: Option<CommitCertificate>,
+    /// The same of the last batches, a window of them at most.
+    recent: VecDeque<CommitCertificate>,
+    /// What the first batch follows upon.
+    genesis: Digest,
     /// When the service wants to be called again.
     deadline: Option<Time>,
-    slot: Slot,
-    /// Votes for the sequence after the slot's: others may be one ahead.
-    ahead: (Tally, Tally),
-    /// The view's proposal for the sequence after the slot's.
-    ahead_proposal: Option<Heard>,
-    /// A proposal of a view that has not been entered yet.
-    early_proposal: Option<Heard>,
+    window: Window,
+    /// Proposals of views that have not been entered yet: of each sequence the latest view's.
+    early: BTreeMap<Sequence, Heard>,
+    decide_time: DecideTime,
     views: Views,
     grievances: Grievances,
     /// Requests forwarded to this view's leader.
@@ -205,10 +203,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 let proposal = Arc::clone(envelope);
                 self.proposal(&Heard { proposal, directly }, effects);
             }
-            (Message::Prepare(ballot), _) => {
-                self.ballot(Kind::Prepare, envelope, *ballot, effects);
-            }
-            (Message::Commit(ballot), _) => self.ballot(Kind::Commit, envelope, *ballot, effects),
+            (Message::Prepare(_) | Message::Commit(_), _) => self.ballot(envelope),
             (Message::ViewChange(change), _) => {
                 self.views.departures.change(change.signer, envelope)
             }
@@ -221,9 +216,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 self.serve_bodies(peer, fetch, effects);
             }
             (Message::Bodies(bodies), Peer::Replica(_)) => {
-                for body in &bodies.requests {
-                    self.slot.offer(body);
-                }
+                bodies.requests.iter().for_each(|it| self.window.offer(it));
             }
             (Message::FetchCommitted(fetch), Peer::Replica(peer)) => {
                 self.serve_committed(peer, fetch.from, effects)?;
@@ -247,6 +240,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         loop {
             self.advance_abstention();
             self.advance_views(effects);
+            self.advance_proposals(effects);
             self.advance_votes(effects);
             self.flush_if_due(effects)?;
             if self.holds_still()

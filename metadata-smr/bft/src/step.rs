@@ -55,6 +55,8 @@ pub enum Timer {
     Fetch,
     /// A proposal is ahead of our clock, which should have caught up by now.
     Clock,
+    /// Requests have been collected for long enough while other batches are under way.
+    Batch,
 }
 
 /// What happens to a replica.

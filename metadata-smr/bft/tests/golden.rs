@@ -18,8 +18,8 @@ use quorumfs_bft::service::Credit;
 use quorumfs_bft::step::Token;
 use quorumfs_bft::wire::message::{
     Ballot, Batch, Bodies, CheckpointVote, CloseSession, Committed, FetchBodies, FetchCommitted,
-    FetchNodes, NewView, Nodes, OpenSession, Operation, Outcome, PeerStatus, Reply, Request,
-    StatusAnswer, StatusQuery, Suspect, ViewChange,
+    FetchNodes, NewView, Nodes, OpenSession, OpenStatus, Operation, Outcome, PeerStatus, Reply,
+    Request, StatusAnswer, StatusQuery, Suspect, ViewChange,
 };
 use quorumfs_bft::wire::{Envelope, Header, Message, Unsigned};
 use std::path::PathBuf;
@@ -123,8 +123,8 @@ fn stable() -> CheckpointCertificate {
 fn view_change() -> Arc<Envelope> {
     let change = ViewChange {
         signer: ReplicaId(1),
-        base: Some(certificate(11)),
-        prepared: Some(prepared()),
+        base: vec![certificate(10), certificate(11)],
+        prepared: vec![prepared()],
     };
     signed(3, Message::ViewChange(change))
 }
@@ -178,9 +178,14 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
     let gossip = PeerStatus {
         active: true,
         committed: Sequence(11),
-        proposal: Some(proposal().digest()),
-        prepares: 0b1011,
-        commits: 0b10,
+        open: vec![
+            OpenStatus {
+                proposal: Some(proposal().digest()),
+                prepares: 0b1011,
+                commits: 0b10,
+            },
+            OpenStatus::default(),
+        ],
         view_changes: 0,
         suspects: 0b1,
         stable: Sequence(8),

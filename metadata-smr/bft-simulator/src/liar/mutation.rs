@@ -6,7 +6,7 @@ use crate::lie::Lie;
 use bytes::Bytes;
 use quorumfs_bft::identity::{ReplicaId, Sequence, Signature, View};
 use quorumfs_bft::wire::frame::{Envelope, Header, Unsigned};
-use quorumfs_bft::wire::message::{Ballot, Bodies, Message};
+use quorumfs_bft::wire::message::{Ballot, Bodies, Message, OpenStatus};
 use std::sync::Arc;
 
 /// One more or one less.
@@ -94,11 +94,18 @@ impl Proxy {
             return None;
         };
         let mut change = change.clone();
-        if change.prepared.is_some() && self.random.chance(2, 3) {
-            change.prepared = None;
-        } else {
-            change.base = None;
-            change.prepared = None;
+        let shown = change.prepared.len();
+        match self.random.below(4) {
+            0 if shown > 0 => change.prepared.clear(),
+            // Something in the middle, so that what is behind it hangs in the air.
+            1 if shown > 0 => {
+                change.prepared.remove(self.random.index(shown));
+            }
+            2 if shown > 0 => change.prepared.truncate(self.random.index(shown)),
+            _ => {
+                change.base.clear();
+                change.prepared.clear();
+            }
         }
         Some(Message::ViewChange(change))
     }
@@ -108,7 +115,7 @@ impl Proxy {
         let Message::Status(status) = envelope.message() else {
             return None;
         };
-        let mut status = *status;
+        let mut status = status.clone();
         match self.random.below(5) {
             0 => {
                 status.committed.0 = status
@@ -118,9 +125,15 @@ impl Proxy {
             }
             1 => status.committed.0 /= 2,
             2 => {
-                status.proposal = Some(no_digest(&mut self.random));
-                status.prepares = self.random.next();
-                status.commits = self.random.next();
+                let place = self.random.index(3);
+                status
+                    .open
+                    .resize(status.open.len().max(place + 1), OpenStatus::default());
+                for open in status.open.iter_mut().skip(place) {
+                    open.proposal = Some(no_digest(&mut self.random));
+                    open.prepares = self.random.next();
+                    open.commits = self.random.next();
+                }
             }
             3 => {
                 status.stable.0 = self.random.below(99);
@@ -209,9 +222,9 @@ impl Proxy {
             }
             Message::ViewChange(change) => {
                 let mut change = change.clone();
-                if let Some(base) = &mut change.base {
+                if let Some(base) = change.base.last_mut() {
                     doubled(&mut base.votes);
-                } else if let Some(prepared) = &mut change.prepared {
+                } else if let Some(prepared) = change.prepared.first_mut() {
                     doubled(&mut prepared.votes);
                 } else {
                     return None;

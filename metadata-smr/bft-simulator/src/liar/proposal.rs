@@ -1,7 +1,7 @@
 //! Two proposals for one place.
 //!
-//! The victims are told the other version consistently, votes included, so that with a quorum one
-//! vote too small both versions would be decided.
+//! The victims are told the other version consistently, votes included, and so is what follows upon
+//! it: with a quorum one vote too small two chains would be decided.
 
 use crate::random::Random;
 use quorumfs_bft::identity::{Digest, ReplicaId, Sequence, View};
@@ -98,7 +98,12 @@ impl Equivocations {
     /// The other version of a batch: the same for everybody who is told it.
     pub(super) fn twin(&self, view: View, batch: &Batch, digest: Digest) -> Batch {
         let mut twin = batch.clone();
-        let _ = (view, digest);
+        let _ = digest;
+        // The fork goes on: what the victims have before this is what the twin follows upon.
+        let before = Sequence(batch.sequence.0.saturating_sub(1));
+        if let Some(told) = self.told(view, before) {
+            twin.previous = told;
+        }
         match self.style {
             0 if twin.requests.len() > 1 => twin.requests.reverse(),
             1 if twin.requests.len() > 1 => {

@@ -2,7 +2,9 @@
 //!
 //! Each session has a queue of its own, bounded by the credit that the session was opened with, and
 //! is served in turn. Of a lane at most one request enters a batch, the one with the smallest
-//! number, since the next one is passed over at execution unless its predecessor ran.
+//! number, since the next one is passed over at execution unless its predecessor ran. What has been
+//! chosen *flies* and is not chosen again: batches are executed in their order, so the next request
+//! of a lane may be in the next batch. When a view ends, what flew may be chosen again.
 //!
 //! The pool as a whole needs no bound of its own: of a session there are requests within its credit
 //! and one attempt to close it, and the credit of all sessions together is what a replica has to
@@ -14,10 +16,10 @@ mod openings;
 mod session_queue;
 
 use crate::execution::Opened;
-use crate::identity::{ConnectionId, Digest, Lane, Monotonic, RequestNumber, SessionId};
+use crate::identity::{ConnectionId, Digest, Lane, Monotonic, RequestNumber, Sequence, SessionId};
 use crate::wire::Envelope;
 use crate::wire::limits::{
-    BATCH_BYTES_MAX, BATCH_OPENS_MAX, BATCH_REQUESTS_MAX, SESSION_CONNECTIONS_MAX,
+    BATCH_BYTES_MAX, BATCH_OPENS_MAX, BATCH_REQUESTS_MAX, SESSION_CONNECTIONS_MAX, WINDOW,
 };
 use crate::wire::message::{Message, OpenSession, Outcome, Reply};
 use openings::{Name, Openings, Taken};
@@ -47,6 +49,8 @@ struct Waiting {
     since: Monotonic,
     /// Nothing for what nobody is owed: a stranger's attempt to open a session.
     arrival: Option<u64>,
+    /// Whether it has been proposed.
+    flies: bool,
 }
 
 /// Where a request's answer goes and what it counts against.
@@ -62,6 +66,11 @@ enum Place {
 pub struct Pool {
     waiting: BTreeMap<Digest, Waiting>,
     by_arrival: BTreeMap<u64, Digest>,
+    /// Those that have not been proposed.
+    ready: BTreeMap<u64, Digest>,
+    ready_bytes: usize,
+    /// Sessions that have ended, and at which sequence, for as long as a batch may name them.
+    ended: BTreeMap<SessionId, Sequence>,
     sessions: BTreeMap<SessionId, SessionQueue>,
     openings: Openings,
     bytes: usize,
@@ -106,8 +115,9 @@ impl Pool {
         self.sessions.entry(opened.id).or_insert(queue);
     }
 
-    /// A session is no more, and neither is what waited for it.
-    pub fn session_closed(&mut self, id: SessionId) {
+    /// A session ended with the batch at this sequence, and so did what waited for it.
+    pub fn session_closed(&mut self, id: SessionId, at: Sequence) {
+        self.ended.insert(id, at);
         if let Some(queue) = self.sessions.remove(&id) {
             if let Some(place) = queue.place {
                 self.turns.remove(&place);
@@ -116,6 +126,20 @@ impl Pool {
                 self.take(digest);
             }
         }
+    }
+
+    /// No batch may name this session any more.
+    pub fn session_forgotten(&mut self, id: SessionId) {
+        self.ended.remove(&id);
+    }
+
+    /// Whether a batch at this sequence may hold a request of this session: it is open, or was
+    /// after a batch less than a window before, which is when a leader may have chosen it. All
+    /// replicas agree on that, however far they have executed.
+    #[must_use]
+    pub fn admits(&self, id: SessionId, sequence: Sequence) -> bool {
+        let recent = |at: &Sequence| at.0.saturating_add(WINDOW as u64) > sequence.0;
+        self.is_open(id) || self.ended.get(&id).is_some_and(recent)
     }
 
     /// Takes a verified request in, if there is room.
@@ -148,6 +172,7 @@ impl Pool {
     ) -> Offer {
         let digest = body.digest();
         let length = body.frame().len();
+        let mut flies = false;
         let offer = match (place_of(body), body.message()) {
             (Some(Place::Open(name)), _) => {
                 match self.openings.offer(name, digest, from, welcome) {
@@ -158,6 +183,7 @@ impl Pool {
                         Offer::New
                     }
                     Taken::Welcomed => {
+                        flies = self.waiting.get(&digest).is_some_and(|it| it.flies);
                         self.take(&digest);
                         Offer::New
                     }
@@ -212,6 +238,10 @@ impl Pool {
             if let Some(arrival) = arrival {
                 self.arrivals += 1;
                 self.by_arrival.insert(arrival, digest);
+                if !flies {
+                    self.ready.insert(arrival, digest);
+                    self.ready_bytes += length;
+                }
             }
             self.waiting.insert(
                 digest,
@@ -219,6 +249,7 @@ impl Pool {
                     body: Arc::clone(body),
                     since: now,
                     arrival,
+                    flies,
                 },
             );
         }
@@ -303,6 +334,7 @@ impl Pool {
                     && queue.close == Some(body.digest())
                 {
                     queue.close = None;
+                    queue.closing = false;
                     self.give_place(id);
                 }
             }
@@ -331,17 +363,76 @@ impl Pool {
             self.bytes = self.bytes.saturating_sub(gone.body.frame().len());
             if let Some(arrival) = gone.arrival {
                 self.by_arrival.remove(&arrival);
+                if self.ready.remove(&arrival).is_some() {
+                    self.ready_bytes -= gone.body.frame().len();
+                }
             }
         }
     }
 
-    /// Since when the request that came first has been waiting.
+    /// A request has been proposed: it is not chosen again in this view.
+    pub fn fly(&mut self, digest: &Digest) {
+        let Some(waiting) = self.waiting.get_mut(digest).filter(|it| !it.flies) else {
+            return;
+        };
+        waiting.flies = true;
+        let arrival = waiting.arrival.as_ref();
+        if arrival.is_some_and(|arrival| self.ready.remove(arrival).is_some()) {
+            self.ready_bytes -= waiting.body.frame().len();
+        }
+        match place_of(&waiting.body) {
+            Some(Place::Lane(id, lane, number)) => {
+                if let Some(queue) = self.sessions.get_mut(&id) {
+                    queue.fly(lane, number);
+                }
+                self.give_place(id);
+            }
+            Some(Place::Close(id)) => {
+                if let Some(queue) = self.sessions.get_mut(&id) {
+                    queue.closing = true;
+                }
+                self.give_place(id);
+            }
+            Some(Place::Open(name)) => self.openings.fly(&name),
+            None => {}
+        }
+    }
+
+    /// The view is over: what was proposed in it may be chosen again.
+    pub fn land(&mut self) {
+        self.openings.land();
+        let mut landed = Vec::new();
+        for waiting in self.waiting.values_mut().filter(|it| it.flies) {
+            waiting.flies = false;
+            if let Some(arrival) = waiting.arrival {
+                self.ready.insert(arrival, waiting.body.digest());
+                self.ready_bytes += waiting.body.frame().len();
+            }
+            match place_of(&waiting.body) {
+                Some(Place::Lane(id, ..) | Place::Close(id)) => landed.push(id),
+                Some(Place::Open(_)) | None => {}
+            }
+        }
+        for id in landed {
+            if let Some(queue) = self.sessions.get_mut(&id) {
+                queue.land();
+            }
+            self.give_place(id);
+        }
+    }
+
+    /// Since when the request that came first, of those that have not been proposed, has been
+    /// waiting.
     #[must_use]
-    pub fn oldest(&self) -> Option<(Monotonic, Digest)> {
-        let digest = self.by_arrival.values().next()?;
-        self.waiting
-            .get(digest)
-            .map(|waiting| (waiting.since, *digest))
+    pub fn oldest_ready(&self) -> Option<Monotonic> {
+        let digest = self.ready.values().next()?;
+        self.waiting.get(digest).map(|waiting| waiting.since)
+    }
+
+    /// Whether what has not been proposed would fill a batch.
+    #[must_use]
+    pub fn fills_a_batch(&self) -> bool {
+        self.ready.len() >= BATCH_REQUESTS_MAX || self.ready_bytes >= BATCH_BYTES_MAX
     }
 
     /// As which request, counted from the start, this one came here. Nothing for a stranger's.
@@ -362,9 +453,9 @@ impl Pool {
         self.sessions.contains_key(&id)
     }
 
-    /// The sessions that are open.
+    /// The sessions that a batch may name: open ones, and those that ended recently.
     pub fn session_ids(&self) -> impl Iterator<Item = SessionId> {
-        self.sessions.keys().copied()
+        self.sessions.keys().chain(self.ended.keys()).copied()
     }
 
     /// How many sessions are open.
@@ -398,8 +489,8 @@ impl Pool {
     }
 
     /// Chooses the next batch: sessions in turn, of each one request a round and of each lane one
-    /// request, the one with the smallest number. What is chosen goes on waiting until it is
-    /// settled.
+    /// request, the one with the smallest number. What is chosen flies: it goes on waiting until it
+    /// is settled, and is not chosen again.
     ///
     /// Whoever is served goes to the end, so the next batch goes on where this one ended. Cost: a
     /// few steps of O(log sessions) for each request that is chosen, and for each session among
@@ -430,6 +521,9 @@ impl Pool {
                 queue.served(lane);
                 queue.place = Some(self.places);
             }
+        }
+        for body in &batch.bodies {
+            self.fly(body.digest_ref());
         }
         batch.bodies
     }

@@ -3,6 +3,7 @@
 //! The order within a batch is fixed: the clock, sessions that have been idle for too long, the
 //! service's tick if it is due, then the requests as the batch lists them.
 
+use super::lingering::{self, Lingering};
 use super::reply_cache::{self, LaneReplies, Place};
 use super::rows::{ClockRow, SessionRow};
 use super::session::Known;
@@ -41,6 +42,8 @@ pub struct Executed {
     pub opened: Vec<Opened>,
     /// Sessions that are no more.
     pub closed: Vec<SessionId>,
+    /// Sessions that ended so long ago that no batch may name them any more.
+    pub forgotten: Vec<SessionId>,
     /// Sessions among those that were closed because they had been idle for too long.
     pub expired: usize,
     /// Requests that had been executed before and were answered from the cache.
@@ -139,6 +142,14 @@ impl<S: Service> Executor<S> {
         Ok(all.into_iter().map(opened).collect())
     }
 
+    /// All sessions that have ended, but may still be named, for a replica that starts.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn lingering<D: Store>(&self, space: &KeySpace<D>) -> Result<Vec<Lingering>, StateError> {
+        lingering::all(&space.view(Area::Library))
+    }
+
     /// The agreed time at which a batch is due even if nobody asks for anything.
     ///
     /// # Errors
@@ -167,7 +178,7 @@ impl<S: Service> Executor<S> {
             context,
             done: Executed::default(),
         };
-        run.forget_openings()?;
+        run.forget()?;
         run.close_idle()?;
         run.tick()?;
         for body in bodies {
@@ -301,9 +312,11 @@ struct Run<'a, S, D> {
 }
 
 impl<S: Service, D: Store> Run<'_, S, D> {
-    fn forget_openings(&mut self) -> Result<(), StateError> {
+    fn forget(&mut self) -> Result<(), StateError> {
         let mut txn = self.space.begin(Area::Library, self.context.sequence);
         replay::forget_old(&mut txn, &mut self.clock)?;
+        let sequence = self.context.sequence;
+        self.done.forgotten = lingering::forget(&mut txn, &mut self.clock, sequence)?;
         txn.commit();
         Ok(())
     }
@@ -338,6 +351,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         txn.commit();
         let mut txn = self.space.begin(Area::Library, self.context.sequence);
         session::remove(&mut txn, &mut self.clock, id, row)?;
+        lingering::ended(&mut txn, &mut self.clock, self.context.sequence, id, row)?;
         txn.commit();
         self.done.closed.push(id);
         Ok(())

@@ -3,11 +3,13 @@
 //! ```text
 //!  key                                   value
 //!  "c"                                   sequence, time, lease clock, last session id, sessions,
-//!                                        credit beyond the floor, used openings
+//!                                        credit beyond the floor, used openings, lingering sessions
 //!  "s" ‖ session (8)                     principal, session key, credit, opened at, last active,
 //!                                        signed at
 //!  "k" ‖ principal (32) ‖ session key    session, or that its opening has been used
 //!  "e" ‖ until (8) ‖ principal ‖ session key   –      (openings that may be forgotten then)
+//!  "l" ‖ ended at (8) ‖ session (8)      principal, session key: of sessions that ended so recently
+//!                                        that a batch may still name them
 //!  "p" ‖ principal (32)                  its open sessions, their credit beyond the floor
 //!  "i" ‖ last active (8) ‖ session (8)   –            (who has been idle for longest comes first)
 //!  "r" ‖ session (8) ‖ lane (2) ‖ slot (1)   number, request digest, sequence, outcome
@@ -34,6 +36,8 @@ pub(super) const CLOCK_KEY: &[u8] = b"c";
 pub(super) const IDLE_PREFIX: &[u8] = b"i";
 /// Begins the keys of the rows that list used openings by when they may be forgotten.
 pub(super) const ENDED_PREFIX: &[u8] = b"e";
+/// Begins the keys of the rows about sessions that ended recently.
+pub(super) const LINGERING_PREFIX: &[u8] = b"l";
 /// Begins the keys of the session rows.
 pub(super) const SESSION_PREFIX: &[u8] = b"s";
 
@@ -54,6 +58,15 @@ pub struct ClockRow {
     pub beyond_floor: u64,
     /// Openings of ended sessions that are remembered.
     pub remembered: u32,
+    /// Sessions that have ended, but may still be named by a batch.
+    pub lingering: u32,
+}
+
+/// What it takes to check a request of a session that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(super) struct LingeringRow {
+    pub(super) principal: PublicKey,
+    pub(super) key: PublicKey,
 }
 
 /// What became of an opening.
@@ -172,6 +185,23 @@ pub(super) fn idle_of_key(key: &[u8]) -> Option<(Time, SessionId)> {
     let id: [u8; 8] = id.try_into().ok()?;
     Some((
         Time(u64::from_be_bytes(*active)),
+        SessionId(u64::from_be_bytes(id)),
+    ))
+}
+
+pub(super) fn lingering_key(at: Sequence, id: SessionId) -> Vec<u8> {
+    let (at, id) = (at.0.to_be_bytes(), id.0.to_be_bytes());
+    [LINGERING_PREFIX, &at, &id].concat()
+}
+
+/// When which session ended, by the key of its row.
+pub(super) fn lingering_of_key(key: &[u8]) -> Option<(Sequence, SessionId)> {
+    let (at, id) = key
+        .strip_prefix(LINGERING_PREFIX)?
+        .split_first_chunk::<8>()?;
+    let id: [u8; 8] = id.try_into().ok()?;
+    Some((
+        Sequence(u64::from_be_bytes(*at)),
         SessionId(u64::from_be_bytes(id)),
     ))
 }

@@ -7,7 +7,7 @@ use crate::state::{Area, KeySpace, MemoryStore, StateError, Txn, View};
 use crate::wire::frame::Header;
 use crate::wire::limits::{
     CREDIT_FLOOR, LANE_AHEAD_MAX, OPENING_RECENT, PRINCIPAL_CREDIT_BEYOND_FLOOR,
-    PRINCIPAL_SESSIONS_MAX, RESULTS_BYTES_MAX, SESSION_IDLE, SESSION_TOUCH,
+    PRINCIPAL_SESSIONS_MAX, RESULTS_BYTES_MAX, SESSION_IDLE, SESSION_TOUCH, WINDOW,
 };
 use crate::wire::message::{
     Batch, CloseSession, Message, OpenSession, Operation, Outcome, Request,
@@ -408,6 +408,16 @@ fn a_closed_session_leaves_no_row_and_its_number_is_not_used_again() {
         results(&done),
         [&Outcome::SessionClosed, &Outcome::NoSession]
     );
+    // Its key stays known while a batch may name it, and no longer.
+    let lingering = bench.executor.lingering(&bench.space).unwrap();
+    assert_eq!(lingering.len(), 1);
+    assert_eq!(lingering[0].id, SessionId(id));
+    let mut forgotten = Vec::new();
+    for passed in 1..=WINDOW {
+        assert!(forgotten.is_empty(), "after {passed} batches");
+        forgotten = bench.run(&[]).forgotten;
+    }
+    assert_eq!(forgotten, [SessionId(id)]);
     // All that is left is that its opening was used, until that is too old to be used again.
     bench.after(Nanos(2 * OPENING_RECENT.0), &[]);
     let left: Vec<_> = library_rows(&bench)

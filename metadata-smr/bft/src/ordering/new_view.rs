@@ -1,9 +1,12 @@
 //! What a view begins with.
 //!
-//! A pure function of the q VIEW-CHANGEs in a NEW-VIEW, which everybody computes for himself: the
-//! highest base among them is where the order continues; of the prepared certificates for the
-//! sequence after it the one of the highest view is proposed again, with its old time, and only if
-//! there is none may the leader propose what it likes.
+//! A pure function of the q VIEW-CHANGEs in a NEW-VIEW, which everybody computes for himself. The
+//! highest base among them is where the order continues. From there the choice *walks*: at each
+//! next sequence it takes, of the prepared certificates shown for it, the one of the highest view,
+//! and goes on if that batch names as its predecessor what the walk stands on. At the first
+//! sequence without a certificate, or with one that follows upon something else, the walk ends.
+//! What it went over is proposed again, each batch with its old time and digest; beyond it the
+//! leader may propose what it likes. `ordering.rs` proves that nothing beyond can be committed.
 
 use crate::certificate::CommitCertificate;
 use crate::identity::{Digest, Sequence};
@@ -15,39 +18,50 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
     /// The last batch that is known to be committed; nothing at genesis.
-    pub base: Option<CommitCertificate>,
-    /// What has to be proposed right after it, if anything.
-    pub carried: Option<Arc<Envelope>>,
+    base: Option<CommitCertificate>,
+    /// What has to be proposed right after it, in this order.
+    carried: Vec<Arc<Envelope>>,
 }
 
 impl Choice {
-    /// The choice that these VIEW-CHANGEs leave.
+    /// The choice that these VIEW-CHANGEs leave; the first batch of all follows upon `genesis`.
     #[must_use]
-    pub fn of(view_changes: &[Arc<Envelope>]) -> Self {
+    pub fn of(view_changes: &[Arc<Envelope>], genesis: Digest, lowest_view: bool) -> Self {
         let changes = || {
-            view_changes
-                .iter()
-                .filter_map(|envelope| match envelope.message() {
-                    Message::ViewChange(change) => Some(change),
-                    _ => None,
-                })
-        };
-        let base = changes().filter_map(|change| change.base.as_ref());
-        let base = base.max_by_key(|base| base.sequence).cloned();
-        let next = base
-            .as_ref()
-            .map_or(Sequence(0), |base| base.sequence)
-            .next();
-        let carried = changes()
-            .filter_map(|change| change.prepared.as_ref())
-            .filter(|it| {
-                it.proposal
-                    .batch()
-                    .is_some_and(|batch| batch.sequence == next)
+            let messages = view_changes.iter().map(|envelope| envelope.message());
+            messages.filter_map(|message| match message {
+                Message::ViewChange(change) => Some(change),
+                _ => None,
             })
-            .max_by_key(|it| it.proposal.view())
-            .map(|it| Arc::clone(&it.proposal));
+        };
+        let bases = changes().filter_map(|change| change.base.last());
+        let base = bases.max_by_key(|base| base.sequence).cloned();
+        let mut stands_on = base.as_ref().map_or(genesis, |base| base.digest);
+        let mut sequence = base.as_ref().map_or(Sequence(0), |base| base.sequence);
+        let mut carried = Vec::new();
+        loop {
+            sequence = sequence.next();
+            let shown = changes().flat_map(|change| &change.prepared);
+            let proposals = shown.filter_map(|it| Some((&it.proposal, it.proposal.batch()?)));
+            let here = proposals.filter(|(_, batch)| batch.sequence == sequence);
+            let chosen = match lowest_view {
+                false => here.max_by_key(|(proposal, _)| proposal.view()),
+                true => here.min_by_key(|(proposal, _)| proposal.view()),
+            };
+            let Some((proposal, batch)) = chosen.filter(|(_, it)| it.previous == stands_on) else {
+                break;
+            };
+            let _ = batch;
+            stands_on = proposal.digest();
+            carried.push(Arc::clone(proposal));
+        }
         Self { base, carried }
+    }
+
+    /// The last batch that is known to be committed.
+    #[must_use]
+    pub const fn base(&self) -> Option<&CommitCertificate> {
+        self.base.as_ref()
     }
 
     /// The sequence of the base.
@@ -56,12 +70,17 @@ impl Choice {
         self.base.as_ref().map_or(Sequence(0), |base| base.sequence)
     }
 
+    /// How many batches are carried over.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.carried.len()
+    }
+
     /// What has to be proposed at `sequence`, if anything.
     #[must_use]
     pub fn carried_at(&self, sequence: Sequence) -> Option<&Arc<Envelope>> {
-        self.carried
-            .as_ref()
-            .filter(|_| sequence == self.base_sequence().next())
+        let step = sequence.0.checked_sub(self.base_sequence().next().0)?;
+        self.carried.get(usize::try_from(step).ok()?)
     }
 
     /// Whether `digest` is the one that is carried over to `sequence`.
@@ -80,6 +99,9 @@ mod tests {
     use crate::wire::message::{Batch, ViewChange};
     use crate::wire::{Header, Unsigned};
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    const GENESIS: Digest = Digest([9; 32]);
 
     fn at(view: u64) -> Header {
         Header {
@@ -88,11 +110,11 @@ mod tests {
         }
     }
 
-    fn proposal(view: u64, sequence: u64, time: u64) -> Arc<Envelope> {
+    fn proposal(view: u64, sequence: u64, previous: Digest, time: u64) -> Arc<Envelope> {
         let batch = Batch {
             sequence: Sequence(sequence),
             time: Time(time),
-            previous: Digest::default(),
+            previous,
             behaviour_version: 1,
             tick: false,
             requests: Vec::new(),
@@ -101,48 +123,115 @@ mod tests {
         Arc::clone(unsigned.with_signature(Signature::default()).envelope())
     }
 
-    /// base, and the view and content of what is prepared after it
-    fn change(signer: u16, base: u64, prepared: Option<(u64, u64)>) -> Arc<Envelope> {
-        let base = (base > 0).then(|| CommitCertificate {
+    fn change(base: Option<(u64, Digest)>, prepared: &[Arc<Envelope>]) -> Arc<Envelope> {
+        let base = base.map(|(sequence, digest)| CommitCertificate {
             view: View(0),
-            sequence: Sequence(base),
-            digest: Digest([base as u8; 32]),
+            sequence: Sequence(sequence),
+            digest,
             votes: Vec::new(),
         });
-        let next = base.as_ref().map_or(0, |base| base.sequence.0) + 1;
-        let prepared = prepared.map(|(view, time)| PreparedCertificate {
-            proposal: proposal(view, next, time),
+        let prepared = prepared.iter().map(|proposal| PreparedCertificate {
+            proposal: Arc::clone(proposal),
             votes: Vec::new(),
         });
         let message = ViewChange {
-            signer: ReplicaId(signer),
-            base,
-            prepared,
+            signer: ReplicaId(0),
+            base: base.into_iter().collect(),
+            prepared: prepared.collect(),
         };
         let unsigned = Unsigned::new(at(9), Message::ViewChange(message));
         Arc::clone(unsigned.with_signature(Signature::default()).envelope())
     }
 
+    fn times(choice: &Choice) -> Vec<u64> {
+        let batches = choice.carried.iter().filter_map(|it| it.batch());
+        batches.map(|batch| batch.time.0).collect()
+    }
+
+    #[test]
+    fn a_chain_is_carried_as_far_as_it_follows_upon_itself() {
+        let one = proposal(1, 1, GENESIS, 10);
+        let two = proposal(1, 2, one.digest(), 20);
+        let three = proposal(1, 3, two.digest(), 30);
+        let all = change(None, &[one.clone(), two.clone(), three.clone()]);
+        assert_eq!(times(&Choice::of(&[all], GENESIS, false)), [10, 20, 30]);
+        // Nobody shows the middle: it cannot be committed, nor can what follows upon it.
+        let gap = change(None, &[one.clone(), three.clone()]);
+        assert_eq!(times(&Choice::of(&[gap], GENESIS, false)), [10]);
+        // A later view has something else in the middle, which only another replica shows.
+        let other = proposal(2, 2, one.digest(), 21);
+        let changes = [
+            change(None, &[one.clone(), two.clone(), three.clone()]),
+            change(None, &[one.clone(), other.clone()]),
+        ];
+        assert_eq!(times(&Choice::of(&changes, GENESIS, false)), [10, 21]);
+        // What somebody has executed is not proposed again, what follows upon it is.
+        let changes = [
+            change(Some((2, two.digest())), &[three]),
+            change(None, &[one, two]),
+        ];
+        let choice = Choice::of(&changes, GENESIS, false);
+        assert_eq!((choice.base_sequence().0, times(&choice)), (2, vec![30]));
+        assert!(choice.carried_at(Sequence(2)).is_none());
+        assert!(choice.carried_at(Sequence(3)).is_some());
+        assert!(choice.carried_at(Sequence(4)).is_none());
+    }
+
+    #[test]
+    fn what_follows_upon_something_else_than_the_base_is_free() {
+        let stray = proposal(3, 3, Digest([1; 32]), 30);
+        let choice = Choice::of(
+            &[change(Some((2, Digest([2; 32]))), &[stray])],
+            GENESIS,
+            false,
+        );
+        assert_eq!((choice.base_sequence().0, choice.length()), (2, 0));
+    }
+
     proptest! {
+        /// Random views, each of which continues some chain that the views before it left; in each
+        /// some replicas prepare a part of it, in order, and whoever prepares a prefix that q have
+        /// prepared may have committed it. Whatever q replicas then show, that prefix is carried.
         #[test]
-        fn the_highest_base_counts_and_behind_it_the_highest_view(
-            known in proptest::collection::vec(
-                (0_u64..3, proptest::option::of((0_u64..9, 0_u64..3))),
-                1..5,
+        fn what_q_replicas_hold_is_carried_whoever_shows_what(
+            views in proptest::collection::vec(
+                (proptest::collection::vec(0_usize..6, 4), any::<u8>()), 1..8,
             ),
         ) {
-            let changes: Vec<_> = known.iter().zip(0..)
-                .map(|((base, prepared), signer)| change(signer, *base, *prepared))
-                .collect();
-            let choice = Choice::of(&changes);
-            let base = known.iter().map(|(base, _)| *base).max().unwrap_or(0);
-            prop_assert_eq!(choice.base_sequence().0, base);
-            let view = known.iter().filter(|(at, _)| *at == base)
-                .filter_map(|(_, prepared)| prepared.map(|(view, _)| view)).max();
-            prop_assert_eq!(choice.carried.as_ref().map(|it| it.view().0), view);
-            let next = Sequence(base + 1);
-            prop_assert_eq!(choice.carried_at(next).is_some(), view.is_some());
-            prop_assert!(choice.carried_at(next.next()).is_none());
+            const Q: usize = 3;
+            let mut held: Vec<BTreeMap<u64, Arc<Envelope>>> = vec![BTreeMap::new(); 4];
+            let mut decided: Vec<Digest> = Vec::new();
+            for ((lengths, silent), view) in views.iter().zip(1..) {
+                let changes: Vec<_> = held.iter().enumerate()
+                    .filter(|(replica, _)| *replica != usize::from(*silent) % 4)
+                    .map(|(_, held)| {
+                        change(None, &held.values().cloned().collect::<Vec<_>>())
+                    })
+                    .collect();
+                let choice = Choice::of(&changes, GENESIS, false);
+                let carried: Vec<Digest> = choice.carried.iter().map(|it| it.digest()).collect();
+                prop_assert!(carried.starts_with(&decided), "view {view}");
+                // The view's chain: what is carried, then something fresh.
+                let mut chain = Vec::new();
+                let mut previous = GENESIS;
+                for sequence in 1..6 {
+                    let old = choice.carried_at(Sequence(sequence)).and_then(|it| it.batch());
+                    let time = old.map_or(100 * view + sequence, |batch| batch.time.0);
+                    chain.push(proposal(view, sequence, previous, time));
+                    previous = chain[chain.len() - 1].digest();
+                }
+                for (length, held) in lengths.iter().zip(&mut held) {
+                    for (proposal, sequence) in chain.iter().zip(1..).take(*length) {
+                        held.insert(sequence, Arc::clone(proposal));
+                    }
+                }
+                let mut sorted = lengths.clone();
+                sorted.sort_unstable();
+                let committed = sorted[4 - Q].min(chain.len());
+                if committed > decided.len() {
+                    decided = chain.iter().take(committed).map(|it| it.digest()).collect();
+                }
+            }
         }
     }
 }

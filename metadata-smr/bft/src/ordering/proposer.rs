@@ -1,15 +1,15 @@
 //! Making batches.
 //!
-//! Nothing in flight: propose at once, so that a lone client never waits. While a batch is in
-//! flight requests accumulate in the pool, and the next batch takes them together. A batch is
-//! bounded in requests and bytes, and takes sessions in turn and of each lane at most one request.
+//! A batch names the one before it, so what a leader proposes is a chain, whether its links are
+//! executed yet or not. A batch is bounded in requests and bytes, and takes sessions in turn and of
+//! each lane at most one request. When to make the next one is for `replica::proposing`.
 
 use crate::identity::{Digest, Sequence, Time};
 use crate::wire::Envelope;
 use crate::wire::message::Batch;
 use std::sync::Arc;
 
-/// Where the order stands: the last committed batch.
+/// A place in the order: the last executed batch, or a proposal that follows upon it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Its sequence; 0 at genesis.
@@ -18,6 +18,18 @@ pub struct Place {
     pub digest: Digest,
     /// Its time.
     pub time: Time,
+}
+
+impl Place {
+    /// That of a batch with this digest.
+    #[must_use]
+    pub const fn of(batch: &Batch, digest: Digest) -> Self {
+        Self {
+            sequence: batch.sequence,
+            digest,
+            time: batch.time,
+        }
+    }
 }
 
 /// A fresh batch after `last`: its time is the clock, or just above the last one's if that is

@@ -11,7 +11,7 @@ use crate::wire::limits::RESEND_INTERVAL;
 use crate::wire::message::PeerStatus;
 
 /// One peer.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct PeerRecord {
     /// Its view and status when it last told us.
     pub known: Option<(View, PeerStatus)>,
@@ -29,7 +29,7 @@ impl PeerRecord {
     /// The last sequence that it is known to have executed.
     #[must_use]
     pub fn committed(&self) -> Option<Sequence> {
-        self.known.map(|(_, status)| status.committed)
+        self.known.as_ref().map(|(_, status)| status.committed)
     }
 
     /// Whether it may be sent again what it lacks; if so, not again for a while.
@@ -64,7 +64,7 @@ pub struct Inquiry {
     pub in_vain: u16,
     /// Whether everybody was asked in vain.
     pub hopeless: bool,
-    /// The sequence whose bodies are being asked for.
+    /// The highest sequence whose bodies are being asked for.
     pub bodies_of: Option<Sequence>,
     /// Who was asked for them last.
     pub bodies_asked: ReplicaId,

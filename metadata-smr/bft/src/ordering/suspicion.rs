@@ -6,7 +6,8 @@
 //! * **Fairness**, counted: a request that has waited for long is forwarded, whatever else commits
 //!   meanwhile; from then on, two batches with requests that came here later, although this one
 //!   would have fitted, or although another session stands in them twice. Of a lane that is in a
-//!   batch nothing is passed over.
+//!   batch nothing is passed over, and batches that the leader may have proposed before it had the
+//!   request, a window of them, do not count.
 //! * **Clock**: several fresh proposals in a row whose time trails ours.
 //! * **Silence**: several proposals in a row that others had to repeat, though the leader must have
 //!   sent them to its favourites. One such replica changes nothing; enough of them replace it.
@@ -19,10 +20,10 @@
 //! A suspicion promises nothing: whoever suspects goes on voting. A leader is never replaced for
 //! being idle, nor while we ourselves are what is slow.
 
-use crate::identity::{Digest, Lane, Nanos, SessionId};
+use crate::identity::{Digest, Lane, Nanos, Sequence, SessionId};
 use crate::wire::limits::{
     BATCH_BYTES_MAX, BATCH_REQUESTS_MAX, PROGRESS_TIMEOUT, PROGRESS_TIMEOUT_MAX,
-    REPEATED_PROPOSALS, TRAILING_PROPOSALS, UNFAIR_BATCHES,
+    REPEATED_PROPOSALS, TRAILING_PROPOSALS, UNFAIR_BATCHES, WINDOW,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,6 +81,8 @@ pub struct Forwarded {
     pub bytes: usize,
     /// How many requests had come here when it was forwarded.
     pub arrivals: u64,
+    /// The last batch that had been proposed by then, as far as is known here.
+    pub under_way: Sequence,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -103,7 +106,10 @@ pub struct Served {
 
 impl Served {
     /// Whether this batch went past `request`, which its leader must have had.
-    fn passes_over(&self, request: &Forwarded) -> bool {
+    fn passes_over(&self, sequence: Sequence, request: &Forwarded) -> bool {
+        if sequence.0 <= request.under_way.0.saturating_add(WINDOW as u64) {
+            return false;
+        }
         let room = self.requests < BATCH_REQUESTS_MAX
             && self.bytes.saturating_add(request.bytes) <= BATCH_BYTES_MAX;
         let ours = request.lane.map(|(session, _)| session);
@@ -179,9 +185,10 @@ impl Grievances {
     }
 
     /// A batch committed. Whether a forwarded request has been passed over too often.
-    pub fn passed_over(&mut self, served: &Served) -> bool {
+    pub fn passed_over(&mut self, sequence: Sequence, served: &Served) -> bool {
         for watched in self.forwarded.values_mut() {
-            watched.passed_over += u32::from(served.passes_over(&watched.request));
+            let passes = served.passes_over(sequence, &watched.request);
+            watched.passed_over += u32::from(passes);
         }
         self.forwarded
             .values()
@@ -212,8 +219,12 @@ mod tests {
             lane: Some((SessionId(session), Lane(0))),
             bytes,
             arrivals: 10,
+            under_way: Sequence(20),
         }
     }
+
+    /// Proposed when the leader must have had the request.
+    const LATER: Sequence = Sequence(21 + WINDOW as u64);
 
     fn served(latest: u64, bytes: usize, lanes: &[(u64, u16)]) -> Served {
         let lanes = lanes.iter().map(|(id, lane)| (SessionId(*id), Lane(*lane)));
@@ -231,26 +242,36 @@ mod tests {
         grievances.forwarded(Digest([1; 32]), forwarded(1, 100));
         let earlier = served(9, 100, &[(2, 0)]);
         let later = served(11, 100, &[(2, 0)]);
-        assert!(!grievances.passed_over(&earlier), "those came earlier");
-        assert!(!grievances.passed_over(&later));
-        assert!(grievances.passed_over(&later));
+        for under_way in 21..=20 + WINDOW as u64 {
+            let unfair = grievances.passed_over(Sequence(under_way), &later);
+            assert!(!unfair, "it may have been proposed before");
+        }
+        assert!(
+            !grievances.passed_over(LATER, &earlier),
+            "those came earlier"
+        );
+        assert!(!grievances.passed_over(LATER, &later));
+        assert!(grievances.passed_over(LATER, &later));
         grievances.retain(|_| false);
-        assert!(!grievances.passed_over(&later), "it does not wait any more");
+        assert!(!grievances.passed_over(LATER, &later), "it waits no more");
     }
 
     #[test]
     fn a_full_batch_passes_nobody_over_unless_it_serves_another_session_twice() {
         let request = forwarded(1, 1000);
         let full = BATCH_BYTES_MAX - 999;
-        assert!(served(11, full - 1, &[(2, 0)]).passes_over(&request));
-        assert!(!served(11, full, &[(2, 0)]).passes_over(&request));
-        assert!(!served(11, full, &[(2, 0), (3, 0)]).passes_over(&request));
-        assert!(served(11, full, &[(2, 0), (2, 1)]).passes_over(&request));
+        assert!(served(11, full - 1, &[(2, 0)]).passes_over(LATER, &request));
+        assert!(!served(11, full, &[(2, 0)]).passes_over(LATER, &request));
+        assert!(!served(11, full, &[(2, 0), (3, 0)]).passes_over(LATER, &request));
+        assert!(served(11, full, &[(2, 0), (2, 1)]).passes_over(LATER, &request));
         let own = [(1, 1), (2, 0), (2, 1)];
-        assert!(!served(11, full, &own).passes_over(&request));
-        assert!(served(11, 10, &own).passes_over(&request), "room is room");
+        assert!(!served(11, full, &own).passes_over(LATER, &request));
+        assert!(
+            served(11, 10, &own).passes_over(LATER, &request),
+            "room is room"
+        );
         let same_lane = [(1, 0), (2, 0), (2, 1)];
-        assert!(!served(11, 10, &same_lane).passes_over(&request));
+        assert!(!served(11, 10, &same_lane).passes_over(LATER, &request));
     }
 
     #[test]

@@ -78,14 +78,13 @@ impl Departures {
         all.filter(move |(_, change)| change.view() == view)
     }
 
-    /// The commit certificates that VIEW-CHANGEs start from.
+    /// The commit certificates that VIEW-CHANGEs show.
     pub fn bases(&self) -> impl Iterator<Item = &CommitCertificate> {
-        self.changes
-            .values()
-            .filter_map(|change| match change.message() {
-                Message::ViewChange(change) => change.base.as_ref(),
-                _ => None,
-            })
+        let changes = self.changes.values().map(|change| change.message());
+        changes.flat_map(|change| match change {
+            Message::ViewChange(change) => change.base.as_slice(),
+            _ => &[],
+        })
     }
 
     /// How many replicas have come to `view` or beyond.
@@ -113,8 +112,8 @@ mod tests {
     fn change(signer: u16, view: u64) -> Arc<Envelope> {
         let message = ViewChange {
             signer: ReplicaId(signer),
-            base: None,
-            prepared: None,
+            base: Vec::new(),
+            prepared: Vec::new(),
         };
         let header = Header {
             view: View(view),

@@ -1,296 +1,182 @@
-//! The one sequence that is open.
+//! The sequences that are open.
 //!
 //! ```text
-//! Empty ─proposal─► Bodies ─all in hand─► Clock ─not too far ahead─► Signing
-//!   Signing ─► Persisting ─► Voted          (r > 0)  Voted, q PREPAREs ─► Commit::Signing ─► …
+//!   tip │ tip+1   tip+2   …   tip+WINDOW │ tip+WINDOW+1  …  tip+2·WINDOW
+//!       │ voted on, each following upon  │ kept: whoever is a few batches ahead of us
+//!       │ the one before it              │ says nothing in vain
 //! ```
 //!
-//! A slot survives a change of view: its prepared certificate with the bodies, and the votes of
-//! others (which name their view). The proposal and the stage belong to the view and go with it.
+//! Each is a [`Slot`].
+//!
+//! What always holds: slots are numbered without a gap from the one after the last executed batch;
+//! a proposal stands in a slot only if the one that it names as its predecessor stands in the slot
+//! before, or was executed; a certificate of view v stands in a slot only if every slot below has
+//! one of view v or later. Proposals that came before their predecessor wait as `heard`.
+//!
+//! Memory: proposals and votes are bounded by their number; bodies of batches that were voted for
+//! in failed views by [`KEPT_BYTES_MAX`] over the whole window.
 
-use super::vote::Tally;
+use super::slot::Slot;
 use crate::certificate::PreparedCertificate;
 use crate::identity::{Digest, Sequence};
-use crate::step::Token;
 use crate::wire::Envelope;
-use crate::wire::limits::BATCHES_KEPT;
-use crate::wire::message::Batch;
-use std::collections::{BTreeMap, BTreeSet};
+use crate::wire::limits::{KEPT_BYTES_MAX, WINDOW};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How far the own vote for the view's proposal has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Stage {
-    /// There is no proposal.
-    #[default]
-    Empty,
-    /// Bodies are missing.
-    Bodies,
-    /// Everything is in hand; it may be too early for its time, or the disk is behind.
-    Clock,
-    /// The own vote is being signed.
-    Signing,
-    /// The record with proposal, bodies and vote is being written.
-    Persisting(Token),
-    /// The own vote is durable.
-    Voted,
-    /// This replica does not vote: it only watches.
-    Watching,
-}
-
-/// How far the own COMMIT has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum CommitStage {
-    /// Not due.
-    #[default]
-    None,
-    /// Being signed.
-    Signing,
-    /// Being written, with the certificate that it rests on.
-    Persisting(Token),
-    /// Durable.
-    Durable,
-}
-
-/// An own message, and the write that it waits for.
+/// All open sequences.
 #[derive(Clone, Debug)]
-pub struct Promise {
-    /// The message.
-    pub message: Arc<Envelope>,
-    /// Its record.
-    pub token: Token,
+pub struct Window {
+    lowest: Slot,
+    later: VecDeque<Slot>,
+    duplicates: bool,
 }
 
-/// The open sequence.
-#[derive(Clone, Debug, Default)]
-pub struct Slot {
-    /// Which.
-    pub sequence: Sequence,
-    /// The proposal of the current view.
-    pub proposal: Option<Arc<Envelope>>,
-    /// The own vote for it.
-    pub stage: Stage,
-    /// The own COMMIT.
-    pub commit: CommitStage,
-    /// Bodies of the proposal that are not here yet.
-    pub missing: BTreeSet<Digest>,
-    /// Bodies of the proposal and of what is prepared.
-    pub bodies: BTreeMap<Digest, Arc<Envelope>>,
-    /// The certificate of the highest view, if any.
-    pub prepared: Option<PreparedCertificate>,
-    /// PREPAREs, by view.
-    pub prepares: Tally,
-    /// COMMITs, by view.
-    pub commits: Tally,
-    /// The own PREPARE in the current view.
-    pub own_prepare: Option<Promise>,
-    /// The own COMMIT in the current view.
-    pub own_commit: Option<Promise>,
-    /// The proposals that the journal holds with their bodies: what was voted for here, in this
-    /// view or an earlier one.
-    pub journaled: BTreeMap<Digest, Arc<Envelope>>,
-    /// The first record about this sequence.
-    pub first_token: Option<Token>,
-    /// Whether the progress timer has been patient once already because a body was missing.
-    pub patience_used: bool,
-}
-
-impl Slot {
-    /// Nothing is known yet.
+impl Window {
+    /// Everything after `tip` is open, and nothing is known of it.
     #[must_use]
-    pub fn new(sequence: Sequence, prepares: Tally, commits: Tally) -> Self {
+    pub fn after(tip: Sequence, duplicates: bool) -> Self {
+        let slot = |sequence| Slot::new(sequence, duplicates);
+        let lowest = slot(tip.next());
+        let numbers = (2..=2 * WINDOW as u64).map(|step| Sequence(tip.0.saturating_add(step)));
+        let later = numbers.map(slot).collect();
         Self {
-            sequence,
-            prepares,
-            commits,
-            ..Self::default()
+            lowest,
+            later,
+            duplicates,
         }
     }
 
-    /// Takes the view's proposal.
-    pub fn accept(&mut self, proposal: Arc<Envelope>) {
-        self.proposal = Some(proposal);
-        self.stage = Stage::Bodies;
-        self.missing.clear();
-        self.commit = CommitStage::None;
-        self.own_prepare = None;
-        self.own_commit = None;
+    /// The one that is executed next.
+    #[must_use]
+    pub const fn lowest(&self) -> &Slot {
+        &self.lowest
+    }
+
+    /// The one that is executed next.
+    pub const fn lowest_mut(&mut self) -> &mut Slot {
+        &mut self.lowest
+    }
+
+    /// The lowest open sequence.
+    #[must_use]
+    pub const fn open(&self) -> Sequence {
+        self.lowest.sequence
+    }
+
+    /// The highest sequence of which anything is kept.
+    #[must_use]
+    pub fn end(&self) -> Sequence {
+        self.later
+            .back()
+            .map_or(self.lowest.sequence, |slot| slot.sequence)
+    }
+
+    /// Whether votes are given for this sequence now.
+    #[must_use]
+    pub const fn votes_on(&self, sequence: Sequence) -> bool {
+        let open = self.lowest.sequence.0;
+        sequence.0 >= open && sequence.0 < open.saturating_add(WINDOW as u64)
+    }
+
+    /// One of them, if it is open.
+    #[must_use]
+    pub fn get(&self, sequence: Sequence) -> Option<&Slot> {
+        match sequence.0.checked_sub(self.lowest.sequence.0)? {
+            0 => Some(&self.lowest),
+            step => self.later.get(usize::try_from(step - 1).ok()?),
+        }
+    }
+
+    /// One of them, if it is open.
+    pub fn get_mut(&mut self, sequence: Sequence) -> Option<&mut Slot> {
+        match sequence.0.checked_sub(self.lowest.sequence.0)? {
+            0 => Some(&mut self.lowest),
+            step => self.later.get_mut(usize::try_from(step - 1).ok()?),
+        }
+    }
+
+    /// All, lowest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Slot> {
+        std::iter::once(&self.lowest).chain(&self.later)
+    }
+
+    /// All, lowest first.
+    pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut Slot> {
+        std::iter::once(&mut self.lowest).chain(&mut self.later)
+    }
+
+    /// Those that votes are given for, lowest first.
+    pub fn voting(&self) -> impl Iterator<Item = &Slot> {
+        self.iter().take(WINDOW)
+    }
+
+    /// The lowest was executed: what it was is returned, and the next one takes its place.
+    pub fn advance(&mut self) -> Slot {
+        let end = self.end().next();
+        self.later.push_back(Slot::new(end, self.duplicates));
+        match self.later.pop_front() {
+            Some(next) => std::mem::replace(&mut self.lowest, next),
+            None => std::mem::take(&mut self.lowest),
+        }
     }
 
     /// The current view is over.
     pub fn leave_view(&mut self) {
-        self.proposal = None;
-        self.stage = Stage::Empty;
-        self.commit = CommitStage::None;
-        self.own_prepare = None;
-        self.own_commit = None;
-        self.missing.clear();
-        self.forget_bodies();
+        self.iter_mut().for_each(Slot::leave_view);
     }
 
-    /// Keeps the bodies of what was voted for in any view: with the votes of others it may be
-    /// prepared somewhere, and a later view may have to propose it again.
-    fn forget_bodies(&mut self) {
-        let prepared = self.prepared.as_ref().map(|it| &it.proposal);
-        let known = self.journaled.values().chain(prepared);
-        let batches = known.chain(&self.proposal).filter_map(|it| it.batch());
-        let keep: BTreeSet<Digest> = batches.flat_map(|it| it.requests.clone()).collect();
-        self.bodies.retain(|digest, _| keep.contains(digest));
+    /// The prepared certificates, by sequence: what a VIEW-CHANGE has to say.
+    #[must_use]
+    pub fn certificates(&self) -> Vec<PreparedCertificate> {
+        let slots = self.voting();
+        slots.filter_map(|slot| slot.prepared.clone()).collect()
     }
 
-    /// The journal holds this proposal with its bodies. Of many views that all failed, the newest
-    /// few count.
+    /// The view's proposals that nothing is decided of: how deep the window is filled.
+    #[must_use]
+    pub fn depth(&self) -> usize {
+        self.iter().filter(|slot| slot.proposal.is_some()).count()
+    }
+
+    /// Whether an open proposal of this view asks for this request.
+    #[must_use]
+    pub fn asks_for(&self, digest: &Digest) -> bool {
+        let mut proposed = self.iter().filter(|slot| slot.proposal.is_some());
+        proposed.any(|slot| slot.bodies().contains_key(digest) || slot.missing.contains(digest))
+    }
+
+    /// A request that came with some open batch.
+    #[must_use]
+    pub fn body(&self, digest: &Digest) -> Option<&Arc<Envelope>> {
+        self.iter().find_map(|slot| slot.bodies().get(digest))
+    }
+
+    /// Takes a body in wherever it is wanted.
+    pub fn offer(&mut self, body: &Arc<Envelope>) {
+        for slot in self.iter_mut() {
+            slot.offer(body);
+        }
+    }
+
+    /// The journal holds the batch of this proposal with its bodies. Of many views that all failed
+    /// the newest few count, and only so many bytes.
     pub fn journaled(&mut self, proposal: &Arc<Envelope>) {
-        self.journaled
-            .insert(proposal.digest(), Arc::clone(proposal));
-        if self.journaled.len() > BATCHES_KEPT {
-            let own = self.prepared.as_ref().map(|it| it.proposal.digest());
-            let others = self.journaled.iter().filter(|it| Some(*it.0) != own);
-            let oldest = others.min_by_key(|(_, proposal)| proposal.view());
-            if let Some(oldest) = oldest.map(|(digest, _)| *digest) {
-                self.journaled.remove(&oldest);
-                self.forget_bodies();
-            }
-        }
-    }
-
-    /// Finds the bodies of `batch` here or by `find`, and notes those that are missing.
-    pub fn collect<'a>(
-        &mut self,
-        batch: &Batch,
-        find: impl Fn(&Digest) -> Option<&'a Arc<Envelope>>,
-    ) {
-        self.missing.clear();
-        for digest in &batch.requests {
-            if self.bodies.contains_key(digest) {
-                continue;
-            }
-            match find(digest) {
-                Some(body) => {
-                    self.bodies.insert(*digest, Arc::clone(body));
-                }
-                None => {
-                    self.missing.insert(*digest);
-                }
-            }
-        }
-    }
-
-    /// Takes a body in, if it is wanted.
-    pub fn offer(&mut self, body: &Arc<Envelope>) -> bool {
-        let wanted = self.missing.remove(body.digest_ref());
-        if wanted {
-            self.bodies.insert(body.digest(), Arc::clone(body));
-        }
-        wanted
-    }
-
-    /// The bodies of `batch`, in order, if all are here.
-    #[must_use]
-    pub fn bodies_of(&self, batch: &Batch) -> Option<Vec<Arc<Envelope>>> {
-        batch
-            .requests
-            .iter()
-            .map(|digest| self.bodies.get(digest).cloned())
-            .collect()
-    }
-
-    /// The batch with this digest, from whatever view it is known.
-    #[must_use]
-    pub fn batch(&self, digest: &Digest) -> Option<&Batch> {
-        let prepared = self.prepared.as_ref().map(|it| &it.proposal);
-        let known = self.proposal.iter().chain(prepared);
-        let known = known.chain(self.journaled.get(digest));
-        let mut same = known.filter(|proposal| proposal.digest_ref() == digest);
-        same.next().and_then(|proposal| proposal.batch())
-    }
-
-    /// Notes a record about this sequence.
-    pub fn recorded(&mut self, token: Token) {
-        self.first_token.get_or_insert(token);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::identity::{SessionId, Signature, Time, View};
-    use crate::wire::message::{CloseSession, Message};
-    use crate::wire::{Header, Unsigned};
-
-    fn envelope(view: u64, message: Message) -> Arc<Envelope> {
-        let header = Header {
-            view: View(view),
-            ..Header::default()
+        let Some(batch) = proposal.batch() else {
+            return;
         };
-        let unsigned = Unsigned::new(header, message);
-        Arc::clone(unsigned.with_signature(Signature::default()).envelope())
-    }
-
-    fn body(number: u64) -> Arc<Envelope> {
-        let session = SessionId(number);
-        envelope(0, Message::CloseSession(CloseSession { session }))
-    }
-
-    fn proposal(view: u64, body: &Envelope) -> Arc<Envelope> {
-        let batch = Batch {
-            sequence: Sequence(1),
-            time: Time(view),
-            previous: Digest::default(),
-            behaviour_version: 1,
-            tick: false,
-            requests: vec![body.digest()],
-        };
-        envelope(view, Message::Proposal(batch))
-    }
-
-    /// Proposes the body in the view, and votes for it if `votes`.
-    fn see(slot: &mut Slot, view: u64, body: &Arc<Envelope>, votes: bool) -> Digest {
-        let proposal = proposal(view, body);
-        slot.accept(Arc::clone(&proposal));
-        slot.bodies.insert(body.digest(), Arc::clone(body));
-        if votes {
-            slot.journaled(&proposal);
+        if let Some(slot) = self.get_mut(batch.sequence) {
+            slot.journaled(proposal);
         }
-        proposal.digest()
-    }
-
-    #[test]
-    fn what_was_voted_for_keeps_its_bodies_through_later_views() {
-        let mut slot = Slot::new(Sequence(1), Tally::new(false), Tally::new(false));
-        let (one, two, three) = (body(1), body(2), body(3));
-        let first = see(&mut slot, 0, &one, true);
-        slot.leave_view();
-        let second = see(&mut slot, 1, &two, false);
-        slot.leave_view();
-        see(&mut slot, 2, &three, true);
-        slot.leave_view();
-        let batch = slot.batch(&first).expect("it was voted for").clone();
-        assert!(slot.bodies_of(&batch).is_some());
-        assert!(slot.batch(&second).is_none() && !slot.bodies.contains_key(two.digest_ref()));
-    }
-
-    #[test]
-    fn of_many_failed_views_the_newest_and_what_is_prepared_are_kept() {
-        let mut slot = Slot::new(Sequence(1), Tally::new(false), Tally::new(false));
-        let prepared = see(&mut slot, 0, &body(0), true);
-        slot.prepared =
-            slot.journaled
-                .get(&prepared)
-                .cloned()
-                .map(|proposal| PreparedCertificate {
-                    proposal,
-                    votes: Vec::new(),
-                });
-        let mut seen = Vec::new();
-        for view in 1..3 * BATCHES_KEPT as u64 {
-            seen.push(see(&mut slot, view, &body(view), true));
-            slot.leave_view();
+        while self.iter().map(|slot| slot.bytes()).sum::<usize>() > KEPT_BYTES_MAX {
+            let slots = self.iter().rev();
+            let oldest = slots.filter_map(|slot| Some((slot.oldest()?, slot.sequence)));
+            let Some(((_, digest), sequence)) = oldest.min_by_key(|((view, _), _)| *view) else {
+                return;
+            };
+            if let Some(slot) = self.get_mut(sequence) {
+                slot.forget(&digest);
+            }
         }
-        assert_eq!(slot.journaled.len(), BATCHES_KEPT);
-        assert!(slot.bodies.len() <= BATCHES_KEPT);
-        assert!(slot.batch(&prepared).is_some());
-        let newest = &seen[seen.len() + 1 - BATCHES_KEPT..];
-        assert!(newest.iter().all(|digest| slot.batch(digest).is_some()));
     }
 }

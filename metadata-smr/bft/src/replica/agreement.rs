@@ -1,19 +1,28 @@
-//! From a proposal to a commit certificate: the normal case, with one sequence open.
+//! From a proposal to what is voted for: what is taken, what is kept for later, what is refused.
+//!
+//! A proposal is refused only for what every correct replica would refuse, however far it has
+//! executed; and batches before it may still be open. So its form is checked against the proposal
+//! that it follows upon (time, predecessor); what follows from executed state is checked by rules
+//! that come to the same at every replica:
+//!
+//! * A session may be named for a window after its end ([`crate::admission::Pool::admits`]). One
+//!   that is not open yet cannot be named by a body that anybody could verify, so the vote waits.
+//! * An empty batch says that a tick is due by the batch before. A leader proposes it with nothing
+//!   under way; the vote for it waits until that batch has been executed here too.
+//!
+//! What comes before the proposal that it follows upon waits in its slot; what comes before its
+//! NEW-VIEW waits apart.
 
-use super::{Heard, Replica, Sabotage};
-use crate::certificate::{CommitCertificate, PreparedCertificate, Vote};
-use crate::identity::{Digest, Time};
-use crate::journal::Record;
-use crate::metrics::Voting;
-use crate::ordering::proposer::fresh_batch;
+use super::Replica;
+use crate::identity::{Digest, Sequence, Time};
+use crate::ordering::proposer::Place;
+use crate::ordering::slot::{Heard, Stage};
 use crate::ordering::suspicion::Reason;
-use crate::ordering::window::{CommitStage, Promise, Stage};
 use crate::service::Service;
-use crate::state::{StateError, Store};
-use crate::step::{Effect, Effects, Peer, Token};
-use crate::wire::Envelope;
-use crate::wire::limits::{BATCH_BYTES_MAX, CLOCK_LEAD_MAX};
-use crate::wire::message::{Ballot, Batch, Kind, Message};
+use crate::state::Store;
+use crate::step::{Effect, Effects, Peer};
+use crate::wire::limits::{BATCH_BYTES_MAX, CLOCK_LEAD_MAX, WINDOW};
+use crate::wire::message::{Batch, Message};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -23,116 +32,15 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.context.model.right() > 0
     }
 
-    /// Proposes, if it is this replica's turn and there is something to propose.
-    pub(super) fn propose(&mut self, effects: &mut Effects) {
-        let here = self.leads()
-            && self.slot.proposal.is_none()
-            && !self.views.proposing
-            && self.views.choice.base_sequence() <= self.tip.sequence
-            && self.promises.durable(self.views.boot_token)
-            && !self.history.backlog();
-        if !here {
-            return;
+    /// What a proposal for this sequence has to follow upon: the last executed batch, or the
+    /// proposal that this view has for the sequence before.
+    pub(super) fn predecessor(&self, sequence: Sequence) -> Option<Place> {
+        if sequence == self.tip.sequence.next() {
+            return Some(self.tip);
         }
-        let carried = self.views.choice.carried_at(self.slot.sequence).cloned();
-        let batch = match carried.as_ref().and_then(|carried| carried.batch()) {
-            // It follows upon another history than ours: to propose it would be refused here too,
-            // again and again. Only where agreement is broken already can that be.
-            Some(batch) if batch.previous != self.tip.digest => return,
-            Some(batch) => {
-                self.slot.collect(batch, |digest| self.pool.get(digest));
-                if !self.slot.missing.is_empty() {
-                    return;
-                }
-                self.counters.reproposals += 1;
-                batch.clone()
-            }
-            None => {
-                let tick = self
-                    .deadline
-                    .is_some_and(|deadline| deadline <= self.now.clock);
-                let bodies = self.pool.select(self.now.monotonic);
-                if bodies.is_empty() && !tick {
-                    return;
-                }
-                let version = self.config.behaviour_version;
-                let batch = fresh_batch(&self.tip, self.now.clock, version, tick, &bodies);
-                for body in bodies {
-                    self.slot.bodies.insert(body.digest(), body);
-                }
-                batch
-            }
-        };
-        self.views.proposing = true;
-        self.sign(Message::Proposal(batch), effects);
-    }
-
-    /// The own proposal is signed: it may leave while it is being written, since a leader that
-    /// restarts never leads this view again.
-    pub(super) fn own_proposal(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
-        self.views.proposing = false;
-        let Some(batch) = envelope.batch() else {
-            return;
-        };
-        let current = batch.sequence == self.slot.sequence
-            && self.leads()
-            && self.slot.proposal.is_none()
-            && batch.previous == self.tip.digest;
-        if !current {
-            return;
-        }
-        self.counters.proposals += 1;
-        self.slot.accept(Arc::clone(envelope));
-        self.broadcast(envelope, None, effects);
-        if self.has_prepare_phase() {
-            let token = self.record_vote(None, effects);
-            self.slot.stage = Stage::Persisting(token);
-        } else {
-            self.slot.stage = Stage::Signing;
-            self.sign_ballot(Kind::Commit, envelope.digest(), effects);
-        }
-    }
-
-    fn sign_ballot(&self, kind: Kind, digest: Digest, effects: &mut Effects) {
-        let ballot = Ballot {
-            sequence: self.slot.sequence,
-            digest,
-            signer: self.config.replica,
-        };
-        let message = match kind {
-            Kind::Prepare => Message::Prepare(ballot),
-            _ => Message::Commit(ballot),
-        };
-        self.sign(message, effects);
-    }
-
-    /// Records the view's proposal with all bodies and the own vote.
-    fn record_vote(&mut self, vote: Option<Arc<Envelope>>, effects: &mut Effects) -> Token {
-        let Some(proposal) = self.slot.proposal.clone() else {
-            return self.promises.next();
-        };
-        let bodies = proposal.batch().map_or_else(Vec::new, |batch| {
-            let known = batch.requests.iter();
-            known
-                .filter_map(|digest| self.slot.bodies.get(digest).cloned())
-                .collect()
-        });
-        let whole = proposal
-            .batch()
-            .is_some_and(|batch| batch.requests.len() == bodies.len());
-        let token = self.promises.persist(
-            &Record::Voted {
-                proposal: Arc::clone(&proposal),
-                bodies,
-                vote,
-            },
-            effects,
-        );
-        self.slot.recorded(token);
-        if whole {
-            self.slot.journaled(&proposal);
-        }
-        token
+        let before = Sequence(sequence.0.checked_sub(1)?);
+        let proposal = self.window.get(before)?.proposal.as_ref()?;
+        Some(Place::of(proposal.batch()?, proposal.digest()))
     }
 
     /// A leader proposes.
@@ -141,55 +49,92 @@ impl<S: Service, D: Store> Replica<S, D> {
         let Some(batch) = envelope.batch() else {
             return;
         };
-        let view = envelope.view();
-        let open = self.slot.sequence;
-        if batch.sequence < open || view < self.views.view {
+        let (view, sequence) = (envelope.view(), batch.sequence);
+        if sequence < self.window.open() || view < self.views.view {
             return;
         }
-        if batch.sequence > open.next() {
+        if sequence > self.window.end() {
+            // Its leader has executed all but a window of what comes before.
             let leader = self.context.leader(view);
-            self.behind(
-                leader,
-                crate::identity::Sequence(batch.sequence.0.saturating_sub(1)),
-            );
+            let executed = Sequence(sequence.0.saturating_sub(WINDOW as u64));
+            self.behind(leader, executed);
             return;
         }
         if view > self.views.view || !self.views.active() {
-            self.early_proposal = Some(heard.clone());
-        } else if batch.sequence == open {
-            self.consider(heard, effects);
+            let known = self.early.get(&sequence);
+            if known.is_none_or(|known| known.proposal.view() < view) {
+                self.early.insert(sequence, heard.clone());
+            }
         } else {
-            self.ahead_proposal = Some(heard.clone());
+            self.consider(heard, effects);
         }
     }
 
-    /// A proposal for the open sequence in the current view.
+    /// Takes up what came before its NEW-VIEW or before the proposal that it follows upon.
+    pub(super) fn advance_proposals(&mut self, effects: &mut Effects) {
+        if !self.views.active() {
+            return;
+        }
+        let open = self.window.open();
+        self.early.retain(|sequence, _| *sequence >= open);
+        let due = |heard: &Heard| heard.proposal.view() <= self.views.view;
+        let due = self.early.iter().filter(|(_, heard)| due(heard));
+        let due: Vec<Sequence> = due.map(|(sequence, _)| *sequence).collect();
+        for heard in due
+            .iter()
+            .filter_map(|it| self.early.remove(it))
+            .collect::<Vec<_>>()
+        {
+            self.proposal(&heard, effects);
+        }
+        for step in 0..WINDOW as u64 {
+            let sequence = Sequence(open.0.saturating_add(step));
+            if self.predecessor(sequence).is_none() {
+                return;
+            }
+            let slot = self.window.get_mut(sequence);
+            let heard = slot.and_then(|slot| slot.heard.take());
+            if let Some(heard) = heard {
+                self.consider(&heard, effects);
+            }
+        }
+    }
+
+    /// A proposal for an open sequence in the current view.
     fn consider(&mut self, heard: &Heard, effects: &mut Effects) {
         let envelope = &heard.proposal;
-        match &self.slot.proposal {
-            Some(known) if known.digest_ref() == envelope.digest_ref() => {
+        let Some(batch) = envelope.batch() else {
+            return;
+        };
+        let sequence = batch.sequence;
+        let Some(slot) = self.window.get(sequence) else {
+            return;
+        };
+        let waiting = slot.heard.as_ref().map(|it| &it.proposal);
+        match slot.proposal.as_ref().or(waiting) {
+            Some(known) if known.digest_ref() != envelope.digest_ref() => {
+                self.counters.equivocations += 1;
+                self.blame_leader("it signed two proposals for one place", effects);
+                return;
+            }
+            Some(_) => {
                 if heard.directly {
                     self.grievances.proposal_repeated(false);
                 }
                 return;
             }
-            Some(_) => {
-                self.counters.equivocations += 1;
-                self.blame_leader("it signed two proposals for one place", effects);
-                return;
-            }
             None => {}
         }
-        let Some(batch) = envelope.batch() else {
-            return;
-        };
         if self.leader() == self.config.replica {
             // A proposal of our own from before a restart: it only counts if we vote for it anew,
             // which a leader does not.
             return;
         }
-        let open = self.slot.sequence;
-        if let Some(carried) = self.views.choice.carried_at(open)
+        if sequence <= self.views.choice.base_sequence() {
+            // Committed already, as the NEW-VIEW proves: the batch is being fetched.
+            return;
+        }
+        if let Some(carried) = self.views.choice.carried_at(sequence)
             && carried.digest_ref() != envelope.digest_ref()
         {
             self.refuse(
@@ -198,40 +143,76 @@ impl<S: Service, D: Store> Replica<S, D> {
             );
             return;
         }
-        if open <= self.views.choice.base_sequence() {
-            // Committed already, as the NEW-VIEW proves: the batch is being fetched.
+        let last = self.predecessor(sequence);
+        let Some(last) = last.filter(|_| self.window.votes_on(sequence)) else {
+            self.counters.proposals_ahead += 1;
+            if let Some(slot) = self.window.get_mut(sequence) {
+                slot.heard = Some(heard.clone());
+            }
+            return;
+        };
+        if batch.previous != last.digest && self.overtaken() {
+            // A later view has decided something else than this leader could know.
             return;
         }
-        if !self.sound(batch) {
+        if !self.sound(batch, &last) {
             self.refuse("it proposed what no correct leader would", effects);
             return;
         }
-        let fresh = !self.views.choice.carries(open, envelope.digest_ref());
+        let fresh = !self.views.choice.carries(sequence, envelope.digest_ref());
         let trails = fresh && self.now.clock.since(batch.time) > CLOCK_LEAD_MAX;
         if fresh && self.grievances.proposal_trails(trails) {
             self.suspect(Reason::Clock, effects);
         }
-        if self.grievances.proposal_repeated(!heard.directly) {
+        // Of several that are repeated at once the first one counts.
+        let repeated = !heard.directly && sequence == self.window.open();
+        if (repeated || heard.directly) && self.grievances.proposal_repeated(repeated) {
             self.suspect(Reason::Silent, effects);
         }
-        let batch = batch.clone();
-        self.slot.accept(Arc::clone(envelope));
-        self.slot.collect(&batch, |digest| self.pool.get(digest));
+        if let Some(slot) = self.window.get_mut(sequence) {
+            slot.accept(Arc::clone(envelope));
+            slot.collect(batch, |digest| self.pool.get(digest));
+        }
     }
 
-    /// Whether every correct replica would take this batch after the last one, as far as its form
-    /// goes. All of it follows from agreed state.
-    fn sound(&self, batch: &Batch) -> bool {
+    /// Whether a later view than ours has decided the last batch.
+    fn overtaken(&self) -> bool {
+        let decided = self.tip_certificate.as_ref();
+        decided.is_some_and(|decided| decided.view > self.views.view)
+    }
+
+    /// Whether every correct replica would take this batch after `last`, as far as its form goes.
+    fn sound(&self, batch: &Batch, last: &Place) -> bool {
         let distinct: BTreeSet<&Digest> = batch.requests.iter().collect();
-        let due = self.deadline.is_some_and(|deadline| deadline <= batch.time);
-        batch.previous == self.tip.digest
-            && batch.time > self.tip.time
+        batch.previous == last.digest
+            && batch.time > last.time
             && batch.behaviour_version == self.config.behaviour_version
             && distinct.len() == batch.requests.len()
-            && (!batch.requests.is_empty() || (batch.tick && due))
+            && (!batch.requests.is_empty() || batch.tick)
     }
 
-    fn refuse(&mut self, reason: &'static str, effects: &mut Effects) {
+    /// Whether the batch, all of whose bodies are in hand, may stand at its place. `None` if that
+    /// is not known before the batch before it has been executed.
+    pub(super) fn admissible(&self, sequence: Sequence) -> Option<bool> {
+        let slot = self.window.get(sequence)?;
+        let batch = slot.proposal.as_ref()?.batch()?;
+        if batch.requests.is_empty() && sequence != self.tip.sequence.next() {
+            return None;
+        }
+        let due = self.deadline.is_some_and(|deadline| deadline <= batch.time);
+        let known = batch.requests.iter();
+        let bodies = || known.clone().filter_map(|digest| slot.bodies().get(digest));
+        let bytes: usize = bodies().map(|body| body.frame().len()).sum();
+        let admitted = bodies().all(|body| match body.message() {
+            Message::Request(request) => self.pool.admits(request.session, sequence),
+            Message::CloseSession(close) => self.pool.admits(close.session, sequence),
+            Message::OpenSession(_) => true,
+            _ => false,
+        });
+        Some(admitted && bytes <= BATCH_BYTES_MAX && (due || !batch.requests.is_empty()))
+    }
+
+    pub(super) fn refuse(&mut self, reason: &'static str, effects: &mut Effects) {
         self.counters.proposals_refused += 1;
         self.blame_leader(reason, effects);
     }
@@ -244,312 +225,23 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.suspect(Reason::TwoFaced, effects);
     }
 
-    /// Somebody votes.
-    pub(super) fn ballot(
-        &mut self,
-        kind: Kind,
-        envelope: &Envelope,
-        ballot: Ballot,
-        effects: &mut Effects,
-    ) {
-        let _ = effects;
-        let Some(signature) = envelope.signature() else {
-            return;
-        };
-        let vote = Vote {
-            signer: ballot.signer,
-            signature: *signature,
-        };
-        let open = self.slot.sequence;
-        let (prepares, commits) = if ballot.sequence == open {
-            (&mut self.slot.prepares, &mut self.slot.commits)
-        } else if ballot.sequence == open.next() {
-            (&mut self.ahead.0, &mut self.ahead.1)
-        } else {
-            // Nobody votes before the sequence below has committed at its own place.
-            let below = crate::identity::Sequence(ballot.sequence.0.saturating_sub(1));
-            self.behind(ballot.signer, below);
-            return;
-        };
-        let tally = if kind == Kind::Prepare {
-            prepares
-        } else {
-            commits
-        };
-        tally.add(envelope.view(), ballot.digest, vote);
-    }
-
-    /// Moves the own votes on, as far as they can go.
-    pub(super) fn advance_votes(&mut self, effects: &mut Effects) {
-        if !self.views.active() {
-            return;
-        }
-        if self.slot.stage == Stage::Bodies {
-            let patient = !self.sabotaged(Sabotage::PrepareWithoutBody);
-            if patient && !self.slot.missing.is_empty() {
-                return;
-            }
-            if !self.bodies_sound() {
-                self.refuse("it proposed requests that no replica can verify", effects);
-                self.slot.stage = Stage::Watching;
-                return;
-            }
-            self.slot.stage = Stage::Clock;
-        }
-        if self.slot.stage == Stage::Clock {
-            self.vote(effects);
-        }
-        if let Stage::Persisting(token) = self.slot.stage
-            && self.promises.durable(token)
-        {
-            self.slot.stage = Stage::Voted;
-            self.count_own_prepare();
-        }
-        self.advance_prepared(effects);
-        if let CommitStage::Persisting(token) = self.slot.commit
-            && self.promises.durable(token)
-        {
-            self.slot.commit = CommitStage::Durable;
-            self.count_own_commit();
-        }
-    }
-
-    /// Whether the bodies, all in hand, may be in one batch: their sessions were open after the
-    /// batch before, which every correct replica knows when it comes to this point.
-    fn bodies_sound(&self) -> bool {
-        let Some(batch) = self.slot.proposal.as_ref().and_then(|it| it.batch()) else {
-            return false;
-        };
-        let bodies = || {
-            batch
-                .requests
-                .iter()
-                .filter_map(|digest| self.slot.bodies.get(digest))
-        };
-        let bytes: usize = bodies().map(|body| body.frame().len()).sum();
-        bytes <= BATCH_BYTES_MAX
-            && bodies().all(|body| match body.message() {
-                Message::Request(request) => self.pool.is_open(request.session),
-                Message::CloseSession(close) => self.pool.is_open(close.session),
-                Message::OpenSession(_) => true,
-                _ => false,
-            })
-    }
-
-    /// How long a proposal has to wait until our clock admits its time; nothing if it does.
+    /// How long a proposal has to wait until our clock admits its time; nothing if it does. Later
+    /// ones have later times.
     pub(super) fn clock_lead(&self) -> Option<Time> {
-        let proposal = self.slot.proposal.as_ref()?;
+        let slots = self.window.voting();
+        let mut waiting = slots.filter(|slot| slot.stage == Stage::Clock);
+        waiting.find_map(|slot| self.clock_lead_of(slot.sequence))
+    }
+
+    pub(super) fn clock_lead_of(&self, sequence: Sequence) -> Option<Time> {
+        let proposal = self.window.get(sequence)?.proposal.as_ref()?;
         let time = proposal.batch()?.time;
-        if self.slot.stage != Stage::Clock {
-            return None;
-        }
         let lawful = self.now.clock.plus(CLOCK_LEAD_MAX);
-        let forced = time.0 <= self.tip.time.0.saturating_add(1);
-        let carried = self
-            .views
-            .choice
-            .carries(self.slot.sequence, proposal.digest_ref());
-        (time > lawful && !forced && !carried).then_some(time)
-    }
-
-    /// Gives the own vote for the view's proposal, if nothing stands against it.
-    fn vote(&mut self, effects: &mut Effects) {
-        let Some(proposal) = self.slot.proposal.clone() else {
-            return;
-        };
-        if self.voting != Voting::Voting {
-            self.slot.stage = Stage::Watching;
-            return;
-        }
-        if self.sabotaged(Sabotage::ReproposalRefusedByClock)
-            && self
-                .views
-                .choice
-                .carries(self.slot.sequence, proposal.digest_ref())
-            && proposal.batch().is_some_and(|batch| {
-                let apart = self
-                    .now
-                    .clock
-                    .since(batch.time)
-                    .max(batch.time.since(self.now.clock));
-                apart > CLOCK_LEAD_MAX
-            })
-        {
-            self.slot.stage = Stage::Watching;
-            return;
-        }
-        if let Some(time) = self.clock_lead() {
-            if !self.timers.clock_armed(time) {
-                self.counters.held_for_clock += 1;
-            }
-            return;
-        }
-        if self.history.backlog() {
-            return;
-        }
-        self.slot.stage = Stage::Signing;
-        let kind = if self.has_prepare_phase() {
-            Kind::Prepare
-        } else {
-            Kind::Commit
-        };
-        self.sign_ballot(kind, proposal.digest(), effects);
-    }
-
-    fn is_for_slot(&self, envelope: &Envelope) -> bool {
-        let (Message::Prepare(ballot) | Message::Commit(ballot)) = envelope.message() else {
-            return false;
-        };
-        let proposal = self.slot.proposal.as_ref();
-        self.views.active()
-            && ballot.sequence == self.slot.sequence
-            && proposal.is_some_and(|proposal| *proposal.digest_ref() == ballot.digest)
-    }
-
-    /// The own PREPARE is signed.
-    pub(super) fn own_prepare(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
-        if self.slot.stage != Stage::Signing || !self.is_for_slot(envelope) {
-            return;
-        }
-        self.counters.prepares += 1;
-        let token = self.record_vote(Some(Arc::clone(envelope)), effects);
-        self.slot.stage = Stage::Persisting(token);
-        self.slot.own_prepare = Some(Promise {
-            message: Arc::clone(envelope),
-            token,
-        });
-        self.broadcast(envelope, Some(token), effects);
-    }
-
-    /// The own COMMIT is signed.
-    pub(super) fn own_commit(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
-        if !self.is_for_slot(envelope) {
-            return;
-        }
-        let token = if self.has_prepare_phase() {
-            if self.slot.commit != CommitStage::Signing {
-                return;
-            }
-            let forgets = self.sabotaged(Sabotage::VoteWithoutPreparedCertificate);
-            let prepared = self.slot.prepared.clone().filter(|_| !forgets);
-            let record = Record::Prepared {
-                prepared,
-                commit: Some(Arc::clone(envelope)),
-            };
-            let token = self.promises.persist(&record, effects);
-            self.slot.recorded(token);
-            token
-        } else {
-            if self.slot.stage != Stage::Signing {
-                return;
-            }
-            let proposal = self.slot.proposal.clone();
-            self.slot.prepared = proposal.map(|proposal| PreparedCertificate {
-                proposal,
-                votes: Vec::new(),
-            });
-            let token = self.record_vote(Some(Arc::clone(envelope)), effects);
-            self.slot.stage = Stage::Persisting(token);
-            token
-        };
-        self.counters.commits += 1;
-        self.slot.commit = CommitStage::Persisting(token);
-        self.slot.own_commit = Some(Promise {
-            message: Arc::clone(envelope),
-            token,
-        });
-        self.broadcast(envelope, Some(token), effects);
-    }
-
-    pub(super) fn count_own_prepare(&mut self) {
-        if let Some(own) = &self.slot.own_prepare {
-            let (view, message) = (own.message.view(), Arc::clone(&own.message));
-            if let (Message::Prepare(ballot), Some(signature)) =
-                (message.message(), message.signature())
-            {
-                let vote = Vote {
-                    signer: ballot.signer,
-                    signature: *signature,
-                };
-                self.slot.prepares.add(view, ballot.digest, vote);
-            }
-        }
-    }
-
-    pub(super) fn count_own_commit(&mut self) {
-        if let Some(own) = &self.slot.own_commit {
-            let (view, message) = (own.message.view(), Arc::clone(&own.message));
-            if let (Message::Commit(ballot), Some(signature)) =
-                (message.message(), message.signature())
-            {
-                let vote = Vote {
-                    signer: ballot.signer,
-                    signature: *signature,
-                };
-                self.slot.commits.add(view, ballot.digest, vote);
-            }
-        }
-    }
-
-    /// Gives the own COMMIT once the batch is prepared and the own vote for it durable.
-    fn advance_prepared(&mut self, effects: &mut Effects) {
-        let due = self.has_prepare_phase()
-            && self.slot.stage == Stage::Voted
-            && self.slot.commit == CommitStage::None;
-        let Some(proposal) = self.slot.proposal.as_ref().filter(|_| due) else {
-            return;
-        };
-        let (view, digest) = (self.views.view, proposal.digest());
-        let others = self.context.prepared_quorum().saturating_sub(1);
-        let leader = self.leader();
-        let Some(votes) = self
-            .slot
-            .prepares
-            .quorum(view, &digest, others, Some(leader))
-        else {
-            return;
-        };
-        self.slot.prepared = Some(PreparedCertificate {
-            proposal: Arc::clone(proposal),
-            votes,
-        });
-        self.slot.commit = CommitStage::Signing;
-        self.sign_ballot(Kind::Commit, digest, effects);
-    }
-
-    /// A proof that the open sequence is decided: q COMMITs that came here, or a certificate that
-    /// somebody's VIEW-CHANGE starts from. Who shows it need not be willing to hand out the batch,
-    /// but q − r correct replicas signed it and have the batch, as this one may.
-    fn decided(&self) -> Option<CommitCertificate> {
-        let sequence = self.slot.sequence;
-        if let Some((view, digest, votes)) = self.slot.commits.decided(self.context.quorum.into()) {
-            return Some(CommitCertificate {
-                view,
-                sequence,
-                digest,
-                votes,
-            });
-        }
-        let shown = self.views.choice.base.iter();
-        let mut shown = shown.chain(self.views.departures.bases());
-        let here = |it: &&CommitCertificate| {
-            it.sequence == sequence && self.slot.batch(&it.digest).is_some()
-        };
-        shown.find(here).cloned()
-    }
-
-    /// Executes the open sequence if it is decided and the batch is at hand. Whether it did.
-    pub(super) fn advance_commit(&mut self, effects: &mut Effects) -> Result<bool, StateError> {
-        let Some(certificate) = self.decided() else {
-            return Ok(false);
-        };
-        let digest = certificate.digest;
-        let known = self.slot.batch(&digest).cloned();
-        let bodies = known.as_ref().and_then(|batch| self.slot.bodies_of(batch));
-        let (Some(batch), Some(bodies)) = (known, bodies) else {
-            return Ok(false);
-        };
-        self.deliver(batch, bodies, certificate, false, effects)?;
-        Ok(true)
+        let last = self.predecessor(sequence)?.time;
+        let forced = time.0 <= last.0.saturating_add(1);
+        let digest = proposal.digest_ref();
+        let carried = self.views.choice.carries(sequence, digest);
+        let own = self.leader() == self.config.replica;
+        (time > lawful && !forced && !carried && !own).then_some(time)
     }
 }

@@ -49,7 +49,10 @@ impl<S: Service, D: Store> Replica<S, D> {
                 .offer_stranger(body, connection, self.now.monotonic),
         };
         // Whether it may wait here or not, and whatever waits in its place: a proposal may name it.
-        self.slot.offer(body);
+        self.window.offer(body);
+        if offer == Offer::New && self.leads() && self.window.asks_for(body.digest_ref()) {
+            self.pool.fly(body.digest_ref());
+        }
         if let (Offer::Busy, Some(connection)) = (offer, connection) {
             self.counters.busy += 1;
             self.answer(&[connection], &refusal(body, Outcome::Busy), effects);

@@ -4,25 +4,25 @@
 //! root go the batches since the one before, with their certificates, into rows outside the tree,
 //! where laggards are served from. Until then they are kept in memory and in the journal. When a
 //! root is durable the journal is trimmed behind it: what still counts of older
-//! records (the view, the open sequence) is written once more, and then everything before the first
+//! records (the view, the open sequences) is written once more, and then everything before the first
 //! record about a batch above the root can go.
 
 use super::Replica;
+use crate::admission::Pool;
 use crate::certificate::CommitCertificate;
-use crate::execution::Opened;
+use crate::execution::{Executor, Opened};
 use crate::identity::{ConnectionId, Sequence, SessionId};
 use crate::journal::Record;
 use crate::metrics::Voting;
 use crate::ordering::proposer::Place;
+use crate::ordering::slot::{Promise, Slot};
 use crate::ordering::suspicion::{Reason, Served};
-use crate::ordering::vote::Tally;
-use crate::ordering::window::Slot;
-use crate::service::Service;
-use crate::state::{StateError, Store};
+use crate::service::{Credit, Service};
+use crate::state::{KeySpace, StateError, Store};
 use crate::step::{Destination, Effect, Effects, Token};
 use crate::wire::Envelope;
 use crate::wire::frame::Header;
-use crate::wire::limits::CHECKPOINT_BYTES;
+use crate::wire::limits::{CHECKPOINT_BYTES, WINDOW};
 use crate::wire::message::{Batch, Committed, Message, Outcome, Reply};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -51,13 +51,36 @@ impl Unflushed {
 }
 
 /// What everybody who checks a session's requests has to know of it.
-pub(super) const fn announced(opened: &Opened) -> Effect {
+const fn announced(opened: &Opened) -> Effect {
     Effect::SessionKey {
         id: opened.id,
         key: opened.key,
         principal: opened.principal,
         credit: opened.credit,
     }
+}
+
+/// Takes up the sessions of a state: those that are open, and those that a batch may still name.
+pub(super) fn announce_sessions<S: Service, D: Store>(
+    executor: &Executor<S>,
+    space: &KeySpace<D>,
+    pool: &mut Pool,
+    effects: &mut Effects,
+) -> Result<(), StateError> {
+    for opened in executor.sessions(space)? {
+        pool.session_opened(&opened);
+        effects.push(announced(&opened));
+    }
+    for lingering in executor.lingering(space)? {
+        pool.session_closed(lingering.id, lingering.at);
+        effects.push(announced(&Opened {
+            id: lingering.id,
+            key: lingering.key,
+            principal: lingering.principal,
+            credit: Credit { lanes: 0, bytes: 0 },
+        }));
+    }
+    Ok(())
 }
 
 /// Committed batches that no durable root covers.
@@ -159,13 +182,21 @@ impl<S: Service, D: Store> Replica<S, D> {
         fetched: bool,
         effects: &mut Effects,
     ) -> Result<(), StateError> {
-        let journaled = self.slot.journaled.contains_key(&certificate.digest);
+        let slot = self.window.lowest();
+        let journaled = slot.journaled.contains_key(&certificate.digest);
+        let proposed = slot.proposed_at.filter(|_| {
+            let own = slot.proposal.as_ref().map(|it| it.digest_ref());
+            own == Some(&certificate.digest)
+        });
+        if let Some(proposed) = proposed {
+            self.decide_time.took(proposed, self.now.monotonic);
+        }
         let record = Record::Committed {
             certificate: certificate.clone(),
             batch: (!journaled).then(|| (batch.clone(), bodies.clone())),
         };
         let token = self.promises.persist(&record, effects);
-        self.slot.recorded(token);
+        self.window.lowest_mut().recorded(token);
         self.counters.batches_fetched += u64::from(fetched);
         let served = self.served(&bodies);
         let replies = self.execute(&batch, &bodies, effects)?;
@@ -175,19 +206,12 @@ impl<S: Service, D: Store> Replica<S, D> {
         let pool = &self.pool;
         self.grievances.retain(|digest| pool.get(digest).is_some());
         self.forwarded.retain(|digest| pool.get(digest).is_some());
+        let sequence = batch.sequence;
         self.enter_next_slot(batch, bodies, certificate);
         self.grievances.committed();
         self.timers.progressed(effects);
-        if served.is_some_and(|served| self.grievances.passed_over(&served)) {
+        if served.is_some_and(|served| self.grievances.passed_over(sequence, &served)) {
             self.suspect(Reason::Unfair, effects);
-        }
-        if let Some(proposal) = self.ahead_proposal.take()
-            && proposal.proposal.view() == self.views.view
-        {
-            self.proposal(&proposal, effects);
-        }
-        if let Some(proposal) = self.early_proposal.take() {
-            self.proposal(&proposal, effects);
         }
         self.flush_if_due(effects)
     }
@@ -230,7 +254,10 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.pool.settle(body);
         }
         for id in executed.closed {
-            self.pool.session_closed(id);
+            self.pool.session_closed(id, batch.sequence);
+        }
+        for id in executed.forgotten {
+            self.pool.session_forgotten(id);
             effects.push(Effect::SessionClosed { id });
         }
         Ok(told)
@@ -306,8 +333,13 @@ impl<S: Service, D: Store> Replica<S, D> {
             time: batch.time,
         };
         self.tip_certificate = Some(certificate.clone());
+        self.recent.push_back(certificate.clone());
+        if self.recent.len() > WINDOW {
+            self.recent.pop_front();
+        }
         let token = self
-            .slot
+            .window
+            .advance()
             .first_token
             .unwrap_or_else(|| self.promises.next());
         self.history.push(
@@ -318,11 +350,6 @@ impl<S: Service, D: Store> Replica<S, D> {
             }),
             token,
         );
-        let duplicates = self.context.duplicates;
-        let empty = (Tally::new(duplicates), Tally::new(duplicates));
-        let (prepares, commits) = std::mem::replace(&mut self.ahead, empty);
-        self.slot = Slot::new(self.tip.sequence.next(), prepares, commits);
-        self.views.proposing = false;
     }
 
     /// A root is durable: the journal behind it can go.
@@ -339,11 +366,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.history.forget_up_to(sequence);
         let first = self.promises.next();
         self.record_standing(effects);
-        let oldest = self
-            .history
-            .batches
-            .front()
-            .map_or(first, |batch| batch.token.min(first));
+        // A batch may have been voted for before the one that it follows upon.
+        let tokens = self.history.batches.iter().map(|batch| batch.token);
+        let oldest = tokens.fold(first, Token::min);
         self.promises.trim_below(oldest);
         self.root_durable(effects);
         Ok(())
@@ -373,41 +398,42 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.promises
                 .persist(&Record::ViewChange { frame }, effects);
         }
-        self.slot.first_token = None;
-        let open = self.slot.proposal.as_ref().map(|it| it.digest());
-        // A COMMIT stands with the certificate that it rests on, in a record of its own, except
-        // with r = 0, where it is the only vote.
-        let own_vote = match self.has_prepare_phase() {
-            true => self.slot.own_prepare.as_ref(),
-            false => self.slot.own_commit.as_ref(),
-        };
-        let own_vote = own_vote.map(|own| Arc::clone(&own.message));
-        for (digest, proposal) in std::mem::take(&mut self.slot.journaled) {
-            let batch = proposal.batch();
-            let Some(bodies) = batch.and_then(|batch| self.slot.bodies_of(batch)) else {
-                continue;
-            };
-            self.slot.journaled(&proposal);
-            let record = Record::Voted {
-                proposal,
-                bodies,
-                vote: own_vote.clone().filter(|_| Some(digest) == open),
-            };
-            let token = self.promises.persist(&record, effects);
-            self.slot.recorded(token);
-        }
-        if let Some(prepared) = self.slot.prepared.clone() {
-            let commit = self
-                .slot
-                .own_commit
-                .as_ref()
-                .map(|own| Arc::clone(&own.message));
-            let record = Record::Prepared {
-                prepared: Some(prepared),
-                commit,
-            };
-            let token = self.promises.persist(&record, effects);
-            self.slot.recorded(token);
+        let phases = self.has_prepare_phase();
+        for slot in self.window.iter_mut() {
+            slot.first_token = None;
+            for record in standing(slot, phases) {
+                let token = self.promises.persist(&record, effects);
+                slot.recorded(token);
+            }
         }
     }
+}
+
+/// What the journal has to say of an open sequence.
+fn standing(slot: &Slot, phases: bool) -> Vec<Record> {
+    let open = slot.proposal.as_ref().map(|it| it.digest());
+    // A COMMIT stands with the certificate that it rests on, in a record of its own, except with
+    // r = 0, where it is the only vote.
+    let message = |own: &Promise| Arc::clone(&own.message);
+    let own_commit = slot.own_commit.as_ref().map(message);
+    let own_vote = match phases {
+        true => slot.own_prepare.as_ref().map(message),
+        false => own_commit.clone(),
+    };
+    let whole = slot.journaled.iter().filter_map(|(digest, proposal)| {
+        let bodies = slot.bodies_of(proposal.batch()?)?;
+        Some(Record::Voted {
+            proposal: Arc::clone(proposal),
+            bodies,
+            vote: own_vote.clone().filter(|_| Some(*digest) == open),
+        })
+    });
+    let mut records: Vec<Record> = whole.collect();
+    if let Some(prepared) = slot.prepared.clone() {
+        records.push(Record::Prepared {
+            prepared: Some(prepared),
+            commit: own_commit,
+        });
+    }
+    records
 }

@@ -88,11 +88,15 @@ pub enum Sabotage {
     ForgottenFsync,
     /// What comes of a state is not compared with the digest that its parent names.
     TransferUnverified,
+    /// A view begins with the certificates of the lowest views that are shown.
+    LockOnLowerView,
+    /// COMMIT is given for a batch before the one that it follows upon is prepared.
+    CommitBeforePredecessor,
 }
 
 impl Sabotage {
     /// Every defect.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::QuorumOneShort,
         Self::VoteWithoutPreparedCertificate,
         Self::PrepareWithoutBody,
@@ -101,5 +105,7 @@ impl Sabotage {
         Self::RetryExecutedTwice,
         Self::ForgottenFsync,
         Self::TransferUnverified,
+        Self::LockOnLowerView,
+        Self::CommitBeforePredecessor,
     ];
 }

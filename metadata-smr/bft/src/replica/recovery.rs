@@ -1,7 +1,7 @@
 //! From a journal and a state to a replica that runs.
 //!
 //! The newest durable root is where execution starts; the journal holds the batches committed
-//! since, the view, and what was voted for in the open sequence. What was promised is taken up
+//! since, the view, and what was voted for in the open sequences. What was promised is taken up
 //! again as it stands. A view that this replica led before the restart it does not lead again: its
 //! last proposal may have been sent without being durable.
 //!
@@ -11,6 +11,7 @@
 
 use super::config::{Config, Sabotage};
 use super::promises::Promises;
+use super::proposing::DecideTime;
 use super::views::{Phase, Views};
 use super::{History, Replica, States, Timers, commit, commit::batch_key};
 use crate::admission::{Blacklist, Pool};
@@ -21,20 +22,21 @@ use crate::identity::{Digest, Now, Sequence};
 use crate::journal::{Condition, Journal, Record};
 use crate::metrics::{Counters, Voting};
 use crate::ordering::proposer::Place;
+use crate::ordering::slot::{CommitStage, Promise, Stage};
 use crate::ordering::status::{Inquiry, PeerRecord};
 use crate::ordering::suspicion::{Grievances, Reason};
-use crate::ordering::vote::Tally;
-use crate::ordering::window::{CommitStage, Promise, Slot, Stage};
+use crate::ordering::window::Window;
 use crate::service::Service;
 use crate::state::{KeySpace, StateError, Store};
 use crate::step::{Effects, Token};
 use crate::wire::Envelope;
-use crate::wire::message::{Batch, Message};
+use crate::wire::limits::WINDOW;
+use crate::wire::message::{Batch, Kind, Message};
 use crate::wire::signed_bytes::genesis_digest;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Batches of the open sequence that the journal holds with their bodies.
+/// Batches of the open sequences that the journal holds with their bodies.
 type Voted = BTreeMap<Digest, (Batch, Vec<Arc<Envelope>>)>;
 
 impl<S: Service, D: Store> Replica<S, D> {
@@ -75,7 +77,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         if lost || replica.voting == Voting::Lost {
             replica.voting = Voting::Lost;
             replica.views.forget_own();
-            replica.slot.leave_view();
+            replica.window.leave_view();
         }
         let mark = if replica.voting == Voting::Lost {
             Record::Lost
@@ -125,11 +127,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         let mut states = States::stored(&space)?;
         let applied = executor.applied(&space)?;
-        let certificate = stored_certificate(&space, applied.sequence)?;
-        let digest = match &certificate {
-            Some(certificate) => certificate.digest,
-            None => genesis_digest(config.cluster, &config.genesis),
-        };
+        let recent = recent_certificates(&space, applied.sequence)?;
+        let genesis = genesis_digest(config.cluster, &config.genesis);
+        let digest = recent.back().map_or(genesis, |last| last.digest);
         let tip = Place {
             sequence: applied.sequence,
             digest,
@@ -143,11 +143,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             });
         }
         let mut pool = Pool::default();
-        for opened in executor.sessions(&space)? {
-            pool.session_opened(&opened);
-            effects.push(commit::announced(&opened));
-        }
-        let tally = || Tally::new(context.duplicates);
+        commit::announce_sessions(&executor, &space, &mut pool, effects)?;
         Ok(Self {
             deadline: executor.next_deadline(&space)?,
             peers: vec![PeerRecord::default(); context.model.replicas().into()],
@@ -157,12 +153,13 @@ impl<S: Service, D: Store> Replica<S, D> {
             voting: Voting::Voting,
             executor,
             space,
-            slot: Slot::new(tip.sequence.next(), tally(), tally()),
-            ahead: (tally(), tally()),
+            window: Window::after(tip.sequence, context.duplicates),
             tip,
-            tip_certificate: certificate,
-            ahead_proposal: None,
-            early_proposal: None,
+            tip_certificate: recent.back().cloned(),
+            recent,
+            genesis,
+            early: BTreeMap::new(),
+            decide_time: DecideTime::default(),
             views: Views::default(),
             grievances: Grievances::default(),
             forwarded: BTreeSet::new(),
@@ -215,11 +212,11 @@ impl<S: Service, D: Store> Replica<S, D> {
                 Ok(self.replay_voted(proposal, &bodies, vote, token))
             }
             Record::Prepared { prepared, commit } => {
-                if let Some(prepared) = prepared
-                    && self.is_open(prepared.proposal.batch())
-                {
-                    self.slot.recorded(token);
-                    self.slot.prepared = Some(prepared);
+                let batch = prepared.as_ref().and_then(|it| it.proposal.batch());
+                let slot = batch.and_then(|batch| self.window.get_mut(batch.sequence));
+                if let Some(slot) = slot {
+                    slot.recorded(token);
+                    slot.prepared = prepared;
                 }
                 if let Some(commit) = commit {
                     self.replay_commit(commit, token);
@@ -228,13 +225,13 @@ impl<S: Service, D: Store> Replica<S, D> {
             }
             Record::Committed { certificate, batch } => {
                 let known = batch.or_else(|| voted.remove(&certificate.digest));
-                voted.clear();
+                voted.retain(|_, (batch, _)| batch.sequence > certificate.sequence);
                 self.replay_committed(certificate, known, token, effects)
             }
             Record::ViewChange { frame } => {
                 if frame.view() > self.views.view {
                     self.views.go(frame.view(), Phase::Changing);
-                    self.slot.leave_view();
+                    self.window.leave_view();
                 }
                 if frame.view() == self.views.view {
                     self.views.departures.change(self.config.replica, &frame);
@@ -256,10 +253,6 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    fn is_open(&self, batch: Option<&Batch>) -> bool {
-        batch.is_some_and(|batch| batch.sequence == self.slot.sequence)
-    }
-
     fn replay_voted(
         &mut self,
         proposal: Arc<Envelope>,
@@ -270,44 +263,46 @@ impl<S: Service, D: Store> Replica<S, D> {
         let Some(batch) = proposal.batch().cloned() else {
             return false;
         };
-        if batch.sequence != self.slot.sequence {
+        let (sequence, open) = (batch.sequence, self.window.open());
+        let votes_on = self.window.votes_on(sequence);
+        let (phases, current) = (
+            self.has_prepare_phase(),
+            proposal.view() == self.views.view && self.views.active(),
+        );
+        let Some(slot) = self.window.get_mut(sequence).filter(|_| votes_on) else {
             // Below it was executed since. Above it cannot be: what commits stands before.
-            return batch.sequence < self.slot.sequence;
+            return sequence < open;
+        };
+        slot.recorded(token);
+        bodies.iter().for_each(|body| slot.keep(body));
+        if slot.bodies_of(&batch).is_some() {
+            self.window.journaled(&proposal);
         }
-        self.slot.recorded(token);
-        for body in bodies {
-            self.slot.bodies.insert(body.digest(), Arc::clone(body));
-        }
-        if self.slot.bodies_of(&batch).is_some() {
-            self.slot.journaled(&proposal);
-        }
-        if proposal.view() != self.views.view || !self.views.active() {
+        let Some(slot) = self.window.get_mut(sequence).filter(|_| current) else {
             // Kept because something prepared in an earlier view rests on it.
             return true;
-        }
-        let known = self.slot.proposal.as_ref().map(|it| it.digest());
+        };
+        let known = slot.proposal.as_ref().map(|it| it.digest());
         if known != Some(proposal.digest()) {
             // Else it was written once more, behind a root: what is known of it still holds.
-            self.slot.accept(proposal);
+            slot.accept(Arc::clone(&proposal));
         }
-        self.slot.stage = Stage::Voted;
+        slot.stage = Stage::Voted;
         match vote {
             Some(vote) if matches!(vote.message(), Message::Commit(_)) => {
                 // Where there are PREPAREs, what a COMMIT rests on has a record of its own.
-                if let Some(proposal) = self.slot.proposal.clone()
-                    && !self.has_prepare_phase()
-                {
+                if !phases {
                     let votes = Vec::new();
-                    self.slot.prepared = Some(PreparedCertificate { proposal, votes });
+                    slot.prepared = Some(PreparedCertificate { proposal, votes });
                 }
                 self.replay_commit(vote, token);
             }
             Some(vote) => {
-                self.slot.own_prepare = Some(Promise {
+                slot.own_prepare = Some(Promise {
                     message: vote,
                     token,
                 });
-                self.count_own_prepare();
+                self.count_own(sequence, Kind::Prepare);
             }
             None => {}
         }
@@ -315,19 +310,22 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     fn replay_commit(&mut self, commit: Arc<Envelope>, token: Token) {
-        let proposal = self.slot.proposal.as_ref();
-        let current = proposal.is_some_and(|proposal| {
-            proposal.view() == commit.view()
-                && matches!(commit.message(),
-                    Message::Commit(ballot) if ballot.digest == proposal.digest())
+        let Message::Commit(ballot) = *commit.message() else {
+            return;
+        };
+        let Some(slot) = self.window.get_mut(ballot.sequence) else {
+            return;
+        };
+        let current = slot.proposal.as_ref().is_some_and(|proposal| {
+            proposal.view() == commit.view() && *proposal.digest_ref() == ballot.digest
         });
         if current {
-            self.slot.commit = CommitStage::Durable;
-            self.slot.own_commit = Some(Promise {
+            slot.commit = CommitStage::Durable;
+            slot.own_commit = Some(Promise {
                 message: commit,
                 token,
             });
-            self.count_own_commit();
+            self.count_own(ballot.sequence, Kind::Commit);
         }
     }
 
@@ -338,8 +336,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         token: Token,
         effects: &mut Effects,
     ) -> Result<bool, StateError> {
-        if certificate.sequence != self.slot.sequence {
-            return Ok(certificate.sequence < self.slot.sequence);
+        let open = self.window.open();
+        if certificate.sequence != open {
+            return Ok(certificate.sequence < open);
         }
         let Some((batch, bodies)) = known else {
             return Ok(false);
@@ -349,7 +348,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             // before this one says.
             return Ok(false);
         }
-        self.slot.recorded(token);
+        self.window.lowest_mut().recorded(token);
         self.execute(&batch, &bodies, effects)?;
         self.counters.replayed += 1;
         self.enter_next_slot(batch, bodies, certificate);
@@ -358,7 +357,28 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 }
 
-/// The certificate of the last batch under the durable root.
+/// The certificates of the last batches under the durable root, a window of them if there are as
+/// many.
+fn recent_certificates<D: Store>(
+    space: &KeySpace<D>,
+    tip: Sequence,
+) -> Result<VecDeque<CommitCertificate>, StateError> {
+    let mut recent = VecDeque::new();
+    for step in 0..WINDOW as u64 {
+        let sequence = Sequence(tip.0.saturating_sub(step));
+        // The last one is there; of those before, what has not been truncated.
+        if step > 0 && space.extra(&batch_key(sequence))?.is_none() {
+            break;
+        }
+        match stored_certificate(space, sequence)? {
+            Some(certificate) => recent.push_front(certificate),
+            None => break,
+        }
+    }
+    Ok(recent)
+}
+
+/// The certificate of a batch under the durable root.
 fn stored_certificate<D: Store>(
     space: &KeySpace<D>,
     sequence: Sequence,

@@ -11,9 +11,9 @@
 use super::Replica;
 use super::commit::batch_key;
 use crate::identity::{Digest, ReplicaId, Sequence, View};
+use crate::ordering::slot::{Slot, Stage};
 use crate::ordering::status::Inquiry;
 use crate::ordering::vote::bit;
-use crate::ordering::window::Stage;
 use crate::service::Service;
 use crate::state::{StateError, Store};
 use crate::step::{Destination, Effect, Effects, Token};
@@ -21,23 +21,35 @@ use crate::wire::Envelope;
 use crate::wire::limits::{
     BATCH_REQUESTS_MAX, FETCH_BATCHES_MAX, FETCH_BYTES_MAX, FETCH_HEDGE, REQUEST_BYTES_MAX,
 };
-use crate::wire::message::{Bodies, Committed, FetchBodies, FetchCommitted, Message, PeerStatus};
+use crate::wire::message::{
+    Bodies, Committed, FetchBodies, FetchCommitted, Message, OpenStatus, PeerStatus,
+};
 use bytes::Bytes;
 use std::sync::Arc;
+
+/// What is here of an open sequence in this view.
+fn open_status(slot: &Slot, view: View) -> OpenStatus {
+    let heard = slot.heard.as_ref().map(|heard| &heard.proposal);
+    let proposal = slot.proposal.as_ref().or(heard).map(|it| it.digest());
+    let digest = proposal.unwrap_or_default();
+    OpenStatus {
+        proposal,
+        prepares: slot.prepares.mask(view, &digest),
+        commits: slot.commits.mask(view, &digest),
+    }
+}
 
 impl<S: Service, D: Store> Replica<S, D> {
     /// Tells one peer, or all, where this replica stands.
     pub(super) fn send_status(&self, peer: Option<ReplicaId>, effects: &mut Effects) {
         let view = self.views.view;
-        let slot = &self.slot;
-        let proposal = slot.proposal.as_ref().map(|proposal| proposal.digest());
-        let digest = proposal.unwrap_or_default();
+        let slots = self.window.iter();
+        let mut open: Vec<OpenStatus> = slots.map(|slot| open_status(slot, view)).collect();
+        while open.pop_if(|last| *last == OpenStatus::default()).is_some() {}
         let status = PeerStatus {
             active: self.views.active(),
             committed: self.tip.sequence,
-            proposal,
-            prepares: slot.prepares.mask(view, &digest),
-            commits: slot.commits.mask(view, &digest),
+            open,
             view_changes: self.views.departures.changed(view),
             suspects: self.views.departures.leavers(view),
             stable: self.states.known.stable_sequence(),
@@ -59,7 +71,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let Some(record) = self.peers.get_mut(usize::from(peer.0)) else {
             return Ok(());
         };
-        record.known = Some((view, *status));
+        record.known = Some((view, status.clone()));
         if peer == self.config.replica || !record.may_resend(now) {
             return Ok(());
         }
@@ -94,22 +106,25 @@ impl<S: Service, D: Store> Replica<S, D> {
         {
             lacking.push((Arc::clone(own), None));
         }
-        let same_place = views.active()
-            && view == views.view
-            && status.active
-            && status.committed == self.tip.sequence;
-        if same_place {
-            let slot = &self.slot;
-            let same = slot.proposal.as_ref().map(|it| it.digest()) == status.proposal;
-            if let Some(proposal) = slot.proposal.as_ref().filter(|_| status.proposal.is_none()) {
-                lacking.push((Arc::clone(proposal), None));
-            }
-            for (own, mask) in [
-                (&slot.own_prepare, status.prepares),
-                (&slot.own_commit, status.commits),
-            ] {
-                if let Some(own) = own.as_ref().filter(|_| !same || mask & me == 0) {
-                    lacking.push((Arc::clone(&own.message), Some(own.token)));
+        if views.active() && view == views.view && status.active {
+            let first = status.committed.next();
+            let slots = self.window.voting().filter(|it| it.sequence >= first);
+            for slot in slots {
+                let step = usize::try_from(slot.sequence.0 - first.0);
+                let theirs = step.ok().and_then(|step| status.open.get(step));
+                let theirs = theirs.copied().unwrap_or_default();
+                let same = slot.proposal.as_ref().map(|it| it.digest()) == theirs.proposal;
+                let unseen = slot.proposal.as_ref().filter(|_| theirs.proposal.is_none());
+                if let Some(proposal) = unseen {
+                    lacking.push((Arc::clone(proposal), None));
+                }
+                for (own, mask) in [
+                    (&slot.own_prepare, theirs.prepares),
+                    (&slot.own_commit, theirs.commits),
+                ] {
+                    if let Some(own) = own.as_ref().filter(|_| !same || mask & me == 0) {
+                        lacking.push((Arc::clone(&own.message), Some(own.token)));
+                    }
                 }
             }
         }
@@ -130,9 +145,11 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     /// Whether q COMMITs decided something that is not at hand.
-    fn decided_unseen(&self) -> bool {
-        let decided = self.slot.commits.decided(self.context.quorum.into());
-        decided.is_some_and(|(_, digest, _)| self.slot.batch(&digest).is_none())
+    fn decided_unseen(&self) -> Option<ReplicaId> {
+        let slot = self.window.lowest();
+        let (_, digest, votes) = slot.commits.decided(self.context.quorum.into())?;
+        let signer = votes.first().filter(|_| slot.batch(&digest).is_none())?;
+        Some(signer.signer)
     }
 
     /// Asks for what is missing, if nothing is being awaited.
@@ -142,12 +159,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         if self.inquiry.target <= self.tip.sequence {
             self.inquiry.asked_from = None;
-            if self.decided_unseen() {
-                let decided = self.slot.commits.decided(self.context.quorum.into());
-                let signer = decided.and_then(|(_, _, votes)| votes.first().copied());
-                if let Some(signer) = signer {
-                    self.behind(signer.signer, self.slot.sequence);
-                }
+            if let Some(signer) = self.decided_unseen() {
+                self.behind(signer, self.window.open());
             }
         }
         if self.wants_batches() {
@@ -160,13 +173,13 @@ impl<S: Service, D: Store> Replica<S, D> {
                 self.ask_for_batches(effects);
             }
         }
-        if self.wants_bodies() && self.inquiry.bodies_of != Some(self.slot.sequence) {
-            let leader = self.leader();
-            self.inquiry.bodies_of = Some(self.slot.sequence);
-            self.inquiry.bodies_asked = leader;
+        let wanting = self.wanting_bodies().map(|slot| slot.sequence).max();
+        if wanting > self.inquiry.bodies_of {
+            self.inquiry.bodies_asked = self.leader();
+            self.inquiry.bodies_of = wanting;
             self.ask_for_bodies(effects);
         }
-        if !self.wants_bodies() {
+        if wanting.is_none() {
             self.inquiry.bodies_of = None;
         }
     }
@@ -175,20 +188,25 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.inquiry.target > self.tip.sequence
     }
 
-    /// Whether bodies of a proposal, or of what has to be proposed again, are missing.
-    fn wants_bodies(&self) -> bool {
-        let open = self.slot.stage == Stage::Bodies || self.slot.stage == Stage::Empty;
-        (open || self.slot.stage == Stage::Watching) && !self.slot.missing.is_empty()
+    /// The open sequences of whose proposal, or of what has to be proposed again, bodies are
+    /// missing.
+    fn wanting_bodies(&self) -> impl Iterator<Item = &Slot> {
+        let waits = |stage: Stage| matches!(stage, Stage::Bodies | Stage::Empty | Stage::Watching);
+        let slots = self.window.voting();
+        slots.filter(move |slot| waits(slot.stage) && !slot.missing.is_empty())
     }
 
     /// Who voted for a proposal of this view that this replica has not seen.
     fn others_saw(&self) -> u64 {
-        if self.views.active() && self.slot.proposal.is_none() {
-            let view = self.views.view;
-            self.slot.prepares.voters(view) | self.slot.commits.voters(view)
-        } else {
-            0
+        if !self.views.active() {
+            return 0;
         }
+        let view = self.views.view;
+        let unseen = self.window.voting();
+        let unseen = unseen.filter(|slot| slot.proposal.is_none() && slot.heard.is_none());
+        unseen.fold(0, |mask, slot| {
+            mask | slot.prepares.voters(view) | slot.commits.voters(view)
+        })
     }
 
     /// Whether anything is being asked for.
@@ -196,9 +214,14 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.sink.is_some() || self.wants_batches() || self.wants_bodies() || self.others_saw() != 0
     }
 
-    /// Whether a body is what the open sequence waits for.
+    fn wants_bodies(&self) -> bool {
+        self.wanting_bodies().next().is_some()
+    }
+
+    /// Whether a body is what the lowest open sequence waits for.
     pub(super) fn waits_for_body(&self) -> bool {
-        self.wants_bodies()
+        let lowest = self.wanting_bodies().next();
+        lowest.is_some_and(|slot| slot.sequence == self.window.open())
     }
 
     /// What was asked for has not come in time: asks the next peer.
@@ -277,18 +300,13 @@ impl<S: Service, D: Store> Replica<S, D> {
         if self.inquiry.bodies_asked == self.config.replica {
             self.inquiry.bodies_asked = self.peer_after(self.inquiry.bodies_asked, false);
         }
-        let digests: Vec<Digest> = self
-            .slot
-            .missing
-            .iter()
-            .take(BATCH_REQUESTS_MAX)
-            .copied()
-            .collect();
+        let wanting = || self.wanting_bodies();
+        let missing = wanting().flat_map(|slot| slot.missing.iter().copied());
+        let digests: Vec<Digest> = missing.take(BATCH_REQUESTS_MAX).collect();
+        let lowest = wanting().next().map(|slot| slot.sequence);
+        let sequence = lowest.unwrap_or(self.window.open());
         self.counters.bodies_fetched += 1;
-        let fetch = FetchBodies {
-            sequence: self.slot.sequence,
-            digests,
-        };
+        let fetch = FetchBodies { sequence, digests };
         let to = Destination::Replica(self.inquiry.bodies_asked);
         self.say(to, Message::FetchBodies(fetch), effects);
         self.timers.ask_again_after(FETCH_HEDGE, effects);
@@ -307,12 +325,8 @@ impl<S: Service, D: Store> Replica<S, D> {
             return;
         }
         let find = |digest: &Digest| {
-            let here = self
-                .slot
-                .bodies
-                .get(digest)
-                .or_else(|| self.pool.get(digest));
-            here.cloned()
+            let here = self.window.body(digest);
+            here.or_else(|| self.pool.get(digest)).cloned()
         };
         let mut requests: Vec<Arc<Envelope>> = Vec::new();
         let mut bytes = 0;

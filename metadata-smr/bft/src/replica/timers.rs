@@ -2,7 +2,7 @@
 
 use super::Replica;
 use super::views::Phase;
-use crate::identity::{Nanos, Time};
+use crate::identity::{Monotonic, Nanos, Time};
 use crate::metrics::Voting;
 use crate::ordering::suspicion::{Forwarded, Progress, Reason};
 use crate::service::Service;
@@ -22,6 +22,7 @@ pub(super) struct Timers {
     fetch: bool,
     clock: Option<Time>,
     tick: Option<Time>,
+    batch: Option<Monotonic>,
 }
 
 fn set(timer: Timer, after: Nanos, effects: &mut Effects) {
@@ -72,6 +73,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 self.ask_again(effects);
             }
             Timer::Clock => self.timers.clock = None,
+            Timer::Batch => self.timers.batch = None,
         }
         Ok(())
     }
@@ -87,6 +89,13 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.set_tick_timer(effects);
         if self.inquiring() && !self.timers.fetch {
             self.timers.ask_again_after(FETCH_HEDGE, effects);
+        }
+        if let Some(wait) = self.next_batch_due() {
+            let at = self.now.monotonic.plus(wait);
+            if self.timers.batch.is_none_or(|set| at < set) {
+                self.timers.batch = Some(at);
+                set(Timer::Batch, wait, effects);
+            }
         }
         let lead = self.clock_lead();
         if self.timers.clock == lead {
@@ -131,9 +140,11 @@ impl<S: Service, D: Store> Replica<S, D> {
             let come = self.views.departures.arrived(self.views.view);
             return come >= usize::from(self.context.quorum);
         }
-        self.slot.proposal.is_some()
+        let open = self.window.lowest();
+        let mut slots = self.window.iter();
+        slots.any(|slot| slot.proposal.is_some() || slot.heard.is_some())
             || !self.pool.is_empty()
-            || self.views.choice.carried_at(self.slot.sequence).is_some()
+            || self.views.choice.carried_at(open.sequence).is_some()
             || self
                 .deadline
                 .is_some_and(|deadline| deadline.plus(CLOCK_LEAD_MAX) <= self.now.clock)
@@ -152,8 +163,8 @@ impl<S: Service, D: Store> Replica<S, D> {
                 if self.promises.outstanding() || self.history.backlog() {
                     return;
                 }
-                if self.waits_for_body() && !self.slot.patience_used {
-                    self.slot.patience_used = true;
+                if self.waits_for_body() && !self.window.lowest().patience_used {
+                    self.window.lowest_mut().patience_used = true;
                     return;
                 }
                 self.grievances.progress = Progress::Expired;
@@ -180,12 +191,15 @@ impl<S: Service, D: Store> Replica<S, D> {
             if self.pool.arrival(&digest) >= Some(before) {
                 break;
             }
-            let in_flight = self.slot.bodies.contains_key(&digest);
+            let in_flight = self.window.asks_for(&digest);
             if !in_flight && !self.forwarded.contains(&digest) {
                 bytes += body.frame().len();
                 chosen.push((digest, Arc::clone(body)));
             }
         }
+        let proposed = self.window.iter().filter(|slot| slot.proposal.is_some());
+        let under_way = proposed.map(|slot| slot.sequence).max();
+        let under_way = under_way.unwrap_or(self.tip.sequence);
         for (digest, body) in chosen {
             self.counters.forwarded += 1;
             self.forwarded.insert(digest);
@@ -197,6 +211,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 lane,
                 bytes: body.frame().len(),
                 arrivals: self.pool.arrivals(),
+                under_way,
             };
             self.grievances.forwarded(digest, request);
             effects.push(Effect::Send {

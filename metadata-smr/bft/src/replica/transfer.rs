@@ -3,15 +3,14 @@
 
 use super::Replica;
 use super::checkpoints::from_note;
-use super::commit::{History, announced, batch_key};
-use crate::admission::Pool;
+use super::commit::{History, announce_sessions, batch_key};
 use crate::checkpoint::{CheckpointCertificate, Finding};
 use crate::identity::{Nanos, ReplicaId, Sequence};
 use crate::journal::Record;
 use crate::metrics::Voting;
 use crate::ordering::proposer::Place;
-use crate::ordering::vote::Tally;
-use crate::ordering::window::Slot;
+use crate::ordering::slot::Slot;
+use crate::ordering::window::Window;
 use crate::service::Service;
 use crate::state::{DurableRoot, StateError, Store};
 use crate::state_transfer::sink::{Ending, Sink};
@@ -20,7 +19,7 @@ use crate::step::{Destination, Effect, Effects};
 use crate::wire::Envelope;
 use crate::wire::limits::TRANSFER_WAIT;
 use crate::wire::message::{Committed, FetchCommitted, FetchNodes, Message, Nodes};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 impl<S: Service, D: Store> Replica<S, D> {
@@ -32,7 +31,7 @@ impl<S: Service, D: Store> Replica<S, D> {
     /// Whether enough peers to contain a correct one have removed the batch that is needed next.
     fn left_behind(&self) -> bool {
         let next = self.tip.sequence.next();
-        let known = self.peers.iter().filter_map(|peer| peer.known);
+        let known = self.peers.iter().filter_map(|peer| peer.known.as_ref());
         let gone = known.filter(|(_, status)| status.kept > next).count();
         let vouchers = usize::from(self.context.model.right()) + 1;
         gone > 0 && gone >= vouchers.min(self.others().len())
@@ -202,10 +201,9 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// The last sequence that this replica may have voted for.
     fn promised(&self) -> Sequence {
-        let slot = &self.slot;
-        let voted = slot.prepared.is_some() || !slot.journaled.is_empty();
-        let open = if voted { slot.sequence } else { Sequence(0) };
-        open.max(self.tip.sequence)
+        let voted = |slot: &&Slot| slot.prepared.is_some() || !slot.journaled.is_empty();
+        let last = self.window.iter().filter(voted).last();
+        last.map_or(self.tip.sequence, |slot| slot.sequence)
     }
 
     /// Ends the transfer when everything is there: records what binds it, then makes the root
@@ -291,27 +289,21 @@ impl<S: Service, D: Store> Replica<S, D> {
         if let Some(Message::Committed(last)) = sink.batch.as_deref().map(Envelope::message) {
             let Committed { certificate, .. } = &**last;
             self.tip_certificate = Some(certificate.clone());
+            self.recent = VecDeque::from([certificate.clone()]);
         }
         self.deadline = self.executor.next_deadline(&self.space)?;
-        let open = self.executor.sessions(&self.space)?;
-        let ids: BTreeSet<_> = open.iter().map(|opened| opened.id).collect();
-        for id in self.pool.session_ids().filter(|id| !ids.contains(id)) {
-            effects.push(Effect::SessionClosed { id });
-        }
         // What waits here may have been executed: whoever asked asks again.
-        self.pool = Pool::default();
-        for opened in &open {
-            self.pool.session_opened(opened);
-            effects.push(announced(opened));
+        let before = std::mem::take(&mut self.pool);
+        announce_sessions(&self.executor, &self.space, &mut self.pool, effects)?;
+        let known: BTreeSet<_> = self.pool.session_ids().collect();
+        for id in before.session_ids().filter(|id| !known.contains(id)) {
+            effects.push(Effect::SessionClosed { id });
         }
         self.history = History::every(self.config.checkpoint_interval);
         self.states.finding = None;
         self.states.writing = None;
         self.states.replaced(checkpoint);
-        let tally = || Tally::new(self.context.duplicates);
-        self.slot = Slot::new(self.tip.sequence.next(), tally(), tally());
-        self.ahead = (tally(), tally());
-        self.ahead_proposal = None;
+        self.window = Window::after(self.tip.sequence, self.context.duplicates);
         self.views.proposing = false;
         self.fetched.clear();
         self.forwarded.clear();

@@ -10,14 +10,15 @@
 //! VIEW-CHANGE is made. The VIEW-CHANGE promises to vote in no earlier view and is recorded, with
 //! the certificates that it cites, before it is sent; so is the NEW-VIEW.
 
-use super::Replica;
+use super::{Replica, Sabotage};
+use crate::certificate::CommitCertificate;
 use crate::identity::{ReplicaId, View};
 use crate::journal::Record;
 use crate::metrics::Voting;
 use crate::ordering::new_view::Choice;
+use crate::ordering::slot::Promise;
 use crate::ordering::suspicion::Reason;
 use crate::ordering::view_change::Departures;
-use crate::ordering::window::Promise;
 use crate::service::Service;
 use crate::state::Store;
 use crate::step::{Effects, Token};
@@ -57,6 +58,8 @@ pub(super) struct Views {
     pub(super) proposing: bool,
     /// What the view begins with.
     pub(super) choice: Choice,
+    /// The commit certificates that its NEW-VIEW shows.
+    pub(super) shown: Vec<CommitCertificate>,
     /// The NEW-VIEW of the current view, or of the last one that was entered.
     pub(super) new_view: Option<Arc<Envelope>>,
     /// The own VIEW-CHANGE for the current view.
@@ -101,6 +104,7 @@ impl Views {
         self.phase = phase;
         self.proposing = false;
         self.choice = Choice::default();
+        self.shown = Vec::new();
         self.own_new_view = None;
         self.leading = Leading::Not;
     }
@@ -185,16 +189,13 @@ impl<S: Service, D: Store> Replica<S, D> {
     fn change_view(&mut self, view: View, effects: &mut Effects) {
         self.counters.view_changes += 1;
         self.views.go(view, Phase::Changing);
-        self.slot.leave_view();
-        self.forwarded.clear();
-        self.ahead_proposal = None;
-        self.grievances.new_leader();
+        self.leave_view();
         self.grievances.view_failed();
         self.timers.progressed(effects);
         let change = ViewChange {
             signer: self.config.replica,
-            base: self.tip_certificate.clone(),
-            prepared: self.slot.prepared.clone(),
+            base: self.recent.iter().cloned().collect(),
+            prepared: self.window.certificates(),
         };
         self.sign(Message::ViewChange(change), effects);
     }
@@ -289,7 +290,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.begin_view(envelope);
         self.counters.views_entered += 1;
         self.timers.progressed(effects);
-        if let Some(base) = self.views.choice.base.clone()
+        if let Some(base) = self.views.choice.base().cloned()
             && let Some(signer) = base.votes.first()
         {
             self.behind(signer.signer, base.sequence);
@@ -302,9 +303,16 @@ impl<S: Service, D: Store> Replica<S, D> {
         {
             self.suspect(Reason::Abdicated, effects);
         }
-        if let Some(proposal) = self.early_proposal.take() {
-            self.proposal(&proposal, effects);
-        }
+        self.advance_proposals(effects);
+    }
+
+    /// What belongs to the view that is over goes with it.
+    fn leave_view(&mut self) {
+        self.window.leave_view();
+        self.pool.land();
+        self.forwarded.clear();
+        self.inquiry.bodies_of = None;
+        self.grievances.new_leader();
     }
 
     /// Notes that the view of this NEW-VIEW has begun.
@@ -313,12 +321,17 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.grievances.view_failed();
         }
         self.views.go(envelope.view(), Phase::Active);
-        self.slot.leave_view();
-        self.forwarded.clear();
-        self.ahead_proposal = None;
-        self.grievances.new_leader();
+        self.leave_view();
         if let Message::NewView(new) = envelope.message() {
-            self.views.choice = Choice::of(&new.view_changes);
+            let lowest = self.sabotaged(Sabotage::LockOnLowerView);
+            let changes = new.view_changes.iter().map(|change| change.message());
+            let shown = changes.flat_map(|change| match change {
+                Message::ViewChange(change) => change.base.as_slice(),
+                _ => &[],
+            });
+            self.views.shown = shown.cloned().collect();
+            self.views.choice = Choice::of(&new.view_changes, self.genesis, lowest);
+            self.counters.chains_carried += u64::from(self.views.choice.length() > 1);
         }
         self.views.new_view = Some(Arc::clone(envelope));
     }

@@ -11,10 +11,11 @@
 //! here yet is nobody's fault.
 
 use super::frame::{Envelope, Header, Malformed};
+use super::limits::WINDOW;
 use super::message::{Kind, Message, NewView, StrayRequest, ViewChange};
 use crate::authentication::{KeyDirectory, Verifier};
 use crate::fault_model::FaultModel;
-use crate::identity::{ClusterId, Epoch, Group, PublicKey, ReplicaId, View};
+use crate::identity::{ClusterId, Epoch, Group, PublicKey, ReplicaId, Sequence, View};
 use crate::step::Peer;
 use bytes::Bytes;
 use std::ops::Deref;
@@ -302,32 +303,36 @@ impl Check<'_> {
     fn view_change(&self, envelope: &Envelope, change: &ViewChange) -> Result<(), Rejection> {
         self.by_replica(envelope, change.signer)?;
         let header = *envelope.header();
-        let mut next = 1;
-        if let Some(base) = &change.base {
-            next = base.sequence.0.saturating_add(1);
+        let mut base: Option<Sequence> = None;
+        for certificate in &change.base {
+            let sequence = certificate.sequence;
+            let follows = base.is_none_or(|last| last.next() == sequence);
+            base = Some(sequence);
             // It may be of a later view than this one: whoever fetched it need not have been there.
-            let holds =
-                base.sequence.0 > 0 && base.verify(header, self.context, self.keys, self.verifier);
+            let holds = sequence.0 > 0
+                && follows
+                && certificate.verify(header, self.context, self.keys, self.verifier);
             if !holds {
                 return Err(Rejection::BadCertificate);
             }
         }
-        let Some(prepared) = &change.prepared else {
-            return Ok(());
-        };
-        let proposal = &prepared.proposal;
-        self.belongs(proposal.header())?;
-        self.by_replica(proposal, self.context.leader(proposal.view()))?;
-        let holds = proposal.view() < header.view
-            && proposal
-                .batch()
-                .is_some_and(|batch| batch.sequence.0 == next)
-            && prepared.verify_votes(self.context, self.keys, self.verifier);
-        if holds {
-            Ok(())
-        } else {
-            Err(Rejection::BadCertificate)
+        let base = base.unwrap_or_default();
+        let mut last = base;
+        for prepared in &change.prepared {
+            let proposal = &prepared.proposal;
+            self.belongs(proposal.header())?;
+            self.by_replica(proposal, self.context.leader(proposal.view()))?;
+            let sequence = proposal.batch().map_or(Sequence(0), |it| it.sequence);
+            let open = sequence > last && sequence.0 - base.0 <= WINDOW as u64;
+            last = sequence;
+            let holds = open
+                && proposal.view() < header.view
+                && prepared.verify_votes(self.context, self.keys, self.verifier);
+            if !holds {
+                return Err(Rejection::BadCertificate);
+            }
         }
+        Ok(())
     }
 
     fn new_view(&self, header: Header, new: &NewView) -> Result<(), Rejection> {

@@ -4,12 +4,12 @@
 use super::frame::{Envelope, Malformed};
 use super::limits::{
     BATCH_REQUESTS_MAX, FRAME_BYTES_MAX, OPERATIONS_MAX, REQUEST_BYTES_MAX, RESULTS_BYTES_MAX,
-    TRANSFER_NODES_MAX,
+    TRANSFER_NODES_MAX, WINDOW,
 };
 use super::message::{
     Ballot, Batch, Bodies, CheckpointVote, CloseSession, Committed, FetchBodies, FetchCommitted,
-    FetchNodes, Kind, Message, NewView, Nodes, OpenSession, Operation, Outcome, PeerStatus, Reply,
-    Request, StatusAnswer, StatusQuery, Suspect, ViewChange,
+    FetchNodes, Kind, Message, NewView, Nodes, OpenSession, OpenStatus, Operation, Outcome,
+    PeerStatus, Reply, Request, StatusAnswer, StatusQuery, Suspect, ViewChange,
 };
 pub(crate) use super::reader::Reader;
 use super::reader::{Field, write_bytes, write_count, write_list, write_option};
@@ -82,23 +82,21 @@ pub(crate) fn encode(message: &Message, bytes: &mut Vec<u8>) {
         }
         Message::ViewChange(change) => {
             change.signer.write(bytes);
-            write_option(bytes, change.base.as_ref(), encode_certificate);
-            write_option(bytes, change.prepared.as_ref(), encode_prepared);
+            write_list(bytes, &change.base, encode_certificate);
+            write_list(bytes, &change.prepared, encode_prepared);
         }
         Message::NewView(new) => encode_nested(bytes, &new.view_changes),
         Message::Suspect(suspect) => suspect.signer.write(bytes),
         Message::Status(status) => {
             status.active.write(bytes);
             status.committed.write(bytes);
-            status.proposal.write(bytes);
-            for mask in [
-                status.prepares,
-                status.commits,
-                status.view_changes,
-                status.suspects,
-            ] {
-                mask.write(bytes);
-            }
+            write_list(bytes, &status.open, |open, bytes| {
+                open.proposal.write(bytes);
+                open.prepares.write(bytes);
+                open.commits.write(bytes);
+            });
+            status.view_changes.write(bytes);
+            status.suspects.write(bytes);
             status.stable.write(bytes);
             status.kept.write(bytes);
         }
@@ -159,8 +157,8 @@ pub(crate) fn decode(kind: Kind, reader: &mut Reader<'_>) -> Parsed<Message> {
         Kind::Commit => Message::Commit(decode_ballot(reader)?),
         Kind::ViewChange => Message::ViewChange(ViewChange {
             signer: reader.get("signer")?,
-            base: reader.option("base", decode_certificate)?,
-            prepared: reader.option("prepared", decode_prepared)?,
+            base: reader.list("base", WINDOW, decode_certificate)?,
+            prepared: reader.list("prepared", WINDOW, decode_prepared)?,
         }),
         Kind::NewView => Message::NewView(NewView {
             view_changes: decode_nested(reader, REPLICAS_MAX.into(), &[Kind::ViewChange])?,
@@ -171,9 +169,13 @@ pub(crate) fn decode(kind: Kind, reader: &mut Reader<'_>) -> Parsed<Message> {
         Kind::Status => Message::Status(PeerStatus {
             active: reader.get("active")?,
             committed: reader.get("committed")?,
-            proposal: reader.get("proposal")?,
-            prepares: reader.get("prepares")?,
-            commits: reader.get("commits")?,
+            open: reader.list("open", 2 * WINDOW, |reader| {
+                Ok(OpenStatus {
+                    proposal: reader.get("proposal")?,
+                    prepares: reader.get("prepares")?,
+                    commits: reader.get("commits")?,
+                })
+            })?,
             view_changes: reader.get("view changes")?,
             suspects: reader.get("suspects")?,
             stable: reader.get("stable")?,

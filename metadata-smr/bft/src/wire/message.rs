@@ -228,10 +228,12 @@ pub struct Ballot {
 pub struct ViewChange {
     /// Who says so.
     pub signer: ReplicaId,
-    /// The last batch that it has seen committed; nothing at genesis.
-    pub base: Option<CommitCertificate>,
-    /// For the sequence after that: what it has prepared, in the latest view, if anything.
-    pub prepared: Option<PreparedCertificate>,
+    /// The last batches that it has seen committed, without a gap, at most a window; nothing at
+    /// genesis. The last of them is where it stands; those before are for who has the batches, but
+    /// has not seen them committed.
+    pub base: Vec<CommitCertificate>,
+    /// For the window after that: what it has prepared, each in the latest view, by sequence.
+    pub prepared: Vec<PreparedCertificate>,
 }
 
 /// The new leader's proof of what its view begins with.
@@ -248,19 +250,26 @@ pub struct Suspect {
     pub signer: ReplicaId,
 }
 
-/// Where a replica stands; the header has its view. Masks have bit i set for replica i.
+/// What a replica has of one open sequence in its view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct PeerStatus {
-    /// Whether it knows what its view begins with; otherwise it waits for the NEW-VIEW.
-    pub active: bool,
-    /// The last sequence that it has executed.
-    pub committed: Sequence,
-    /// The proposal that it has for the next sequence in this view.
+pub struct OpenStatus {
+    /// The proposal.
     pub proposal: Option<Digest>,
     /// Whose PREPAREs it has for that.
     pub prepares: u64,
     /// Whose COMMITs it has for that.
     pub commits: u64,
+}
+
+/// Where a replica stands; the header has its view. Masks have bit i set for replica i.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct PeerStatus {
+    /// Whether it knows what its view begins with; otherwise it waits for the NEW-VIEW.
+    pub active: bool,
+    /// The last sequence that it has executed.
+    pub committed: Sequence,
+    /// What it has of the sequences after that, as far as it has anything.
+    pub open: Vec<OpenStatus>,
     /// Whose VIEW-CHANGEs for this view it has.
     pub view_changes: u64,
     /// Who, as far as it knows, suspects this view.

@@ -26,6 +26,8 @@ struct Opening {
     connections: Vec<ConnectionId>,
     arrival: u64,
     welcome: bool,
+    /// Whether it has been proposed.
+    flies: bool,
 }
 
 /// What became of an attempt.
@@ -70,6 +72,7 @@ impl Openings {
                 connections: from.into_iter().collect(),
                 arrival: self.next(),
                 welcome,
+                flies: false,
             };
             self.waiting.insert(name, opening);
             self.give_place(name.0, welcome);
@@ -162,6 +165,18 @@ impl Openings {
         self.waiting.get(name).map(|opening| opening.digest)
     }
 
+    /// It has been proposed.
+    pub(super) fn fly(&mut self, name: &Name) {
+        if let Some(opening) = self.waiting.get_mut(name) {
+            opening.flies = true;
+        }
+    }
+
+    /// What was proposed may be chosen again.
+    pub(super) fn land(&mut self) {
+        self.waiting.values_mut().for_each(|it| it.flies = false);
+    }
+
     /// Who waits for it.
     pub(super) fn connections(&self, name: &Name) -> &[ConnectionId] {
         self.waiting
@@ -181,7 +196,10 @@ impl Openings {
     /// There is room for few, so all of it may be looked at.
     pub(super) fn select(&mut self, most: usize, now: Monotonic) -> Vec<Digest> {
         let mut queues: BTreeMap<u64, (PublicKey, BTreeMap<u64, Digest>)> = BTreeMap::new();
-        for ((principal, _), opening) in self.waiting.iter().filter(|(_, it)| it.welcome) {
+        for ((principal, _), opening) in self.waiting.iter() {
+            if !opening.welcome || opening.flies {
+                continue;
+            }
             let place = self.places.get(principal).copied().unwrap_or(0);
             let queue = queues.entry(place).or_insert((*principal, BTreeMap::new()));
             queue.1.insert(opening.arrival, opening.digest);
@@ -200,7 +218,10 @@ impl Openings {
         let due = self
             .stranger
             .is_none_or(|last| now.since(last) >= STRANGER_INTERVAL);
-        let strangers = self.waiting.values().filter(|it| due && !it.welcome);
+        let strangers = self
+            .waiting
+            .values()
+            .filter(|it| due && !it.welcome && !it.flies);
         if let Some(first) = strangers.min_by_key(|opening| opening.arrival) {
             chosen.push(first.digest);
             self.stranger = Some(now);

@@ -2,7 +2,8 @@
 //!
 //! Requests lie by lane and number. Lanes are served in turn, as sessions are: the next one is the
 //! lane after the one that was served last, so that a lane with a small number that is never empty
-//! does not keep the others waiting when a batch is full.
+//! does not keep the others waiting when a batch is full. What has been proposed is set aside and
+//! not chosen again, unless the view that it was proposed in ends.
 
 use crate::identity::{ConnectionId, Digest, Lane, RequestNumber};
 use crate::service::Credit;
@@ -15,12 +16,16 @@ use std::ops::Bound;
 pub(super) struct SessionQueue {
     pub(super) credit: Credit,
     pub(super) close: Option<Digest>,
+    /// Whether closing has been proposed.
+    pub(super) closing: bool,
     pub(super) connections: Vec<ConnectionId>,
     /// Its place among the sessions for which something waits.
     pub(super) place: Option<u64>,
     bytes: usize,
-    /// Only lanes for which something waits.
+    /// What may be chosen; only lanes for which there is something.
     lanes: BTreeMap<Lane, BTreeMap<RequestNumber, (Digest, usize)>>,
+    /// What has been proposed.
+    flying: BTreeMap<(Lane, RequestNumber), (Digest, usize)>,
     /// The lane that was served last.
     turn: Option<Lane>,
 }
@@ -30,27 +35,36 @@ impl SessionQueue {
         Self {
             credit,
             close: None,
+            closing: false,
             connections,
             place: None,
             bytes: 0,
             lanes: BTreeMap::new(),
+            flying: BTreeMap::new(),
             turn: None,
         }
     }
 
+    /// Whether there is something to choose.
     pub(super) fn has_work(&self) -> bool {
-        !self.lanes.is_empty() || self.close.is_some()
+        !self.lanes.is_empty() || self.may_close()
+    }
+
+    const fn may_close(&self) -> bool {
+        self.close.is_some() && !self.closing
     }
 
     /// All that waits.
     pub(super) fn digests(&self) -> impl Iterator<Item = &Digest> {
         let requests = self.lanes.values().flat_map(BTreeMap::values);
-        requests.map(|(digest, _)| digest).chain(&self.close)
+        let all = requests.chain(self.flying.values());
+        all.map(|(digest, _)| digest).chain(&self.close)
     }
 
     /// The request that waits under this number.
     pub(super) fn get(&self, lane: Lane, number: RequestNumber) -> Option<Digest> {
-        let (digest, _) = self.lanes.get(&lane)?.get(&number)?;
+        let waits = self.lanes.get(&lane).and_then(|it| it.get(&number));
+        let (digest, _) = waits.or_else(|| self.flying.get(&(lane, number)))?;
         Some(*digest)
     }
 
@@ -67,19 +81,20 @@ impl SessionQueue {
         let credit = self.credit.bytes as usize;
         let mut bytes = self.bytes.saturating_add(length);
         let mut give_way = Vec::new();
-        if let Some(waiting) = self.lanes.get(&lane) {
-            let mut count = waiting.len() as u64;
-            for (later, (_, length)) in waiting.range(number..).rev() {
-                if count < LANE_AHEAD_MAX && bytes <= credit {
-                    break;
-                }
-                count = count.saturating_sub(1);
-                bytes = bytes.saturating_sub(*length);
-                give_way.push(*later);
+        let waiting = self.lanes.get(&lane);
+        let flying = (lane, RequestNumber(0))..=(lane, RequestNumber(u64::MAX));
+        let mut count = waiting.map_or(0, BTreeMap::len) + self.flying.range(flying).count();
+        let later = waiting.into_iter().flat_map(|it| it.range(number..).rev());
+        for (later, (_, length)) in later {
+            if (count as u64) < LANE_AHEAD_MAX && bytes <= credit {
+                break;
             }
-            if count >= LANE_AHEAD_MAX {
-                return None;
-            }
+            count -= 1;
+            bytes = bytes.saturating_sub(*length);
+            give_way.push(*later);
+        }
+        if count as u64 >= LANE_AHEAD_MAX {
+            return None;
         }
         if bytes > credit {
             return None;
@@ -96,22 +111,43 @@ impl SessionQueue {
 
     /// Takes a request out.
     pub(super) fn remove(&mut self, lane: Lane, number: RequestNumber) -> Option<Digest> {
+        let waits = self.take(lane, number);
+        let (digest, length) = waits.or_else(|| self.flying.remove(&(lane, number)))?;
+        self.bytes = self.bytes.saturating_sub(length);
+        Some(digest)
+    }
+
+    fn take(&mut self, lane: Lane, number: RequestNumber) -> Option<(Digest, usize)> {
         let waiting = self.lanes.get_mut(&lane)?;
-        let (digest, length) = waiting.remove(&number)?;
+        let taken = waiting.remove(&number)?;
         if waiting.is_empty() {
             self.lanes.remove(&lane);
         }
-        self.bytes = self.bytes.saturating_sub(length);
-        Some(digest)
+        Some(taken)
+    }
+
+    /// It has been proposed.
+    pub(super) fn fly(&mut self, lane: Lane, number: RequestNumber) {
+        if let Some(taken) = self.take(lane, number) {
+            self.flying.insert((lane, number), taken);
+        }
+    }
+
+    /// What was proposed may be chosen again.
+    pub(super) fn land(&mut self) {
+        self.closing = false;
+        for ((lane, number), taken) in std::mem::take(&mut self.flying) {
+            self.lanes.entry(lane).or_default().insert(number, taken);
+        }
     }
 
     /// Takes out all requests of a lane up to this number.
     pub(super) fn remove_up_to(&mut self, lane: Lane, number: RequestNumber) -> Vec<Digest> {
         let waiting = self.lanes.get(&lane).into_iter();
-        let done: Vec<RequestNumber> = waiting
-            .flat_map(|waiting| waiting.range(..=number))
-            .map(|(number, _)| *number)
-            .collect();
+        let waiting = waiting.flat_map(|waiting| waiting.range(..=number).map(|(it, _)| *it));
+        let flying = (lane, RequestNumber(0))..=(lane, number);
+        let flying = self.flying.range(flying).map(|((_, it), _)| *it);
+        let done: Vec<RequestNumber> = waiting.chain(flying).collect();
         let removed = done
             .into_iter()
             .filter_map(|number| self.remove(lane, number));
@@ -122,10 +158,8 @@ impl SessionQueue {
     /// lane the smallest number, once. Closing comes when nothing else waits.
     pub(super) fn next(&self, chosen: usize) -> Option<(Option<Lane>, Digest)> {
         if self.lanes.is_empty() {
-            return self
-                .close
-                .filter(|_| chosen == 0)
-                .map(|digest| (None, digest));
+            let close = self.close.filter(|_| chosen == 0 && self.may_close());
+            return close.map(|digest| (None, digest));
         }
         if chosen >= self.lanes.len() {
             return None;

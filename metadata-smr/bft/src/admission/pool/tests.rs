@@ -3,14 +3,14 @@
 use super::{Offer, Pool};
 use crate::execution::Opened;
 use crate::identity::{
-    ConnectionId, Lane, Monotonic, PublicKey, RequestNumber, SessionId, Signature, Time,
+    ConnectionId, Lane, Monotonic, PublicKey, RequestNumber, Sequence, SessionId, Signature, Time,
 };
 use crate::service::Credit;
 use crate::wire::frame::Header;
 use crate::wire::limits::{
     BATCH_BYTES_MAX, BATCH_OPENS_MAX, BATCH_REQUESTS_MAX, CREDIT_FLOOR, LANE_AHEAD_MAX,
     OPENS_PER_PRINCIPAL_MAX, OPENS_STRANGERS_MAX, OPENS_WAITING_MAX, REQUEST_BYTES_MAX,
-    STRANGER_INTERVAL,
+    STRANGER_INTERVAL, WINDOW,
 };
 use crate::wire::message::{CloseSession, Message, OpenSession, Operation, Request};
 use crate::wire::{Envelope, Unsigned};
@@ -90,7 +90,7 @@ fn sessions_are_served_in_turn_however_much_one_of_them_sends() {
     assert_eq!(sessions_of(&batch)[..3], [1, 2, 3]);
     assert_eq!(batch.len(), 66);
     batch.iter().for_each(|body| pool.settle(body));
-    assert!(pool.is_empty() && pool.bytes() == 0 && pool.oldest().is_none());
+    assert!(pool.is_empty() && pool.bytes() == 0 && pool.oldest_ready().is_none());
 }
 
 #[test]
@@ -179,19 +179,71 @@ fn lanes_of_a_session_are_served_in_turn() {
 }
 
 #[test]
-fn what_is_chosen_and_never_decided_is_chosen_again() {
-    let mut pool = pool(3, WIDE);
+fn what_is_chosen_and_never_decided_is_chosen_again_when_the_view_is_over() {
+    let mut pool = pool(4, WIDE);
     (1..=3).for_each(|id| {
         pool.offer(&request(id, 0, 1, 1), None, NOW);
     });
+    let close = signed(Message::CloseSession(CloseSession {
+        session: SessionId(4),
+    }));
+    pool.offer(&close, None, NOW);
+    pool.offer(&open(1, 77), None, NOW);
     for _ in 0..3 {
-        let mut chosen = sessions_of(&pool.select(NOW));
-        chosen.sort_unstable();
-        assert_eq!(chosen, [1, 2, 3]);
+        assert_eq!(pool.select(NOW).len(), 5);
+        assert!(pool.select(NOW).is_empty() && pool.oldest_ready().is_none());
+        assert!(!pool.is_empty(), "it still has to be decided");
+        pool.land();
+        assert_eq!(pool.oldest_ready(), Some(NOW));
     }
-    pool.session_closed(SessionId(2));
+    pool.session_closed(SessionId(2), Sequence(1));
     pool.withdraw(&request(3, 0, 1, 1).digest());
+    pool.session_closed(SessionId(4), Sequence(1));
+    pool.settle(&open(1, 77));
     assert_eq!(sessions_of(&pool.select(NOW)), [1]);
+}
+
+#[test]
+fn a_lane_goes_on_in_the_next_batch_while_its_last_request_flies() {
+    let credit = Credit {
+        lanes: 1,
+        bytes: 4_000,
+    };
+    let mut pool = pool(1, credit);
+    let numbered = |number| request(1, 0, number, 1_000);
+    assert_eq!(pool.offer(&numbered(1), None, NOW), Offer::New);
+    assert_eq!(pool.select(NOW).len(), 1);
+    assert_eq!(pool.offer(&numbered(1), None, NOW), Offer::Known);
+    assert_eq!(
+        pool.offer(&request(1, 0, 1, 1), None, NOW),
+        Offer::Conflict,
+        "what flies keeps its number"
+    );
+    assert_eq!(pool.offer(&numbered(2), None, NOW), Offer::New);
+    assert_eq!(pool.select(NOW)[0].digest(), numbered(2).digest());
+    assert_eq!(pool.offer(&numbered(3), None, NOW), Offer::New);
+    assert_eq!(
+        pool.offer(&numbered(4), None, NOW),
+        Offer::Busy,
+        "what flies counts against the credit"
+    );
+    pool.settle(&numbered(2));
+    assert_eq!((pool.len(), pool.bytes()), (1, numbered(3).frame().len()));
+    assert_eq!(pool.select(NOW)[0].digest(), numbered(3).digest());
+    pool.settle(&numbered(3));
+    assert!(pool.is_empty() && pool.bytes() == 0);
+}
+
+#[test]
+fn a_session_that_has_ended_may_be_named_for_one_window() {
+    let mut pool = pool(2, WIDE);
+    pool.session_closed(SessionId(1), Sequence(10));
+    let last = 10 + WINDOW as u64 - 1;
+    assert!(pool.admits(SessionId(1), Sequence(last)));
+    assert!(!pool.admits(SessionId(1), Sequence(last + 1)));
+    assert!(pool.admits(SessionId(2), Sequence(last + 1)));
+    pool.session_forgotten(SessionId(1));
+    assert!(!pool.admits(SessionId(1), Sequence(11)));
 }
 
 #[test]
@@ -374,7 +426,10 @@ fn strangers_wait_at_their_own_pace_and_stand_in_nobodys_way() {
     let taken = (0..100)
         .filter(|key| pool.offer_stranger(&open(1_000 + key, *key), None, NOW) == Offer::New);
     assert_eq!(taken.count(), OPENS_STRANGERS_MAX);
-    assert!(pool.is_empty() && pool.oldest().is_none(), "nobody is owed");
+    assert!(
+        pool.is_empty() && pool.oldest_ready().is_none(),
+        "nobody is owed"
+    );
     assert_eq!(pool.offer(&open(1, 1), None, NOW), Offer::New);
     let batch = pool.select(NOW);
     assert_eq!(principals_of(&batch), [named(1), named(1_000)]);
@@ -415,6 +470,6 @@ fn closing_comes_after_what_the_session_still_waits_for() {
     assert_eq!(pool.select(NOW).len(), 1);
     pool.settle(&body);
     assert_eq!(pool.select(NOW)[0].digest(), close.digest());
-    pool.session_closed(SessionId(1));
+    pool.session_closed(SessionId(1), Sequence(1));
     assert!(pool.is_empty() && pool.bytes() == 0);
 }

@@ -225,6 +225,62 @@ fn a_batch_that_was_prepared_survives_its_leader() {
 }
 
 #[test]
+fn a_chain_of_batches_that_were_prepared_survives_its_leader() {
+    for seed in 0..10 {
+        let mut cluster = Cluster::four(seed);
+        for _ in 0..8 {
+            cluster.client(20);
+        }
+        cluster.run_for(60);
+        // From now on nothing commits in the first view, and no replica hears of every batch.
+        cluster.tap = Some(Box::new(|_, to, envelope| {
+            let sequence = match envelope.message() {
+                Message::Commit(_) => return envelope.view() > View(0),
+                Message::Prepare(ballot) => ballot.sequence.0,
+                _ => return true,
+            };
+            envelope.view() > View(0) || sequence % 4 != to as u64
+        }));
+        cluster.finish(30_000);
+        let chains: u64 = (0..4)
+            .map(|node| cluster.status(node).counters.chains_carried)
+            .sum();
+        assert!(chains > 0, "seed {seed}");
+        cluster.tap = None;
+        cluster.check();
+    }
+}
+
+#[test]
+fn several_batches_that_only_a_silent_replica_has_executed_are_executed_by_the_others() {
+    let mut deepest = 0;
+    for seed in 0..10 {
+        let mut cluster = Cluster::four(seed);
+        let clients: Vec<_> = (0..6).map(|_| cluster.client(5)).collect();
+        cluster.finish(5_000);
+        cluster.run_for(50);
+        // The leader alone hears what is decided, and hands nothing out.
+        cluster.tap = Some(Box::new(|from, to, envelope| {
+            let kind = envelope.message().kind();
+            let first = envelope.view() == View(0);
+            !(kind == Kind::Committed || (kind == Kind::Commit && (first && to != 0 || from == 0)))
+        }));
+        let before = cluster.status(1).sequence;
+        clients.iter().for_each(|client| cluster.more(*client, 5));
+        cluster.run_for(150);
+        deepest = deepest.max(cluster.status(0).sequence.0 - before.0);
+        assert_eq!(cluster.status(1).sequence, before);
+        // It shows its certificates when the view changes, and then it is gone.
+        cluster.run_for(900);
+        assert!(cluster.status(1).sequence > before, "seed {seed}");
+        cluster.tap = None;
+        cluster.finish(20_000);
+        cluster.check();
+    }
+    assert!(deepest > 2, "only {deepest} batches");
+}
+
+#[test]
 fn views_change_under_load_again_and_again() {
     for seed in 0..10 {
         let mut cluster = Cluster::four(seed);
@@ -309,11 +365,11 @@ fn a_leader_that_crashes_while_its_votes_are_written_anew_shows_a_whole_certific
         cluster.crash(0);
         let shown = Rc::clone(&shown);
         cluster.tap = Some(Box::new(move |from, to, envelope| {
-            if let (0, Message::ViewChange(change)) = (from, envelope.message())
-                && let Some(prepared) = &change.prepared
-            {
-                assert!(prepared.votes.len() >= 2, "who else prepared it?");
-                shown.set(shown.get() + 1);
+            if let (0, Message::ViewChange(change)) = (from, envelope.message()) {
+                for prepared in &change.prepared {
+                    assert!(prepared.votes.len() >= 2, "who else prepared it?");
+                    shown.set(shown.get() + 1);
+                }
             }
             // It does not hear that the batch is committed, so that it has to say what it knows.
             to != 0

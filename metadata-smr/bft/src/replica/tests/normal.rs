@@ -42,6 +42,26 @@ fn a_lone_client_does_not_wait_for_others() {
 }
 
 #[test]
+fn batches_are_proposed_while_others_are_under_way() {
+    for (up, right, replicas) in [(1, 1, 4), (1, 0, 3), (0, 0, 1), (0, 1, 2)] {
+        let mut cluster = Cluster::new(FaultModel::new(up, right, replicas).unwrap(), 17);
+        cluster.start_all();
+        for _ in 0..8 {
+            cluster.client(60);
+        }
+        cluster.finish(20_000);
+        cluster.check();
+        let counters = cluster.status(0).counters;
+        let name = format!("({up}, {right}): {counters:?}");
+        assert!(counters.pipelined * 3 > counters.proposals, "{name}");
+        assert!(counters.pipelined_deep > 0, "{name}");
+        assert!(counters.proposals < 480, "some are collected: {name}");
+        assert_eq!(counters.duplicates, 0, "nothing is proposed twice: {name}");
+        assert_eq!(cluster.status(0).view, View(0), "{name}");
+    }
+}
+
+#[test]
 fn an_idle_cluster_keeps_its_leader_and_makes_no_batches() {
     let mut cluster = Cluster::four(2);
     cluster.client(5);

@@ -1,0 +1,182 @@
+//! The leader: when it proposes, and what.
+//!
+//! With nothing under way it proposes at once, so that a lone client never waits. With j batches of
+//! a window under way it waits until a batch is full, or until the oldest request has waited for
+//! *decide-time × j ÷ window*: the more is under way, the more the next batch collects, and the
+//! window is full only if batches take far longer to be decided than to be filled. The decide-time
+//! is what batches of this leader took lately, from proposal to execution.
+//!
+//! What a view begins with comes first, in its order; then what the pool has.
+
+use super::Replica;
+use crate::identity::{Monotonic, Nanos};
+use crate::ordering::proposer::{Place, fresh_batch};
+use crate::ordering::slot::Stage;
+use crate::service::Service;
+use crate::state::Store;
+use crate::step::Effects;
+use crate::wire::Envelope;
+use crate::wire::limits::WINDOW;
+use crate::wire::message::Message;
+use std::sync::Arc;
+
+/// What batches took lately from their proposal to their execution.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct DecideTime(Option<Nanos>);
+
+impl DecideTime {
+    /// One more took from `from` to `until`: a new one counts for an eighth.
+    pub(super) fn took(&mut self, from: Monotonic, until: Monotonic) {
+        let sample = until.since(from).0;
+        let smoothed = self
+            .0
+            .map_or(sample, |known| known.0 - known.0 / 8 + sample / 8);
+        self.0 = Some(Nanos(smoothed));
+    }
+
+    /// How long a request may wait while so many batches are under way.
+    fn patience(self, in_flight: usize) -> Nanos {
+        let share = self.0.unwrap_or_default().0 / WINDOW as u64;
+        Nanos(share.saturating_mul(in_flight as u64))
+    }
+}
+
+impl<S: Service, D: Store> Replica<S, D> {
+    /// What the next proposal of this view follows upon, and how many are under way. Nothing if
+    /// the window is full, or if others have decided something else than was proposed here.
+    fn next_place(&self) -> Option<(Place, usize)> {
+        let mut last = self.tip;
+        for (slot, in_flight) in self.window.voting().zip(0..) {
+            let Some(proposal) = &slot.proposal else {
+                return Some((last, in_flight));
+            };
+            let batch = proposal.batch().filter(|it| it.previous == last.digest)?;
+            last = Place::of(batch, proposal.digest());
+        }
+        None
+    }
+
+    fn may_propose(&self) -> bool {
+        self.leads()
+            && !self.views.proposing
+            && self.views.choice.base_sequence() <= self.tip.sequence
+            && self.promises.durable(self.views.boot_token)
+            && !self.history.backlog()
+    }
+
+    /// Proposes, if it is this replica's turn and there is something to propose.
+    pub(super) fn propose(&mut self, effects: &mut Effects) {
+        if !self.may_propose() {
+            return;
+        }
+        let Some((last, in_flight)) = self.next_place() else {
+            return;
+        };
+        let sequence = last.sequence.next();
+        let carried = self.views.choice.carried_at(sequence).cloned();
+        let batch = match carried.as_ref().and_then(|carried| carried.batch()) {
+            // It follows upon another history than ours: to propose it would be refused here too,
+            // again and again. Only where agreement is broken already can that be.
+            Some(batch) if batch.previous != last.digest => return,
+            Some(batch) => {
+                let Some(slot) = self.window.get_mut(sequence) else {
+                    return;
+                };
+                slot.collect(batch, |digest| self.pool.get(digest));
+                if !slot.missing.is_empty() {
+                    return;
+                }
+                batch.requests.iter().for_each(|it| self.pool.fly(it));
+                self.counters.reproposals += 1;
+                batch.clone()
+            }
+            None => {
+                if in_flight > 0 && self.accumulates(in_flight) != Some(Nanos(0)) {
+                    return;
+                }
+                // A tick is due by what has been executed: with something under way nobody knows.
+                let due = |deadline| deadline <= self.now.clock;
+                let tick = in_flight == 0 && self.deadline.is_some_and(due);
+                let bodies = self.pool.select(self.now.monotonic);
+                if bodies.is_empty() && !tick {
+                    return;
+                }
+                self.counters.pipelined += u64::from(in_flight > 0);
+                self.counters.pipelined_deep += u64::from(in_flight > 2);
+                let version = self.config.behaviour_version;
+                let batch = fresh_batch(&last, self.now.clock, version, tick, &bodies);
+                if let Some(slot) = self.window.get_mut(sequence) {
+                    bodies.iter().for_each(|body| slot.keep(body));
+                }
+                batch
+            }
+        };
+        self.views.proposing = true;
+        self.sign(Message::Proposal(batch), effects);
+    }
+
+    /// Whatever no open proposal asks for may be proposed again.
+    fn land_requests(&mut self) {
+        self.pool.land();
+        let proposals = self.window.iter().filter_map(|slot| slot.proposal.as_ref());
+        for batch in proposals.filter_map(|proposal| proposal.batch()) {
+            batch.requests.iter().for_each(|it| self.pool.fly(it));
+        }
+    }
+
+    /// How much longer requests are collected while so many batches are under way; nothing if
+    /// there are none.
+    fn accumulates(&self, in_flight: usize) -> Option<Nanos> {
+        let oldest = self.pool.oldest_ready()?;
+        if self.pool.fills_a_batch() {
+            return Some(Nanos(0));
+        }
+        let waited = self.now.monotonic.since(oldest);
+        let patience = self.decide_time.patience(in_flight);
+        Some(Nanos(patience.0.saturating_sub(waited.0)))
+    }
+
+    /// When to look again whether it is time for the next batch.
+    pub(super) fn next_batch_due(&self) -> Option<Nanos> {
+        if !self.may_propose() {
+            return None;
+        }
+        let (_, in_flight) = self.next_place().filter(|(_, in_flight)| *in_flight > 0)?;
+        self.accumulates(in_flight).filter(|wait| wait.0 > 0)
+    }
+
+    /// The own proposal is signed: it may leave while it is being written, since a leader that
+    /// restarts never leads this view again.
+    pub(super) fn own_proposal(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
+        self.views.proposing = false;
+        let Some(batch) = envelope.batch() else {
+            return;
+        };
+        let place = self.next_place().filter(|_| self.leads());
+        let current = place.is_some_and(|(last, _)| {
+            last.sequence.next() == batch.sequence && last.digest == batch.previous
+        });
+        let (now, prepares) = (self.now.monotonic, self.has_prepare_phase());
+        let fresh = !self
+            .views
+            .choice
+            .carries(batch.sequence, envelope.digest_ref());
+        let Some(slot) = self.window.get_mut(batch.sequence).filter(|_| current) else {
+            // Something else was decided meanwhile.
+            self.land_requests();
+            return;
+        };
+        self.counters.proposals += 1;
+        slot.accept(Arc::clone(envelope));
+        slot.proposed_at = fresh.then_some(now);
+        self.broadcast(envelope, None, effects);
+        if prepares {
+            let token = self.record_vote(envelope, None, effects);
+            if let Some(slot) = self.window.get_mut(batch.sequence) {
+                slot.stage = Stage::Persisting(token);
+            }
+        } else if let Some(slot) = self.window.get_mut(batch.sequence) {
+            slot.stage = Stage::Clock;
+        }
+    }
+}
