@@ -33,6 +33,14 @@ fn histories_with_many_unknown_outcomes_are_decided() {
     }
 }
 
+/// A checkpoint became stable after the last batch below a boundary and before the first one beyond
+/// it. A replica that found that in its journal took it for lost, and with a liar among four the
+/// others waited for its votes.
+#[test]
+fn a_boundary_that_opened_late_is_opened_again_by_the_journal() {
+    holds(245, Service::Metadata);
+}
+
 #[test]
 fn sessions_that_sleep_for_half_an_hour_expire() {
     for seed in [224, 449] {

@@ -110,6 +110,7 @@ pub const KNOWN: &[&str] = &[
     "power_failures",
     "blackouts",
     "partitions",
+    "ambushes",
     "storms",
     "slow_disks",
     "clock_jumps",

@@ -52,6 +52,13 @@ pub enum Trouble {
         /// Whether frames are lost from the others to the marked ones.
         inwards: bool,
     },
+    /// The network leaves two certificates for one sequence behind; see `simulation::ambush`.
+    Ambush {
+        /// Who is prepared alone, and cut off.
+        alone: usize,
+        /// Who executes alone what the others prepare in its place.
+        hears: usize,
+    },
     /// The network is in a bad state.
     Storm(Conditions),
     /// A node's disk takes so many times as long.
@@ -212,6 +219,7 @@ impl Plan {
         ) {
             plan.draw_absence(random);
         }
+        plan.draw_ambush(profile, random);
         Ok(plan)
     }
 
@@ -366,6 +374,30 @@ impl Plan {
             self.healed = self.healed.max(until);
         }
         self.faults.sort_by_key(|fault| fault.from);
+    }
+
+    /// An ambush, after everything else. It is drawn last, as a blackout is.
+    fn draw_ambush(&mut self, profile: Profile, random: &mut Random) {
+        let wanted = match profile {
+            Profile::Mixed => random.chance(1, 6),
+            Profile::Network | Profile::Byzantine => random.chance(1, 2),
+            _ => false,
+        };
+        let honest = (0..self.liars.len()).filter(|at| self.liars.get(*at) == Some(&None));
+        let mut honest: Vec<usize> = honest.collect();
+        random.shuffle(&mut honest);
+        let (true, [alone, hears, ..]) = (wanted, honest.as_slice()) else {
+            return;
+        };
+        let from = self.healed.plus(random.between(10, 600) * MILLISECOND);
+        let until = from.plus(random.between(3_000, 6_000) * MILLISECOND);
+        let (alone, hears) = (*alone, *hears);
+        self.faults.push(Fault {
+            from,
+            until,
+            trouble: Trouble::Ambush { alone, hears },
+        });
+        self.healed = until;
     }
 
     /// Twins are kept apart most of the time, with changing company, and one of them for good: a

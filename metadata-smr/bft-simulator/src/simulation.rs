@@ -15,6 +15,7 @@
 //! caught up, or when that has taken longer than [`PROGRESS`]. Nothing in it depends on anything
 //! but the seed, the profile and the workload.
 
+mod ambush;
 mod clients;
 mod deliver;
 mod fault;
@@ -176,6 +177,7 @@ pub struct Simulation<'a, W: Workload> {
     effective: BTreeSet<usize>,
     /// The blackout that waits for its moment.
     blackout: Option<usize>,
+    ambush: Option<ambush::Ambush>,
     /// The last sequence that an honest node has executed.
     executed: Sequence,
     answered: usize,
@@ -300,6 +302,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
             counters: Counters::new(),
             effective: BTreeSet::new(),
             blackout: None,
+            ambush: None,
             executed: Sequence(0),
             answered: 0,
             stalls: Vec::new(),

@@ -17,7 +17,7 @@
 //! * [`config`]: what it is told once.  * `recovery`: from journal and state to a replica that
 //!   runs.
 //! * `clients`: requests in, replies out.  * `proposing`: the leader's batches.
-//! * `agreement`: what is taken of what is proposed.  * `votes`: from there to a commit certificate.
+//! * `agreement`: what is taken of what is proposed.  * `votes`: from there to a certificate.
 //! * `commit`: execution.  * `checkpoints`: durable roots, agreed upon.
 //! * `views`: leaving a view and entering the next.
 //! * `repair`: STATUS, resending, fetching.  * `promises`: signing and recording.  * `timers`.

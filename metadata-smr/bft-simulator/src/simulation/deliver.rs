@@ -48,6 +48,9 @@ impl<W: Workload> Simulation<'_, W> {
 
     /// From node to node.
     pub(super) fn transmit(&mut self, from: usize, to: usize, frame: Bytes, lie: Option<Lie>) {
+        if self.ambushed(from, to, &frame) {
+            return;
+        }
         let fate = self.network.send(from, to, &mut self.network_random);
         self.effective.extend(fate.by);
         let Some(generation) = self.generation(to) else {

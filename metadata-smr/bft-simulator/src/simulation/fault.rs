@@ -55,6 +55,7 @@ impl<W: Workload> Simulation<'_, W> {
             }
             Trouble::ClockJump { node, nanos } => self.clock_jump(node, nanos, index),
             Trouble::ClientRestart { client } => self.restart_client(client, index),
+            Trouble::Ambush { alone, hears } => self.begin_ambush(index, alone, hears),
         }
     }
 
@@ -85,6 +86,7 @@ impl<W: Workload> Simulation<'_, W> {
                 }
             }
             Trouble::ClientRestart { .. } => {}
+            Trouble::Ambush { .. } => self.end_ambush(index),
         }
     }
 

@@ -15,7 +15,11 @@ impl<W: Workload> Simulation<'_, W> {
             return;
         };
         let (honest, replica) = (node.honest(), node.replica());
-        for batch in node.log.take() {
+        let executed = node.log.take();
+        if !executed.is_empty() {
+            self.ambush_sees(index);
+        }
+        for batch in executed {
             if honest {
                 self.counters.add("service_ticks", u64::from(batch.ticks));
                 self.judge.executed(replica, &batch);

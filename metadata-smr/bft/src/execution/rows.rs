@@ -3,13 +3,14 @@
 //! ```text
 //!  key                                   value
 //!  "c"                                   sequence, time, lease clock, last session id, sessions,
-//!                                        credit beyond the floor, used openings, lingering sessions
+//!                                        credit beyond the floor, used openings, sessions that
+//!                                        ended recently
 //!  "s" ‖ session (8)                     principal, session key, credit, opened at, last active,
 //!                                        signed at
 //!  "k" ‖ principal (32) ‖ session key    session, or that its opening has been used
 //!  "e" ‖ until (8) ‖ principal ‖ session key   –      (openings that may be forgotten then)
-//!  "l" ‖ ended at (8) ‖ session (8)      principal, session key: of sessions that ended so recently
-//!                                        that a batch may still name them
+//!  "l" ‖ ended at (8) ‖ session (8)      principal, session key: of sessions that ended recently,
+//!                                        so that a batch may still name them
 //!  "p" ‖ principal (32)                  its open sessions, their credit beyond the floor
 //!  "i" ‖ last active (8) ‖ session (8)   –            (who has been idle for longest comes first)
 //!  "r" ‖ session (8) ‖ lane (2) ‖ slot (1)   number, request digest, sequence, outcome

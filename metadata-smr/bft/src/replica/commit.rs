@@ -3,9 +3,9 @@
 //! Execution follows the commit at once. The state becomes durable at each checkpoint; with each
 //! root go the batches since the one before, with their certificates, into rows outside the tree,
 //! where laggards are served from. Until then they are kept in memory and in the journal. When a
-//! root is durable the journal is trimmed behind it: what still counts of older
-//! records (the view, the open sequences) is written once more, and then everything before the first
-//! record about a batch above the root can go.
+//! root is durable the journal is trimmed behind it: what still counts of older records (the view,
+//! the open sequences) is written once more, and then everything before the first record about a
+//! batch above the root can go.
 
 use super::Replica;
 use crate::admission::Pool;

@@ -189,7 +189,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         match record {
             Record::BootMark => Ok(true),
             Record::Stable { certificate } => {
+                // What waits at a boundary may have waited for this.
                 self.states.known.learn(&certificate);
+                self.flush_if_due(effects)?;
                 Ok(true)
             }
             Record::Abstain { until } => {

@@ -202,7 +202,7 @@ impl<S: Service, D: Store> Replica<S, D> {
     /// The last sequence that this replica may have voted for.
     fn promised(&self) -> Sequence {
         let voted = |slot: &&Slot| slot.prepared.is_some() || !slot.journaled.is_empty();
-        let last = self.window.iter().filter(voted).last();
+        let last = self.window.iter().rfind(voted);
         last.map_or(self.tip.sequence, |slot| slot.sequence)
     }
 
