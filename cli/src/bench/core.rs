@@ -271,7 +271,7 @@ impl Rig {
 }
 
 /// Seconds of a processor that this thread was given.
-fn given() -> f64 {
+pub(super) fn given() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

@@ -443,7 +443,7 @@ mod tests {
         fn view_change(&self, signer: u16) -> Raw {
             let change = ViewChange {
                 signer: ReplicaId(signer),
-                base: None,
+                base: Default::default(),
                 prepared: Default::default(),
             };
             self.signed(signer, Message::ViewChange(change))

@@ -17,7 +17,7 @@
 //! verdict on small-order components by ZIP-215, as in `ed25519-zebra`, whose batches find the
 //! point of a key anew each time, which here is known.
 
-use super::PreparedKey;
+use super::{PreparedKey, hash_of};
 use aws_lc_rs::rand;
 use curve25519_dalek::constants::ED25519_BASEPOINT_POINT;
 use curve25519_dalek::edwards::{CompressedEdwardsY, EdwardsPoint};
@@ -61,7 +61,7 @@ impl Batch {
         let hash = Sha512::new()
             .chain_update(nonce)
             .chain_update(key.public.0)
-            .chain_update(message);
+            .chain_update(hash_of(message));
         let point = CompressedEdwardsY(nonce).decompress();
         let response = Option::<Scalar>::from(Scalar::from_canonical_bytes(response));
         let (Some(nonce), Some(response)) = (point, response) else {
@@ -175,7 +175,7 @@ mod tests {
                 let hash = Sha512::new()
                     .chain_update(commitment)
                     .chain_update(key.0)
-                    .chain_update(b"words");
+                    .chain_update(hash_of(b"words"));
                 let response = nonce + Scalar::from_hash(hash) * secret;
                 let mut bytes = [0; 64];
                 bytes[..32].copy_from_slice(&commitment);
