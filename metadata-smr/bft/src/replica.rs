@@ -105,7 +105,7 @@ pub struct Replica<S, D> {
     /// When the service wants to be called again.
     deadline: Option<Time>,
     window: Window,
-    /// Proposals of views that have not been entered yet: of each sequence the latest view's.
+    /// Proposals of views that have not been entered yet: of each sequence the next view's.
     early: BTreeMap<Sequence, Heard>,
     decide_time: DecideTime,
     views: Views,

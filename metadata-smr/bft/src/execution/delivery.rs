@@ -46,6 +46,8 @@ pub struct Executed {
     pub forgotten: Vec<SessionId>,
     /// Sessions among those that were closed because they had been idle for too long.
     pub expired: usize,
+    /// Requests that were executed now, sessions that they opened or closed included.
+    pub ran: usize,
     /// Requests that had been executed before and were answered from the cache.
     pub duplicates: usize,
     /// Requests that skipped a number and were passed over: their clients send them again, and
@@ -400,6 +402,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         session::insert(&mut txn, &mut self.clock, id, &row)?;
         txn.commit();
         self.clock.last_session = id;
+        self.done.ran += 1;
         self.done.opened.push(Opened {
             id,
             key: open.session_key,
@@ -440,6 +443,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
             None => (Sequence(0), Outcome::NoSession),
             Some(row) => {
                 self.end_session(close.session, &row)?;
+                self.done.ran += 1;
                 (self.context.sequence, Outcome::SessionClosed)
             }
         };
@@ -481,6 +485,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
             Place::Conflict => (Sequence(0), Outcome::Conflict),
             Place::Superseded => (Sequence(0), Outcome::Superseded),
             Place::Next | Place::Answered(..) => {
+                self.done.ran += 1;
                 let results = self.run_operations(request, &row)?;
                 let version = self.context.sequence;
                 let mut txn = self.space.begin(Area::Library, self.context.sequence);

@@ -391,6 +391,19 @@ fn what_a_refused_session_wrote_is_gone() {
 }
 
 #[test]
+fn what_ran_before_is_answered_and_is_nothing_new() {
+    let mut bench = Bench::new();
+    let id = bench.open(5);
+    let one = request(id, 0, 1, execute(8));
+    assert_eq!(bench.run(&[Arc::clone(&one)]).ran, 1);
+    let again = bench.run(&[one, request(id, 0, 9, execute(8))]);
+    assert_eq!(
+        (again.ran, again.duplicates, again.skipped.len()),
+        (0, 1, 1)
+    );
+}
+
+#[test]
 fn a_closed_session_leaves_no_row_and_its_number_is_not_used_again() {
     let mut bench = Bench::new();
     bench.run(&[]);

@@ -1,7 +1,7 @@
 //! When a leader should go.
 //!
 //! * **Progress**: a verified request within credit, a tick that is due or a proposal has been open
-//!   for too long. The time doubles with each view that fails and is back to its start with the
+//!   for too long, and no batch came of which anything was new. The time doubles with each view that fails and is back to its start with the
 //!   next commit. Halfway, what the leader seems not to have is forwarded to it.
 //! * **Fairness**, counted: a request that has waited for long is forwarded, whatever else commits
 //!   meanwhile; from then on, two batches with requests that came here later, although this one
@@ -94,7 +94,8 @@ struct Watched {
 /// What a committed batch served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Served {
-    /// As which request, counted from the start, the latest of them came here.
+    /// As which request, counted from the start, the latest of them came here; what did not come
+    /// here came after all others.
     pub latest: u64,
     /// How many there were.
     pub requests: usize,

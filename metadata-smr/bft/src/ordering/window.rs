@@ -19,8 +19,8 @@
 use super::slot::Slot;
 use crate::certificate::PreparedCertificate;
 use crate::identity::{Digest, Sequence};
-use crate::wire::Envelope;
-use crate::wire::limits::{KEPT_BYTES_MAX, WINDOW};
+use crate::wire::limits::{KEPT_BYTES_MAX, WINDOW, window};
+use crate::wire::{Context, Envelope};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -29,13 +29,16 @@ use std::sync::Arc;
 pub struct Window {
     lowest: Slot,
     later: VecDeque<Slot>,
+    /// How many are voted on.
+    width: usize,
     duplicates: bool,
 }
 
 impl Window {
     /// Everything after `tip` is open, and nothing is known of it.
     #[must_use]
-    pub fn after(tip: Sequence, duplicates: bool) -> Self {
+    pub fn after(tip: Sequence, context: &Context) -> Self {
+        let duplicates = context.duplicates;
         let slot = |sequence| Slot::new(sequence, duplicates);
         let lowest = slot(tip.next());
         let numbers = (2..=2 * WINDOW as u64).map(|step| Sequence(tip.0.saturating_add(step)));
@@ -43,6 +46,7 @@ impl Window {
         Self {
             lowest,
             later,
+            width: window(context.quorum),
             duplicates,
         }
     }
@@ -76,7 +80,7 @@ impl Window {
     #[must_use]
     pub const fn votes_on(&self, sequence: Sequence) -> bool {
         let open = self.lowest.sequence.0;
-        sequence.0 >= open && sequence.0 < open.saturating_add(WINDOW as u64)
+        sequence.0 >= open && sequence.0 < open.saturating_add(self.width as u64)
     }
 
     /// One of them, if it is open.
@@ -108,7 +112,7 @@ impl Window {
 
     /// Those that votes are given for, lowest first.
     pub fn voting(&self) -> impl Iterator<Item = &Slot> {
-        self.iter().take(WINDOW)
+        self.iter().take(self.width)
     }
 
     /// The lowest was executed: what it was is returned, and the next one takes its place.

@@ -61,8 +61,9 @@ impl<S: Service, D: Store> Replica<S, D> {
             return;
         }
         if view > self.views.view || !self.views.active() {
-            let known = self.early.get(&sequence);
-            if known.is_none_or(|known| known.proposal.view() < view) {
+            // The next view's is wanted first, and a leader of a far one does not push it out.
+            let known = self.early.get(&sequence).map(|it| it.proposal.view());
+            if known.is_none_or(|known| known <= self.views.view || view < known) {
                 self.early.insert(sequence, heard.clone());
             }
         } else {

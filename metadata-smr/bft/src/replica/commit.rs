@@ -28,6 +28,9 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// Who is to be told what.
+type Told = Vec<(Vec<ConnectionId>, Reply)>;
+
 /// A committed batch that no durable root covers yet.
 #[derive(Debug)]
 struct Unflushed {
@@ -199,7 +202,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.window.lowest_mut().recorded(token);
         self.counters.batches_fetched += u64::from(fetched);
         let served = self.served(&bodies);
-        let replies = self.execute(&batch, &bodies, effects)?;
+        let (replies, progress) = self.execute(&batch, &bodies, effects)?;
         for (connections, reply) in replies {
             self.answer(&connections, &reply, effects);
         }
@@ -208,22 +211,27 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.forwarded.retain(|digest| pool.get(digest).is_some());
         let sequence = batch.sequence;
         self.enter_next_slot(batch, bodies, certificate);
-        self.grievances.committed();
-        self.timers.progressed(effects);
+        if progress {
+            self.grievances.committed();
+            self.timers.progressed(effects);
+        }
         if served.is_some_and(|served| self.grievances.passed_over(sequence, &served)) {
             self.suspect(Reason::Unfair, effects);
         }
         self.flush_if_due(effects)
     }
 
-    /// Runs the batch and brings pool and sessions up to it. Returns who is to be told what.
+    /// Runs the batch and brings pool and sessions up to it. Returns who is to be told what, and
+    /// whether anything came of it: a leader that orders what has been executed already does not
+    /// get on.
     pub(super) fn execute(
         &mut self,
         batch: &Batch,
         bodies: &[Arc<Envelope>],
         effects: &mut Effects,
-    ) -> Result<Vec<(Vec<ConnectionId>, Reply)>, StateError> {
+    ) -> Result<(Told, bool), StateError> {
         let executed = self.executor.execute(&mut self.space, batch, bodies)?;
+        let progress = executed.ran > 0 || executed.ticked || executed.expired > 0;
         self.deadline = self.executor.next_deadline(&self.space)?;
         self.counters.batches += 1;
         self.counters.duplicates += executed.duplicates as u64;
@@ -260,7 +268,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.pool.session_forgotten(id);
             effects.push(Effect::SessionClosed { id });
         }
-        Ok(told)
+        Ok((told, progress))
     }
 
     /// Whom a reply goes to.
@@ -302,18 +310,18 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// What a batch of these requests serves, as far as they are known here.
+    /// What a batch of these requests serves. One that is not known here came later than anything
+    /// that is: else a leader could pass everybody over with requests that nobody else has.
     fn served(&self, bodies: &[Arc<Envelope>]) -> Option<Served> {
-        let mut arrivals = bodies
-            .iter()
-            .filter_map(|body| self.pool.arrival(body.digest_ref()));
-        let first = arrivals.next()?;
+        let arrival = |body: &Arc<Envelope>| self.pool.arrival(body.digest_ref());
+        let arrivals = bodies.iter().map(|body| arrival(body).unwrap_or(u64::MAX));
+        let latest = arrivals.max()?;
         let lane = |body: &Arc<Envelope>| match body.message() {
             Message::Request(request) => Some((request.session, request.lane)),
             _ => None,
         };
         Some(Served {
-            latest: arrivals.fold(first, u64::max),
+            latest,
             requests: bodies.len(),
             bytes: bodies.iter().map(|body| body.frame().len()).sum(),
             lanes: bodies.iter().filter_map(lane).collect(),

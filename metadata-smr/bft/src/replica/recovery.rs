@@ -153,7 +153,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             voting: Voting::Voting,
             executor,
             space,
-            window: Window::after(tip.sequence, context.duplicates),
+            window: Window::after(tip.sequence, &context),
             tip,
             tip_certificate: recent.back().cloned(),
             recent,

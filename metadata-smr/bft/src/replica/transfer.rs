@@ -303,7 +303,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.states.finding = None;
         self.states.writing = None;
         self.states.replaced(checkpoint);
-        self.window = Window::after(self.tip.sequence, self.context.duplicates);
+        self.window = Window::after(self.tip.sequence, &self.context);
         self.views.proposing = false;
         self.fetched.clear();
         self.forwarded.clear();

@@ -21,6 +21,16 @@ pub const BATCHES_KEPT: usize = 16;
 /// way (`docs/PERFORMANCE.md`), one across continents all: each is a round trip that others do not
 /// wait for. What a VIEW-CHANGE has to prove grows with it.
 pub const WINDOW: usize = 8;
+/// How many of them are, with such a quorum: a NEW-VIEW with a quorum of VIEW-CHANGEs, each with as
+/// many of the longest proposals and their votes, has to fit into a frame.
+#[must_use]
+pub const fn window(quorum: u16) -> usize {
+    let quorum = if quorum == 0 { 1 } else { quorum as usize };
+    let votes = quorum * 66;
+    let room = (FRAME_BYTES_MAX / quorum).saturating_sub(1024 + WINDOW * (64 + votes));
+    let fits = room / (512 + BATCH_REQUESTS_MAX * 32 + votes);
+    if fits < WINDOW { fits } else { WINDOW }
+}
 /// Bytes of bodies that are kept of batches that were voted for, over the whole window: what can be
 /// prepared, as much again in a later view, and a third of it for views that failed before.
 pub const KEPT_BYTES_MAX: usize = 3 * WINDOW * BATCH_BYTES_MAX;
@@ -147,3 +157,21 @@ pub const UNFAIR_BATCHES: u32 = 2;
 pub const TRAILING_PROPOSALS: u32 = 3;
 /// Proposals in a row that came from others than their leader, which leaves this replica out.
 pub const REPEATED_PROPOSALS: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault_model::REPLICAS_MAX;
+
+    #[test]
+    fn whatever_the_quorum_a_new_view_fits_into_a_frame() {
+        for quorum in 1..=REPLICAS_MAX {
+            let (votes, count) = (usize::from(quorum) * 66, usize::from(quorum));
+            let proposal = 512 + BATCH_REQUESTS_MAX * 32;
+            let change = 512 + WINDOW * (64 + votes) + window(quorum) * (proposal + votes);
+            assert!(window(quorum) >= 2, "{quorum}");
+            assert!(count * (change + 4) + 256 <= FRAME_BYTES_MAX, "{quorum}");
+        }
+        assert_eq!((window(3), window(43)), (WINDOW, WINDOW));
+    }
+}

@@ -207,6 +207,26 @@ fn a_leader_that_leaves_one_replica_out_does_not_stop_it() {
 }
 
 #[test]
+fn a_leader_that_serves_nobody_but_its_accomplice_is_replaced() {
+    for seed in 0..5 {
+        let mut cluster = Cluster::four(seed);
+        let (accomplice, honest) = (cluster.client(1), cluster.client(1));
+        cluster.finish(5_000);
+        // What the accomplice wants only the leader knows; what others want it does not hear.
+        cluster.speaks_to(accomplice, &[0]);
+        cluster.speaks_to(honest, &[1, 2, 3]);
+        cluster.tap = Some(Box::new(|_, to, envelope| {
+            to != 0 || envelope.message().kind() != Kind::Request
+        }));
+        cluster.more(accomplice, 100_000);
+        cluster.more(honest, 1);
+        cluster.run_for(5_000);
+        let unfair = cluster.status(1).counters.suspicions_unfair;
+        assert!(unfair > 0 && cluster.results(honest).len() == 2, "{seed}");
+    }
+}
+
+#[test]
 fn a_batch_that_was_prepared_survives_its_leader() {
     // COMMITs are lost: whatever is prepared has to be carried over into the next view.
     for seed in 0..10 {

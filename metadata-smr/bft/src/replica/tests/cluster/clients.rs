@@ -17,6 +17,8 @@ pub(super) struct Client {
     session: Option<SessionId>,
     number: u64,
     target: u64,
+    /// Whom it does not speak to.
+    silent_to: Vec<usize>,
     pub(super) frame: Bytes,
     digest: Digest,
     answers: BTreeMap<usize, Reply>,
@@ -34,6 +36,7 @@ impl Cluster {
             session: None,
             number: 0,
             target,
+            silent_to: Vec::new(),
             frame: Bytes::new(),
             digest: Digest::default(),
             answers: BTreeMap::new(),
@@ -48,6 +51,12 @@ impl Cluster {
         if self.clients[client].frame.is_empty() {
             self.ask(client);
         }
+    }
+
+    /// From now on the client speaks to these nodes only.
+    pub(in crate::replica::tests) fn speaks_to(&mut self, client: usize, nodes: &[usize]) {
+        let others = (0..self.nodes.len()).filter(|node| !nodes.contains(node));
+        self.clients[client].silent_to = others.collect();
     }
 
     fn ask(&mut self, index: usize) {
@@ -86,7 +95,8 @@ impl Cluster {
     pub(super) fn transmit(&mut self, client: usize) {
         for node in 0..self.nodes.len() {
             let latency = self.latency();
-            if self.random(1000) >= self.loss {
+            let spoken_to = !self.clients[client].silent_to.contains(&node);
+            if self.random(1000) >= self.loss && spoken_to {
                 let from = Peer::Client(ConnectionId(client as u64));
                 let frame = self.clients[client].frame.clone();
                 self.schedule(
