@@ -293,6 +293,10 @@ pub(crate) struct BenchSmrArguments {
     #[arg(long, value_name = "on|off", default_value = "on", value_parser = switch,
           action = clap::ArgAction::Set)]
     pub(crate) bundling: bool,
+    /// Of a hundred operations, how many are linearizable reads out of order
+    #[arg(long, value_name = "PERCENT", default_value_t = 0,
+          value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) reads: u8,
     /// Seconds that are not measured, first
     #[arg(long, value_name = "S", default_value_t = 2)]
     pub(crate) warm_up: u64,

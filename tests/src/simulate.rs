@@ -3,6 +3,7 @@
 use quorumfs_bft::replica::Sabotage;
 use quorumfs_bft_simulator::counters::Counters;
 use quorumfs_bft_simulator::key_value::KeyValueWorkload;
+use quorumfs_bft_simulator::profile::Profile;
 use quorumfs_bft_simulator::report::Report;
 use quorumfs_bft_simulator::simulation::{Options, Simulation, Trace};
 use std::any::Any;
@@ -78,6 +79,9 @@ pub fn run_seed(options: Options, service: Service, trace: Trace<'_>) -> Report 
     };
     let run = || match metadata {
         true => Simulation::run(options, MetadataWorkload::default(), trace),
+        false if profile == Profile::Reads => {
+            Simulation::run(options, KeyValueWorkload::toggling(), trace)
+        }
         false => Simulation::run(options, KeyValueWorkload::default(), trace),
     };
     let failure = match catch_unwind(AssertUnwindSafe(run)) {

@@ -45,20 +45,39 @@ fn histogram() -> Outcome<Histogram<u64>> {
 
 /// What the hands of one client saw: one for all of them, because a histogram is large enough to
 /// push everything else out of a processor's cache.
-type Latency = Arc<Mutex<Histogram<u64>>>;
+type Shared = Arc<Mutex<Latencies>>;
+
+/// How long things took, in nanoseconds.
+pub(super) struct Latencies {
+    /// Operations in the order.
+    pub(super) ordered: Histogram<u64>,
+    /// Queries out of order.
+    pub(super) reads: Histogram<u64>,
+}
+
+impl Latencies {
+    fn new() -> Outcome<Self> {
+        Ok(Self {
+            ordered: histogram()?,
+            reads: histogram()?,
+        })
+    }
+}
 
 /// Clients at work.
 pub(super) struct Load {
     watch: Arc<Watch>,
-    latencies: Vec<Latency>,
+    latencies: Vec<Shared>,
     hands: JoinSet<Outcome<()>>,
 }
 
 impl Load {
-    /// Keeps `in_flight` operations of every client under way on `thread` from now on.
+    /// Keeps `in_flight` operations of every client under way on `thread` from now on; of a hundred,
+    /// `reads` are queries out of order.
     pub(super) fn start(
         clients: &[Client],
         in_flight: u16,
+        reads: u8,
         operation: &Bytes,
         thread: &Handle,
     ) -> Outcome<Self> {
@@ -72,11 +91,16 @@ impl Load {
         let mut hands = JoinSet::new();
         let mut latencies = Vec::new();
         for client in clients {
-            let latency: Latency = Arc::new(Mutex::new(histogram()?));
-            for _ in 0..in_flight {
-                let (client, operation) = (client.clone(), operation.clone());
-                let hand = hand(client, operation, watch.clone(), latency.clone());
-                hands.spawn_on(hand, thread);
+            let latency: Shared = Arc::new(Mutex::new(Latencies::new()?));
+            for number in 0..in_flight {
+                let work = Work {
+                    client: client.clone(),
+                    operation: operation.clone(),
+                    reads,
+                    // Not all of them read at the same time.
+                    turn: u8::try_from(number % 100).unwrap_or_default(),
+                };
+                hands.spawn_on(hand(work, watch.clone(), latency.clone()), thread);
             }
             latencies.push(latency);
         }
@@ -102,42 +126,59 @@ impl Load {
         (counted, gap)
     }
 
-    /// Ends the work, and gives the latencies of what was counted, in nanoseconds.
-    pub(super) async fn finish(mut self) -> Outcome<Histogram<u64>> {
+    /// Ends the work, and gives the latencies of what was counted.
+    pub(super) async fn finish(mut self) -> Outcome<Latencies> {
         self.watch.over.store(true, Ordering::Relaxed);
-        let mut latency = histogram()?;
+        let mut all = Latencies::new()?;
         while let Some(hand) = self.hands.join_next().await {
             hand.map_err(|error| failed("run a client", &error))??;
         }
         for seen in &self.latencies {
-            let added = latency.add(&*lock(seen));
+            let seen = lock(seen);
+            let added = all.ordered.add(&seen.ordered);
+            let added = added.and_then(|()| all.reads.add(&seen.reads));
             added.map_err(|error| failed("keep latencies", &error))?;
         }
-        Ok(latency)
+        Ok(all)
     }
 }
 
-fn lock(latency: &Latency) -> MutexGuard<'_, Histogram<u64>> {
+fn lock(latency: &Shared) -> MutexGuard<'_, Latencies> {
     // A count that a panic cut short is as good as none.
     latency.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One operation after the other, until it is over.
-async fn hand(
+/// What one hand does over and over again.
+struct Work {
     client: Client,
     operation: Bytes,
-    watch: Arc<Watch>,
-    latency: Latency,
-) -> Outcome<()> {
+    reads: u8,
+    turn: u8,
+}
+
+/// One operation after the other, until it is over.
+async fn hand(mut work: Work, watch: Arc<Watch>, latency: Shared) -> Outcome<()> {
     while !watch.over.load(Ordering::Relaxed) {
+        // Spread evenly: so many of every hundred, by steps of a number that has none in common.
+        work.turn = (work.turn + 37) % 100;
+        let (client, operation) = (&work.client, work.operation.clone());
+        let reads = work.turn < work.reads;
         let start = watch.nanos();
-        client
-            .execute(operation.clone())
-            .await
-            .map_err(|error| failed("execute an operation", &error))?;
+        let done = if reads {
+            client.read(operation).await
+        } else {
+            client.execute(operation).await
+        };
+        done.map_err(|error| failed("execute an operation", &error))?;
         if watch.counts.load(Ordering::Relaxed) {
             let nanos = watch.answered().saturating_sub(start);
-            lock(&latency).saturating_record(nanos);
+            let mut latencies = lock(&latency);
+            let Latencies {
+                ordered,
+                reads: read,
+            } = &mut *latencies;
+            let histogram = if reads { read } else { ordered };
+            histogram.saturating_record(nanos);
         }
     }
     Ok(())

@@ -3,10 +3,11 @@
 //! Replicas are processes, connected by mutual TLS over loopback, each with a disk of its own in a
 //! temporary directory; clients are in this process, each with its own session and connections.
 //! The service does nothing, so what is measured is the library. Latency is from the submission
-//! until r + 1 equal replies. The longest gap is the longest time in which no client at all was
-//! answered: it is where a view change shows.
+//! until r + 1 equal replies, or a medium quorum of them if there are reads out of order. The
+//! longest gap is the longest time in which no client at all was answered: it is where a view
+//! change shows.
 
-use super::load::Load;
+use super::load::{Latencies, Load};
 use super::replica::CLUSTER;
 use super::talk::{Hello, Sample, Setting};
 use super::{failed, line, processor_seconds};
@@ -48,8 +49,8 @@ struct Latency {
 /// What was seen while it counted.
 struct Seen {
     seconds: f64,
-    /// Nanoseconds.
-    latency: Histogram<u64>,
+    latencies: Latencies,
+    reads_fallen_back: u64,
     longest_gap: Duration,
     /// What the replicas had done, and the processor time that this process had used.
     before: (Sample, f64),
@@ -79,11 +80,23 @@ struct Record {
     replica_core_seconds: f64,
     client_core_seconds: f64,
     latency_ms: Latency,
+    reads: Option<Reads>,
     operations_per_batch: f64,
     requests_per_batch: f64,
     batches_per_second: f64,
     view_changes: u64,
     longest_gap_ms: f64,
+}
+
+/// What was read out of order.
+#[derive(Serialize)]
+struct Reads {
+    percent: u8,
+    operations: u64,
+    ops_per_second: f64,
+    latency_ms: Latency,
+    /// Since the clients connected.
+    fallen_back: u64,
 }
 
 /// A replica's process; killed when dropped.
@@ -209,6 +222,7 @@ async fn connect(
         if !arguments.bundling {
             config.bundle_max = 1;
         }
+        config.unordered_reads = arguments.reads > 0;
         let client = thread.handle.spawn(Client::connect(config)).await;
         let client = client.map_err(|error| failed("connect a client", &error))?;
         clients.push(client.map_err(|error| failed("connect a client", &error))?);
@@ -277,14 +291,16 @@ pub(crate) async fn run(arguments: &BenchSmrArguments, output: Output) -> Outcom
     let thread = ClientThread::start()?;
     let clients = connect(arguments, model, &members, &thread).await?;
     let operation = Bytes::from(vec![7; arguments.request_bytes as usize]);
-    let load = Load::start(&clients, arguments.in_flight, &operation, &thread.handle)?;
+    let (in_flight, reads) = (arguments.in_flight, arguments.reads);
+    let load = Load::start(&clients, in_flight, reads, &operation, &thread.handle)?;
     tokio::time::sleep(Duration::from_secs(arguments.warm_up)).await;
     let before = (sample(&mut replicas).await?, processor_seconds());
     let (counted, longest_gap) = load.count(Duration::from_secs(arguments.seconds)).await;
     let after = (sample(&mut replicas).await?, processor_seconds());
     let seen = Seen {
         seconds: counted.as_secs_f64(),
-        latency: load.finish().await?,
+        latencies: load.finish().await?,
+        reads_fallen_back: clients.iter().map(|client| client.reads().1).sum(),
         longest_gap,
         before,
         after,
@@ -303,8 +319,8 @@ pub(crate) async fn run(arguments: &BenchSmrArguments, output: Output) -> Outcom
 
 fn record(arguments: &BenchSmrArguments, durability: Durability, seen: &Seen) -> Record {
     let ((before, own_before), (after, own_after)) = (seen.before, seen.after);
-    let operations = seen.latency.len();
-    let millis = |quantile| seen.latency.value_at_quantile(quantile) as f64 / 1e6;
+    let (ordered, read) = (&seen.latencies.ordered, &seen.latencies.reads);
+    let operations = ordered.len() + read.len();
     let replica_core_seconds = after.processor_seconds - before.processor_seconds;
     let client_core_seconds = own_after - own_before;
     let batches = after.batches.saturating_sub(before.batches);
@@ -328,13 +344,14 @@ fn record(arguments: &BenchSmrArguments, durability: Durability, seen: &Seen) ->
         ops_per_core_second: operations as f64 / (replica_core_seconds + client_core_seconds),
         replica_core_seconds,
         client_core_seconds,
-        latency_ms: Latency {
-            p50: millis(0.5),
-            p90: millis(0.9),
-            p99: millis(0.99),
-            p999: millis(0.999),
-            max: seen.latency.max() as f64 / 1e6,
-        },
+        latency_ms: latency(ordered),
+        reads: (arguments.reads > 0).then(|| Reads {
+            percent: arguments.reads,
+            operations: read.len(),
+            ops_per_second: read.len() as f64 / seen.seconds,
+            latency_ms: latency(read),
+            fallen_back: seen.reads_fallen_back,
+        }),
         operations_per_batch: per_batch(before.operations, after.operations),
         requests_per_batch: per_batch(before.requests, after.requests),
         batches_per_second: batches as f64 / seen.seconds,
@@ -343,8 +360,25 @@ fn record(arguments: &BenchSmrArguments, durability: Durability, seen: &Seen) ->
     }
 }
 
+fn latency(of: &Histogram<u64>) -> Latency {
+    let millis = |quantile| of.value_at_quantile(quantile) as f64 / 1e6;
+    Latency {
+        p50: millis(0.5),
+        p90: millis(0.9),
+        p99: millis(0.99),
+        p999: millis(0.999),
+        max: of.max() as f64 / 1e6,
+    }
+}
+
 fn describe(record: &Record) -> String {
-    format!(
+    let reads = record.reads.as_ref().map_or_else(String::new, |reads| {
+        format!(
+            "\n{:>12.0} of them reads out of order: {:.3} ms median, p99 {:.3}; {} put into the order",
+            reads.ops_per_second, reads.latency_ms.p50, reads.latency_ms.p99, reads.fallen_back,
+        )
+    });
+    let ordered = format!(
         "{} replicas (u = {}, r = {}), {} clients with {} in flight, {}/{} bytes, {} durability\n\
          {:>12.0} operations/s, {:.0} per core-second\n\
          {:>12.3} ms median; p90 {:.3}, p99 {:.3}, p99.9 {:.3}\n\
@@ -367,5 +401,6 @@ fn describe(record: &Record) -> String {
         record.batches_per_second,
         record.view_changes,
         record.longest_gap_ms,
-    )
+    );
+    ordered + &reads
 }

@@ -76,6 +76,9 @@ pub struct ClientConfig {
     pub lanes: u16,
     /// Operations in one bundle at the most; 1 does without bundles.
     pub bundle_max: usize,
+    /// Whether [`Client::read`] asks out of order. All clients of a cluster have to agree on this:
+    /// readers count on what writers wait for, which is an answer of more replicas then.
+    pub unordered_reads: bool,
 }
 
 impl ClientConfig {
@@ -97,6 +100,7 @@ impl ClientConfig {
             status_deadline: Duration::from_secs(2),
             lanes: 8,
             bundle_max: OPERATIONS_MAX,
+            unordered_reads: true,
         }
     }
 
@@ -162,6 +166,7 @@ impl Client {
             core::ClientConfig::new(config.cluster, config.fault_model, identity.key());
         settings.lanes = config.lanes;
         settings.bundle_max = config.bundle_max;
+        settings.unordered_reads = config.unordered_reads;
         settings.jitter_seed = getrandom::u64().map_err(no_randomness)?;
         let session_key = Arc::new(
             NodeKey::generate().map_err(|error| ClientError::Configuration(error.to_string()))?,
@@ -245,6 +250,34 @@ impl Client {
     /// Like [`Client::execute`]; a query changes nothing in any case.
     pub async fn query(&self, query: Bytes) -> Result<Bytes, ClientError> {
         self.submit(Kind::Query, query).await
+    }
+
+    /// Gets a query answered out of order, from a state in which everything has happened that
+    /// anybody had been told of before: as good as [`Client::query`], and cheaper. If the replicas
+    /// do not agree in time, for instance because what is asked about is changing, it takes its
+    /// place in the order.
+    ///
+    /// # Errors
+    /// Like [`Client::query`].
+    pub async fn read(&self, query: Bytes) -> Result<Bytes, ClientError> {
+        self.submit(Kind::Read, query).await
+    }
+
+    /// Gets a query answered from a state that is no older than any that this session was shown
+    /// before. It may not have what others have done lately. Fewer replicas are asked than by
+    /// [`Client::read`].
+    ///
+    /// # Errors
+    /// Like [`Client::query`].
+    pub async fn read_in_session(&self, query: Bytes) -> Result<Bytes, ClientError> {
+        self.submit(Kind::SessionRead, query).await
+    }
+
+    /// How many queries were answered out of order so far, and how many were put into it because
+    /// the replicas did not agree.
+    #[must_use]
+    pub fn reads(&self) -> (u64, u64) {
+        self.inner.machine.reads()
     }
 
     async fn submit(&self, kind: Kind, operation: Bytes) -> Result<Bytes, ClientError> {

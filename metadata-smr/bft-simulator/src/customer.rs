@@ -57,6 +57,8 @@ pub(crate) struct Customer {
     pub(crate) generation: u64,
     pub(crate) links: BTreeMap<usize, ConnectionId>,
     pub(crate) session_id: Option<SessionId>,
+    /// The newest batch that its session is known to have been shown.
+    pub(crate) seen: u64,
     asked: BTreeMap<Ticket, Asked>,
     next_ticket: u64,
     timer: u64,
@@ -75,6 +77,7 @@ impl Customer {
         let config = ClientConfig {
             lanes: plan.lanes,
             in_flight: plan.in_flight,
+            unordered_reads: plan.unordered_reads,
             jitter_seed: random.next(),
             ..ClientConfig::new(cluster, plan.fault_model, key)
         };
@@ -85,6 +88,7 @@ impl Customer {
             generation,
             links: BTreeMap::new(),
             session_id: None,
+            seen: 0,
             asked: BTreeMap::new(),
             next_ticket: 0,
             timer: 0,
@@ -208,6 +212,11 @@ impl Customer {
     /// How often something was sent again.
     pub(crate) const fn retries(&self) -> u64 {
         self.core.retries()
+    }
+
+    /// How many queries were answered out of order, and how many had to be put into it.
+    pub(crate) const fn reads(&self) -> (u64, u64) {
+        self.core.reads()
     }
 
     /// How often a replica was too busy.

@@ -21,6 +21,19 @@ pub struct Call {
     pub version: Option<u64>,
 }
 
+/// A query that may be answered from any state that its session has not been beyond.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRead {
+    /// The query.
+    pub call: Call,
+    /// Which process of the client asked.
+    pub session: u64,
+    /// The newest batch that this session had been shown when it asked.
+    pub floor: u64,
+    /// The newest batch that any replica had executed when it was answered.
+    pub newest: u64,
+}
+
 /// All calls of a run.
 #[derive(Clone, Debug, Default)]
 pub struct History {
@@ -29,6 +42,10 @@ pub struct History {
     /// Places in `calls`, in the order in which the replicas say that they executed them. Nobody
     /// has to believe it: it is where a search for an order that explains the answers begins.
     pub order: Vec<usize>,
+    /// The sequence at which each of them was executed.
+    pub sequences: Vec<u64>,
+    /// What clients read that need not be the newest; by the time of the answer.
+    pub session_reads: Vec<SessionRead>,
 }
 
 impl History {

@@ -12,6 +12,7 @@
 mod echo;
 mod mutation;
 mod proposal;
+mod reading;
 
 use crate::authentication::FakeSigner;
 use crate::lie::Lie;
@@ -21,6 +22,7 @@ use proposal::{Equivocations, Inventions};
 use quorumfs_bft::identity::{Digest, ReplicaId, SessionId};
 use quorumfs_bft::wire::frame::{Envelope, Header, Unsigned};
 use quorumfs_bft::wire::message::{Ballot, Bodies, Kind, Message, Operation, Outcome, Suspect};
+use reading::Reading;
 use std::collections::VecDeque;
 
 /// One way of lying.
@@ -114,6 +116,8 @@ pub struct Proxy {
     inventions: Inventions,
     /// A node that it once handed out.
     node: Bytes,
+    reading: Reading,
+    misreads: bool,
 }
 
 /// How many old messages a liar keeps for replaying.
@@ -143,6 +147,7 @@ impl Proxy {
             4 => habits.push(Habit::Skip),
             _ => habits.push(Habit::ForgeNodes),
         }
+        let misreads = random.clone().fork(2).chance(1, 3);
         let equivocations = Equivocations::new(replicas, &mut random);
         Self {
             replica,
@@ -157,7 +162,19 @@ impl Proxy {
             echoes: 0,
             inventions: Inventions::default(),
             node: Bytes::new(),
+            reading: Reading::default(),
+            misreads,
         }
+    }
+
+    /// The same liar, who lies to those who read and, one time in two, to nobody else.
+    #[must_use]
+    pub fn misreading(mut self) -> Self {
+        self.misreads = true;
+        if self.random.chance(1, 2) {
+            self.habits.clear();
+        }
+        self
     }
 
     /// What it is up to, for the trace.
@@ -181,6 +198,15 @@ impl Proxy {
 
     /// What a frame for a client becomes.
     pub fn reply(&mut self, frame: &Bytes) -> Bytes {
+        if frame.get(..8).and_then(Kind::of_tag) == Some(Kind::ReadAnswer) {
+            let envelope = Envelope::decode(frame.clone())
+                .ok()
+                .filter(|_| self.misreads);
+            return match envelope.as_ref().map(|it| (it, it.message())) {
+                Some((envelope, Message::ReadAnswer(answer))) => self.misread(envelope, answer),
+                _ => frame.clone(),
+            };
+        }
         if !self.habits.contains(&Habit::FalseReplies) || self.random.chance(1, 3) {
             return frame.clone();
         }

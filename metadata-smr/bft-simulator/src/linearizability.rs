@@ -26,9 +26,12 @@
 //! for the Verification of Concurrent Systems" (1996).
 
 mod search;
+mod session;
 #[cfg(test)]
 mod tests;
 mod witness;
+
+pub use session::check_sessions;
 
 use crate::history::{Call, History};
 use std::collections::BTreeMap;

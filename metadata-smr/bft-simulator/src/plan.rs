@@ -59,6 +59,11 @@ pub enum Trouble {
         /// Who executes alone what the others prepare in its place.
         hears: usize,
     },
+    /// The replicas that are marked hear nothing of the others, and everything of the clients.
+    LeftBehind {
+        /// Who is marked.
+        side: Vec<bool>,
+    },
     /// The network is in a bad state.
     Storm(Conditions),
     /// A node's disk takes so many times as long.
@@ -108,6 +113,10 @@ pub struct Plan {
     pub lanes: u16,
     /// Requests that each lane keeps in flight.
     pub in_flight: u16,
+    /// Whether clients read out of order.
+    pub unordered_reads: bool,
+    /// Of a hundred calls, how many are queries in any case.
+    pub queries: u64,
     /// Whether a client that lies is there too.
     pub byzantine_client: bool,
     /// The network's usual state.
@@ -141,7 +150,10 @@ const PRESETS: [(u16, u16, u16, u64); 6] = [
 ];
 
 fn preset(profile: Profile, random: &mut Random) -> (u16, u16, u16) {
-    let needs_liars = matches!(profile, Profile::Byzantine | Profile::Twins);
+    let needs_liars = matches!(
+        profile,
+        Profile::Byzantine | Profile::Twins | Profile::Reads
+    );
     loop {
         let mut drawn = random.below(100);
         for (up, right, replicas, share) in PRESETS {
@@ -179,6 +191,8 @@ impl Plan {
             clients: random.between(2, 5) as usize,
             lanes: random.between(1, 3) as u16,
             in_flight: random.between(1, 2) as u16,
+            unordered_reads: profile == Profile::Reads || random.clone().fork(9).chance(1, 2),
+            queries: if profile == Profile::Reads { 50 } else { 0 },
             byzantine_client: matches!(profile, Profile::Mixed | Profile::Clients)
                 && random.chance(1, 3),
             network: network(profile, random),
@@ -196,6 +210,11 @@ impl Plan {
         // so that a seed costs about the same whatever its clients are.
         let loops = plan.clients as u64 * 2 * u64::from(plan.lanes);
         plan.pause = loops * random.between(15, 25) * MILLISECOND;
+        if profile == Profile::Reads {
+            // Who reads much does not think long.
+            plan.pause /= 4;
+            plan.operations *= 3;
+        }
         let unreliable = plan.draw_liars(profile, random);
         for _ in 0..plan.nodes.len() {
             let drift = random.between(0, 400) as i64 - 200;
@@ -232,7 +251,7 @@ impl Plan {
         let mut left = self.fault_model.up();
         for _ in 0..budget {
             let liar = match profile {
-                Profile::Byzantine => Some(Liar::Proxy),
+                Profile::Byzantine | Profile::Reads => Some(Liar::Proxy),
                 Profile::Twins => Some(Liar::Twins),
                 Profile::Disk if random.chance(1, 2) => Some(Liar::Forgetful),
                 Profile::Mixed => match random.below(10) {
@@ -315,7 +334,7 @@ impl Plan {
     /// without one is what it would be if there were no such thing.
     fn draw_blackout(&mut self, profile: Profile, random: &mut Random) {
         let wanted = match profile {
-            Profile::Mixed => random.chance(1, 5),
+            Profile::Mixed | Profile::Reads => random.chance(1, 5),
             Profile::Crash | Profile::Disk => random.chance(1, 2),
             _ => false,
         };
@@ -437,12 +456,14 @@ impl Plan {
             Profile::Crash => *random.pick(&[4, 4, 4, 5, 0]).unwrap_or(&4),
             Profile::Disk => *random.pick(&[4, 6, 6, 0]).unwrap_or(&6),
             Profile::Clock => *random.pick(&[7, 7, 7, 0, 2]).unwrap_or(&7),
+            Profile::Reads => *random.pick(&[0, 1, 1, 2, 3, 4, 4, 5, 8]).unwrap_or(&1),
             Profile::Clients => *random.pick(&[8, 8, 0, 2, 4]).unwrap_or(&8),
             Profile::Byzantine | Profile::Twins => *random.pick(&[0, 0, 1, 2, 3, 4]).unwrap_or(&0),
             Profile::Mixed | Profile::Calm => random.below(10),
         };
         match kind {
             0 => Trouble::Storm(storm(random)),
+            1 if profile == Profile::Reads => self.left_behind(random),
             1 => self.isolation(node, random),
             2 | 3 => self.partition(random),
             5 => Trouble::PowerFailure,
@@ -476,6 +497,17 @@ impl Plan {
             side: self.endpoints().map(|endpoint| endpoint == node).collect(),
             outwards: direction != 1,
             inwards: direction != 2,
+        }
+    }
+
+    /// Some replicas hear nothing of the others, though every client reaches them.
+    fn left_behind(&self, random: &mut Random) -> Trouble {
+        let nodes = self.nodes.len();
+        let side = self
+            .endpoints()
+            .map(|endpoint| endpoint < nodes && random.chance(1, 3));
+        Trouble::LeftBehind {
+            side: side.collect(),
         }
     }
 

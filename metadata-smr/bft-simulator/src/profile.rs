@@ -24,6 +24,8 @@ pub enum Profile {
     Clock,
     /// Clients that crash, flood, forge and contradict themselves.
     Clients,
+    /// Queries out of order, with liars, laggards and crashes among those who answer.
+    Reads,
 }
 
 /// A name that is no profile's.
@@ -36,7 +38,7 @@ pub struct UnknownProfile {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Mixed,
         Self::Calm,
         Self::Network,
@@ -46,6 +48,7 @@ impl Profile {
         Self::Twins,
         Self::Clock,
         Self::Clients,
+        Self::Reads,
     ];
 
     /// Its name on the command line.
@@ -61,6 +64,7 @@ impl Profile {
             Self::Twins => "twins",
             Self::Clock => "clock",
             Self::Clients => "clients",
+            Self::Reads => "reads",
         }
     }
 

@@ -28,7 +28,7 @@ use crate::authentication::{FakeSigner, Keyring};
 use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::customer::Customer;
-use crate::history::History;
+use crate::history::{History, SessionRead};
 use crate::judge::Judge;
 use crate::liar::Proxy;
 use crate::lie::Lie;
@@ -185,6 +185,14 @@ pub struct Simulation<'a, W: Workload> {
     network_random: Random,
     disk_random: Random,
     client_random: Random,
+    read_random: Random,
+    /// The newest batch whose effects some client was shown.
+    shown: u64,
+    /// Queries out of order that are not answered yet: what had been shown when they were asked.
+    reading: BTreeMap<usize, u64>,
+    /// Queries that need only be as new as their session.
+    session_reading: BTreeMap<usize, SessionRead>,
+    session_calls: usize,
     trace: Trace<'a>,
     done: Option<Instant>,
     /// Until when faults, or the long quiet after them, last.
@@ -248,7 +256,11 @@ impl<'a, W: Workload> Simulation<'a, W> {
             let excluded = model.right();
             let proxy = (liar == Some(Liar::Proxy)).then(|| {
                 let random = lies.fork(node);
-                Proxy::new(id, model.replicas(), excluded, signer.clone(), random)
+                let proxy = Proxy::new(id, model.replicas(), excluded, signer.clone(), random);
+                match options.profile {
+                    Profile::Reads => proxy.misreading(),
+                    _ => proxy,
+                }
             });
             let genesis = genesis.clone();
             let sizes = (plan.checkpoint_interval, plan.leaf_bytes_max);
@@ -309,6 +321,11 @@ impl<'a, W: Workload> Simulation<'a, W> {
             network_random: random.fork(6),
             disk_random: random.fork(7),
             client_random,
+            read_random: random.fork(8),
+            shown: 0,
+            reading: BTreeMap::new(),
+            session_reading: BTreeMap::new(),
+            session_calls: 0,
             trace,
             done: None,
             settled,

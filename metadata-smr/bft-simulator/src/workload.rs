@@ -38,4 +38,14 @@ pub trait Workload {
     /// # Errors
     /// What they saw that no correct machine could have shown.
     fn judge(&self, history: &History) -> Result<(), String>;
+
+    /// Decides whether what each session read moved forward
+    /// ([`check_sessions`](crate::linearizability::check_sessions) helps).
+    ///
+    /// # Errors
+    /// What it was shown that was never so, or no longer.
+    fn judge_sessions(&self, history: &History) -> Result<(), String> {
+        let _ = history;
+        Ok(())
+    }
 }

@@ -18,8 +18,9 @@
 //!
 //! * What was sent once is never bundled anew and never changed: a retry resends the same bytes to
 //!   every replica, so an operation runs once, whoever crashes.
-//! * A result is delivered when r + 1 replicas gave the same one for the same request at the same
-//!   version: at least one of them is correct.
+//! * A result is delivered when a medium quorum gave the same one for the same request at the same
+//!   version, for [`read`] counts on that; where all clients do without reads out of order, r + 1.
+//!   At least one of them is correct.
 //! * Every ticket is answered exactly once: by [`Effect::Deliver`] or by [`Effect::Failed`].
 //! * Nothing grows without bound: the queue has a limit and refuses beyond it.
 //!
@@ -41,8 +42,10 @@ pub mod event;
 pub mod failure;
 mod flight;
 mod queue;
+mod read;
 mod reply_quorum;
 mod retry;
+mod round_trip;
 mod session;
 mod speech;
 
@@ -52,9 +55,11 @@ pub use failure::Failure;
 
 use crate::identity::{Lane, Monotonic, PublicKey, ReplicaId, RequestNumber, Time};
 use crate::wire::Verified;
+use crate::wire::limits::READ_IN_ORDER_EVERY;
 use bytes::Bytes;
 use flight::Flight;
 use queue::{Pending, Queue};
+use read::Reads;
 use session::{Asking, Phase};
 use speech::Own;
 use std::collections::BTreeSet;
@@ -65,6 +70,7 @@ pub struct Client {
     config: ClientConfig,
     connected: BTreeSet<ReplicaId>,
     queue: Queue,
+    reads: Reads,
     phase: Phase,
     timer: Option<Monotonic>,
     busy: u64,
@@ -83,6 +89,7 @@ impl Client {
     #[must_use]
     pub fn new(config: ClientConfig) -> Self {
         Self {
+            reads: Reads::new(&config),
             config,
             connected: BTreeSet::new(),
             queue: Queue::default(),
@@ -105,6 +112,12 @@ impl Client {
         self.retries
     }
 
+    /// How many queries were answered out of order, and how many had to be put into it.
+    #[must_use]
+    pub const fn reads(&self) -> (u64, u64) {
+        (self.reads.accepted, self.reads.fallen_back)
+    }
+
     /// Handles one input.
     pub fn step(&mut self, now: Monotonic, event: Event, effects: &mut Effects) {
         match event {
@@ -125,7 +138,7 @@ impl Client {
                     operation,
                     deadline,
                 };
-                if let Err(reason) = self.submit(pending) {
+                if let Err(reason) = self.submit(now, pending) {
                     effects.push(Effect::Failed { ticket, reason });
                 }
             }
@@ -146,6 +159,12 @@ impl Client {
     /// Closes bundles of what waits, ends a session that is to be closed, and sets the timer. Call
     /// it after all inputs that were ready have been handled.
     pub fn dispatch(&mut self, now: Monotonic, effects: &mut Effects) {
+        if let Phase::Open(session) = &self.phase {
+            let (config, reads, id) = (&self.config, &mut self.reads, session.id);
+            let queue = &mut self.queue;
+            reads.hedge(config, id, &self.connected, now, queue, effects);
+            reads.dispatch(config, id, &self.connected, now, effects);
+        }
         while let Some(bundle) = self.next_bundle(now) {
             if let Phase::Open(session) = &self.phase {
                 effects.push(Effect::Sign {
@@ -158,6 +177,7 @@ impl Client {
             && session.closing
             && session.close.is_none()
             && self.queue.is_empty()
+            && self.reads.is_empty()
             && session.flights().next().is_none()
         {
             session.close = Some(Asking::new(&self.config, session.id.0, now));
@@ -173,6 +193,7 @@ impl Client {
         if matches!(self.phase, Phase::None) {
             let asking = Asking::new(&self.config, time.0, now);
             self.phase = Phase::Opening { key, asking };
+            self.reads.ordered(now);
             effects.push(Effect::Sign {
                 key: SigningKey::Principal,
                 message: speech::open(&self.config, key, time),
@@ -180,7 +201,7 @@ impl Client {
         }
     }
 
-    fn submit(&mut self, pending: Pending) -> Result<(), Failure> {
+    fn submit(&mut self, now: Monotonic, mut pending: Pending) -> Result<(), Failure> {
         let bytes_max = match &self.phase {
             Phase::None => return Err(Failure::NoSession),
             Phase::Open(session) if session.closing => return Err(Failure::NoSession),
@@ -191,7 +212,19 @@ impl Client {
         if bytes > bytes_max {
             return Err(Failure::TooLarge { bytes, bytes_max });
         }
-        self.queue.push(&self.config, pending)
+        let long_ago = now.since(self.reads.last_ordered()) >= READ_IN_ORDER_EVERY;
+        match pending.kind {
+            Kind::Read if self.config.unordered_reads && !long_ago => {}
+            Kind::SessionRead if !long_ago => {}
+            Kind::Execute => return self.queue.push(&self.config, pending),
+            Kind::Query | Kind::Read | Kind::SessionRead => {
+                pending.kind = Kind::Query;
+                return self.queue.push(&self.config, pending);
+            }
+        }
+        self.queue.admit(&self.config, &pending)?;
+        self.reads.push(pending);
+        Ok(())
     }
 
     /// Takes what waits into a lane that has room, as far as credit and one request reach.
@@ -217,6 +250,7 @@ impl Client {
         if bundle.is_empty() {
             return None;
         }
+        self.reads.ordered(now);
         let number = state.take_number();
         let operations = bundle
             .iter()
@@ -284,6 +318,9 @@ impl Client {
         while let Some(pending) = self.queue.pop_expired(now) {
             self.queue.fail(&pending, Failure::Expired, effects);
         }
+        for pending in self.reads.take_expired(now) {
+            self.queue.fail(&pending, Failure::Expired, effects);
+        }
         if let Phase::Open(session) = &mut self.phase {
             for flight in session.flights_mut() {
                 for pending in flight.take_expired(now) {
@@ -317,7 +354,9 @@ impl Client {
             Phase::Open(session) => {
                 for flight in session.flights_mut() {
                     if due(&mut flight.retry) {
-                        for to in connected.iter().filter(|to| !flight.answered(**to)) {
+                        let all = flight.executed(config.fault_model.small());
+                        let lacks = |to: &&ReplicaId| all || !flight.answered(**to);
+                        for to in connected.iter().filter(lacks) {
                             send(*to, flight.frame(), effects);
                         }
                     }
@@ -340,7 +379,8 @@ impl Client {
             Phase::Opening { asking, .. } => Some(asking.retry.at),
             Phase::Open(session) => session.next_deadline(),
         };
-        let next = [phase, self.queue.next_deadline()]
+        let reads = self.reads.next_deadline();
+        let next = [phase, self.queue.next_deadline(), reads]
             .into_iter()
             .flatten()
             .min();
@@ -365,6 +405,9 @@ impl Client {
                     self.queue.fail(&pending, reason, effects);
                 }
             }
+        }
+        for pending in self.reads.take_all() {
+            self.queue.fail(&pending, Failure::NoSession, effects);
         }
         while let Some(pending) = self.queue.pop() {
             self.queue.fail(&pending, Failure::NoSession, effects);

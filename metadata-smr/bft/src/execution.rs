@@ -39,6 +39,7 @@ pub mod clock;
 mod credit;
 pub mod delivery;
 mod lingering;
+mod read;
 mod replay;
 pub mod reply_cache;
 pub mod session;

@@ -105,6 +105,12 @@ counters! {
     blacklisted,
     /// Messages dropped because their sender is blacklisted.
     dropped_blacklisted,
+    /// Queries answered out of order.
+    reads,
+    /// READs that could not be answered.
+    reads_refused,
+    /// Committed batches handed to laggards because a client asked again.
+    laggards_handed,
     /// Durable roots written.
     flushes,
     /// Checkpoints that this replica has spoken for.

@@ -20,6 +20,7 @@
 //! * `agreement`: what is taken of what is proposed.  * `votes`: from there to a certificate.
 //! * `commit`: execution.  * `checkpoints`: durable roots, agreed upon.
 //! * `views`: leaving a view and entering the next.
+//! * `reads`: queries out of order.
 //! * `repair`: STATUS, resending, fetching.  * `promises`: signing and recording.  * `timers`.
 //!
 //! # How a step goes
@@ -49,6 +50,7 @@ mod clients;
 mod commit;
 mod promises;
 mod proposing;
+mod reads;
 mod recovery;
 mod repair;
 mod timers;
@@ -138,9 +140,20 @@ impl<S: Service, D: Store> Replica<S, D> {
         if self.voting == Voting::Poisoned {
             return;
         }
+        let reading = matches!(
+            &event,
+            Event::Received { message, .. } if matches!(message.message(), Message::Read(_))
+        );
         let done = self
             .handle(event, effects)
-            .and_then(|()| self.advance(effects));
+            // Who only looks enables nothing.
+            .and_then(|()| {
+                if reading {
+                    Ok(())
+                } else {
+                    self.advance(effects)
+                }
+            });
         if let Err(error) = done {
             self.voting = Voting::Poisoned;
             effects.push(Effect::Poison {
@@ -193,6 +206,9 @@ impl<S: Service, D: Store> Replica<S, D> {
             }
             (Message::Stray(stray), Peer::Client(connection)) => {
                 self.stray(connection, stray, envelope, effects)?;
+            }
+            (Message::Read(read), Peer::Client(connection)) => {
+                self.read(connection, read, effects)?;
             }
             (Message::StatusQuery(query), Peer::Client(connection)) => {
                 self.status_query(connection, *query, effects);

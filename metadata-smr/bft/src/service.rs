@@ -12,12 +12,12 @@
 //!
 //! # Versions of answers
 //!
-//! Queries are answered out of order too, by replicas of which some may be behind. Such an answer has
-//! a *version*: the sequence of the last batch that changed anything that the answer depends on. A
-//! client believes answers that match in bytes and version; equal bytes alone would let a replica that
-//! has not seen a row go and one that has seen it come back vouch for each other, and a later reader be
-//! shown the past. The library takes the version from the rows that [`Service::read`] reads, each of
-//! which knows the batch that wrote it last.
+//! Queries are answered out of order too, by replicas of which some may be behind. Such an answer
+//! has a *version*: the sequence of the last batch that changed anything that the answer depends
+//! on. A client believes answers that match in bytes and version; equal bytes alone would let a
+//! replica that has not seen a row go and one that has seen it come back vouch for each other, and
+//! a later reader be shown the past. The library takes the version from the rows that
+//! [`Service::read`] reads, each of which knows the batch that wrote it last.
 //!
 //! Rows that are not there know nothing. So an answer that says that something is absent, or that a
 //! list is complete, must come from a [`Service::read`] that has also read a row which is written
@@ -116,16 +116,17 @@ pub trait Service {
         operation: &[u8],
     ) -> Result<Bytes, StateError>;
 
-    /// Answers a query from the rows and from who asks, and from nothing else. What it is given cannot
-    /// write. What the answer says to be absent has to be covered by a row that was read: see above.
+    /// Answers a query from the rows and from who asks, and from nothing else. What it is given
+    /// cannot write. What the answer says to be absent has to be covered by a row that was read:
+    /// see above.
     ///
     /// # Errors
     /// Only if the store fails.
     fn read(&self, view: &View<'_>, caller: &Caller, query: &[u8]) -> Result<Bytes, StateError>;
 
     /// Answers a query that was ordered like an operation, in a batch of its own time. A service
-    /// whose answers to both ways may differ says so to its clients; the usual one leaves this as it
-    /// is.
+    /// whose answers to both ways may differ says so to its clients; the usual one leaves this as
+    /// it is.
     ///
     /// # Errors
     /// Only if the store fails.

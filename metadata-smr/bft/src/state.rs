@@ -30,7 +30,8 @@
 //!   if its rows together are within `LEAF_BYTES_MAX`; otherwise it is a *branch* at the longest
 //!   common prefix of the keys, which fans out by the next nibble (and a slot for the key that ends
 //!   there). Two replicas with equal rows have equal roots, whatever their histories.
-//! * **Rows keep their birth**: the sequence of the last batch that wrote them, part of the digest. A
+//! * **Rows keep their birth**: the sequence of the last batch that wrote them, part of the digest.
+//!   A
 //!   [`View`] can note the highest birth of what is read through it, the version of an answer.
 //! * **Nodes never change.** What is written gets a new node id; a parent names its children by id
 //!   (where to read) and by digest (what must be read). Ids are local to a replica and not hashed.

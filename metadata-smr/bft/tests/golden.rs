@@ -17,9 +17,10 @@ use quorumfs_bft::metrics::{Counters, ReplicaStatus, Voting};
 use quorumfs_bft::service::Credit;
 use quorumfs_bft::step::Token;
 use quorumfs_bft::wire::message::{
-    Ballot, Batch, Bodies, CheckpointVote, CloseSession, Committed, FetchBodies, FetchCommitted,
-    FetchNodes, NewView, Nodes, OpenSession, OpenStatus, Operation, Outcome, PeerStatus, Reply,
-    Request, StatusAnswer, StatusQuery, Suspect, ViewChange,
+    AnswerBody, Answered, Ballot, Batch, Bodies, CheckpointVote, CloseSession, Committed,
+    FetchBodies, FetchCommitted, FetchNodes, NewView, Nodes, OpenSession, OpenStatus, Operation,
+    Outcome, PeerStatus, Read, ReadAnswer, Reply, Request, StatusAnswer, StatusQuery, Suspect,
+    ViewChange,
 };
 use quorumfs_bft::wire::{Envelope, Header, Message, Unsigned};
 use std::path::PathBuf;
@@ -138,6 +139,23 @@ fn reply(outcome: Outcome) -> Arc<Envelope> {
         version: Sequence(12),
         outcome,
     }))
+}
+
+fn read_answer() -> ReadAnswer {
+    let bodies = [
+        AnswerBody::Bytes(Bytes::from_static(b"the answer")),
+        AnswerBody::Digest(Digest([0x55; 32])),
+        AnswerBody::NoRoom,
+    ];
+    let answered = |body| Answered {
+        version: Sequence(11),
+        body,
+    };
+    ReadAnswer {
+        nonce: 2,
+        applied: Sequence(12),
+        answers: Some(bodies.map(answered).to_vec()),
+    }
 }
 
 fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
@@ -292,6 +310,23 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
                 root: checkpoint().root,
                 gone: false,
                 nodes: vec![(Bytes::from_static(&[2, 16]), Bytes::from_static(b"node"))],
+            })),
+        ),
+        (
+            "read",
+            unsigned(Message::Read(Read {
+                session: SessionId(5),
+                nonce: 2,
+                full: ReplicaId(3),
+                queries: vec![Bytes::from_static(b"answer this")],
+            })),
+        ),
+        ("read_answer", unsigned(Message::ReadAnswer(read_answer()))),
+        (
+            "read_answer_none",
+            unsigned(Message::ReadAnswer(ReadAnswer {
+                answers: None,
+                ..read_answer()
             })),
         ),
     ]

@@ -2,8 +2,8 @@
 //!
 //! An answer's version is when the rows that were read last changed. What says that something is
 //! absent or complete therefore reads a row that covers it: a directory's inode for its names, a
-//! file's for its extents, a home's counters for its inodes. Questions that are seldom asked and have
-//! no such row depend on everything.
+//! file's for its extents, a home's counters for its inodes. Questions that are seldom asked and
+//! have no such row depend on everything.
 
 use crate::attributes::Access;
 use crate::content::behind;

@@ -27,7 +27,7 @@ use serde_json::{Map, Value, json};
 use std::process::ExitCode;
 
 /// Runs simulated clusters.
-#[derive(Parser, Debug)]
+#[derive(Parser, Clone, Debug)]
 #[command(name = "simulate", version)]
 struct Arguments {
     /// How many seeds to run.
@@ -36,7 +36,8 @@ struct Arguments {
     /// The first seed.
     #[arg(long, default_value_t = 1)]
     start: u64,
-    /// What may go wrong: mixed, calm, network, crash, disk, byzantine, twins, clock, clients.
+    /// What may go wrong: mixed, calm, network, crash, disk, byzantine, twins, clock, clients,
+    /// reads.
     #[arg(long, default_value = "mixed")]
     profile: Profile,
     /// The service: alternate (by the seed's parity), key-value or metadata.
@@ -60,6 +61,8 @@ struct Arguments {
 const TOLD_MAX: u64 = 40;
 /// A sabotage is caught if at least so many seeds see it.
 const CAUGHT_MIN: usize = 2;
+/// A replica that is behind, a liar who helps it and two readers have to meet.
+const READING_SEEDS: u64 = 1000;
 /// How many of the seeds that see a sabotage are named.
 const SEEN_TOLD_MAX: usize = 10;
 
@@ -190,9 +193,24 @@ fn passes(arguments: &Arguments, seed: u64) -> bool {
     run_seed(options, arguments.service, None).passed()
 }
 
+/// What a defect is looked for with: one of reading shows only where much is read, of values that
+/// change to and fro.
+fn tried_with(sabotage: Sabotage, arguments: &Arguments) -> Arguments {
+    match sabotage {
+        Sabotage::ReadWithoutVersion => Arguments {
+            profile: Profile::Reads,
+            service: Service::KeyValue,
+            seeds: arguments.seeds.max(READING_SEEDS),
+            ..arguments.clone()
+        },
+        _ => arguments.clone(),
+    }
+}
+
 fn sabotages(arguments: &Arguments) -> ExitCode {
     let mut missed = 0;
     for sabotage in Sabotage::ALL {
+        let arguments = &tried_with(sabotage, arguments);
         let (summary, failed) = run_all(arguments, Some(sabotage));
         let sees = |seed: &u64| passes(arguments, *seed);
         let seen: Vec<u64> = failed.into_iter().filter(sees).collect();

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 use quorumfs_bft::identity::PublicKey;
 use quorumfs_bft_simulator::history::{Call, History, Kind};
-use quorumfs_bft_simulator::linearizability::{self, check};
+use quorumfs_bft_simulator::linearizability::{self, check, check_sessions};
 use quorumfs_bft_simulator::random::Random;
 use quorumfs_bft_simulator::workload::Workload;
 use quorumfs_metadata::Metadata;
@@ -60,6 +60,10 @@ impl Workload for MetadataWorkload {
     fn judge(&self, history: &History) -> Result<(), String> {
         check(&FileSystem, history).map_err(|failure| failure.to_string())
     }
+
+    fn judge_sessions(&self, history: &History) -> Result<(), String> {
+        check_sessions(&FileSystem, history, |_| ())
+    }
 }
 
 /// The whole file system as the sequential object.
@@ -76,8 +80,6 @@ impl linearizability::Model for FileSystem {
     fn apply(&self, state: &Model, call: &Call) -> Vec<Model> {
         let answer = call.answer.as_ref().map(|(_, answer)| answer.as_ref());
         match (call.kind, answer) {
-            (Kind::Query, Some(answer)) if !state.read(&call.operation, answer) => Vec::new(),
-            (Kind::Query, _) => vec![state.clone()],
             (Kind::Execute, answer) => {
                 let mut after = state.clone();
                 match after.execute(&call.operation, answer) {
@@ -85,6 +87,8 @@ impl linearizability::Model for FileSystem {
                     false => Vec::new(),
                 }
             }
+            (_, Some(answer)) if !state.read(&call.operation, answer) => Vec::new(),
+            _ => vec![state.clone()],
         }
     }
 }

@@ -93,6 +93,11 @@ impl Machine {
         }
     }
 
+    /// How many queries were answered out of order, and how many were put into it.
+    pub(super) fn reads(&self) -> (u64, u64) {
+        self.state().core.reads()
+    }
+
     /// Handles one input, and closes bundles.
     pub(super) fn step(&self, event: Event) {
         let mut state = self.state();

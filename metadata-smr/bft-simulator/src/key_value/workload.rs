@@ -5,7 +5,7 @@ use super::model::OneKey;
 use super::service::KeyValue;
 use crate::agenda::MILLISECOND;
 use crate::history::{History, Kind};
-use crate::linearizability::check_by_key;
+use crate::linearizability::{check_by_key, check_sessions};
 use crate::random::Random;
 use crate::workload::Workload;
 use bytes::Bytes;
@@ -20,6 +20,28 @@ const KEYS: u64 = 6;
 pub struct KeyValueWorkload {
     next_token: u64,
     last_seen: BTreeMap<u8, Option<u64>>,
+    toggling: bool,
+}
+
+impl KeyValueWorkload {
+    /// Mostly queries, of values that change to and fro: what a replica that is behind shows is
+    /// then often what is true again.
+    #[must_use]
+    pub fn toggling() -> Self {
+        Self {
+            toggling: true,
+            ..Self::default()
+        }
+    }
+
+    fn toggle(random: &mut Random) -> (Kind, Bytes) {
+        let key = random.below(2) as u8;
+        if random.chance(4, 5) {
+            return (Kind::Query, encode(&Command::Get { key }));
+        }
+        let token = random.below(2);
+        (Kind::Execute, encode(&Command::Put { key, token }))
+    }
 }
 
 impl Workload for KeyValueWorkload {
@@ -38,6 +60,9 @@ impl Workload for KeyValueWorkload {
     }
 
     fn next(&mut self, _: usize, random: &mut Random) -> (Kind, Bytes) {
+        if self.toggling {
+            return Self::toggle(random);
+        }
         let key = random.below(KEYS) as u8;
         self.next_token += 1;
         let token = self.next_token;
@@ -74,6 +99,12 @@ impl Workload for KeyValueWorkload {
             decode::<Command>(&call.operation).map(|command| command.key())
         })
         .map_err(|failure| failure.to_string())
+    }
+
+    fn judge_sessions(&self, history: &History) -> Result<(), String> {
+        check_sessions(&OneKey, history, |call| {
+            decode::<Command>(&call.operation).map(|command| command.key())
+        })
     }
 }
 
@@ -112,7 +143,7 @@ mod tests {
             }
             let answer = match kind {
                 Kind::Execute => KeyValue.execute(&mut txn, &context, &caller, &operation),
-                Kind::Query => KeyValue.read_in_order(&txn.view(), &context, &caller, &operation),
+                _ => KeyValue.read_in_order(&txn.view(), &context, &caller, &operation),
             };
             txn.commit();
             let answer = encode(&spoil(index, decode(&answer.unwrap()).unwrap()));

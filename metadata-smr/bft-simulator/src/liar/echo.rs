@@ -18,8 +18,10 @@ impl Proxy {
     /// keeps for a while.
     pub fn hear(&mut self, from: Peer, envelope: &Arc<Envelope>) -> Vec<Told> {
         let Peer::Replica(from) = from else {
-            if matches!(envelope.message(), Message::Request(_)) {
-                self.inventions.heard(envelope);
+            match envelope.message() {
+                Message::Request(_) => self.inventions.heard(envelope),
+                Message::Read(read) => self.reading.heard(read),
+                _ => {}
             }
             return Vec::new();
         };

@@ -51,6 +51,7 @@ fn history(calls: &[Call], order: &[usize]) -> History {
     History {
         calls: calls.to_vec(),
         order: order.to_vec(),
+        ..History::default()
     }
 }
 

@@ -3,10 +3,13 @@
 use super::{Happening, Simulation};
 use crate::agenda::MILLISECOND;
 use crate::customer::{Customer, Wish};
-use crate::history::{Call, Kind};
+use crate::history::{Call, Kind, SessionRead};
 use crate::workload::Workload;
 use bytes::Bytes;
 use quorumfs_bft::identity::{Monotonic, Nanos};
+
+/// How often a client that mostly reads looks for something to read.
+const QUERY_DRAWS: usize = 6;
 
 impl<W: Workload> Simulation<'_, W> {
     pub(super) fn with_client(
@@ -48,9 +51,7 @@ impl<W: Workload> Simulation<'_, W> {
                 } => {
                     let at = self.agenda.now().0;
                     self.answered += 1;
-                    if let Some(call) = self.history.calls.get_mut(call) {
-                        call.version = Some(version);
-                    }
+                    self.shows(index, call, version, &operation);
                     self.settle(index, call, &operation, Some((at, result)));
                     self.pause(index, generation);
                 }
@@ -81,6 +82,29 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
+    /// A client is shown something of this version.
+    fn shows(&mut self, client: usize, call: usize, version: u64, operation: &Bytes) {
+        let Some(customer) = self.customers.get_mut(client) else {
+            return;
+        };
+        customer.seen = customer.seen.max(version);
+        let session = customer.session_id.unwrap_or_default();
+        let mut state = version;
+        if let Some(before) = self.reading.remove(&call) {
+            // It is as new as all that anybody was shown before it was asked.
+            state = version.max(before);
+            let asked = (session, Kind::Query, operation.clone());
+            let at = self.agenda.now().0;
+            self.judge.order.read(state, at, call, asked);
+        } else if let Some(call) = self.history.calls.get_mut(call) {
+            call.version = Some(version);
+        }
+        match self.session_reading.get_mut(&call) {
+            Some(read) => read.call.version = Some(version),
+            None => self.shown = self.shown.max(state),
+        }
+    }
+
     /// An operation is over, for better or worse.
     fn settle(
         &mut self,
@@ -92,6 +116,12 @@ impl<W: Workload> Simulation<'_, W> {
         let result = answer.as_ref().map(|(_, result)| result);
         self.workload.answered(client, operation, result);
         let session = self.customers.get(client).and_then(|c| c.session_id);
+        if let Some(mut read) = self.session_reading.remove(&call) {
+            read.call.answer = answer;
+            read.newest = self.executed.0;
+            self.history.session_reads.push(read);
+            return;
+        }
         let Some(call) = self.history.calls.get_mut(call) else {
             return;
         };
@@ -129,26 +159,62 @@ impl<W: Workload> Simulation<'_, W> {
             return;
         };
         let random = &mut self.client_random;
-        let (kind, operation) = self.workload.next(client, random);
+        let (mut kind, mut operation) = self.workload.next(client, random);
+        for _ in 0..QUERY_DRAWS {
+            if kind == Kind::Query || self.plan.queries == 0 || random.chance(1, 2) {
+                break;
+            }
+            (kind, operation) = self.workload.next(client, random);
+        }
         let patience = if random.chance(1, 50) {
             Nanos::from_millis(random.between(1, 300))
         } else {
             Nanos::from_secs(120)
         };
-        let call = self.history.calls.len();
-        self.history.calls.push(Call {
+        let (seen, shown, newest) = (customer.seen, self.shown, self.executed.0);
+        let asked = Call {
             client,
             kind,
             operation: operation.clone(),
             invoked: at,
             answer: None,
             version: None,
-        });
-        self.judge.order.submitted(session, kind, &operation, call);
+        };
+        let way = match kind {
+            Kind::Query if self.plan.unordered_reads => match self.read_random.below(8) {
+                0 => Kind::Query,
+                1..3 => Kind::SessionRead,
+                _ => Kind::Read,
+            },
+            other => other,
+        };
+        let call = if way == Kind::SessionRead {
+            self.counters.count("session_reads");
+            let read = SessionRead {
+                call: asked,
+                session: generation,
+                floor: seen,
+                newest,
+            };
+            self.session_calls += 1;
+            let call = usize::MAX - self.session_calls;
+            self.session_reading.insert(call, read);
+            call
+        } else {
+            self.history.calls.push(asked);
+            self.history.calls.len() - 1
+        };
+        match way {
+            Kind::Read => {
+                self.reading.insert(call, shown);
+            }
+            Kind::SessionRead => {}
+            _ => self.judge.order.submitted(session, kind, &operation, call),
+        }
         if kind == Kind::Execute {
             self.judge.submitted(session, &operation);
         }
-        let wishes = customer.submit(Monotonic(at), call, kind, operation, patience);
+        let wishes = customer.submit(Monotonic(at), call, way, operation, patience);
         self.grant(client, generation, wishes);
     }
 }

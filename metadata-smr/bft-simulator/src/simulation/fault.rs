@@ -42,6 +42,15 @@ impl<W: Workload> Simulation<'_, W> {
                     }
                 }
             }
+            Trouble::LeftBehind { side } => {
+                self.counters.count("left_behind");
+                let nodes = self.nodes.len();
+                for (to, marked) in side.iter().enumerate() {
+                    for from in (0..nodes).filter(|from| *marked && *from != to) {
+                        self.network.cut(from, to, index);
+                    }
+                }
+            }
             Trouble::Storm(conditions) => {
                 self.counters.count("storms");
                 self.network.begin_storm(conditions, index);
@@ -73,7 +82,7 @@ impl<W: Workload> Simulation<'_, W> {
                     }
                 }
             }
-            Trouble::Partition { .. } => self.network.mend(index),
+            Trouble::Partition { .. } | Trouble::LeftBehind { .. } => self.network.mend(index),
             Trouble::Storm(_) => self.network.end_storm(index),
             Trouble::SlowDisk { node, .. } => {
                 if let Some(node) = self.nodes.get_mut(node) {

@@ -101,17 +101,24 @@ impl<W: Workload> Simulation<'_, W> {
         for customer in &self.customers {
             self.counters.add("retries", customer.retries());
             self.counters.add("busy_replies", customer.busy());
+            let (accepted, fallen_back) = customer.reads();
+            self.counters.add("reads_accepted", accepted);
+            self.counters.add("reads_fallen_back", fallen_back);
         }
         self.counters
             .add("roots_compared", self.judge.roots_compared);
         let outlaws: Vec<SessionId> = self.outlaw_sessions.iter().copied().collect();
         self.judge.close(&outlaws);
-        self.history.order = self.judge.order.calls(&self.history.calls);
+        let order = self.judge.order.calls(&self.history.calls);
+        (self.history.sequences, self.history.order) = order.into_iter().unzip();
         // A defect that was asked for need not be found twice, and answers that no order explains
         // take long to search.
         let caught = !self.judge.violations.is_empty() || !self.stalls.is_empty();
         let enough = caught && self.options.sabotage.is_some();
         if !enough && let Err(what) = self.workload.judge(&self.history) {
+            self.judge.violation(what);
+        }
+        if !enough && let Err(what) = self.workload.judge_sessions(&self.history) {
             self.judge.violation(what);
         }
         let faults = self.faults();

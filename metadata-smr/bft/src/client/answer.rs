@@ -46,6 +46,10 @@ impl Client {
                     self.end(if closed { End::Closed } else { End::Lost }, effects);
                 }
             }
+            Some(Heard::Read(answer)) => {
+                self.reads
+                    .answered(from, answer, now, &mut self.queue, effects);
+            }
             Some(Heard::Answer { request, statement }) => {
                 self.answered(now, from, &request, statement, effects);
             }
@@ -93,7 +97,10 @@ impl Client {
         statement: Statement,
         effects: &mut Effects,
     ) {
-        let needed = self.config.fault_model.small();
+        let needed = match &statement {
+            Statement::Results { .. } => self.config.replies_needed(),
+            Statement::Forgotten => self.config.fault_model.small(),
+        };
         let Phase::Open(open) = &mut self.phase else {
             return;
         };
@@ -117,6 +124,9 @@ impl Client {
         };
         for (to, frame) in open.follow(&self.config, request.lane, &flight, &self.connected, now) {
             effects.push(Effect::Send { to, frame });
+        }
+        if let Some(version) = version {
+            self.reads.shown(version);
         }
         let mut results = results.into_iter();
         for slot in flight.operations {

@@ -26,7 +26,13 @@ pub struct ClientConfig {
     pub operations_max: usize,
     /// Bytes of operations that may wait or be under way; beyond that likewise.
     pub bytes_max: usize,
-    /// The first retry of an unanswered request happens after about this long.
+    /// Whether [`Kind::Read`](super::Kind::Read) is answered out of order. Whoever changes
+    /// something then waits for a medium quorum of equal replies instead of r + 1, so that every
+    /// reader finds a correct one of those replicas: all clients of a cluster have to agree on
+    /// this.
+    pub unordered_reads: bool,
+    /// The first retry of an unanswered request happens after about this long, as long as nothing
+    /// better is known about the cluster.
     pub retry: Nanos,
     /// The waiting time between retries doubles up to this.
     pub retry_max: Nanos,
@@ -35,6 +41,16 @@ pub struct ClientConfig {
 }
 
 impl ClientConfig {
+    /// How many equal replies make a result.
+    pub(super) const fn replies_needed(&self) -> u16 {
+        let model = &self.fault_model;
+        if self.unordered_reads {
+            model.medium()
+        } else {
+            model.small()
+        }
+    }
+
     /// The usual settings for `principal` on this cluster.
     #[must_use]
     pub const fn new(cluster: ClusterId, fault_model: FaultModel, principal: PublicKey) -> Self {
@@ -48,6 +64,7 @@ impl ClientConfig {
             bundle_max: OPERATIONS_MAX,
             operations_max: 4096,
             bytes_max: 64 << 20,
+            unordered_reads: true,
             retry: Nanos::from_millis(250),
             retry_max: Nanos::from_secs(4),
             jitter_seed: 0,

@@ -15,8 +15,13 @@ pub struct Ticket(pub u64);
 pub enum Kind {
     /// It runs as `Service::execute`.
     Execute,
-    /// It runs as `Service::read`, in the order like everything else.
+    /// It runs as `Service::read_in_order`, in the order like everything else.
     Query,
+    /// It runs as `Service::read`, out of order, and sees all that took effect before it was asked,
+    /// whoever asked for that. It takes its place in the order if the replicas do not agree.
+    Read,
+    /// The same, but it is enough that it sees all that this session has seen before.
+    SessionRead,
 }
 
 /// Which key has to sign.
@@ -121,7 +126,8 @@ pub enum Effect {
         ticket: Ticket,
         /// What the service answered.
         result: Bytes,
-        /// The sequence at which it was executed.
+        /// The sequence at which it was executed; of what was read out of order, that at which
+        /// anything that the answer depends on last changed.
         version: Sequence,
     },
     /// An operation has no result.

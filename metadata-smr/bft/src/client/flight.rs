@@ -85,6 +85,13 @@ impl Flight {
         self.signed.as_ref().map(|(_, frame)| frame)
     }
 
+    /// Whether it is certain that it was executed, so that those who have executed it should be
+    /// asked again as well: they hand its batch to those who have not.
+    pub(super) fn executed(&self, small: u16) -> bool {
+        let results = |statement: &Statement| matches!(statement, Statement::Results { .. });
+        self.quorum.agrees(small, results)
+    }
+
     /// Whether this replica has given its results, so that there is no use in asking it again.
     pub(super) fn answered(&self, replica: ReplicaId) -> bool {
         let said = self.quorum.said(replica);

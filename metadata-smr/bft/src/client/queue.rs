@@ -33,6 +33,17 @@ pub(super) struct Queue {
 impl Queue {
     /// Takes an operation in, if the budget has room for it.
     pub(super) fn push(&mut self, config: &ClientConfig, pending: Pending) -> Result<(), Failure> {
+        self.admit(config, &pending)?;
+        self.requeue(pending);
+        Ok(())
+    }
+
+    /// Takes an operation into the budget, but not into the line.
+    pub(super) fn admit(
+        &mut self,
+        config: &ClientConfig,
+        pending: &Pending,
+    ) -> Result<(), Failure> {
         let bytes = self.bytes.saturating_add(pending.operation.len());
         if self.operations >= config.operations_max || bytes > config.bytes_max {
             return Err(Failure::Full {
@@ -41,10 +52,14 @@ impl Queue {
         }
         self.operations += 1;
         self.bytes = bytes;
+        Ok(())
+    }
+
+    /// Puts one that is in the budget into the line.
+    pub(super) fn requeue(&mut self, pending: Pending) {
         self.deadlines.insert((pending.deadline, self.next));
         self.waiting.insert(self.next, pending);
         self.next += 1;
-        Ok(())
     }
 
     /// The size of the operation that is first in line.

@@ -1,6 +1,7 @@
 //! Counting the replicas that say the same.
 //!
-//! A statement counts once r + 1 replicas make it, for then at least one of them is correct. Every
+//! A statement counts once r + 1 replicas make it, for then at least one of them is correct; where
+//! queries are answered out of order, once a medium quorum does. Every
 //! replica has one vote, its last one, so that a laggard that catches up counts with what it says
 //! then; memory is bounded by the number of replicas.
 
@@ -30,6 +31,13 @@ impl<T: Eq> ReplyQuorum<T> {
         };
         let equal = self.votes.values().filter(|vote| *vote == statement);
         equal.count() >= usize::from(needed)
+    }
+
+    /// Whether `needed` replicas make one and the same statement that passes `test`.
+    pub(super) fn agrees(&self, needed: u16, test: impl Fn(&T) -> bool) -> bool {
+        let equal = |one: &T| self.votes.values().filter(|vote| *vote == one).count();
+        let mut passing = self.votes.values().filter(|vote| test(vote));
+        passing.any(|vote| equal(vote) >= usize::from(needed))
     }
 
     /// The last statement of a replica.

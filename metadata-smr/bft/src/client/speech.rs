@@ -9,11 +9,13 @@ use super::event::Kind;
 use super::flight::Statement;
 use super::queue::Pending;
 use super::session::Opening;
-use crate::identity::{Digest, Group, Lane, PublicKey, RequestNumber, SessionId, Time, View};
-use crate::wire::frame::{Envelope, Header, Unsigned};
+use crate::identity::{
+    Digest, Group, Lane, PublicKey, ReplicaId, RequestNumber, SessionId, Time, View,
+};
+use crate::wire::frame::{Envelope, Header, Unsigned, encode};
 use crate::wire::limits::{OPERATIONS_MAX, REQUEST_BYTES_MAX};
 use crate::wire::message::{
-    CloseSession, Message, OpenSession, Operation, Outcome, Reply, Request,
+    CloseSession, Message, OpenSession, Operation, Outcome, Read, ReadAnswer, Reply, Request,
 };
 use bytes::Bytes;
 
@@ -62,6 +64,7 @@ pub(super) enum Heard {
     NoSession {
         session: SessionId,
     },
+    Read(ReadAnswer),
     Busy,
 }
 
@@ -99,7 +102,7 @@ pub(super) fn open(config: &ClientConfig, key: PublicKey, time: Time) -> Unsigne
 pub(super) fn request(config: &ClientConfig, session: SessionId, bundle: Bundle) -> Unsigned {
     let operation = |(kind, operation)| match kind {
         Kind::Execute => Operation::Execute(operation),
-        Kind::Query => Operation::Query(operation),
+        Kind::Query | Kind::Read | Kind::SessionRead => Operation::Query(operation),
     };
     let request = Request {
         session,
@@ -108,6 +111,23 @@ pub(super) fn request(config: &ClientConfig, session: SessionId, bundle: Bundle)
         operations: bundle.operations.into_iter().map(operation).collect(),
     };
     Unsigned::new(header(config), Message::Request(request))
+}
+
+/// Asks queries out of order.
+pub(super) fn read(
+    config: &ClientConfig,
+    session: SessionId,
+    nonce: u64,
+    full: ReplicaId,
+    queries: Vec<Bytes>,
+) -> Bytes {
+    let read = Read {
+        session,
+        nonce,
+        full,
+        queries,
+    };
+    encode(header(config), &Message::Read(read))
 }
 
 /// Gives a session up.
@@ -147,10 +167,11 @@ pub(super) fn hear(config: &ClientConfig, frame: &Bytes) -> Option<Heard> {
     if theirs.cluster != config.cluster || theirs.epoch != config.epoch {
         return None;
     }
-    let Message::Reply(reply) = envelope.message() else {
-        return None;
-    };
-    Some(understand(reply))
+    match envelope.message() {
+        Message::Reply(reply) => Some(understand(reply)),
+        Message::ReadAnswer(answer) => Some(Heard::Read(answer.clone())),
+        _ => None,
+    }
 }
 
 fn understand(reply: &Reply) -> Heard {

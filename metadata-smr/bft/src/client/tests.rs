@@ -1,5 +1,7 @@
 //! The client against replicas that are played by hand.
 
+mod read;
+
 use super::*;
 use crate::authentication::Signer;
 use crate::fault_model::FaultModel;
@@ -39,6 +41,7 @@ impl Desk {
     fn new(change: impl FnOnce(&mut ClientConfig)) -> Self {
         let model = FaultModel::new(1, 1, 4).unwrap();
         let mut config = ClientConfig::new(ClusterId([0; 16]), model, PublicKey([1; 32]));
+        config.unordered_reads = false;
         change(&mut config);
         let mut desk = Self {
             client: Client::new(config),

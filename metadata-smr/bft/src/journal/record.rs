@@ -148,6 +148,17 @@ impl Record {
         Bytes::from(bytes)
     }
 
+    /// The sequence that the record is about, if it is about one.
+    pub(crate) fn sequence(&self) -> Option<Sequence> {
+        let of = |proposal: &Envelope| proposal.batch().map(|batch| batch.sequence);
+        match self {
+            Self::Voted { proposal, .. } => of(proposal),
+            Self::Prepared { prepared, .. } => prepared.as_ref().and_then(|it| of(&it.proposal)),
+            Self::Committed { certificate, .. } => Some(certificate.sequence),
+            _ => None,
+        }
+    }
+
     fn size_hint(&self) -> usize {
         let all = |bodies: &[Arc<Envelope>]| -> usize {
             bodies.iter().map(|body| body.frame().len() + 4).sum()

@@ -300,12 +300,14 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         let header = self.context.header(self.views.view);
         let frame = crate::wire::encode(header, &Message::Reply(reply.clone()));
+        // What a reply shows has to be remembered: see `reads`.
+        let after = self.promises.shown(reply.version).unwrap_or(None);
         for connection in connections {
             let to = Destination::Client(*connection);
             effects.push(Effect::Send {
                 to,
                 frame: frame.clone(),
-                after: None,
+                after,
             });
         }
     }

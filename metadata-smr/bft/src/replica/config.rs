@@ -92,11 +92,13 @@ pub enum Sabotage {
     LockOnLowerView,
     /// COMMIT is given for a batch before the one that it follows upon is prepared.
     CommitBeforePredecessor,
+    /// Queries are answered without saying when what they saw last changed.
+    ReadWithoutVersion,
 }
 
 impl Sabotage {
     /// Every defect.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::QuorumOneShort,
         Self::VoteWithoutPreparedCertificate,
         Self::PrepareWithoutBody,
@@ -107,5 +109,6 @@ impl Sabotage {
         Self::TransferUnverified,
         Self::LockOnLowerView,
         Self::CommitBeforePredecessor,
+        Self::ReadWithoutVersion,
     ];
 }

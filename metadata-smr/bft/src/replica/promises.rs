@@ -5,12 +5,14 @@
 //! record is durable.
 
 use super::{Replica, Sabotage};
+use crate::identity::Sequence;
 use crate::journal::Record;
 use crate::service::Service;
 use crate::state::Store;
 use crate::step::{Destination, Effect, Effects, Token};
 use crate::wire::message::Message;
 use crate::wire::{Envelope, Unsigned};
+use std::collections::VecDeque;
 
 /// The tokens of records, and which are durable.
 #[derive(Debug, Default)]
@@ -19,6 +21,11 @@ pub(super) struct Promises {
     durable: u64,
     /// Once the first token is durable, records below the second are not needed.
     trim: Option<(Token, Token)>,
+    /// The highest sequence that a durable record names; what may have been shown before a restart.
+    named: Sequence,
+    shown_before: Sequence,
+    /// Records that name a higher one than any before them, and are not durable yet.
+    naming: VecDeque<(Sequence, Token)>,
     /// The simulator's sabotage: nothing waits for the disk.
     forgetful: bool,
 }
@@ -31,6 +38,9 @@ impl Promises {
             next,
             durable: next - 1,
             trim: None,
+            named: Sequence(0),
+            shown_before: Sequence(0),
+            naming: VecDeque::new(),
             forgetful,
         }
     }
@@ -39,6 +49,10 @@ impl Promises {
     pub(super) fn persist(&mut self, record: &Record, effects: &mut Effects) -> Token {
         let token = Token(self.next);
         self.next += 1;
+        let highest = self.naming.back().map_or(self.named, |(named, _)| *named);
+        if let Some(named) = record.sequence().filter(|named| *named > highest) {
+            self.naming.push_back((named, token));
+        }
         effects.push(Effect::Persist {
             record: record.encode(),
             token,
@@ -50,6 +64,12 @@ impl Promises {
     pub(super) fn persisted(&mut self, token: Token, effects: &mut Effects) {
         if token.0 < self.next {
             self.durable = self.durable.max(token.0);
+        }
+        while let Some((named, token)) = self.naming.front()
+            && token.0 <= self.durable
+        {
+            self.named = *named;
+            self.naming.pop_front();
         }
         let due = self.trim.take_if(|(after, _)| after.0 <= self.durable);
         if let Some((_, before)) = due {
@@ -67,6 +87,35 @@ impl Promises {
         (!self.durable(token)).then_some(token)
     }
 
+    /// What was found at the start names this sequence: it may have been shown.
+    pub(super) fn recovered(&mut self, named: Sequence) {
+        self.named = named;
+        self.shown_before = named;
+    }
+
+    /// The state after `sequence` is durable as a whole.
+    pub(super) fn remembered(&mut self, sequence: Sequence) {
+        self.named = self.named.max(sequence);
+    }
+
+    /// Nothing older than this may be shown.
+    pub(super) const fn shown_before(&self) -> Sequence {
+        self.shown_before
+    }
+
+    /// What has to be durable before the state after `sequence` is shown; an error if no record
+    /// names it.
+    pub(super) fn shown(&self, sequence: Sequence) -> Result<Option<Token>, NotNamed> {
+        if sequence <= self.named || self.forgetful {
+            return Ok(None);
+        }
+        let mut naming = self.naming.iter();
+        match naming.find(|(named, _)| *named >= sequence) {
+            Some((_, token)) => Ok(self.after(*token)),
+            None => Err(NotNamed),
+        }
+    }
+
     /// Whether any record is still being written.
     pub(super) const fn outstanding(&self) -> bool {
         !self.forgetful && self.durable + 1 < self.next
@@ -82,6 +131,10 @@ impl Promises {
         Token(self.next)
     }
 }
+
+/// No record names a sequence that is to be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NotNamed;
 
 impl<S: Service, D: Store> Replica<S, D> {
     /// Asks for a signature under a message of the current view.

@@ -62,10 +62,14 @@ impl<S: Service, D: Store> Replica<S, D> {
         let last = journal.entries.last().map_or(Token(0), |entry| entry.token);
         let next = Token(last.0.saturating_add(1)).max(journal.next);
         let mut voted = Voted::new();
+        let mut named = replica.tip.sequence;
         for entry in journal.entries {
             // The first record that makes no sense ends what can be relied on.
             let made_sense = match Record::decode(&entry.record) {
-                Ok(record) => replica.replay(record, entry.token, &mut voted, effects)?,
+                Ok(record) => {
+                    named = record.sequence().map_or(named, |it| named.max(it));
+                    replica.replay(record, entry.token, &mut voted, effects)?
+                }
                 Err(_) => false,
             };
             if !made_sense {
@@ -74,6 +78,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             }
         }
         replica.promises = Promises::new(next, Self::forgetful(&replica.config));
+        replica.promises.recovered(named);
         if lost || replica.voting == Voting::Lost {
             replica.voting = Voting::Lost;
             replica.views.forget_own();

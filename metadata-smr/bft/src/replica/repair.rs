@@ -423,6 +423,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 continue;
             };
             if index != self.config.replica.0 && record.may_hand(now) {
+                self.counters.laggards_handed += 1;
                 self.hand_over(ReplicaId(index), committed.next(), effects)?;
             }
         }

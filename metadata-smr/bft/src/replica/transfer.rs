@@ -311,6 +311,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         if self.voting == Voting::Diverged || self.voting == Voting::Voting {
             self.voting = Voting::Abstaining;
         }
+        self.promises.remembered(checkpoint.sequence);
         let first = self.promises.next();
         self.record_standing(effects);
         self.promises.trim_below(first);

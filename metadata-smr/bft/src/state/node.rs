@@ -7,10 +7,11 @@
 //!              children × (digest 32, bytes u64, rows u64) │ children × id u64
 //! ```
 //!
-//! Integers are little-endian. A row's birth is the sequence of the last batch that wrote it. A digest covers everything but the ids, which say where this replica
-//! keeps a child and nothing about what it is. A leaf's prefix is what its keys have in common, in
-//! whole bytes; a branch's prefix is absolute, from the start of the key, so that a node knows its
-//! place and need not be rewritten when something above it changes.
+//! Integers are little-endian. A row's birth is the sequence of the last batch that wrote it. A
+//! digest covers everything but the ids, which say where this replica keeps a child and nothing
+//! about what it is. A leaf's prefix is what its keys have in common, in whole bytes; a branch's
+//! prefix is absolute, from the start of the key, so that a node knows its place and need not be
+//! rewritten when something above it changes.
 
 use super::nibbles::{Prefix, SLOTS};
 use super::{KEY_BYTES_MAX, StateError};

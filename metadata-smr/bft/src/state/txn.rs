@@ -12,8 +12,8 @@ use std::ops::Range;
 /// A transaction over the rows of one area: reads see its own earlier writes.
 ///
 /// The service sees its own rows only; the library's (sessions, replies, clock) lie under a prefix
-/// that no key of the service can reach. Each row that is written bears the sequence of the batch that
-/// the transaction belongs to. What was written stays only if [`Txn::commit`] is called;
+/// that no key of the service can reach. Each row that is written bears the sequence of the batch
+/// that the transaction belongs to. What was written stays only if [`Txn::commit`] is called;
 /// a transaction that is dropped has done nothing. Committed is not durable: that is what
 /// [`KeySpace::flush`](super::KeySpace::flush) is for, and what was committed since the last flush
 /// comes back by replaying the log.

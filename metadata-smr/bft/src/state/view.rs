@@ -1,8 +1,8 @@
 //! Reading: rows that were written but not settled yet, over a tree.
 //!
 //! A view can note the births of the rows that are read through it. The highest of them is the
-//! *version* of an answer that was made from these rows: none of them has changed since. What is not
-//! there has no birth; the essay of [`crate::service`] says what follows from that.
+//! *version* of an answer that was made from these rows: none of them has changed since. What is
+//! not there has no birth; the essay of [`crate::service`] says what follows from that.
 
 use super::cursor::Cursor;
 use super::key_space::Area;
@@ -71,9 +71,9 @@ impl View<'_> {
         }
     }
 
-    /// Says that an answer depends on something that no row which was read tells of: it is as new as
-    /// the last batch, whatever that changed. Answers of two replicas then match only if both have
-    /// executed the same batches, so this is for questions that are seldom asked.
+    /// Says that an answer depends on something that no row which was read tells of: it is as new
+    /// as the last batch, whatever that changed. Answers of two replicas then match only if both
+    /// have executed the same batches, so this is for questions that are seldom asked.
     pub fn depend_on_everything(&self) {
         if let Some(noted) = self.noted {
             noted.note(noted.executed);

@@ -1,6 +1,8 @@
 //! The body of each message, field by field. `docs/FORMAT.md` says the same in a table, and the
 //! golden fixtures pin it.
 
+mod read;
+
 use super::frame::{Envelope, Malformed};
 use super::limits::{
     BATCH_REQUESTS_MAX, FRAME_BYTES_MAX, OPERATIONS_MAX, REQUEST_BYTES_MAX, RESULTS_BYTES_MAX,
@@ -54,6 +56,8 @@ pub(crate) fn size_hint(message: &Message) -> usize {
                 .map(|(path, node)| path.len() + node.len() + 8);
             64 + lengths.sum::<usize>()
         }
+        Message::Read(read) => 32 + read.queries.iter().map(|it| it.len() + 4).sum::<usize>(),
+        Message::ReadAnswer(answer) => read::answer_size(answer),
         _ => 256,
     }
 }
@@ -137,6 +141,8 @@ pub(crate) fn encode(message: &Message, bytes: &mut Vec<u8>) {
                 write_bytes(bytes, node);
             });
         }
+        Message::Read(read) => read::encode(read, bytes),
+        Message::ReadAnswer(answer) => read::encode_answer(answer, bytes),
     }
 }
 
@@ -225,6 +231,8 @@ pub(crate) fn decode(kind: Kind, reader: &mut Reader<'_>) -> Parsed<Message> {
                 Ok((path, reader.bytes("node", FRAME_BYTES_MAX)?))
             })?,
         }),
+        Kind::Read => Message::Read(read::decode(reader)?),
+        Kind::ReadAnswer => Message::ReadAnswer(read::decode_answer(reader)?),
     })
 }
 

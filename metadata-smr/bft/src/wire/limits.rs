@@ -41,6 +41,30 @@ pub const BATCH_OPENS_MAX: usize = 16;
 /// The longest journal record: a vote with all bodies.
 pub const RECORD_BYTES_MAX: usize = FRAME_BYTES_MAX;
 
+// ---- reads -------------------------------------------------------------------------------------
+
+/// Queries in one READ: it is answered in one step, in which nothing else is done.
+pub const READ_QUERIES_MAX: usize = 256;
+/// All answers to one READ together; where they end is where the step ends.
+pub const READ_ANSWERS_BYTES_MAX: usize = RESULTS_BYTES_MAX;
+/// An answer up to this long is given in full by everybody: its digest would hardly be shorter.
+pub const READ_SHORT_BYTES: usize = 64;
+/// How often queries are asked out of order before they take their place in it: once of as many
+/// as are needed, then of everybody, and once more for those that were being changed.
+pub const READ_TRIES: u32 = 3;
+/// Frames of queries that a client has under way at a time; what comes meanwhile goes together.
+pub const READ_FRAMES: usize = 2;
+/// The same for a client that does without bundles.
+pub const READ_FRAMES_SINGLE: usize = 64;
+/// Everybody is asked when those who were asked first have not answered for this long, however
+/// slowly they usually do.
+pub const READ_HEDGE_MAX: Nanos = Nanos::from_millis(50);
+/// The same, however fast they usually are: a busy machine pauses for that long now and then.
+pub const READ_HEDGE_MIN: Nanos = Nanos::from_millis(5);
+/// A session that only reads out of order puts a query into the order this often, so that it is not
+/// taken for idle.
+pub const READ_IN_ORDER_EVERY: Nanos = Nanos::from_secs(5 * 60);
+
 // ---- sessions ----------------------------------------------------------------------------------
 
 /// Open sessions at a time; each costs rows, a key in the verifier and room for its requests.

@@ -18,6 +18,7 @@
 //! | [`FetchBodies`], [`Bodies`] | – | requests by digest |
 //! | [`FetchCommitted`], [`Committed`] | – | committed batches with certificate and bodies |
 //! | [`FetchNodes`], [`Nodes`] | – | parts of a checkpoint's state |
+//! | [`Read`], [`ReadAnswer`] | – | queries that are answered out of order |
 //! | [`StatusQuery`], [`StatusAnswer`] | – | an operator's question |
 //!
 //! What is not signed rests on the transport's word about who sent it, or proves itself: a body by
@@ -61,11 +62,13 @@ pub enum Kind {
     Stable,
     FetchNodes,
     Nodes,
+    Read,
+    ReadAnswer,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::Request,
         Self::OpenSession,
         Self::CloseSession,
@@ -87,6 +90,8 @@ impl Kind {
         Self::Stable,
         Self::FetchNodes,
         Self::Nodes,
+        Self::Read,
+        Self::ReadAnswer,
     ];
 
     /// The domain tag that begins its frames and signed bytes.
@@ -114,6 +119,8 @@ impl Kind {
             Self::Stable => b"QFS:STBL",
             Self::FetchNodes => b"QFS:FNOD",
             Self::Nodes => b"QFS:NODS",
+            Self::Read => b"QFS:READ",
+            Self::ReadAnswer => b"QFS:RANS",
         }
     }
 
@@ -146,7 +153,7 @@ impl Kind {
     pub const fn from_clients(self) -> bool {
         matches!(
             self,
-            Self::Request | Self::OpenSession | Self::CloseSession | Self::StatusQuery
+            Self::Request | Self::OpenSession | Self::CloseSession | Self::StatusQuery | Self::Read
         )
     }
 }
@@ -411,6 +418,58 @@ pub struct StatusAnswer {
     pub status: ReplicaStatus,
 }
 
+/// Queries to be answered from this replica's state as it is, out of order and unsigned: the
+/// transport says which principal asks, and the session that it names has to be that principal's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// On behalf of which session.
+    pub session: SessionId,
+    /// Handed back.
+    pub nonce: u64,
+    /// Who answers in full, where the others need only give digests of what is long;
+    /// [`Read::EVERYBODY`] for all.
+    pub full: ReplicaId,
+    /// The queries, answered one by one.
+    pub queries: Vec<Bytes>,
+}
+
+impl Read {
+    /// No replica's number: all answer in full.
+    pub const EVERYBODY: ReplicaId = ReplicaId(u16::MAX);
+}
+
+/// One replica's answers to a [`Read`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadAnswer {
+    /// The question's.
+    pub nonce: u64,
+    /// The last sequence that this replica had executed.
+    pub applied: Sequence,
+    /// One for each query, or nothing if it cannot answer now: it does not know the session, or it
+    /// has not caught up yet with what it knew before a restart.
+    pub answers: Option<Vec<Answered>>,
+}
+
+/// The answer to one query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// When anything that it depends on last changed.
+    pub version: Sequence,
+    /// What it is.
+    pub body: AnswerBody,
+}
+
+/// What a query was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AnswerBody {
+    /// The answer.
+    Bytes(Bytes),
+    /// Its digest, from a replica that was not asked for all of it.
+    Digest(Digest),
+    /// The answers before it left no room for this one.
+    NoRoom,
+}
+
 /// A request of a session whose key is not known here. Nothing about it has been verified; it is
 /// only there so that its sender can be told that the session has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -448,6 +507,8 @@ pub enum Message {
     Stable(CheckpointCertificate),
     FetchNodes(FetchNodes),
     Nodes(Nodes),
+    Read(Read),
+    ReadAnswer(ReadAnswer),
     Stray(StrayRequest),
 }
 
@@ -477,6 +538,8 @@ impl Message {
             Self::Stable(_) => Kind::Stable,
             Self::FetchNodes(_) => Kind::FetchNodes,
             Self::Nodes(_) => Kind::Nodes,
+            Self::Read(_) => Kind::Read,
+            Self::ReadAnswer(_) => Kind::ReadAnswer,
         }
     }
 }

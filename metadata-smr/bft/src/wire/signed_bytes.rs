@@ -19,6 +19,7 @@ pub const CHECKPOINT_BODY_BYTES: usize = 8 + 32 + 32 + 2;
 
 const CONTEXT_BATCH: &str = "quorumfs 2026 bft batch";
 const CONTEXT_REQUEST: &str = "quorumfs 2026 bft request";
+const CONTEXT_ANSWER: &str = "quorumfs 2026 bft answer";
 const CONTEXT_GENESIS: &str = "quorumfs 2026 bft genesis";
 
 fn hash(context: &str, parts: &[&[u8]]) -> Digest {
@@ -39,6 +40,12 @@ pub fn batch_digest(body: &[u8]) -> Digest {
 #[must_use]
 pub fn request_digest(frame: &[u8]) -> Digest {
     hash(CONTEXT_REQUEST, &[frame])
+}
+
+/// The digest that stands for a query's answer.
+#[must_use]
+pub fn answer_digest(answer: &[u8]) -> Digest {
+    hash(CONTEXT_ANSWER, &[answer])
 }
 
 /// What the first batch names as its predecessor.

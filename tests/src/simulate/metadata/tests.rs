@@ -91,7 +91,7 @@ impl Bench {
         let mut txn = self.space.begin(Area::Service, context.sequence);
         let answer = match kind {
             Kind::Execute => Metadata.execute(&mut txn, &context, &caller, operation),
-            Kind::Query => Metadata.read(&txn.view(), &caller, operation),
+            _ => Metadata.read(&txn.view(), &caller, operation),
         };
         if keep {
             txn.commit();
@@ -108,7 +108,7 @@ impl Bench {
         let mut after = self.model.clone();
         assert!(match kind {
             Kind::Execute => after.execute(&operation, Some(&answer)),
-            Kind::Query => after.read(&operation, &answer),
+            _ => after.read(&operation, &answer),
         });
         if !loses {
             self.model = after;

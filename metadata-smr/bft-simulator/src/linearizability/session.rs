@@ -1,0 +1,82 @@
+//! Whether what sessions were shown moved forward.
+//!
+//! What a session reads may be old, but it is a state that was: somewhere in the order of
+//! execution, at or behind everything that the session had been shown when it asked, and not behind
+//! what had been executed when it was answered.
+
+use super::Model;
+use crate::history::{Call, History, Kind, SessionRead};
+use std::collections::BTreeMap;
+
+/// What an object may be after which batch.
+type Line<S> = Vec<(u64, Vec<S>)>;
+
+/// Places every read of a session as early as it can be, which leaves the most room for the next.
+///
+/// # Errors
+/// The first read that no state explains.
+pub fn check_sessions<M: Model, K: Ord>(
+    model: &M,
+    history: &History,
+    key: impl Fn(&Call) -> K,
+) -> Result<(), String> {
+    let mut states: BTreeMap<K, Line<M::State>> = BTreeMap::new();
+    for (index, sequence) in history.order.iter().zip(&history.sequences) {
+        let Some(call) = history
+            .calls
+            .get(*index)
+            .filter(|it| it.kind == Kind::Execute)
+        else {
+            continue;
+        };
+        let line = states.entry(key(call)).or_default();
+        let initial = vec![model.initial()];
+        let before = line.last().map_or(&initial, |(_, states)| states);
+        let mut after: Vec<M::State> = before
+            .iter()
+            .flat_map(|state| model.apply(state, call))
+            .collect();
+        after.sort_unstable();
+        after.dedup();
+        line.push((*sequence, after));
+    }
+    let mut placed: Vec<(&SessionRead, u64)> = Vec::new();
+    for read in &history.session_reads {
+        let Some((answered, _)) = read.call.answer else {
+            continue;
+        };
+        let own = placed.iter().filter(|(other, _)| {
+            let before = other.call.answer.as_ref().map(|(at, _)| *at);
+            other.call.client == read.call.client
+                && other.session == read.session
+                && before <= Some(read.call.invoked)
+        });
+        let floor = own.map(|(_, at)| *at).fold(read.floor, u64::max);
+        let line = states.get(&key(&read.call)).map_or(&[][..], Vec::as_slice);
+        let initial = [(0, vec![model.initial()])];
+        let mut spans = initial.iter().chain(line).peekable();
+        let mut place = None;
+        while let Some((from, states)) = spans.next() {
+            let until = spans.peek().map_or(u64::MAX, |(next, _)| *next);
+            let at = floor.max(*from);
+            let shows = |state| !model.apply(state, &read.call).is_empty();
+            // What took its place in the order was answered in the midst of a batch.
+            let within = read.call.version == Some(until) && at <= until;
+            if (at < until || within) && at <= read.newest && states.iter().any(shows) {
+                place = Some(at);
+                break;
+            }
+        }
+        match place {
+            Some(at) => placed.push((read, at)),
+            None => {
+                return Err(format!(
+                    "session: client {} was answered {:?} at {answered} though its session had \
+                     been shown {floor} and {} was the newest: {:?}",
+                    read.call.client, read.call.answer, read.newest, read.call.operation
+                ));
+            }
+        }
+    }
+    Ok(())
+}

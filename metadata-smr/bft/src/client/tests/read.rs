@@ -1,0 +1,226 @@
+//! Queries out of order, and what writers wait for because of them.
+
+use super::*;
+use crate::wire::message::{AnswerBody, Answered, Read, ReadAnswer};
+use crate::wire::signed_bytes::answer_digest;
+
+fn reading(config: &mut ClientConfig) {
+    config.unordered_reads = true;
+}
+
+const LONG: &[u8] = &[7; 100];
+
+impl Desk {
+    fn ask(&mut self, ticket: u64, kind: Kind) {
+        self.step(Event::Submit {
+            ticket: Ticket(ticket),
+            kind,
+            operation: Bytes::from_static(b"query"),
+            deadline: self.now.plus(Nanos::from_secs(30)),
+        });
+    }
+
+    /// Who was asked last, and what.
+    fn asked(&mut self) -> (Vec<u16>, Read) {
+        let sent = std::mem::take(&mut self.sent);
+        let frame = sent.last().expect("something was sent").1.clone();
+        let to = sent.iter().filter(|(_, it)| *it == frame);
+        let to = to.map(|(to, _)| to.0).collect();
+        match Envelope::decode(frame).unwrap().message() {
+            Message::Read(read) => (to, read.clone()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn answer(&mut self, from: u16, nonce: u64, state: (u64, u64), body: &[u8], in_full: bool) {
+        let (applied, version) = state;
+        let body = if in_full {
+            AnswerBody::Bytes(Bytes::copy_from_slice(body))
+        } else {
+            AnswerBody::Digest(answer_digest(body))
+        };
+        let answered = Answered {
+            version: Sequence(version),
+            body,
+        };
+        self.tell(from, nonce, applied, Some(vec![answered]));
+    }
+
+    fn tell(&mut self, from: u16, nonce: u64, applied: u64, answers: Option<Vec<Answered>>) {
+        let answer = ReadAnswer {
+            nonce,
+            applied: Sequence(applied),
+            answers,
+        };
+        self.step(Event::Received {
+            from: ReplicaId(from),
+            frame: crate::wire::encode(Header::default(), &Message::ReadAnswer(answer)),
+        });
+    }
+
+    fn later(&mut self, milliseconds: u64) {
+        self.now = self.now.plus(Nanos::from_millis(milliseconds));
+        self.step(Event::Timer);
+    }
+}
+
+#[test]
+fn a_query_is_asked_of_a_quorum_and_one_gives_all_of_the_answer() {
+    let mut desk = Desk::open(reading);
+    desk.ask(1, Kind::Read);
+    let (to, read) = desk.asked();
+    assert_eq!((to.len(), read.queries.len()), (3, 1));
+    assert!(to.contains(&read.full.0), "one of those who are asked");
+    for (count, from) in (1..).zip(&to) {
+        assert_eq!(desk.delivered.len(), 0, "after {}", count - 1);
+        desk.answer(*from, read.nonce, (9, 5), LONG, *from == read.full.0);
+    }
+    assert_eq!(desk.delivered, [(1, Bytes::from_static(LONG))]);
+    assert_eq!(desk.client.reads(), (1, 0));
+}
+
+#[test]
+fn equal_bytes_of_different_versions_do_not_vouch_for_each_other() {
+    let mut desk = Desk::open(reading);
+    desk.ask(1, Kind::Read);
+    let (to, read) = desk.asked();
+    desk.answer(to[0], read.nonce, (9, 5), b"x", true);
+    desk.answer(to[1], read.nonce, (9, 5), b"x", true);
+    // What has changed back since then.
+    desk.answer(to[2], read.nonce, (9, 8), b"x", true);
+    assert_eq!(desk.delivered, []);
+    let (everybody, again) = desk.asked();
+    assert_eq!((everybody.len(), again.full), (4, Read::EVERYBODY));
+    assert_ne!(again.nonce, read.nonce);
+    // Neither a late answer nor a second one of the same replica counts, nor one from the future.
+    desk.answer(to[0], read.nonce, (9, 8), b"x", true);
+    desk.answer(0, again.nonce, (9, 8), b"x", true);
+    desk.answer(0, again.nonce, (9, 8), b"x", true);
+    desk.answer(1, again.nonce, (7, 8), b"x", true);
+    desk.answer(2, again.nonce, (9, 8), b"x", true);
+    assert_eq!(desk.delivered, []);
+    desk.answer(3, again.nonce, (8, 8), b"x", true);
+    assert_eq!(desk.delivered.len(), 1);
+}
+
+#[test]
+fn what_is_not_answered_alike_takes_its_place_in_the_order() {
+    let mut desk = Desk::open(reading);
+    desk.ask(1, Kind::Read);
+    let (to, _) = desk.asked();
+    desk.later(49);
+    assert_eq!(desk.sent.len(), 0);
+    desk.later(2);
+    let (everybody, read) = desk.asked();
+    assert_eq!((to.len(), everybody.len()), (3, 4), "hedged");
+    for from in 0..4 {
+        desk.answer(from, read.nonce, (9, u64::from(from)), b"x", true);
+    }
+    let (_, read) = desk.asked();
+    for from in 0..4 {
+        desk.tell(from, read.nonce, 9, None);
+    }
+    let frame = desk.last();
+    let Message::Request(request) = Envelope::decode(frame.clone()).unwrap().message().clone()
+    else {
+        panic!("it is in the order");
+    };
+    let query = Bytes::from_static(b"query");
+    assert_eq!(
+        request.operations,
+        [crate::wire::message::Operation::Query(query)]
+    );
+    for from in 0..3 {
+        desk.reply(from, &frame, 9, desk.results(&["answer"]));
+    }
+    assert_eq!(desk.delivered, [(1, Bytes::from_static(b"answer"))]);
+    assert_eq!(desk.client.reads(), (0, 1));
+}
+
+#[test]
+fn a_session_is_never_shown_less_than_it_has_seen() {
+    let mut desk = Desk::open(reading);
+    desk.submit(1);
+    let frame = desk.last();
+    for from in 0..3 {
+        desk.reply(from, &frame, 20, desk.results(&["done"]));
+    }
+    desk.sent.clear();
+    let old = desk.delivered.len();
+    desk.ask(2, Kind::SessionRead);
+    let (to, read) = desk.asked();
+    assert_eq!(to.len(), 2, "one more than may lie");
+    desk.answer(to[0], read.nonce, (19, 4), b"x", true);
+    desk.answer(to[1], read.nonce, (20, 4), b"x", true);
+    assert_eq!(
+        desk.delivered.len(),
+        old,
+        "one of them is behind what was seen"
+    );
+    let (_, read) = desk.asked();
+    desk.answer(0, read.nonce, (30, 4), b"x", true);
+    desk.answer(1, read.nonce, (25, 4), b"x", true);
+    assert_eq!(desk.delivered.len(), old + 1);
+    // The smaller claim is the bound now.
+    desk.ask(3, Kind::SessionRead);
+    let (to, read) = desk.asked();
+    desk.answer(to[0], read.nonce, (24, 4), b"x", true);
+    desk.answer(to[1], read.nonce, (26, 4), b"x", true);
+    assert_eq!(desk.delivered.len(), old + 1);
+    let (_, read) = desk.asked();
+    desk.answer(2, read.nonce, (25, 4), b"x", true);
+    desk.answer(3, read.nonce, (26, 4), b"x", true);
+    assert_eq!(desk.delivered.len(), old + 2);
+}
+
+#[test]
+fn what_waits_for_a_frame_goes_out_together() {
+    let mut desk = Desk::open(reading);
+    for ticket in 1..=9 {
+        desk.ask(ticket, Kind::Read);
+    }
+    let (to, second) = desk.asked();
+    assert_eq!((second.nonce, second.queries.len()), (2, 1));
+    for from in &to {
+        desk.answer(*from, 1, (9, 5), b"x", true);
+    }
+    let (_, bundle) = desk.asked();
+    assert_eq!(bundle.queries.len(), 7);
+}
+
+/// The flaw of reads that count on more replicas than writers wait for.
+#[test]
+fn an_operation_took_effect_when_a_quorum_says_so_and_laggards_are_helped() {
+    let mut desk = Desk::open(reading);
+    desk.submit(1);
+    let frame = desk.last();
+    for from in 0..2 {
+        desk.reply(from, &frame, 9, desk.results(&["done"]));
+    }
+    assert_eq!(desk.delivered, [], "a reader might not find either of them");
+    desk.sent.clear();
+    desk.later(1000);
+    assert_eq!(
+        desk.sent.len(),
+        4,
+        "those who have executed it hand it to those who have not"
+    );
+    desk.reply(3, &frame, 9, desk.results(&["done"]));
+    assert_eq!(desk.delivered.len(), 1);
+
+    let mut desk = Desk::open(|_| {});
+    desk.ask(1, Kind::Read);
+    let frame = desk.last();
+    assert!(matches!(
+        Envelope::decode(frame.clone()).unwrap().message(),
+        Message::Request(_)
+    ));
+    for from in 0..2 {
+        desk.reply(from, &frame, 9, desk.results(&["answer"]));
+    }
+    assert_eq!(
+        desk.delivered.len(),
+        1,
+        "where nobody reads out of order, fewer do"
+    );
+}
