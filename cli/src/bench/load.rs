@@ -72,8 +72,8 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Keeps `in_flight` operations of every client under way on `thread` from now on; of a hundred,
-    /// `reads` are queries out of order.
+    /// Keeps `in_flight` operations of every client under way on `thread` from now on; of a
+    /// hundred, `reads` are queries out of order.
     pub(super) fn start(
         clients: &[Client],
         in_flight: u16,

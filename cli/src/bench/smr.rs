@@ -374,7 +374,7 @@ fn latency(of: &Histogram<u64>) -> Latency {
 fn describe(record: &Record) -> String {
     let reads = record.reads.as_ref().map_or_else(String::new, |reads| {
         format!(
-            "\n{:>12.0} of them reads out of order: {:.3} ms median, p99 {:.3}; {} put into the order",
+            "\n{:>12.0} reads out of order/s: {:.3} ms median, p99 {:.3}; {} put into the order",
             reads.ops_per_second, reads.latency_ms.p50, reads.latency_ms.p99, reads.fallen_back,
         )
     });

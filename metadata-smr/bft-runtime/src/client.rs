@@ -9,6 +9,9 @@
 //! and at most one signature; there is no task in between, so a request costs no extra wake-ups.
 //! One task per replica keeps the link and one keeps the core's timer.
 //!
+//! [`BlockingClient`] and [`CallbackClient`] are the same on a thread of their own, for programs
+//! without an asynchronous runtime.
+//!
 //! # What always holds
 //!
 //! * An operation is answered exactly once: with its result, or with an error that says whether it
@@ -22,8 +25,10 @@
 pub mod error;
 pub(crate) mod links;
 mod machine;
+mod own_thread;
 
 pub use error::{ClientError, StatusError, Unreachable};
+pub use own_thread::{BlockingClient, CallbackClient};
 
 use crate::keys::NodeKey;
 use crate::tls::Identity;

@@ -1,11 +1,116 @@
 //! The only input and output of the ordering library: keys, sockets, disk, timers, threads.
 //!
+//! # A replica and a client
+//!
+//! The counter of `quorumfs-bft`'s front page, on one replica: a cluster of (u, r) = (0, 0). Of
+//! four replicas with (1, 1), each would run this on a machine of its own, with all in its list.
+//!
+//! ```
+//! use bytes::Bytes;
+//! use quorumfs_bft::fault_model::FaultModel;
+//! use quorumfs_bft::identity::{ClusterId, ReplicaId};
+//! use quorumfs_bft_runtime::client::{BlockingClient, CallbackClient, ClientConfig, Member};
+//! use quorumfs_bft_runtime::disk::Durability;
+//! use quorumfs_bft_runtime::keys::NodeKey;
+//! use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaServer};
+//! use std::sync::{Arc, mpsc};
+//! # use quorumfs_bft::identity::Time;
+//! # use quorumfs_bft::service::{Caller, Context, Credit, Service};
+//! # use quorumfs_bft::state::{StateError, Txn, View};
+//! # /// Counts: an operation is a byte to add, and everybody is told the sum.
+//! # struct Counter;
+//! #
+//! # fn sum(view: &View<'_>) -> Result<u64, StateError> {
+//! #     let row = view.get(b"sum")?.unwrap_or_default();
+//! #     Ok(row.as_ref().try_into().map_or(0, u64::from_be_bytes))
+//! # }
+//! #
+//! # impl Service for Counter {
+//! #     fn genesis(&self, txn: &mut Txn<'_>, _: &[u8]) -> Result<(), StateError> {
+//! #         txn.put(b"sum", vec![0; 8])
+//! #     }
+//! #     fn open_session(
+//! #         &self, _: &mut Txn<'_>, _: &Context, _: &Caller,
+//! #     ) -> Result<Option<Credit>, StateError> {
+//! #         Ok(Some(Credit { lanes: 8, bytes: 1 << 20 })) // everybody is welcome
+//! #     }
+//! #     fn close_session(
+//! #         &self, _: &mut Txn<'_>, _: &Context, _: &Caller,
+//! #     ) -> Result<(), StateError> {
+//! #         Ok(())
+//! #     }
+//! #     fn execute(
+//! #         &self, txn: &mut Txn<'_>, _: &Context, _: &Caller, operation: &[u8],
+//! #     ) -> Result<Bytes, StateError> {
+//! #         let add = operation.first().copied().unwrap_or(1);
+//! #         let sum = sum(&txn.view())?.wrapping_add(add.into()).to_be_bytes().to_vec();
+//! #         txn.put(b"sum", sum.clone())?;
+//! #         Ok(Bytes::from(sum))
+//! #     }
+//! #     fn read(&self, view: &View<'_>, _: &Caller, _: &[u8]) -> Result<Bytes, StateError> {
+//! #         Ok(Bytes::from(sum(view)?.to_be_bytes().to_vec()))
+//! #     }
+//! #     fn next_deadline(&self, _: &View<'_>) -> Result<Option<Time>, StateError> {
+//! #         Ok(None) // nothing ever happens by itself
+//! #     }
+//! #     fn tick(&self, _: &mut Txn<'_>, _: &Context) -> Result<(), StateError> {
+//! #         Ok(())
+//! #     }
+//! # }
+//!
+//! // What an operator decides once.
+//! let cluster = ClusterId([7; 16]);
+//! let fault_model = FaultModel::new(0, 0, 1)?;
+//! let key = Arc::new(NodeKey::generate()?);
+//! let directory = tempfile::tempdir()?;
+//! let disk = directory.path().join("replica-0");
+//! ReplicaServer::initialise(&disk)?;
+//!
+//! // The replica, in any asynchronous runtime.
+//! let runtime = tokio::runtime::Runtime::new()?;
+//! let socket = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
+//! let address = socket.local_addr()?;
+//! let member = Member { id: ReplicaId(0), key: key.public(), address };
+//! let config = ReplicaConfig {
+//!     id: ReplicaId(0),
+//!     cluster,
+//!     fault_model,
+//!     replicas: vec![member],
+//!     key,
+//!     listen: None,
+//!     directory: disk,
+//!     durability: Durability::Strict,
+//!     genesis: Bytes::new(),
+//! };
+//! let replica = runtime.block_on(ReplicaServer::start_on(config, Counter, socket))?;
+//!
+//! // A client that waits. The asynchronous one, `Client`, has the same calls.
+//! let principal = Arc::new(NodeKey::generate()?);
+//! let config = ClientConfig::new(cluster, fault_model, vec![member], principal);
+//! let client = BlockingClient::connect(config.clone())?;
+//! assert_eq!(client.execute(Bytes::from_static(&[40]))?[7], 40);
+//! assert_eq!(client.read(Bytes::new())?[7], 40, "out of order, and yet not out of date");
+//!
+//! // One that is called back.
+//! let (sender, receiver) = mpsc::channel();
+//! let other = CallbackClient::connect(config)?;
+//! other.execute(Bytes::from_static(&[2]), move |answer| {
+//!     let _ = sender.send(answer);
+//! });
+//! assert_eq!(receiver.recv()??[7], 42);
+//! assert_eq!(client.read(Bytes::new())?[7], 42);
+//!
+//! client.close()?;
+//! runtime.block_on(replica.shutdown());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # The way through
 //!
 //! | Module | What it holds |
 //! |---|---|
 //! | [`server`] | a replica as a process runs it |
-//! | [`client`] | the asynchronous client |
+//! | [`client`] | the client: asynchronous, synchronous, with callbacks |
 //! | [`keys`] | Ed25519 node keys, their file, and the ZIP-215 verdict |
 //! | [`tls`] | mutual TLS 1.3, pinned by key |
 //! | [`link`] | framed connections: greeting, bounded queues, keepalives, dialing, listening |

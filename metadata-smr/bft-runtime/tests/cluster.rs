@@ -42,6 +42,26 @@ async fn operations_and_queries_are_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn queries_out_of_order_see_what_was_answered_before_with_a_replica_down_too() {
+    let mut cluster = Cluster::start(1, 1).await;
+    let (writer, reader) = (cluster.client().await, cluster.client().await);
+    for round in 1..=20 {
+        assert_eq!(add(&writer, "n").await, round);
+        let read = reader.read(Bytes::from_static(b"n")).await;
+        assert_eq!(read.expect("answer"), round.to_string());
+        let own = writer.read_in_session(Bytes::from_static(b"n")).await;
+        assert_eq!(own.expect("answer"), round.to_string());
+        if round == 10 {
+            let follower = (cluster.leader() + 1) % 4;
+            cluster.kill(follower).await;
+        }
+    }
+    let (accepted, fallen_back) = reader.reads();
+    assert_eq!(accepted + fallen_back, 20);
+    assert!(accepted > 0, "out of order");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_embedded_replica_is_a_cluster() {
     let cluster = Cluster::start(0, 0).await;
     let client = cluster.client().await;

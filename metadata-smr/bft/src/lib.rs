@@ -29,6 +29,77 @@
 //! | [`state`] | the Merkle key space that the service's rows live in |
 //! | [`state_transfer`] | a checkpoint's rows from several peers |
 //!
+//! # A replicated counter
+//!
+//! An application is a [`service::Service`]: a deterministic function over rows. This is one.
+//!
+//! ```
+//! use bytes::Bytes;
+//! use quorumfs_bft::identity::{PublicKey, Sequence, SessionId, Time};
+//! use quorumfs_bft::service::{Caller, Context, Credit, Service};
+//! use quorumfs_bft::state::{Area, KeySpace, MemoryStore, StateError, Txn, View};
+//!
+//! /// Counts: an operation is a byte to add, and everybody is told the sum.
+//! struct Counter;
+//!
+//! fn sum(view: &View<'_>) -> Result<u64, StateError> {
+//!     let row = view.get(b"sum")?.unwrap_or_default();
+//!     Ok(row.as_ref().try_into().map_or(0, u64::from_be_bytes))
+//! }
+//!
+//! impl Service for Counter {
+//!     fn genesis(&self, txn: &mut Txn<'_>, _: &[u8]) -> Result<(), StateError> {
+//!         txn.put(b"sum", vec![0; 8])
+//!     }
+//!     fn open_session(
+//!         &self, _: &mut Txn<'_>, _: &Context, _: &Caller,
+//!     ) -> Result<Option<Credit>, StateError> {
+//!         Ok(Some(Credit { lanes: 8, bytes: 1 << 20 })) // everybody is welcome
+//!     }
+//!     fn close_session(
+//!         &self, _: &mut Txn<'_>, _: &Context, _: &Caller,
+//!     ) -> Result<(), StateError> {
+//!         Ok(())
+//!     }
+//!     fn execute(
+//!         &self, txn: &mut Txn<'_>, _: &Context, _: &Caller, operation: &[u8],
+//!     ) -> Result<Bytes, StateError> {
+//!         let add = operation.first().copied().unwrap_or(1);
+//!         let sum = sum(&txn.view())?.wrapping_add(add.into()).to_be_bytes().to_vec();
+//!         txn.put(b"sum", sum.clone())?;
+//!         Ok(Bytes::from(sum))
+//!     }
+//!     fn read(&self, view: &View<'_>, _: &Caller, _: &[u8]) -> Result<Bytes, StateError> {
+//!         Ok(Bytes::from(sum(view)?.to_be_bytes().to_vec()))
+//!     }
+//!     fn next_deadline(&self, _: &View<'_>) -> Result<Option<Time>, StateError> {
+//!         Ok(None) // nothing ever happens by itself
+//!     }
+//!     fn tick(&self, _: &mut Txn<'_>, _: &Context) -> Result<(), StateError> {
+//!         Ok(())
+//!     }
+//! }
+//!
+//! // Alone, without any replicas: one operation in a batch of its own, and a query.
+//! let mut space = KeySpace::open(MemoryStore::new())?;
+//! let mut txn = space.begin(Area::Service, Sequence(0));
+//! Counter.genesis(&mut txn, b"")?;
+//! txn.commit();
+//! let caller = Caller { session: SessionId(1), principal: PublicKey([0; 32]) };
+//! let context = Context {
+//!     sequence: Sequence(1), time: Time(1), lease_clock: Time(1), behaviour_version: 1,
+//! };
+//! let mut txn = space.begin(Area::Service, context.sequence);
+//! assert_eq!(Counter.execute(&mut txn, &context, &caller, &[42])?[7], 42);
+//! txn.commit();
+//! assert_eq!(Counter.read(&space.view(Area::Service), &caller, b"")?[7], 42);
+//! # Ok::<(), StateError>(())
+//! ```
+//!
+//! From here: the front page of `quorumfs-bft-runtime` runs this counter on a replica with a
+//! client, that of `quorumfs-bft-simulator` shows how to put a service through a thousand bad days,
+//! and [`service`] has a store with transactions.
+//!
 //! # What it is not
 //!
 //! It knows no file system, opens no socket and keeps no file.

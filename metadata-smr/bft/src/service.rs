@@ -23,6 +23,121 @@
 //! list is complete, must come from a [`Service::read`] that has also read a row which is written
 //! whenever that changes: of a directory, for the names in it. Where there is no such row,
 //! [`View::depend_on_everything`] stands in for one.
+//! # A versioned store with atomic transactions
+//!
+//! A transaction names the versions that it was made from. It takes effect as a whole if they are
+//! still those, and otherwise not at all; whoever made it reads again and tries anew.
+//!
+//! ```
+//! use borsh::{BorshDeserialize, BorshSerialize};
+//! use bytes::Bytes;
+//! # use quorumfs_bft::identity::{PublicKey, Sequence, SessionId, Time};
+//! # use quorumfs_bft::service::{Caller, Context, Credit, Service};
+//! # use quorumfs_bft::state::{Area, KeySpace, LastChange, MemoryStore, StateError, Txn, View};
+//!
+//! #[derive(BorshSerialize, BorshDeserialize)]
+//! struct Transaction {
+//!     /// Keys that were read, with their versions; 0 for a key without a value.
+//!     read: Vec<(Vec<u8>, u64)>,
+//!     /// Keys and what becomes of them.
+//!     write: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+//! }
+//!
+//! /// Rows: `v` ‖ key → version ‖ value. `d`: written whenever a value is deleted.
+//! struct Store;
+//!
+//! fn find(view: &View<'_>, key: &[u8]) -> Result<Option<(u64, Bytes)>, StateError> {
+//!     let Some(row) = view.get(&[b"v", key].concat())? else {
+//!         view.get(b"d")?; // covers what is not there: see above
+//!         return Ok(None);
+//!     };
+//!     let version = row.first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+//!     Ok(Some((version, row.slice(8..))))
+//! }
+//!
+//! impl Service for Store {
+//!     fn execute(
+//!         &self, txn: &mut Txn<'_>, context: &Context, _: &Caller, operation: &[u8],
+//!     ) -> Result<Bytes, StateError> {
+//!         let Ok(transaction) = Transaction::try_from_slice(operation) else {
+//!             return Ok(Bytes::from_static(b"malformed"));
+//!         };
+//!         for (key, version) in &transaction.read {
+//!             let now = find(&txn.view(), key)?.map_or(0, |(version, _)| version);
+//!             if now != *version {
+//!                 return Ok(Bytes::from_static(b"conflict"));
+//!             }
+//!         }
+//!         for (key, value) in &transaction.write {
+//!             let row = [b"v", key.as_slice()].concat();
+//!             match value {
+//!                 Some(value) => {
+//!                     let version = context.sequence.0.to_be_bytes();
+//!                     txn.put(&row, [version.as_slice(), value].concat())?;
+//!                 }
+//!                 None => {
+//!                     txn.delete(&row)?;
+//!                     txn.put(b"d", Bytes::new())?;
+//!                 }
+//!             }
+//!         }
+//!         Ok(Bytes::from_static(b"done"))
+//!     }
+//!     fn read(&self, view: &View<'_>, _: &Caller, key: &[u8]) -> Result<Bytes, StateError> {
+//!         let (version, value) = find(view, key)?.unwrap_or_default();
+//!         Ok(Bytes::from([version.to_be_bytes().as_slice(), &value].concat()))
+//!     }
+//! #   fn genesis(&self, txn: &mut Txn<'_>, _: &[u8]) -> Result<(), StateError> {
+//! #       txn.put(b"d", Bytes::new())
+//! #   }
+//! #   fn open_session(
+//! #       &self, _: &mut Txn<'_>, _: &Context, _: &Caller,
+//! #   ) -> Result<Option<Credit>, StateError> {
+//! #       Ok(Some(Credit { lanes: 8, bytes: 1 << 20 }))
+//! #   }
+//! #   fn close_session(
+//! #       &self, _: &mut Txn<'_>, _: &Context, _: &Caller,
+//! #   ) -> Result<(), StateError> {
+//! #       Ok(())
+//! #   }
+//! #   fn next_deadline(&self, _: &View<'_>) -> Result<Option<Time>, StateError> { Ok(None) }
+//! #   fn tick(&self, _: &mut Txn<'_>, _: &Context) -> Result<(), StateError> { Ok(()) }
+//! }
+//! #
+//! # let mut space = KeySpace::open(MemoryStore::new())?;
+//! # let caller = Caller { session: SessionId(1), principal: PublicKey([0; 32]) };
+//! # let mut sequence = 0;
+//! # let mut run = |space: &mut KeySpace<MemoryStore>, transaction: &Transaction| {
+//! #     sequence += 1;
+//! #     let context = Context {
+//! #         sequence: Sequence(sequence), time: Time(sequence), lease_clock: Time(sequence),
+//! #         behaviour_version: 1,
+//! #     };
+//! #     let mut txn = space.begin(Area::Service, context.sequence);
+//! #     let bytes = borsh::to_vec(transaction).unwrap_or_default();
+//! #     let answer = Store.execute(&mut txn, &context, &caller, &bytes)?;
+//! #     txn.commit();
+//! #     Ok::<_, StateError>(answer)
+//! # };
+//!
+//! let (a, b) = (b"a".to_vec(), b"b".to_vec());
+//! let both = |version, value: &[u8]| Transaction {
+//!     read: vec![(a.clone(), version)],
+//!     write: vec![(a.clone(), Some(value.to_vec())), (b.clone(), Some(value.to_vec()))],
+//! };
+//! assert_eq!(run(&mut space, &both(0, b"one"))?, "done");
+//! assert_eq!(run(&mut space, &both(0, b"two"))?, "conflict"); // made before the first one
+//! assert_eq!(run(&mut space, &both(1, b"two"))?, "done");
+//!
+//! // An answer's version is when it last changed, also of what is there no more.
+//! let gone = Transaction { read: Vec::new(), write: vec![(b.clone(), None)] };
+//! run(&mut space, &gone)?;
+//! let last = LastChange::of_state_after(Sequence(4));
+//! let view = space.view(Area::Service);
+//! assert_eq!(Store.read(&view.noting(&last), &caller, b"b")?, vec![0; 8]);
+//! assert_eq!(last.sequence(), Sequence(4));
+//! # Ok::<(), StateError>(())
+//! ```
 
 use crate::identity::{PublicKey, Sequence, SessionId, Time};
 use crate::state::{StateError, Txn, View};

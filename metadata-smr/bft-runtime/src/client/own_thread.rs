@@ -1,0 +1,208 @@
+//! Clients for programs that have no asynchronous runtime: synchronous, and with callbacks.
+//!
+//! Both bring a thread of their own, which keeps the connections and the client's timer and ends
+//! with the client. They can be used anywhere, inside an asynchronous runtime as well; a
+//! synchronous call there holds up the thread that makes it, as everywhere.
+//!
+//! What holds of [`Client`] holds of them: they are it, on that thread.
+
+use super::{Client, ClientConfig, ClientError};
+use bytes::Bytes;
+use std::future::Future;
+use std::sync::{Arc, mpsc};
+use tokio::runtime::{Builder, Runtime};
+
+/// A thread with a client on it.
+#[derive(Debug)]
+struct OwnThread {
+    client: Option<Client>,
+    runtime: Option<Runtime>,
+}
+
+impl OwnThread {
+    fn start(config: ClientConfig) -> Result<Self, ClientError> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("client")
+            .enable_all()
+            .build()
+            .map_err(|error| {
+                ClientError::Configuration(format!("a client's thread cannot start: {error}"))
+            })?;
+        let mut own = Self {
+            client: None,
+            runtime: Some(runtime),
+        };
+        own.client = Some(own.wait(Client::connect(config))?);
+        Ok(own)
+    }
+
+    fn client(&self) -> Result<Client, ClientError> {
+        self.client.clone().ok_or(ClientError::Closed)
+    }
+
+    /// Runs something on the thread, and waits for it here.
+    fn wait<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, ClientError>> + Send + 'static,
+    ) -> Result<T, ClientError> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.then(work, move |result| {
+            // Whoever asked waits below.
+            let _ = sender.send(result);
+        });
+        receiver.recv().unwrap_or(Err(ClientError::Closed))
+    }
+
+    /// Runs something on the thread and hands its result over there.
+    fn then<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, ClientError>> + Send + 'static,
+        callback: impl FnOnce(Result<T, ClientError>) + Send + 'static,
+    ) {
+        match &self.runtime {
+            Some(runtime) => {
+                runtime.spawn(async move { callback(work.await) });
+            }
+            None => callback(Err(ClientError::Closed)),
+        }
+    }
+}
+
+impl Drop for OwnThread {
+    fn drop(&mut self) {
+        self.client = None;
+        if let Some(runtime) = self.runtime.take() {
+            // It may be dropped where nobody may wait.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// A session with the cluster, each of whose calls returns when it has been answered. Clones share
+/// it; several threads may call at a time, and what they ask goes out together.
+///
+/// The front page of this crate has an example.
+#[derive(Clone, Debug)]
+pub struct BlockingClient {
+    own: Arc<OwnThread>,
+}
+
+impl BlockingClient {
+    /// Connects to the replicas and opens a session: [`Client::connect`].
+    ///
+    /// # Errors
+    /// As there, and if a thread cannot be started.
+    pub fn connect(config: ClientConfig) -> Result<Self, ClientError> {
+        let own = Arc::new(OwnThread::start(config)?);
+        Ok(Self { own })
+    }
+
+    /// [`Client::execute`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn execute(&self, operation: Bytes) -> Result<Bytes, ClientError> {
+        let client = self.own.client()?;
+        self.own
+            .wait(async move { client.execute(operation).await })
+    }
+
+    /// [`Client::query`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn query(&self, query: Bytes) -> Result<Bytes, ClientError> {
+        let client = self.own.client()?;
+        self.own.wait(async move { client.query(query).await })
+    }
+
+    /// [`Client::read`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read(&self, query: Bytes) -> Result<Bytes, ClientError> {
+        let client = self.own.client()?;
+        self.own.wait(async move { client.read(query).await })
+    }
+
+    /// [`Client::read_in_session`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read_in_session(&self, query: Bytes) -> Result<Bytes, ClientError> {
+        let client = self.own.client()?;
+        self.own
+            .wait(async move { client.read_in_session(query).await })
+    }
+
+    /// [`Client::close`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn close(&self) -> Result<(), ClientError> {
+        let client = self.own.client()?;
+        self.own.wait(async move { client.close().await })
+    }
+}
+
+/// A session with the cluster that says when something has been answered. Nothing blocks: what is
+/// beyond the client's bound fails at once with [`ClientError::Busy`].
+///
+/// Callbacks run on the client's thread, one after the other. A callback that waits holds up all
+/// that come after it; it may submit more.
+#[derive(Clone, Debug)]
+pub struct CallbackClient {
+    own: Arc<OwnThread>,
+}
+
+impl CallbackClient {
+    /// Connects to the replicas and opens a session; waits for that.
+    ///
+    /// # Errors
+    /// As [`Client::connect`], and if a thread cannot be started.
+    pub fn connect(config: ClientConfig) -> Result<Self, ClientError> {
+        let own = Arc::new(OwnThread::start(config)?);
+        Ok(Self { own })
+    }
+
+    /// [`Client::execute`], whose answer goes to `callback`.
+    pub fn execute(
+        &self,
+        operation: Bytes,
+        callback: impl FnOnce(Result<Bytes, ClientError>) + Send + 'static,
+    ) {
+        let client = self.own.client();
+        self.own
+            .then(async move { client?.execute(operation).await }, callback);
+    }
+
+    /// [`Client::query`], whose answer goes to `callback`.
+    pub fn query(
+        &self,
+        query: Bytes,
+        callback: impl FnOnce(Result<Bytes, ClientError>) + Send + 'static,
+    ) {
+        let client = self.own.client();
+        self.own
+            .then(async move { client?.query(query).await }, callback);
+    }
+
+    /// [`Client::read`], whose answer goes to `callback`.
+    pub fn read(
+        &self,
+        query: Bytes,
+        callback: impl FnOnce(Result<Bytes, ClientError>) + Send + 'static,
+    ) {
+        let client = self.own.client();
+        self.own
+            .then(async move { client?.read(query).await }, callback);
+    }
+
+    /// [`Client::close`], and then `callback`.
+    pub fn close(&self, callback: impl FnOnce(Result<(), ClientError>) + Send + 'static) {
+        let client = self.own.client();
+        self.own
+            .then(async move { client?.close().await }, callback);
+    }
+}
