@@ -5,7 +5,7 @@
 //!   next commit. Halfway, what the leader seems not to have is forwarded to it.
 //! * **Fairness**, counted: a request that has waited for long is forwarded, whatever else commits
 //!   meanwhile; from then on, two batches with requests that came here later, although this one
-//!   would have fitted, or although another session stands in them twice. Of a lane that is in a
+//!   would have fitted, or although another session was served twice meanwhile. Of a lane that is in a
 //!   batch nothing is passed over, and batches that the leader may have proposed before it had the
 //!   request, a window of them, do not count.
 //! * **Clock**: several fresh proposals in a row whose time trails ours.
@@ -85,10 +85,12 @@ pub struct Forwarded {
     pub under_way: Sequence,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Watched {
     request: Forwarded,
     passed_over: u32,
+    /// The sessions that were served since, and before its own was.
+    served: BTreeSet<SessionId>,
 }
 
 /// What a committed batch served.
@@ -105,21 +107,29 @@ pub struct Served {
     pub lanes: BTreeSet<(SessionId, Lane)>,
 }
 
-impl Served {
-    /// Whether this batch went past `request`, which its leader must have had.
-    fn passes_over(&self, sequence: Sequence, request: &Forwarded) -> bool {
+impl Watched {
+    /// Whether a batch went past this request, which its leader must have had. A full one does if
+    /// it serves a session again that has been served since, in this batch or an earlier one.
+    fn is_passed_over(&mut self, sequence: Sequence, batch: &Served) -> bool {
+        let request = &self.request;
         if sequence.0 <= request.under_way.0.saturating_add(WINDOW as u64) {
             return false;
         }
-        let room = self.requests < BATCH_REQUESTS_MAX
-            && self.bytes.saturating_add(request.bytes) <= BATCH_BYTES_MAX;
+        let room = batch.requests < BATCH_REQUESTS_MAX
+            && batch.bytes.saturating_add(request.bytes) <= BATCH_BYTES_MAX;
         let ours = request.lane.map(|(session, _)| session);
-        let mut sessions = self.lanes.iter().map(|(session, _)| *session);
-        let served = sessions.clone().any(|session| Some(session) == ours);
-        let mut last = None;
-        let twice = sessions.any(|session| last.replace(session) == Some(session));
-        let in_turn = request.lane.is_some_and(|lane| self.lanes.contains(&lane));
-        self.latest >= request.arrivals && !in_turn && (room || (twice && !served))
+        let sessions = || batch.lanes.iter().map(|(session, _)| *session);
+        let served = sessions().any(|session| Some(session) == ours);
+        if served || ours.is_none() {
+            // Attempts to open a session have turns of their own, a few in a batch.
+            self.served.clear();
+        }
+        let mut again = false;
+        for session in sessions() {
+            again |= !self.served.insert(session);
+        }
+        let in_turn = request.lane.is_some_and(|lane| batch.lanes.contains(&lane));
+        batch.latest >= request.arrivals && !in_turn && (room || (again && !served))
     }
 }
 
@@ -168,14 +178,12 @@ impl Grievances {
     /// A request was forwarded.
     pub fn forwarded(&mut self, digest: Digest, request: Forwarded) {
         if self.forwarded.len() < WATCHED_MAX {
-            let passed_over = 0;
-            self.forwarded.insert(
-                digest,
-                Watched {
-                    request,
-                    passed_over,
-                },
-            );
+            let watched = Watched {
+                request,
+                passed_over: 0,
+                served: BTreeSet::new(),
+            };
+            self.forwarded.insert(digest, watched);
         }
     }
 
@@ -188,7 +196,7 @@ impl Grievances {
     /// A batch committed. Whether a forwarded request has been passed over too often.
     pub fn passed_over(&mut self, sequence: Sequence, served: &Served) -> bool {
         for watched in self.forwarded.values_mut() {
-            let passes = served.passes_over(sequence, &watched.request);
+            let passes = watched.is_passed_over(sequence, served);
             watched.passed_over += u32::from(passes);
         }
         self.forwarded
@@ -258,21 +266,33 @@ mod tests {
     }
 
     #[test]
-    fn a_full_batch_passes_nobody_over_unless_it_serves_another_session_twice() {
-        let request = forwarded(1, 1000);
+    fn a_full_batch_passes_nobody_over_unless_it_serves_another_session_again() {
+        let fresh = || Watched {
+            request: forwarded(1, 1000),
+            passed_over: 0,
+            served: BTreeSet::new(),
+        };
+        let passes = |watched: &mut Watched, bytes, lanes: &[(u64, u16)]| {
+            watched.is_passed_over(LATER, &served(11, bytes, lanes))
+        };
         let full = BATCH_BYTES_MAX - 999;
-        assert!(served(11, full - 1, &[(2, 0)]).passes_over(LATER, &request));
-        assert!(!served(11, full, &[(2, 0)]).passes_over(LATER, &request));
-        assert!(!served(11, full, &[(2, 0), (3, 0)]).passes_over(LATER, &request));
-        assert!(served(11, full, &[(2, 0), (2, 1)]).passes_over(LATER, &request));
+        assert!(passes(&mut fresh(), full - 1, &[(2, 0)]));
+        assert!(!passes(&mut fresh(), full, &[(2, 0)]));
+        assert!(!passes(&mut fresh(), full, &[(2, 0), (3, 0)]));
+        assert!(passes(&mut fresh(), full, &[(2, 0), (2, 1)]));
         let own = [(1, 1), (2, 0), (2, 1)];
-        assert!(!served(11, full, &own).passes_over(LATER, &request));
-        assert!(
-            served(11, 10, &own).passes_over(LATER, &request),
-            "room is room"
-        );
+        assert!(!passes(&mut fresh(), full, &own));
+        assert!(passes(&mut fresh(), 10, &own), "room is room");
         let same_lane = [(1, 0), (2, 0), (2, 1)];
-        assert!(!served(11, 10, &same_lane).passes_over(LATER, &request));
+        assert!(!passes(&mut fresh(), 10, &same_lane));
+        // Full batches of accomplices, none of whom stands in one of them twice.
+        let mut watched = fresh();
+        assert!(!passes(&mut watched, full, &[(2, 0), (3, 0)]));
+        assert!(!passes(&mut watched, full, &[(4, 0), (5, 0)]));
+        assert!(passes(&mut watched, full, &[(6, 0), (2, 0)]));
+        // Once its own session is served, the others have another turn each.
+        assert!(!passes(&mut watched, full, &[(1, 7), (3, 0)]));
+        assert!(!passes(&mut watched, full, &[(2, 0), (4, 0)]));
     }
 
     #[test]
