@@ -141,6 +141,12 @@ pub enum StateError {
         /// The newest format that is known here.
         known: u32,
     },
+    /// The journal has a record that only a newer release can have written: its checksum holds.
+    #[error(
+        "the journal has a record that this release does not know: run the newer release that wrote \
+         it; nothing is lost"
+    )]
+    NewerJournal,
     /// A defect of the caller: a key or value beyond the limits.
     #[error("a {what} of {length} bytes was given to the key space, which takes {max} at most")]
     TooLong {

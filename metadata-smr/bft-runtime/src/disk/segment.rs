@@ -65,6 +65,13 @@ pub(super) fn read_all(directory: &Path) -> Result<ReadBack, DiskError> {
         let mut bytes = Bytes::from(fs::read(&path).map_err(failed("reading", &path))?);
         let header = bytes.split_to(HEADER_BYTES.min(bytes.len()));
         // One that was cut short has no records: it is as if the segment were empty.
+        if let Some(found) = newer(&header) {
+            return Err(DiskError::Format {
+                path,
+                found,
+                known: FORMAT,
+            });
+        }
         if header.len() == HEADER_BYTES && header != header_of(first) {
             wrong = Some(format!("{} does not begin as it must", path.display()));
             break;
@@ -84,6 +91,15 @@ pub(super) fn read_all(directory: &Path) -> Result<ReadBack, DiskError> {
         next,
         last: last.map(|(_, path)| path),
     })
+}
+
+/// What a header says of its format, if only a newer release can have written it.
+fn newer(header: &[u8]) -> Option<String> {
+    let rest = header.strip_prefix(MAGIC)?;
+    let (format, rest) = rest.split_first_chunk::<4>()?;
+    let (features, _) = rest.split_first_chunk::<4>()?;
+    let (format, features) = (u32::from_le_bytes(*format), u32::from_le_bytes(*features));
+    (format > FORMAT || features != 0).then(|| format!("{format} with features {features:#x}"))
 }
 
 /// The segments by their first token, in order.

@@ -5,6 +5,9 @@
 //! again as it stands. A view that this replica led before the restart it does not lead again: its
 //! last proposal may have been sent without being durable.
 //!
+//! A record of a newer release is no damage, and no reason to forget what it promises: the replica
+//! does not start, and the newer release finds everything as it was.
+//!
 //! If the journal was lost, or contradicts the state, the replica does not vote: what it reads is
 //! used to catch up, but it cannot know what else it promised. It says so in a record, in case
 //! somebody gives it an empty journal later.
@@ -29,10 +32,10 @@ use crate::ordering::window::Window;
 use crate::service::Service;
 use crate::state::{KeySpace, StateError, Store};
 use crate::step::{Effects, Token};
-use crate::wire::Envelope;
 use crate::wire::limits::WINDOW;
 use crate::wire::message::{Batch, Kind, Message};
 use crate::wire::signed_bytes::genesis_digest;
+use crate::wire::{Envelope, Malformed};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -43,7 +46,8 @@ impl<S: Service, D: Store> Replica<S, D> {
     /// Starts a replica on what it finds of its journal ([`crate::journal::examine`]) and state.
     ///
     /// # Errors
-    /// If the state store fails; nothing was sent then, and nothing may be.
+    /// If the state store fails, or a newer release has written the journal; nothing was sent then,
+    /// and nothing may be.
     pub fn recover(
         config: Config,
         service: S,
@@ -69,6 +73,10 @@ impl<S: Service, D: Store> Replica<S, D> {
                 Ok(record) => {
                     named = record.sequence().map_or(named, |it| named.max(it));
                     replica.replay(record, entry.token, &mut voted, effects)?
+                }
+                // Its checksum holds, so it is no damage. What it promises is not known here.
+                Err(Malformed::OtherVersion { .. } | Malformed::UnknownKind) => {
+                    return Err(StateError::NewerJournal);
                 }
                 Err(_) => false,
             };

@@ -6,5 +6,6 @@ mod checkpoints;
 mod cluster;
 mod faults;
 mod garbage;
+mod journal;
 mod normal;
 mod transfer;

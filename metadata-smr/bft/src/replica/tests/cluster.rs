@@ -13,7 +13,7 @@ use crate::fault_model::FaultModel;
 use crate::identity::{ClusterId, Digest, Monotonic, Now, ReplicaId, Sequence, Time};
 use crate::journal::{Condition, Entry, Journal};
 use crate::replica::{Config, Replica, Sabotage, Status};
-use crate::state::{MemoryStore, WriteBatch};
+use crate::state::{MemoryStore, StateError, WriteBatch};
 use crate::step::{Destination, Effect, Effects, Event, Peer, Timer, Token};
 use crate::wire::{Context, Envelope, admit};
 use bytes::Bytes;
@@ -216,6 +216,23 @@ impl Cluster {
                 );
             }
         }
+    }
+
+    /// Why a node does not start if its journal ends with `record`.
+    pub(super) fn refusal(&self, node: usize, record: Bytes) -> Option<StateError> {
+        let this = &self.nodes[node];
+        let token = Token(this.durable_token.0 + 1);
+        let mut entries = this.written.clone();
+        entries.push(Entry { token, record });
+        let journal = Journal {
+            entries,
+            ..Journal::default()
+        };
+        let service = Counter { flawed: false };
+        let (config, store, now) = (self.config(node), this.store.clone(), self.clock(node));
+        let mut effects = Effects::default();
+        let started = Replica::recover(config, service, store, journal, now, &mut effects);
+        started.err()
     }
 
     /// Kills a node; what was not durable is gone.
