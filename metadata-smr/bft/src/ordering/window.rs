@@ -125,6 +125,17 @@ impl Window {
         }
     }
 
+    /// Everything up to `tip` was executed, by others. What is known of later sequences, and what
+    /// was promised there, stays.
+    pub fn skip_to(&mut self, tip: Sequence, context: &Context) {
+        if tip >= self.end() {
+            *self = Self::after(tip, context);
+        }
+        while self.open() <= tip {
+            self.advance();
+        }
+    }
+
     /// The current view is over.
     pub fn leave_view(&mut self) {
         self.iter_mut().for_each(Slot::leave_view);
@@ -182,5 +193,37 @@ impl Window {
                 slot.forget(&digest);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault_model::FaultModel;
+    use crate::identity::{ClusterId, Epoch};
+
+    #[test]
+    fn what_is_known_beyond_a_checkpoint_stays() {
+        let model = FaultModel::new(1, 1, 4).expect("a preset");
+        let context = Context::new(ClusterId([0; 16]), Epoch(0), model);
+        let mut window = Window::after(Sequence(10), &context);
+        let mark = |window: &mut Window, sequence| {
+            let slot = window.get_mut(Sequence(sequence));
+            slot.expect("it is open").patience_used = true;
+        };
+        let marked = |window: &Window| -> Vec<u64> {
+            let slots = window.iter().filter(|slot| slot.patience_used);
+            slots.map(|slot| slot.sequence.0).collect()
+        };
+        (11..=18).for_each(|sequence| mark(&mut window, sequence));
+        window.skip_to(Sequence(15), &context);
+        assert_eq!(window.open(), Sequence(16));
+        assert_eq!(marked(&window), [16, 17, 18]);
+        assert_eq!(window.end(), Window::after(Sequence(15), &context).end());
+        window.skip_to(Sequence(15), &context);
+        assert_eq!(marked(&window), [16, 17, 18]);
+        window.skip_to(Sequence(1_000_000), &context);
+        assert_eq!(window.open(), Sequence(1_000_001));
+        assert_eq!(marked(&window), [0; 0]);
     }
 }

@@ -209,7 +209,7 @@ impl<S: Service, D: Store> Replica<S, D> {
     /// Ends the transfer when everything is there: records what binds it, then makes the root
     /// durable.
     fn end_transfer(&mut self, effects: &mut Effects) -> Result<(), StateError> {
-        let promised = self.promised();
+        let (promised, tip) = (self.promised(), self.tip.sequence);
         let Some(sink) = &mut self.sink else {
             return Ok(());
         };
@@ -218,8 +218,9 @@ impl<S: Service, D: Store> Replica<S, D> {
             return Ok(());
         };
         if sink.ending == Ending::Open && self.space.import_complete() {
+            // Whoever goes forward keeps what it knows of later sequences, and what it promised.
             let mut until = self.abstain;
-            if promised > checkpoint.sequence {
+            if checkpoint.sequence < tip {
                 until = until.max(promised);
             }
             let token = match until > self.abstain {
@@ -280,6 +281,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         };
         self.counters.transfers_finished += 1;
         let checkpoint = sink.target.checkpoint;
+        let forward = checkpoint.sequence >= self.tip.sequence;
         let applied = self.executor.applied(&self.space)?;
         self.tip = Place {
             sequence: checkpoint.sequence,
@@ -303,7 +305,10 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.states.finding = None;
         self.states.writing = None;
         self.states.replaced(checkpoint);
-        self.window = Window::after(self.tip.sequence, &self.context);
+        match forward {
+            true => self.window.skip_to(self.tip.sequence, &self.context),
+            false => self.window = Window::after(self.tip.sequence, &self.context),
+        }
         self.views.proposing = false;
         self.fetched.clear();
         self.forwarded.clear();
