@@ -131,7 +131,7 @@ impl History {
     pub(super) fn rows(&mut self, header: Header) -> Vec<(Bytes, Option<Bytes>)> {
         let rows = self.batches.iter_mut().map(|unflushed| {
             let key = batch_key(unflushed.committed.batch.sequence);
-            (key, Some(unflushed.frame(header)))
+            (key, Some(batch_row(&unflushed.frame(header))))
         });
         rows.collect()
     }
@@ -165,6 +165,39 @@ impl History {
     /// Whether there is a root to write and none being written.
     pub(super) const fn wants_flush(&self) -> bool {
         self.boundary && self.flushing.is_none()
+    }
+}
+
+/// Of the digest that ends a committed batch's row.
+const ROW_CONTEXT: &str = "quorumfs 2026 bft committed batch row";
+const ROW_DIGEST_BYTES: usize = 32;
+
+/// The row, outside the tree, of a committed batch: its frame, and a digest of that. The signatures
+/// in it are not checked when it is read back, and nobody should be blamed for what a disk has done
+/// to them.
+pub(super) fn batch_row(frame: &Bytes) -> Bytes {
+    let mut row = Vec::with_capacity(frame.len() + ROW_DIGEST_BYTES);
+    row.extend_from_slice(frame);
+    row.extend_from_slice(&blake3::derive_key(ROW_CONTEXT, frame));
+    row.into()
+}
+
+/// The frame of a committed batch in the store, if there is one.
+pub(super) fn stored_batch<D: Store>(
+    space: &KeySpace<D>,
+    sequence: Sequence,
+) -> Result<Option<Bytes>, StateError> {
+    let Some(row) = space.extra(&batch_key(sequence))? else {
+        return Ok(None);
+    };
+    let end = row.len().saturating_sub(ROW_DIGEST_BYTES);
+    let frame = row.slice(..end);
+    match blake3::derive_key(ROW_CONTEXT, &frame) == row.slice(end..).as_ref() {
+        true => Ok(Some(frame)),
+        false => Err(StateError::Damaged {
+            place: format!("committed batch {sequence}"),
+            reason: "its digest is not the one that was written with it".to_owned(),
+        }),
     }
 }
 

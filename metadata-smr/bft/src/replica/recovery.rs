@@ -16,7 +16,7 @@ use super::config::{Config, Sabotage};
 use super::promises::Promises;
 use super::proposing::DecideTime;
 use super::views::{Phase, Views};
-use super::{History, Replica, States, Timers, commit, commit::batch_key};
+use super::{History, Replica, States, Timers, commit, commit::stored_batch};
 use crate::admission::{Blacklist, Pool};
 use crate::certificate::{CommitCertificate, PreparedCertificate};
 use crate::checkpoint::Checkpoint;
@@ -382,7 +382,7 @@ fn recent_certificates<D: Store>(
     for step in 0..WINDOW as u64 {
         let sequence = Sequence(tip.0.saturating_sub(step));
         // The last one is there; of those before, what has not been truncated.
-        if step > 0 && space.extra(&batch_key(sequence))?.is_none() {
+        if step > 0 && stored_batch(space, sequence)?.is_none() {
             break;
         }
         match stored_certificate(space, sequence)? {
@@ -405,9 +405,7 @@ fn stored_certificate<D: Store>(
         place: format!("committed batch {sequence}"),
         reason: reason.to_owned(),
     };
-    let frame = space
-        .extra(&batch_key(sequence))?
-        .ok_or_else(|| damaged("it is missing"))?;
+    let frame = stored_batch(space, sequence)?.ok_or_else(|| damaged("it is missing"))?;
     let envelope = Envelope::decode(frame).map_err(|error| damaged(&error.to_string()))?;
     match envelope.message() {
         Message::Committed(committed) if committed.certificate.sequence == sequence => {

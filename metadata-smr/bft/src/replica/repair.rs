@@ -9,7 +9,7 @@
 //!   waiting for them.
 
 use super::Replica;
-use super::commit::batch_key;
+use super::commit::stored_batch;
 use crate::identity::{Digest, ReplicaId, Sequence, View};
 use crate::ordering::slot::{Slot, Stage};
 use crate::ordering::status::Inquiry;
@@ -360,7 +360,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let header = self.context.header(View(0));
         match self.history.frame(sequence, header) {
             Some(frame) => Ok(Some(frame)),
-            None => self.space.extra(&batch_key(sequence)),
+            None => stored_batch(&self.space, sequence),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use super::Replica;
 use super::checkpoints::from_note;
-use super::commit::{History, announce_sessions, batch_key};
+use super::commit::{History, announce_sessions, batch_key, batch_row};
 use crate::checkpoint::{CheckpointCertificate, Finding};
 use crate::identity::{Nanos, ReplicaId, Sequence};
 use crate::journal::Record;
@@ -245,7 +245,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         if self.states.kept < checkpoint.sequence {
             self.states.kept = checkpoint.sequence;
         }
-        rows.push((batch_key(checkpoint.sequence), Some(last.frame().clone())));
+        let row = batch_row(last.frame());
+        rows.push((batch_key(checkpoint.sequence), Some(row)));
         rows.push(self.states.row());
         let (batch, root) = self.space.finish_import(rows)?;
         effects.push(Effect::Flush { batch, root });

@@ -13,7 +13,7 @@ use crate::fault_model::FaultModel;
 use crate::identity::{ClusterId, Digest, Monotonic, Now, ReplicaId, Sequence, Time};
 use crate::journal::{Condition, Entry, Journal};
 use crate::replica::{Config, Replica, Sabotage, Status};
-use crate::state::{MemoryStore, StateError, WriteBatch};
+use crate::state::{MemoryStore, StateError, Store, WriteBatch};
 use crate::step::{Destination, Effect, Effects, Event, Peer, Timer, Token};
 use crate::wire::{Context, Envelope, admit};
 use bytes::Bytes;
@@ -233,6 +233,18 @@ impl Cluster {
         let mut effects = Effects::default();
         let started = Replica::recover(config, service, store, journal, now, &mut effects);
         started.err()
+    }
+
+    /// Changes one byte of what a node's store has under `key`.
+    pub(super) fn damage(&mut self, node: usize, key: &[u8], at: usize) {
+        let store = &self.nodes[node].store;
+        let value = store.get(key).unwrap().expect("it is there");
+        let mut value = value.to_vec();
+        value[at] ^= 1;
+        let entry = (Bytes::copy_from_slice(key), Some(value.into()));
+        store.apply(&WriteBatch {
+            entries: vec![entry],
+        });
     }
 
     /// Kills a node; what was not durable is gone.

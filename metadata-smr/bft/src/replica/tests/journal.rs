@@ -25,3 +25,24 @@ fn a_record_of_a_newer_release_is_refused_and_not_taken_for_damage() {
     cluster.finish(5_000);
     cluster.check();
 }
+
+#[test]
+fn a_stored_batch_that_the_disk_has_changed_is_not_taken_for_what_it_was() {
+    let mut cluster = Cluster::four(32);
+    cluster.client(40);
+    cluster.finish(10_000);
+    cluster.run_for(1_000);
+    cluster.crash(2);
+    let root = cluster.status(0).durable;
+    let mut key = b"xb".to_vec();
+    key.extend(root.0.to_be_bytes());
+    // Within a signature of its certificate: all else in it fits together.
+    cluster.damage(2, &key, 300);
+    let refused = cluster.refusal(2, Record::BootMark.encode());
+    assert!(
+        matches!(refused, Some(StateError::Damaged { .. })),
+        "{refused:?}"
+    );
+    cluster.damage(2, &key, 300);
+    assert_eq!(cluster.refusal(2, Record::BootMark.encode()), None);
+}
