@@ -121,8 +121,8 @@ pub enum StateError {
     },
     /// Something that was read back is not what was written.
     #[error(
-        "the state store is damaged at {place}: {reason}; this replica must be set up anew from \
-         its peers"
+        "the state store is damaged at {place}: {reason}; remove the state of this replica, and \
+         nothing else (its journal has to stay): it comes back from the others"
     )]
     Damaged {
         /// Which node or row.

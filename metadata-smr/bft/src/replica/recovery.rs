@@ -104,11 +104,11 @@ impl<S: Service, D: Store> Replica<S, D> {
                 replica.suspect(Reason::Abdicated, effects);
             }
         }
+        replica.resume_transfer()?;
         if replica.voting == Voting::Voting {
             replica.voting = Voting::Abstaining;
             replica.advance_abstention();
         }
-        replica.resume_transfer()?;
         replica.sign_checkpoints(effects);
         replica.examine_states(effects);
         replica.start_timers(effects);

@@ -326,9 +326,11 @@ impl<S: Service, D: Store> Replica<S, D> {
         Ok(())
     }
 
-    /// Whoever abstained votes again once it has executed what it may have voted for.
+    /// Whoever abstained votes again once it has executed what it may have voted for. After a
+    /// restart in the middle of a transfer nobody knows any more whether the state was wrong.
     pub(super) fn advance_abstention(&mut self) {
-        if self.voting == Voting::Abstaining && self.tip.sequence >= self.abstain {
+        let due = self.sink.is_none() && self.tip.sequence >= self.abstain;
+        if due && self.voting == Voting::Abstaining {
             self.voting = Voting::Voting;
         }
     }

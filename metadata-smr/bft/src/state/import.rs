@@ -102,6 +102,8 @@ pub struct Import {
     unwritten: Vec<(NodeId, Bytes)>,
     unwritten_bytes: usize,
     writing: bool,
+    /// Whether the record is to be written although no node has come.
+    begun: bool,
     /// One bit for each id from the first one on: whether the root needs it.
     live: Vec<u64>,
     /// Parts of the own tree that the root does not need.
@@ -134,6 +136,7 @@ impl Import {
             unwritten: Vec::new(),
             unwritten_bytes: 0,
             writing: false,
+            begun: true,
             live: Vec::new(),
             sweep: Vec::new(),
             released: Vec::new(),
@@ -187,6 +190,7 @@ impl Import {
         let (first, next) = (NodeId(record.first_id), NodeId(record.next_id));
         let mut import = Self::at(target, Bytes::from(record.note), first, next);
         import.root = record.root.as_ref().map(reference);
+        import.begun = false;
         Ok(import.start(old, None))
     }
 
@@ -536,12 +540,14 @@ impl Import {
         Ok(())
     }
 
-    /// What is to be written now, with the record that a crash leaves it to. One write at a time;
+    /// What is to be written now, with the record that a crash leaves it to; at the beginning the
+    /// record alone, since that it has begun must not be forgotten. One write at a time;
     /// what comes meanwhile goes with the next.
     pub(super) fn writes_due(&mut self) -> Option<Vec<(Bytes, Option<Bytes>)>> {
-        if self.writing || self.unwritten.is_empty() {
+        if self.writing || (self.unwritten.is_empty() && !self.begun) {
             return None;
         }
+        self.begun = false;
         self.writing = true;
         self.unwritten_bytes = 0;
         let nodes = std::mem::take(&mut self.unwritten);

@@ -174,6 +174,8 @@ impl Sink {
         }
         space.import_give_back(&paths);
         if received.good > 0 {
+            // Whatever one of them says: it is served.
+            self.gone = false;
             self.came = now;
         }
         if received.wrong > 0 {

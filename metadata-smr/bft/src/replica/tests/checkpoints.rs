@@ -48,6 +48,18 @@ fn one_of_four_that_differs_does_not_vote_any_more() {
         assert_eq!(status.voting, Voting::Voting);
         assert!(status.sequence > Sequence(100), "{status:#?}");
     }
+    // Nor does a restart make it forget, although what has become stable since says nothing of it.
+    cluster.crash(3);
+    cluster.start(3);
+    cluster.run_for(2_000);
+    let status = cluster.status(3);
+    assert_eq!(status.voting, Voting::Abstaining, "{status:#?}");
+    assert!(status.transfer.is_some());
+    cluster.tap = None;
+    cluster.run_for(5_000);
+    let status = cluster.status(3);
+    assert_eq!(status.voting, Voting::Voting);
+    assert_eq!(status.sequence, cluster.status(0).sequence);
 }
 
 #[test]
