@@ -8,10 +8,10 @@
 //!               └─────────┴─ SetTimer, …: kept here
 //! ```
 //!
-//! It runs as the main task of the replica's own thread, whose other tasks are the connections: what
-//! a socket brings reaches the core, and what the core says reaches the sockets, without waking
-//! another thread. The loop takes everything that waits, or its share, and then lets the sockets
-//! have theirs; so what a burst makes it say to one peer leaves in one piece.
+//! It runs as the main task of the replica's own thread, whose other tasks are the connections:
+//! what a socket brings reaches the core, and what the core says reaches the sockets, without
+//! waking another thread. The loop takes everything that waits, or its share, and then lets the
+//! sockets have theirs; so what a burst makes it say to one peer leaves in one piece.
 //!
 //! # Invariants
 //!

@@ -9,8 +9,8 @@
 //! 3. connections that are new or gone;
 //! 4. frames, one of a peer and one of a client in turn, peers among each other and clients among
 //!    each other round-robin. So a thousand clients together get half the steps, and each the same.
-//!    *Strangers*, whose principal has no session open here, share one turn of clients in eight, and
-//!    memory of their own: anybody can make a key, and a hundred of them, and with those keep
+//!    *Strangers*, whose principal has no session open here, share one turn of clients in eight,
+//!    and memory of their own: anybody can make a key, and a hundred of them, and with those keep
 //!    hundreds of connections busy.
 //!
 //! # Invariants

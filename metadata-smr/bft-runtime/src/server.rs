@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   start ──► bind ──► open disk ──► recover core ──► loop on a thread of its own, and with it
-//!                                                │    one dialing task a peer, and whoever was let in
+//!                                                │    a dialing task a peer, whoever was let in
 //!                                                └──► listener, with the caller's tasks
 //!   shutdown ──► loop ends ──► core dropped ──► disk closed with its clean-stop mark
 //! ```

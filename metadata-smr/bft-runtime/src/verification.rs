@@ -5,13 +5,13 @@
 //! flood of one no more than others; and for large frames, which may hold hundreds of signatures,
 //! on threads apart, as many as there are processors, so that sockets are served meanwhile.
 //!
-//! What waits together is checked together: the signatures of a dozen frames cost half as much in one
-//! go, and no verdict depends on it.
+//! What waits together is checked together: the signatures of a dozen frames cost half as much in
+//! one go, and no verdict depends on it.
 //!
-//! *Dear* frames carry certificates, dozens of signatures each, and a peer that repeats a valid one does
-//! nothing that it could be blamed for. So those that were found good lately are remembered by their
-//! hash, and their repetition costs no signature: the same bytes have the same verdict, because what
-//! is in them is signed by replicas, whose keys an epoch fixes.
+//! *Dear* frames carry certificates, dozens of signatures each, and a peer that repeats a valid one
+//! does nothing that it could be blamed for. So those that were found good lately are remembered by
+//! their hash, and their repetition costs no signature: the same bytes have the same verdict,
+//! because what is in them is signed by replicas, whose keys an epoch fixes.
 //!
 //! Votes for what is committed already are the one thing that is dropped unchecked: with n replicas
 //! the last n − q votes of each phase come too late to matter, and each would cost a signature.

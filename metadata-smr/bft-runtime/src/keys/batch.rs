@@ -1,15 +1,15 @@
 //! Many signatures checked in one go, for half the time of one after the other.
 //!
 //! A signature (R, s) under the key A on what hashes to k holds by ZIP-215 if 8(sB − R − kA) = 0.
-//! For n of them one checks 8(Σ zᵢsᵢ B − Σ zᵢRᵢ − Σ zᵢkᵢAᵢ) = 0 with random zᵢ of 128 bits: the doublings
-//! that make up most of the work are shared.
+//! For n of them one checks 8(Σ zᵢsᵢ B − Σ zᵢRᵢ − Σ zᵢkᵢAᵢ) = 0 with random zᵢ of 128 bits: the
+//! doublings that make up most of the work are shared.
 //!
 //! # What always holds
 //!
 //! * Signatures that hold one by one hold together: each term is zero, small-order components
 //!   included, because everything is multiplied by eight.
-//! * If one does not hold, the sum is zero with a probability of 2⁻¹²⁵ at most, because nobody knows
-//!   the zᵢ before; so a batch never lets in what alone would be refused.
+//! * If one does not hold, the sum is zero with a probability of 2⁻¹²⁵ at most, because nobody
+//!   knows the zᵢ before; so a batch never lets in what alone would be refused.
 //! * A batch that fails says nothing about which: the caller asks one by one, and whoever sent the
 //!   bad one is not asked again.
 //!
