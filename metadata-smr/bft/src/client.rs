@@ -60,6 +60,7 @@ use bytes::Bytes;
 use flight::Flight;
 use queue::{Pending, Queue};
 use read::Reads;
+use round_trip::RoundTrip;
 use session::{Asking, Phase};
 use speech::Own;
 use std::collections::BTreeSet;
@@ -71,6 +72,8 @@ pub struct Client {
     connected: BTreeSet<ReplicaId>,
     queue: Queue,
     reads: Reads,
+    /// How long requests take.
+    trip: RoundTrip,
     phase: Phase,
     timer: Option<Monotonic>,
     busy: u64,
@@ -93,6 +96,7 @@ impl Client {
             config,
             connected: BTreeSet::new(),
             queue: Queue::default(),
+            trip: RoundTrip::default(),
             phase: Phase::None,
             timer: None,
             busy: 0,
@@ -256,9 +260,14 @@ impl Client {
             .iter()
             .map(|pending| (pending.kind, pending.operation.clone()))
             .collect();
-        state
-            .flights
-            .push_back(Flight::new(&self.config, number, lane, bundle, now));
+        state.flights.push_back(Flight::new(
+            &self.config,
+            &self.trip,
+            number,
+            lane,
+            bundle,
+            now,
+        ));
         Some(Bundle {
             lane,
             number,

@@ -63,6 +63,8 @@ const TOLD_MAX: u64 = 40;
 const CAUGHT_MIN: usize = 2;
 /// A replica that is behind, a liar who helps it and two readers have to meet.
 const READING_SEEDS: u64 = 1000;
+/// They do in a few of a thousand seeds.
+const READING_CAUGHT_MIN: usize = 1;
 /// How many of the seeds that see a sabotage are named.
 const SEEN_TOLD_MAX: usize = 10;
 
@@ -214,7 +216,11 @@ fn sabotages(arguments: &Arguments) -> ExitCode {
         let (summary, failed) = run_all(arguments, Some(sabotage));
         let sees = |seed: &u64| passes(arguments, *seed);
         let seen: Vec<u64> = failed.into_iter().filter(sees).collect();
-        if seen.len() < CAUGHT_MIN {
+        let caught_min = match arguments.profile {
+            Profile::Reads => READING_CAUGHT_MIN,
+            _ => CAUGHT_MIN,
+        };
+        if seen.len() < caught_min {
             missed += 1;
         }
         let first: Vec<&u64> = seen.iter().take(SEEN_TOLD_MAX).collect();

@@ -122,7 +122,11 @@ impl Client {
             Some(Statement::Results { version, results }) => (Some(version), results),
             _ => (None, Vec::new()),
         };
-        for (to, frame) in open.follow(&self.config, request.lane, &flight, &self.connected, now) {
+        if let Some(took) = flight.took(now) {
+            self.trip.measured(took);
+        }
+        let known = (&self.config, &self.trip);
+        for (to, frame) in open.follow(known, request.lane, &flight, &self.connected, now) {
             effects.push(Effect::Send { to, frame });
         }
         if let Some(version) = version {

@@ -8,8 +8,9 @@ use super::config::ClientConfig;
 use super::queue::Pending;
 use super::reply_quorum::ReplyQuorum;
 use super::retry::Retry;
+use super::round_trip::RoundTrip;
 use super::speech;
-use crate::identity::{Digest, Lane, Monotonic, ReplicaId, RequestNumber, Sequence};
+use crate::identity::{Digest, Lane, Monotonic, Nanos, ReplicaId, RequestNumber, Sequence};
 use crate::wire::message::OperationResult;
 use bytes::Bytes;
 
@@ -36,6 +37,7 @@ pub(super) struct Flight {
     pub(super) bytes: usize,
     pub(super) operations: Vec<Option<Pending>>,
     pub(super) signed: Option<(Digest, Bytes)>,
+    sent: Monotonic,
     pub(super) retry: Retry,
     pub(super) quorum: ReplyQuorum<Statement>,
 }
@@ -44,6 +46,7 @@ impl Flight {
     /// Starts a flight that waits for its signature.
     pub(super) fn new(
         config: &ClientConfig,
+        trip: &RoundTrip,
         number: RequestNumber,
         lane: Lane,
         operations: Vec<Pending>,
@@ -54,7 +57,8 @@ impl Flight {
             bytes: speech::request_bytes(&operations),
             operations: operations.into_iter().map(Some).collect(),
             signed: None,
-            retry: Retry::start(config, salt(number, lane), now),
+            sent: now,
+            retry: Retry::start(config, trip, salt(number, lane), now),
             quorum: ReplyQuorum::default(),
         }
     }
@@ -73,6 +77,11 @@ impl Flight {
             .flatten()
             .map(|pending| pending.deadline);
         deadlines.fold(self.retry.at, Monotonic::min)
+    }
+
+    /// How long its answer took, if it was sent once.
+    pub(super) fn took(&self, now: Monotonic) -> Option<Nanos> {
+        (!self.retry.repeated()).then(|| now.since(self.sent))
     }
 
     /// What its retries are spread by.

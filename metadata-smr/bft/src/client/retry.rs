@@ -1,27 +1,37 @@
 //! When to send again.
 //!
-//! Waiting doubles from [`ClientConfig::retry`] up to [`ClientConfig::retry_max`] and is spread by
-//! a jitter of up to a quarter, so that clients that lost a leader together do not come back
+//! Waiting begins with what answers usually take, and some ([`super::round_trip`]), or with
+//! [`ClientConfig::retry`] as long as nothing is known. It doubles up to
+//! [`ClientConfig::retry_max`] and is spread by a jitter of up to a quarter, so that clients that lost a leader together do not come back
 //! together. The jitter is a function of the client's seed and a counter: the core draws nothing.
 
 use super::config::ClientConfig;
+use super::round_trip::RoundTrip;
 use crate::identity::{Monotonic, Nanos};
+use crate::wire::limits::RETRY_MIN;
 
 /// The state of one thing's retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Retry {
     attempts: u32,
     salt: u64,
+    first: Nanos,
     /// When to send again.
     pub(super) at: Monotonic,
 }
 
 impl Retry {
     /// Starts waiting for the first retry of what `salt` names.
-    pub(super) fn start(config: &ClientConfig, salt: u64, now: Monotonic) -> Self {
+    pub(super) fn start(
+        config: &ClientConfig,
+        trip: &RoundTrip,
+        salt: u64,
+        now: Monotonic,
+    ) -> Self {
         let mut retry = Self {
             attempts: 0,
             salt,
+            first: trip.patience(config.retry, RETRY_MIN),
             at: now,
         };
         retry.wait(config, now);
@@ -35,7 +45,7 @@ impl Retry {
 
     /// Sets the next retry, later than the last time.
     pub(super) fn wait(&mut self, config: &ClientConfig, now: Monotonic) {
-        let doubled = config.retry.0.saturating_mul(1 << self.attempts.min(20));
+        let doubled = self.first.0.saturating_mul(1 << self.attempts.min(20));
         let length = doubled.min(config.retry_max.0);
         let mixed = mix(config.jitter_seed ^ mix(self.salt ^ u64::from(self.attempts)));
         let jitter = (length / 4).checked_mul(mixed >> 32).map_or_else(
@@ -73,7 +83,7 @@ mod tests {
     fn waiting_doubles_up_to_its_bound_and_never_falls_below_it() {
         let config = config(1);
         let mut now = Monotonic(0);
-        let mut retry = Retry::start(&config, 9, now);
+        let mut retry = Retry::start(&config, &RoundTrip::default(), 9, now);
         let mut expected = config.retry.0;
         for _ in 0..70 {
             let waited = retry.at.since(now).0;
@@ -88,9 +98,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_usually_answered_soon_is_sent_again_soon_but_never_at_once() {
+        let config = config(1);
+        let mut trip = RoundTrip::default();
+        let first = |trip: &RoundTrip| Retry::start(&config, trip, 9, Monotonic(0)).at.0;
+        let quarter = |nanos: u64| nanos..=nanos + nanos / 4;
+        assert!(quarter(config.retry.0).contains(&first(&trip)));
+        for _ in 0..50 {
+            trip.measured(Nanos::from_millis(1));
+        }
+        assert!(quarter(RETRY_MIN.0).contains(&first(&trip)));
+        for _ in 0..50 {
+            trip.measured(Nanos::from_secs(1));
+        }
+        assert!(first(&trip) > config.retry.0);
+    }
+
+    #[test]
     fn clients_do_not_come_back_together() {
         let at: std::collections::BTreeSet<u64> = (0..100)
-            .map(|seed| Retry::start(&config(seed), 1, Monotonic(0)).at.0)
+            .map(|seed| {
+                let unknown = RoundTrip::default();
+                Retry::start(&config(seed), &unknown, 1, Monotonic(0)).at.0
+            })
             .collect();
         assert!(at.len() > 95);
     }

@@ -17,6 +17,7 @@ use super::config::ClientConfig;
 use super::flight::Flight;
 use super::reply_quorum::ReplyQuorum;
 use super::retry::Retry;
+use super::round_trip::RoundTrip;
 use super::speech;
 use crate::identity::{
     Digest, Lane, Monotonic, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, Time,
@@ -55,7 +56,7 @@ impl<T> Asking<T> {
     {
         Self {
             signed: None,
-            retry: Retry::start(config, salt, now),
+            retry: Retry::start(config, &RoundTrip::default(), salt, now),
             quorum: ReplyQuorum::default(),
         }
     }
@@ -217,7 +218,7 @@ impl Session {
     /// that got into that step once would never fall out of it.
     pub(super) fn follow(
         &mut self,
-        config: &ClientConfig,
+        (config, trip): (&ClientConfig, &RoundTrip),
         lane: Lane,
         landed: &Flight,
         connected: &BTreeSet<ReplicaId>,
@@ -232,7 +233,7 @@ impl Session {
             let Some(frame) = flight.frame().filter(|_| trouble).cloned() else {
                 continue;
             };
-            flight.retry = Retry::start(config, flight.salt(lane), now);
+            flight.retry = Retry::start(config, trip, flight.salt(lane), now);
             let lacking = connected.iter().filter(|to| !flight.answered(**to));
             frames.extend(lacking.map(|to| (*to, frame.clone())));
         }

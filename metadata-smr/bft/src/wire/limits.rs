@@ -41,6 +41,12 @@ pub const BATCH_OPENS_MAX: usize = 16;
 /// The longest journal record: a vote with all bodies.
 pub const RECORD_BYTES_MAX: usize = FRAME_BYTES_MAX;
 
+// ---- clients -----------------------------------------------------------------------------------
+
+/// The first retry comes no sooner, however fast answers usually are: a busy machine or a view
+/// that changes takes longer, and what is sent again then costs everybody a signature's check.
+pub const RETRY_MIN: Nanos = Nanos::from_millis(100);
+
 // ---- reads -------------------------------------------------------------------------------------
 
 /// Queries in one READ: it is answered in one step, in which nothing else is done.
