@@ -2,8 +2,9 @@
 //!
 //! Waiting begins with what answers usually take, and some ([`super::round_trip`]), or with
 //! [`ClientConfig::retry`] as long as nothing is known. It doubles up to
-//! [`ClientConfig::retry_max`] and is spread by a jitter of up to a quarter, so that clients that lost a leader together do not come back
-//! together. The jitter is a function of the client's seed and a counter: the core draws nothing.
+//! [`ClientConfig::retry_max`] and is spread by a jitter of up to a quarter, so that clients that
+//! lost a leader together do not come back together. The jitter is a function of the client's seed
+//! and a counter: the core draws nothing.
 
 use super::config::ClientConfig;
 use super::round_trip::RoundTrip;
