@@ -104,7 +104,8 @@ impl Replica {
                     format!("; takes the state after batch {sequence} over from the others")
                 });
                 format!(
-                    "  replica {id}  {address}  view {view}  sequence {committed}  {state}{catching_up}"
+                    "  replica {id}  {address}  view {view}  sequence {committed}  \
+                     {state}{catching_up}"
                 )
             }
             (None, problem) => {

@@ -143,8 +143,8 @@ pub enum StateError {
     },
     /// The journal has a record that only a newer release can have written: its checksum holds.
     #[error(
-        "the journal has a record that this release does not know: run the newer release that wrote \
-         it; nothing is lost"
+        "the journal has a record that this release does not know: run the newer release that \
+         wrote it; nothing is lost"
     )]
     NewerJournal,
     /// A defect of the caller: a key or value beyond the limits.

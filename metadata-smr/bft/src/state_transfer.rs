@@ -20,7 +20,8 @@
 //! * Nothing is believed that does not follow from the checkpoint's certificate.
 //! * Of each peer one question is open at a time; what it does not answer in time is asked of
 //!   another, and so is what it answered wrongly, and then it is passed over for a while.
-//! * While it lasts nothing is executed and no vote is given. After a crash it goes on where it was.
+//! * While it lasts nothing is executed and no vote is given. After a crash it goes on where it
+//!   was.
 //! * Ordering comes first on the other side: what a peer is served of nodes has an allowance that
 //!   time refills.
 //! * The replica ends at the checkpoint with the commit certificate of its batch in hand, so it can

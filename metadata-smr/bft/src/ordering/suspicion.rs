@@ -1,13 +1,14 @@
 //! When a leader should go.
 //!
 //! * **Progress**: a verified request within credit, a tick that is due or a proposal has been open
-//!   for too long, and no batch came of which anything was new. The time doubles with each view that fails and is back to its start with the
-//!   next commit. Halfway, what the leader seems not to have is forwarded to it.
+//!   for too long, and no batch came of which anything was new. The time doubles with each view
+//!   that fails and is back to its start with the next commit. Halfway, what the leader seems not
+//!   to have is forwarded to it.
 //! * **Fairness**, counted: a request that has waited for long is forwarded, whatever else commits
 //!   meanwhile; from then on, two batches with requests that came here later, although this one
-//!   would have fitted, or although another session was served twice meanwhile. Of a lane that is in a
-//!   batch nothing is passed over, and batches that the leader may have proposed before it had the
-//!   request, a window of them, do not count.
+//!   would have fitted, or although another session was served twice meanwhile. Of a lane that is
+//!   in a batch nothing is passed over, and batches that the leader may have proposed before it had
+//!   the request, a window of them, do not count.
 //! * **Clock**: several fresh proposals in a row whose time trails ours.
 //! * **Silence**: several proposals in a row that others had to repeat, though the leader must have
 //!   sent them to its favourites. One such replica changes nothing; enough of them replace it.

@@ -15,7 +15,8 @@ pub const RESULTS_BYTES_MAX: usize = 768 << 10;
 /// Requests in one batch; their digests make a proposal of 16 KiB.
 pub const BATCH_REQUESTS_MAX: usize = 512;
 /// Batches that were voted for at one sequence, in as many failed views, and are kept with their
-/// bodies until it commits, as far as [`KEPT_BYTES_MAX`] goes. A liar that hides a certificate for longer has to make more views fail.
+/// bodies until it commits, as far as [`KEPT_BYTES_MAX`] goes. A liar that hides a certificate for
+/// longer has to make more views fail.
 pub const BATCHES_KEPT: usize = 16;
 /// Sequences that are voted on at a time. A leader in one region has two or three of them under
 /// way (`docs/PERFORMANCE.md`), one across continents all: each is a round trip that others do not

@@ -22,8 +22,8 @@
 //! | [`StatusQuery`], [`StatusAnswer`] | – | an operator's question |
 //!
 //! What is not signed rests on the transport's word about who sent it, or proves itself: a body by
-//! its digest and its client's signature, a committed batch by its certificate, a node by the digest
-//! that its parent names.
+//! its digest and its client's signature, a committed batch by its certificate, a node by the
+//! digest that its parent names.
 
 use super::Envelope;
 use crate::certificate::{CommitCertificate, PreparedCertificate};
