@@ -2,8 +2,8 @@
 //!
 //! Both have to say the same before a client believes it, so a service whose answers depend on
 //! anything but the order is noticed by whoever uses it, and what its answers do not show the roots
-//! of the two states do. The metadata service must pass; three services that are almost the
-//! metadata service must not.
+//! of the two states do: at the next checkpoint the replicas themselves stop. The metadata service
+//! must pass; three services that are almost the metadata service must not.
 
 #![expect(clippy::unwrap_used, reason = "a test ends by panicking")]
 
@@ -187,11 +187,14 @@ fn an_answer_that_depends_on_the_process_is_found_and_never_believed() {
 
 #[test]
 fn a_row_that_depends_on_the_process_is_found_by_the_roots() {
-    for seed in 1..=5 {
+    let mut stopped = 0;
+    for seed in 1..=10 {
         let report = run(seed, Profile::Calm, Flaw::State);
         assert!(disagree(&report), "{:?}", report.violations);
-        assert!(report.stalls.is_empty(), "no answer shows it");
+        stopped += usize::from(!report.stalls.is_empty());
     }
+    // No answer shows it; but where a checkpoint comes the two see it themselves, and stop.
+    assert!((5..=10).contains(&stopped), "{stopped} of 10 runs stopped");
 }
 
 #[test]
