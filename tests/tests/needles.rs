@@ -11,6 +11,7 @@
     clippy::indexing_slicing
 )]
 
+use quorumfs_bft::wire::limits::CHECKPOINT_INTERVAL;
 use quorumfs_gateway::blocks::SEGMENT_BYTES;
 use quorumfs_gateway::keys::Sealing;
 use quorumfs_tests::harness::{Cluster, Found, Gateway, Needle, drop_caches, search};
@@ -101,6 +102,15 @@ fn needles() -> Vec<Needle> {
         bytes: text.as_bytes().to_vec(),
     });
     planted.collect()
+}
+
+/// Has so much ordered that whatever was ordered before goes from the journals to the databases.
+fn cross_a_checkpoint(mount: &Path) {
+    let many = mount.join("many directories");
+    fs::create_dir(&many).unwrap();
+    for number in 0..=CHECKPOINT_INTERVAL {
+        fs::create_dir(many.join(number.to_string())).unwrap();
+    }
 }
 
 /// Plants every needle below `mount` and gives each file with what it has to hold.
@@ -211,8 +221,10 @@ fn nothing_that_was_planted_is_readable_where_it_is_stored() {
     drop_caches();
     cluster.quorumfs().run_with(mount).ok();
     assert_planted(&point, &files);
+    let planted = cluster.committed();
+    cross_a_checkpoint(&point);
     cluster.quorumfs().run_with(["umount"]).ok();
-    cluster.flush();
+    cluster.flush(planted);
     cluster.stop();
 
     assert_searchable(&cluster);
@@ -229,8 +241,10 @@ fn the_same_search_finds_everything_where_nothing_is_sealed() {
     let gateway = Gateway::mount(&cluster, Sealing::Off, deadline);
     let files = plant(gateway.point());
     assert_planted(gateway.point(), &files);
+    let planted = cluster.committed();
+    cross_a_checkpoint(gateway.point());
     gateway.unmount();
-    cluster.flush();
+    cluster.flush(planted);
     cluster.stop();
 
     assert_searchable(&cluster);

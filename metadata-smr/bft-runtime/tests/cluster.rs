@@ -137,6 +137,11 @@ async fn a_leader_that_is_killed_is_replaced() {
         "{:?}",
         start.elapsed()
     );
+    // A status is shown a little later than what it tells of.
+    let shown = Instant::now();
+    while cluster.leader() == first && shown.elapsed() < Duration::from_secs(20) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     assert_ne!(cluster.leader(), first);
     let somebody = (first + 1) % 4;
     assert!(cluster.status(somebody).expect("running").replica.view > view);

@@ -104,25 +104,28 @@ impl Cluster {
         }
     }
 
-    /// Waits until all that has been committed so far is in every replica's database too.
+    /// The last sequence that any replica has executed.
+    ///
+    /// # Panics
+    /// If there is no status to be had.
+    #[track_caller]
+    pub fn committed(&self) -> u64 {
+        let replicas = self.quorumfs().run_with(["status"]).records("replica");
+        let committed = replicas.iter().map(|it| number(it, "committed")).max();
+        committed.unwrap()
+    }
+
+    /// Waits until all that was committed up to `sequence` is in every replica's database too:
+    /// whatever is a checkpoint old.
     ///
     /// # Panics
     /// If it is not within a minute.
     #[track_caller]
-    pub fn flush(&self) {
-        let of = |replica: &Value, key: &str| replica[key].as_u64().unwrap_or_default();
-        let replicas = || self.quorumfs().run_with(["status"]).records("replica");
-        let committed = replicas()
-            .iter()
-            .map(|replica| of(replica, "committed"))
-            .max();
-        let committed = committed.unwrap();
+    pub fn flush(&self, sequence: u64) {
         super::eventually("everything is flushed", FLUSHED_WITHIN, || {
-            let replicas = replicas();
-            let flushed = replicas
-                .iter()
-                .all(|replica| of(replica, "durable") >= committed);
-            flushed && replicas.len() == FOUR
+            let replicas = self.quorumfs().run_with(["status"]).records("replica");
+            let mut durable = replicas.iter().map(|it| number(it, "durable"));
+            replicas.len() == FOUR && durable.all(|durable| durable >= sequence)
         });
     }
 
@@ -211,4 +214,8 @@ fn free_addresses() -> Vec<SocketAddr> {
     let addresses: Vec<_> = held.iter().map(|l| l.local_addr().unwrap()).collect();
     assert_eq!(addresses.len(), FOUR, "no free ports on loopback");
     addresses
+}
+
+fn number(record: &Value, key: &str) -> u64 {
+    record[key].as_u64().unwrap_or_default()
 }
