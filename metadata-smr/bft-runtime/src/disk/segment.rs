@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! N.journal = header │ record N │ record N+1 │ …       N: twenty decimal digits
-//! header    = magic "qfsjrnl\0" │ format u32 │ features u32 │ N u64
+//! header    = magic "qfsjrnl\0" │ format u32 │ features u32 │ N u64 │ check 8
 //! ```
 //!
-//! Little-endian. Records are framed and judged by [`quorumfs_bft::journal`]; what is added here is
+//! Little-endian. The check is the beginning of BLAKE3, in derive-key mode, of what stands before
+//! it: a newer release's header is whole and is refused, a damaged one is damage. Records are framed and judged by [`quorumfs_bft::journal`]; what is added here is
 //! only that their files are there, begin as they must and follow one another.
 
 use super::DiskError;
@@ -21,7 +22,10 @@ use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"qfsjrnl\0";
 const FORMAT: u32 = 1;
-const HEADER_BYTES: usize = 24;
+const CONTEXT: &str = "quorumfs 2026 journal segment header";
+/// Bytes of a header before its check.
+pub(super) const CHECKED_BYTES: usize = 24;
+pub(super) const HEADER_BYTES: usize = CHECKED_BYTES + 8;
 /// A segment that is longer is followed by a new one.
 const SEGMENT_BYTES_MAX: u64 = 16 << 20;
 
@@ -95,7 +99,11 @@ pub(super) fn read_all(directory: &Path) -> Result<ReadBack, DiskError> {
 
 /// What a header says of its format, if only a newer release can have written it.
 fn newer(header: &[u8]) -> Option<String> {
-    let rest = header.strip_prefix(MAGIC)?;
+    let (checked, check) = header.split_first_chunk::<CHECKED_BYTES>()?;
+    if check != check_of(checked) {
+        return None;
+    }
+    let rest = checked.strip_prefix(MAGIC)?;
     let (format, rest) = rest.split_first_chunk::<4>()?;
     let (features, _) = rest.split_first_chunk::<4>()?;
     let (format, features) = (u32::from_le_bytes(*format), u32::from_le_bytes(*features));
@@ -122,12 +130,22 @@ fn list(directory: &Path) -> Result<Vec<(Token, PathBuf)>, DiskError> {
     Ok(segments)
 }
 
+/// What ends a header that begins like this.
+pub(super) fn check_of(checked: &[u8]) -> [u8; HEADER_BYTES - CHECKED_BYTES] {
+    let mut check = [0; HEADER_BYTES - CHECKED_BYTES];
+    let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
+    hasher.update(checked).finalize_xof().fill(&mut check);
+    check
+}
+
 fn header_of(first: Token) -> Bytes {
     let mut header = Vec::with_capacity(HEADER_BYTES);
     header.put_slice(MAGIC);
     header.put_u32_le(FORMAT);
     header.put_u32_le(0);
     header.put_u64_le(first.0);
+    let check = check_of(&header);
+    header.put_slice(&check);
     header.into()
 }
 

@@ -216,14 +216,16 @@ fn a_missing_segment_or_journal_is_a_lost_one() {
 fn a_segment_of_a_newer_release_is_refused_and_stays_as_it_is() {
     let directory = created();
     write_and_die(directory.path(), Durability::Strict, 1..=5);
-    let segment = segments(directory.path()).remove(0);
-    let whole = fs::read(&segment).expect("segment");
+    let path = segments(directory.path()).remove(0);
+    let whole = fs::read(&path).expect("segment");
     let mut other = whole.clone();
     other[8] = 2;
-    fs::write(&segment, &other).expect("write");
+    let check = segment::check_of(&other[..segment::CHECKED_BYTES]);
+    other[segment::CHECKED_BYTES..segment::HEADER_BYTES].copy_from_slice(&check);
+    fs::write(&path, &other).expect("write");
     let opened = Disk::open(directory.path(), Durability::Strict, |_| {});
     assert!(matches!(opened, Err(DiskError::Format { .. })));
-    fs::write(&segment, &whole).expect("write");
+    fs::write(&path, &whole).expect("write");
     assert_eq!(kept(directory.path()), due(1..=5), "nothing was given up");
 }
 
