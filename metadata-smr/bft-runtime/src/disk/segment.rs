@@ -6,8 +6,9 @@
 //! ```
 //!
 //! Little-endian. The check is the beginning of BLAKE3, in derive-key mode, of what stands before
-//! it: a newer release's header is whole and is refused, a damaged one is damage. Records are framed and judged by [`quorumfs_bft::journal`]; what is added here is
-//! only that their files are there, begin as they must and follow one another.
+//! it: a newer release's header is whole and is refused, a damaged one is damage. Records are
+//! framed and judged by [`quorumfs_bft::journal`]; what is added here is only that their files are
+//! there, begin as they must and follow one another.
 
 use super::DiskError;
 use super::error::failed;
