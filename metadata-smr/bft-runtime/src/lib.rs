@@ -42,7 +42,7 @@
 //! #     fn execute(
 //! #         &self, txn: &mut Txn<'_>, _: &Context, _: &Caller, operation: &[u8],
 //! #     ) -> Result<Bytes, StateError> {
-//! #         let add = operation.first().copied().unwrap_or(1);
+//! #         let &[add] = operation else { return Ok(Bytes::new()) }; // no effect
 //! #         let sum = sum(&txn.view())?.wrapping_add(add.into()).to_be_bytes().to_vec();
 //! #         txn.put(b"sum", sum.clone())?;
 //! #         Ok(Bytes::from(sum))

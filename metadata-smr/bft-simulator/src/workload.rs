@@ -6,6 +6,10 @@
 //! workload adds what only it can know: which operations make sense, and whether the answers that
 //! the clients saw could have come from one correct machine ([`crate::linearizability`] helps).
 //! [`crate::key_value`] is a complete example.
+//!
+//! Clients that lie are sent along: they contradict themselves, flood, and send operations that
+//! are no more than repeated bytes and the word `nonsense`. Their calls are not in the history, so
+//! such operations must have no effect, or one that the judge allows for.
 
 use crate::history::{History, Kind};
 use crate::random::Random;
