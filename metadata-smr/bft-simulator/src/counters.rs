@@ -117,6 +117,8 @@ pub const KNOWN: &[&str] = &[
     "blackouts",
     "partitions",
     "ambushes",
+    "severed",
+    "staggered",
     "storms",
     "slow_disks",
     "clock_jumps",

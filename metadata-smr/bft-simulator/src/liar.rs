@@ -177,6 +177,15 @@ impl Proxy {
         self
     }
 
+    /// The same liar, who also hands out nodes of a state that are not what was asked for.
+    #[must_use]
+    pub fn forging(mut self) -> Self {
+        if !self.habits.contains(&Habit::ForgeNodes) {
+            self.habits.push(Habit::ForgeNodes);
+        }
+        self
+    }
+
     /// What it is up to, for the trace.
     #[must_use]
     pub fn habits(&self) -> &[Habit] {

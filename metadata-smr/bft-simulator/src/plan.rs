@@ -6,6 +6,10 @@
 //! disk, partitions, storms, clocks. Any number of replicas may be in such a spell, since safety
 //! may rest on no bound there and progress is asked for only after the last one has healed.
 
+mod aimed;
+
+pub(crate) use aimed::LAG_MAX;
+
 use crate::agenda::{Instant, MICROSECOND, MILLISECOND, SECOND};
 use crate::disk::Crash;
 use crate::network::Conditions;
@@ -63,6 +67,18 @@ pub enum Trouble {
     LeftBehind {
         /// Who is marked.
         side: Vec<bool>,
+    },
+    /// The replicas learn one after the other what is decided; see `simulation::aim`.
+    Stagger {
+        /// How long each of them keeps its distance.
+        slice: u64,
+        /// Decides their distances.
+        seed: u64,
+    },
+    /// One proposal gets no votes while those behind it do; see `simulation::aim`.
+    Sever {
+        /// Who alone hears what is decided behind it.
+        hears: usize,
     },
     /// The network is in a bad state.
     Storm(Conditions),
@@ -137,6 +153,8 @@ pub struct Plan {
     pub checkpoint_interval: u64,
     /// The bound on the rows of one leaf of the state tree.
     pub leaf_bytes_max: u64,
+    /// Whether the liars hand out nodes of a state that are not what was asked for.
+    pub forging: bool,
 }
 
 /// The fault models that are rehearsed, with how many of a hundred runs take each.
@@ -204,6 +222,7 @@ impl Plan {
             operations: 0,
             checkpoint_interval: CHECKPOINT_INTERVAL,
             leaf_bytes_max: LEAF_BYTES_MAX,
+            forging: false,
         };
         plan.operations = 212 + random.index(60);
         // The more loops there are, the longer each one pauses: about as many operations in all,
@@ -239,6 +258,7 @@ impl Plan {
             plan.draw_absence(random);
         }
         plan.draw_ambush(profile, random);
+        plan.draw_aimed(profile, random);
         Ok(plan)
     }
 
@@ -328,95 +348,6 @@ impl Plan {
         self.faults.sort_by_key(|fault| fault.from);
         let last = self.faults.iter().map(|fault| fault.until).max();
         self.healed = last.unwrap_or_default();
-    }
-
-    /// A blackout, with all disks slow before it now and then. It is drawn last, so that a run
-    /// without one is what it would be if there were no such thing.
-    fn draw_blackout(&mut self, profile: Profile, random: &mut Random) {
-        let wanted = match profile {
-            Profile::Mixed | Profile::Reads => random.chance(1, 5),
-            Profile::Crash | Profile::Disk => random.chance(1, 2),
-            _ => false,
-        };
-        if !wanted {
-            return;
-        }
-        let from = Instant(random.between(500, 3500) * MILLISECOND);
-        let until = from.plus(random.between(100, 1200) * MILLISECOND);
-        let trouble = Trouble::Blackout;
-        self.faults.push(Fault {
-            from,
-            until,
-            trouble,
-        });
-        self.healed = self.healed.max(until);
-        if random.chance(1, 3) {
-            let factor = random.between(5, 40);
-            let slow = Instant(from.0.saturating_sub(random.between(50, 400) * MILLISECOND));
-            for node in 0..self.nodes.len() {
-                self.faults.push(Fault {
-                    from: slow,
-                    until,
-                    trouble: Trouble::SlowDisk { node, factor },
-                });
-            }
-        }
-        self.faults.sort_by_key(|fault| fault.from);
-    }
-
-    /// A node that is away for so long that it cannot be served batches any more, and now and then
-    /// goes down again as soon as it is back.
-    fn draw_absence(&mut self, random: &mut Random) {
-        let node = random.index(self.nodes.len());
-        let liar = self.nodes.get(node).and_then(|it| self.liars.get(*it));
-        if !random.chance(2, 3) || liar != Some(&None) {
-            return;
-        }
-        let from = Instant(random.between(300, 1500) * MILLISECOND);
-        let until = from.plus(random.between(1000, 2500) * MILLISECOND);
-        let disk = Crash::Honest;
-        let trouble = Trouble::Crash { node, disk };
-        self.faults.push(Fault {
-            from,
-            until,
-            trouble: trouble.clone(),
-        });
-        self.healed = self.healed.max(until);
-        if random.chance(2, 3) {
-            let from = until.plus(random.between(5, 300) * MILLISECOND);
-            let until = from.plus(random.between(20, 600) * MILLISECOND);
-            self.faults.push(Fault {
-                from,
-                until,
-                trouble,
-            });
-            self.healed = self.healed.max(until);
-        }
-        self.faults.sort_by_key(|fault| fault.from);
-    }
-
-    /// An ambush, after everything else. It is drawn last, as a blackout is.
-    fn draw_ambush(&mut self, profile: Profile, random: &mut Random) {
-        let wanted = match profile {
-            Profile::Mixed => random.chance(1, 6),
-            Profile::Network | Profile::Byzantine => random.chance(1, 2),
-            _ => false,
-        };
-        let honest = (0..self.liars.len()).filter(|at| self.liars.get(*at) == Some(&None));
-        let mut honest: Vec<usize> = honest.collect();
-        random.shuffle(&mut honest);
-        let (true, [alone, hears, ..]) = (wanted, honest.as_slice()) else {
-            return;
-        };
-        let from = self.healed.plus(random.between(10, 600) * MILLISECOND);
-        let until = from.plus(random.between(3_000, 6_000) * MILLISECOND);
-        let (alone, hears) = (*alone, *hears);
-        self.faults.push(Fault {
-            from,
-            until,
-            trouble: Trouble::Ambush { alone, hears },
-        });
-        self.healed = until;
     }
 
     /// Twins are kept apart most of the time, with changing company, and one of them for good: a

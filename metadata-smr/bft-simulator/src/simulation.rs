@@ -15,6 +15,7 @@
 //! caught up, or when that has taken longer than [`PROGRESS`]. Nothing in it depends on anything
 //! but the seed, the profile and the workload.
 
+mod aim;
 mod ambush;
 mod clients;
 mod deliver;
@@ -178,6 +179,7 @@ pub struct Simulation<'a, W: Workload> {
     /// The blackout that waits for its moment.
     blackout: Option<usize>,
     ambush: Option<ambush::Ambush>,
+    aims: Vec<aim::Aim>,
     /// The last sequence that an honest node has executed.
     executed: Sequence,
     answered: usize,
@@ -193,6 +195,8 @@ pub struct Simulation<'a, W: Workload> {
     /// Queries that need only be as new as their session.
     session_reading: BTreeMap<usize, SessionRead>,
     session_calls: usize,
+    /// Calls whose client may give up before they are answered.
+    impatient: BTreeSet<usize>,
     trace: Trace<'a>,
     done: Option<Instant>,
     /// Until when faults, or the long quiet after them, last.
@@ -257,10 +261,11 @@ impl<'a, W: Workload> Simulation<'a, W> {
             let proxy = (liar == Some(Liar::Proxy)).then(|| {
                 let random = lies.fork(node);
                 let proxy = Proxy::new(id, model.replicas(), excluded, signer.clone(), random);
-                match options.profile {
+                let proxy = match options.profile {
                     Profile::Reads => proxy.misreading(),
                     _ => proxy,
-                }
+                };
+                if plan.forging { proxy.forging() } else { proxy }
             });
             let genesis = genesis.clone();
             let sizes = (plan.checkpoint_interval, plan.leaf_bytes_max);
@@ -315,6 +320,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
             effective: BTreeSet::new(),
             blackout: None,
             ambush: None,
+            aims: Vec::new(),
             executed: Sequence(0),
             answered: 0,
             stalls: Vec::new(),
@@ -326,6 +332,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
             reading: BTreeMap::new(),
             session_reading: BTreeMap::new(),
             session_calls: 0,
+            impatient: BTreeSet::new(),
             trace,
             done: None,
             settled,

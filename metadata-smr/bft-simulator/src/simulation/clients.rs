@@ -6,6 +6,7 @@ use crate::customer::{Customer, Wish};
 use crate::history::{Call, Kind, SessionRead};
 use crate::workload::Workload;
 use bytes::Bytes;
+use quorumfs_bft::client::Failure;
 use quorumfs_bft::identity::{Monotonic, Nanos};
 
 /// How often a client that mostly reads looks for something to read.
@@ -62,6 +63,7 @@ impl<W: Workload> Simulation<'_, W> {
                 } => {
                     self.note(|_| format!("client {index} gives up call {call}: {reason}"));
                     self.counters.count("outcomes_unknown");
+                    self.unanswered(index, call, reason);
                     self.settle(index, call, &operation, None);
                     self.pause(index, generation);
                 }
@@ -79,6 +81,15 @@ impl<W: Workload> Simulation<'_, W> {
                     self.judge.violation(what);
                 }
             }
+        }
+    }
+
+    /// Whoever asks and is patient is told what came of it, whichever replicas crash meanwhile.
+    fn unanswered(&mut self, client: usize, call: usize, reason: Failure) {
+        let impatient = self.impatient.remove(&call);
+        if reason == Failure::OutcomeUnknown && !impatient {
+            let what = format!("client {client} was not told what came of call {call}: {reason}");
+            self.judge.violation(what);
         }
     }
 
@@ -166,7 +177,8 @@ impl<W: Workload> Simulation<'_, W> {
             }
             (kind, operation) = self.workload.next(client, random);
         }
-        let patience = if random.chance(1, 50) {
+        let impatient = random.chance(1, 50);
+        let patience = if impatient {
             Nanos::from_millis(random.between(1, 300))
         } else {
             Nanos::from_secs(120)
@@ -204,6 +216,9 @@ impl<W: Workload> Simulation<'_, W> {
             self.history.calls.push(asked);
             self.history.calls.len() - 1
         };
+        if impatient {
+            self.impatient.insert(call);
+        }
         match way {
             Kind::Read => {
                 self.reading.insert(call, shown);

@@ -48,7 +48,7 @@ impl<W: Workload> Simulation<'_, W> {
 
     /// From node to node.
     pub(super) fn transmit(&mut self, from: usize, to: usize, frame: Bytes, lie: Option<Lie>) {
-        if self.ambushed(from, to, &frame) {
+        if self.ambushed(from, to, &frame) || self.hit(from, to, &frame) {
             return;
         }
         let fate = self.network.send(from, to, &mut self.network_random);

@@ -1,5 +1,6 @@
 //! Troubles: what begins and what ends.
 
+use super::aim::Aim;
 use super::{Happening, Simulation};
 use crate::agenda::MILLISECOND;
 use crate::customer::Customer;
@@ -65,6 +66,16 @@ impl<W: Workload> Simulation<'_, W> {
             Trouble::ClockJump { node, nanos } => self.clock_jump(node, nanos, index),
             Trouble::ClientRestart { client } => self.restart_client(client, index),
             Trouble::Ambush { alone, hears } => self.begin_ambush(index, alone, hears),
+            Trouble::Stagger { slice, seed } => self.take_aim(Aim::Stagger {
+                fault: index,
+                slice,
+                seed,
+            }),
+            Trouble::Sever { hears } => self.take_aim(Aim::Sever {
+                fault: index,
+                hears,
+                at: None,
+            }),
         }
     }
 
@@ -96,6 +107,7 @@ impl<W: Workload> Simulation<'_, W> {
             }
             Trouble::ClientRestart { .. } => {}
             Trouble::Ambush { .. } => self.end_ambush(index),
+            Trouble::Stagger { .. } | Trouble::Sever { .. } => self.lower_aim(index),
         }
     }
 

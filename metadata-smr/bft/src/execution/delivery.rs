@@ -78,6 +78,8 @@ pub struct Executor<S> {
     service: S,
     /// The simulator's sabotage: a retry is executed a second time.
     retries_run: bool,
+    /// Another one: replies up to this sequence are not known any more.
+    forgotten: Sequence,
 }
 
 impl<S: Service> Executor<S> {
@@ -86,16 +88,38 @@ impl<S: Service> Executor<S> {
         Self {
             service,
             retries_run: false,
+            forgotten: Sequence(0),
         }
     }
 
     /// One that runs what it has run before. Only the simulator asks for it.
     #[doc(hidden)]
-    pub const fn sabotaged(service: S) -> Self {
+    pub fn running_retries(service: S) -> Self {
         Self {
-            service,
             retries_run: true,
+            ..Self::new(service)
         }
+    }
+
+    /// One whose replies lie outside of the state that it begins with. Likewise.
+    #[doc(hidden)]
+    pub fn remembering_from(service: S, root: Sequence) -> Self {
+        Self {
+            forgotten: root,
+            ..Self::new(service)
+        }
+    }
+
+    fn place(
+        &self,
+        lane: &LaneReplies,
+        request: &Request,
+        digest: &Digest,
+    ) -> Result<Place, StateError> {
+        Ok(match lane.place(request.number, digest)? {
+            Place::Answered(at, _) if at <= self.forgotten => Place::Superseded,
+            place => place,
+        })
     }
 
     /// The service.
@@ -186,7 +210,7 @@ impl<S: Service> Executor<S> {
         for body in bodies {
             let digest = body.digest();
             match body.message() {
-                Message::Request(request) => run.request(request, digest, self.retries_run)?,
+                Message::Request(request) => run.request(request, digest, self)?,
                 Message::OpenSession(open) => run.open(open, digest)?,
                 Message::CloseSession(close) => run.close(*close, digest)?,
                 _ => {}
@@ -223,7 +247,7 @@ impl<S: Service> Executor<S> {
                 }
                 Some(_) => {
                     let lane = LaneReplies::read(&view, request.session, request.lane)?;
-                    let (version, outcome) = match lane.place(request.number, &digest)? {
+                    let (version, outcome) = match self.place(&lane, request, &digest)? {
                         Place::Next | Place::Ahead => return Ok(Standing::New),
                         Place::FarAhead => return Ok(Standing::FarAhead),
                         Place::Answered(..) if self.retries_run => return Ok(Standing::New),
@@ -457,7 +481,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         &mut self,
         request: &Request,
         digest: Digest,
-        retries_run: bool,
+        executor: &Executor<S>,
     ) -> Result<(), StateError> {
         let view = self.space.view(Area::Library);
         let Some(row) = session::find(&view, request.session)? else {
@@ -473,12 +497,12 @@ impl<S: Service, D: Store> Run<'_, S, D> {
             return Ok(());
         }
         let lane = LaneReplies::read(&view, request.session, request.lane)?;
-        let (version, outcome) = match lane.place(request.number, &digest)? {
+        let (version, outcome) = match executor.place(&lane, request, &digest)? {
             Place::Ahead | Place::FarAhead => {
                 self.done.skipped.push(digest);
                 return Ok(());
             }
-            Place::Answered(version, outcome) if !retries_run => {
+            Place::Answered(version, outcome) if !executor.retries_run => {
                 self.done.duplicates += 1;
                 (version, outcome)
             }

@@ -493,7 +493,7 @@ fn an_answer_that_does_not_fit_leaves_no_trace() {
 #[test]
 fn a_sabotaged_executor_runs_a_retry_twice() {
     let mut bench = Bench::new();
-    bench.executor = Executor::sabotaged(Counter);
+    bench.executor = Executor::running_retries(Counter);
     let id = bench.open(1);
     let body = request(id, 0, 1, execute(8));
     bench.run(&[Arc::clone(&body), body]);

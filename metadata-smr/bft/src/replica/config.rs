@@ -94,11 +94,16 @@ pub enum Sabotage {
     CommitBeforePredecessor,
     /// Queries are answered without saying when what they saw last changed.
     ReadWithoutVersion,
+    /// No STATUS is sent, so nothing that was lost comes again.
+    MissingStatus,
+    /// A state comes without the replies that were given in it: who asks again is told that they
+    /// are gone.
+    ReplyCacheOutsideState,
 }
 
 impl Sabotage {
     /// Every defect.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::QuorumOneShort,
         Self::VoteWithoutPreparedCertificate,
         Self::PrepareWithoutBody,
@@ -110,5 +115,7 @@ impl Sabotage {
         Self::LockOnLowerView,
         Self::CommitBeforePredecessor,
         Self::ReadWithoutVersion,
+        Self::MissingStatus,
+        Self::ReplyCacheOutsideState,
     ];
 }

@@ -126,12 +126,13 @@ impl<S: Service, D: Store> Replica<S, D> {
     ) -> Result<Self, StateError> {
         let context = config.context();
         let config_interval = config.checkpoint_interval;
-        let executor = if config.sabotage == Some(Sabotage::RetryExecutedTwice) {
-            Executor::sabotaged(service)
-        } else {
-            Executor::new(service)
-        };
         let mut space = KeySpace::open_with_leaves(store, config.leaf_bytes_max)?;
+        let root = space.durable_root().map_or(Sequence(0), |it| it.sequence);
+        let executor = match config.sabotage {
+            Some(Sabotage::RetryExecutedTwice) => Executor::running_retries(service),
+            Some(Sabotage::ReplyCacheOutsideState) => Executor::remembering_from(service, root),
+            _ => Executor::new(service),
+        };
         if config.sabotage == Some(Sabotage::TransferUnverified) {
             space.trust();
         }

@@ -8,8 +8,8 @@
 //!   said so are handed the batch after their last one, with its certificate: the client may be
 //!   waiting for them.
 
-use super::Replica;
 use super::commit::stored_batch;
+use super::{Replica, Sabotage};
 use crate::identity::{Digest, ReplicaId, Sequence, View};
 use crate::ordering::slot::{Slot, Stage};
 use crate::ordering::status::Inquiry;
@@ -42,6 +42,9 @@ fn open_status(slot: &Slot, view: View) -> OpenStatus {
 impl<S: Service, D: Store> Replica<S, D> {
     /// Tells one peer, or all, where this replica stands.
     pub(super) fn send_status(&self, peer: Option<ReplicaId>, effects: &mut Effects) {
+        if self.sabotaged(Sabotage::MissingStatus) {
+            return;
+        }
         let view = self.views.view;
         let slots = self.window.iter();
         let mut open: Vec<OpenStatus> = slots.map(|slot| open_status(slot, view)).collect();
