@@ -238,6 +238,8 @@ pub(crate) struct StatusArguments {}
 pub(crate) enum BenchCommand {
     /// Ordering: replicas as processes, over TLS on loopback, of a service that does nothing
     Smr(BenchSmrArguments),
+    /// What is left of that while somebody means harm: floods, bad signatures, wicked leaders
+    SmrAttacks(BenchAttacksArguments),
     /// Its parts, each alone: the core of a replica, signatures, a connection
     SmrParts(BenchPartsArguments),
     /// One of its replicas
@@ -283,8 +285,8 @@ pub(crate) struct BenchSmrArguments {
     #[arg(long, value_name = "BYTES", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=32 << 10))]
     pub(crate) reply_bytes: u32,
-    /// How votes and requests are authenticated: sig (signed), the only way that there is yet
-    #[arg(long, value_name = "sig", default_value = "sig", value_parser = authentication)]
+    /// How votes and requests are authenticated: sig (signed), or none (to see what that costs)
+    #[arg(long, value_name = "sig|none", default_value = "sig", value_parser = authentication)]
     pub(crate) authentication: &'static str,
     /// When a record counts as durable: strict (fdatasync), os, none
     #[arg(long, value_name = "MODE", default_value = "strict")]
@@ -307,13 +309,58 @@ pub(crate) struct BenchSmrArguments {
     /// Where the replicas' disks lie while it runs (default: the directory for temporary files)
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
+    /// Measure the same messages and signatures without the protocol as well
+    #[arg(long)]
+    pub(crate) with_bare: bool,
+    /// Replicas that are down
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub(crate) down: u16,
+    /// Replicas that hang with their sockets open
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub(crate) hang: u16,
+    /// Kill the leader so many seconds after the measurement began
+    #[arg(long, value_name = "S")]
+    pub(crate) kill_leader_after: Option<u64>,
+    /// Let the first leader say what it proposes so many milliseconds late
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub(crate) slow_leader: Option<u64>,
+}
+
+/// `quorumfs bench smr-attacks`
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchAttacksArguments {
+    /// Only these attacks
+    #[arg(value_name = "ATTACK")]
+    pub(crate) only: Vec<String>,
+    /// Clients that behave, each with a session and connections of its own
+    #[arg(long, value_name = "NUMBER", default_value_t = 16,
+          value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) clients: u16,
+    /// Operations that each client has in flight
+    #[arg(long, value_name = "NUMBER", default_value_t = 50,
+          value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) in_flight: u16,
+    /// When a record counts as durable: strict (fdatasync), os, none
+    #[arg(long, value_name = "MODE", default_value = "none")]
+    pub(crate) durability: String,
+    /// Seconds that are not measured, first, of each attack
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) warm_up: u64,
+    /// Seconds that are measured of each attack
+    #[arg(long, value_name = "S", default_value_t = 5,
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) seconds: u64,
+    /// Where the replicas' disks lie while it runs (default: the directory for temporary files)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
 }
 
 fn authentication(text: &str) -> Result<&'static str, String> {
     match text {
         "sig" => Ok("sig"),
+        "none" => Ok("none"),
         "mac" => Err("votes by MAC need a view change of their own, which is not there yet".into()),
-        _ => Err("say sig".into()),
+        _ => Err("say sig or none".into()),
     }
 }
 

@@ -35,8 +35,54 @@ fn a_short_run_orders_operations_in_bundles_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn faults_and_the_messages_alone_are_measured_beside_the_same_without() {
+    let setting = ["--clients", "2", "--in-flight", "8", "--warm-up", "0"];
+    let fault = ["--seconds", "2", "--kill-leader-after", "0", "--with-bare"];
+    let output = bench(&[&setting[..], &fault].concat());
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    for name in [
+        "operations",
+        "view_changes",
+        "goodput_percent",
+        "bare_ops_per_second",
+    ] {
+        assert!(line[name].as_f64().unwrap() > 0.0, "{name}: {line}");
+    }
+}
+
+#[test]
+fn what_is_left_under_an_attack_is_measured() {
+    let output = Command::new(env!("CARGO_BIN_EXE_quorumfs"))
+        .args([
+            "bench",
+            "smr-attacks",
+            "--json",
+            "--seconds",
+            "1",
+            "--warm-up",
+            "0",
+        ])
+        .args(["client-questions", "replica-votes"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let attacks = line["attacks"].as_array().unwrap();
+    assert_eq!(attacks.len(), 2, "{line}");
+    for attack in attacks {
+        for name in ["ops_per_second", "attacker_frames_per_second"] {
+            assert!(attack[name].as_f64().unwrap() > 0.0, "{name}: {line}");
+        }
+    }
+}
+
+#[test]
 fn a_setting_that_makes_no_sense_is_refused() {
     for wrong in [
+        ["--down", "2"],
         ["--durability", "maybe"],
         ["--bundling", "perhaps"],
         ["--clients", "0"],

@@ -62,6 +62,17 @@ impl Latencies {
             reads: histogram()?,
         })
     }
+
+    fn add(&mut self, other: &Self) -> Outcome<()> {
+        let added = self.ordered.add(&other.ordered);
+        let added = added.and_then(|()| self.reads.add(&other.reads));
+        added.map_err(|error| failed("keep latencies", &error))
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> u64 {
+        self.ordered.len() + self.reads.len()
+    }
 }
 
 /// Clients at work.
@@ -126,20 +137,22 @@ impl Load {
         (counted, gap)
     }
 
-    /// Ends the work, and gives the latencies of what was counted.
-    pub(super) async fn finish(mut self) -> Outcome<Latencies> {
+    /// Ends the work, and gives the latencies of what was counted: those of all clients together,
+    /// and those of the first one.
+    pub(super) async fn finish(mut self) -> Outcome<(Latencies, Latencies)> {
         self.watch.over.store(true, Ordering::Relaxed);
-        let mut all = Latencies::new()?;
+        let (mut all, mut first) = (Latencies::new()?, Latencies::new()?);
         while let Some(hand) = self.hands.join_next().await {
             hand.map_err(|error| failed("run a client", &error))??;
         }
-        for seen in &self.latencies {
+        for (number, seen) in self.latencies.iter().enumerate() {
             let seen = lock(seen);
-            let added = all.ordered.add(&seen.ordered);
-            let added = added.and_then(|()| all.reads.add(&seen.reads));
-            added.map_err(|error| failed("keep latencies", &error))?;
+            all.add(&seen)?;
+            if number == 0 {
+                first.add(&seen)?;
+            }
         }
-        Ok(all)
+        Ok((all, first))
     }
 }
 

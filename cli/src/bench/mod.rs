@@ -6,19 +6,31 @@
 //!
 //! | Module | What it holds |
 //! |---|---|
-//! | [`smr`] | replicas as processes, clients in this one, and the record |
-//! | [`replica`] | one replica: a service that does nothing |
-//! | [`talk`] | what the two say to each other |
+//! | [`smr`] | throughput and latency, with and without faults: the record |
+//! | [`attacks`] | goodput while somebody means harm |
+//! | [`trial`] | one measurement: a cluster, clients, faults, what was seen |
+//! | [`cluster`] | replicas as processes, and what is done to them |
 //! | [`load`] | clients that keep so many operations in flight, and what they saw |
+//! | [`talk`] | what the bench and its processes say to each other |
+//! | [`replica`] | such a process: a replica of a service that does nothing |
+//! | [`bare`] | what stands in for a replica: the messages alone |
+//! | [`wicked`] | a replica with a bad habit |
+//! | [`attackers`] | clients and a replica that flood |
 //! | [`parts`] | the core, signatures and a connection, each alone |
 //! | [`core`] | pure replicas in one thread, timed |
 
+mod attackers;
+pub(crate) mod attacks;
+mod bare;
+mod cluster;
 mod core;
 mod load;
 pub(crate) mod parts;
 pub(crate) mod replica;
 pub(crate) mod smr;
 mod talk;
+mod trial;
+mod wicked;
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};

@@ -13,6 +13,7 @@ use crate::output::Output;
 use bytes::Bytes;
 use quorumfs_bft::authentication::Signer;
 use quorumfs_bft::identity::{PublicKey, ReplicaId, Signature};
+use quorumfs_bft::wire::signed_bytes::answer_digest;
 use quorumfs_bft_runtime::keys::{Batch, NodeKey, PreparedKey};
 use quorumfs_bft_runtime::link::LinkError;
 use quorumfs_bft_runtime::link::connection::Greeted;
@@ -31,6 +32,8 @@ use tokio::net::TcpListener;
 
 /// A vote is about this long.
 const MESSAGE_BYTES: usize = 200;
+/// A long bundle is about this long.
+const HASHED_BYTES: usize = 64 << 10;
 /// Signatures in one check, as on the event loop.
 const BATCH: usize = 12;
 /// Frames under way when their rate is measured.
@@ -53,6 +56,8 @@ struct Record {
     /// Each of twelve that are checked together.
     verify_batched_us: f64,
     message_bytes: usize,
+    /// BLAKE3, of long messages.
+    hash_gib_per_second: f64,
     /// There and back, one at a time, with TLS, between two threads.
     ping_pong_us: f64,
     /// Echoed, many under way.
@@ -75,6 +80,7 @@ pub(crate) async fn run(arguments: &BenchPartsArguments, output: Output) -> Outc
             verify_us: micros(part / 3, 1, || crypto.verify()),
             verify_batched_us: micros(part / 3, BATCH, || crypto.verify_batch()),
             message_bytes: MESSAGE_BYTES,
+            hash_gib_per_second: hash_rate(part / 3),
             ping_pong_us: network.ping_pong_us,
             frames_per_second: network.frames_per_second,
         })
@@ -90,12 +96,14 @@ fn describe(record: &Record) -> String {
     format!(
         "{:>12.0} operations/s through the core of one replica on one core, {:.0} a batch\n\
          {:>12.2} µs to sign, {:.2} to verify, {:.2} each of {BATCH} together\n\
+         {:>12.2} GiB/s hashed\n\
          {:>12.1} µs there and back over TLS, {:.0} frames/s echoed",
         record.core_ops_per_second,
         record.core_operations_per_batch,
         record.sign_us,
         record.verify_us,
         record.verify_batched_us,
+        record.hash_gib_per_second,
         record.ping_pong_us,
         record.frames_per_second,
     )
@@ -112,6 +120,15 @@ fn micros(length: Duration, each: usize, mut work: impl FnMut()) -> f64 {
         done += 16 * each;
     }
     (core::given() - given_before) * 1e6 / done as f64
+}
+
+/// How fast long messages are hashed.
+fn hash_rate(length: Duration) -> f64 {
+    let message = vec![7_u8; HASHED_BYTES];
+    let each = micros(length, 1, || {
+        black_box(answer_digest(black_box(&message)));
+    });
+    HASHED_BYTES as f64 / each * 1e6 / f64::from(1_u32 << 30)
 }
 
 /// Keys and what they signed.

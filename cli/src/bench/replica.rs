@@ -1,21 +1,24 @@
-//! `quorumfs bench smr-replica`: one replica of a service that does nothing.
+//! `quorumfs bench smr-replica`: one replica of a service that does nothing, or what stands in its
+//! place.
 //!
 //! It is told everything on its standard input and stops when that ends, so nothing is left behind
 //! however the bench goes.
 
-use super::talk::{Hello, Sample, Setting};
+use super::attackers::Attackers;
+use super::bare::Bare;
+use super::talk::{Attack, Hello, Part, Sample, Setting};
+use super::wicked::{Habit, Wicked};
 use super::{failed, line, processor_seconds};
-use crate::commands::volume::public_key;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use bytes::Bytes;
-use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::{ClusterId, ReplicaId, Time};
+use quorumfs_bft::identity::{ClusterId, Nanos, ReplicaId, SessionId, Time};
+use quorumfs_bft::replica::Replica;
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
-use quorumfs_bft_runtime::client::Member;
+use quorumfs_bft::step::Effects;
 use quorumfs_bft_runtime::keys::NodeKey;
-use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaHandle, ReplicaServer};
+use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaHandle, ReplicaServer, Start};
 use std::io::Write;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -100,6 +103,10 @@ pub(crate) async fn run() -> Outcome {
     };
     let setting: Setting =
         serde_json::from_str(&text).map_err(|error| failed("read what the bench says", &error))?;
+    if let Part::Attacker(attack) = setting.part {
+        drop(socket);
+        return attack_until_told(&setting, attack, key, input).await;
+    }
     let handle = start(&setting, key, socket).await?;
     loop {
         let status = handle.status().map(|status| status.replica);
@@ -123,16 +130,7 @@ async fn start(
     key: Arc<NodeKey>,
     socket: TcpListener,
 ) -> Outcome<ReplicaHandle> {
-    let fault_model = FaultModel::new(setting.up, setting.right, setting.members.len() as u16)
-        .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
-    let mut replicas = Vec::new();
-    for (number, member) in (0..).zip(&setting.members) {
-        replicas.push(Member {
-            id: ReplicaId(number),
-            key: public_key(&member.key)?,
-            address: member.address,
-        });
-    }
+    let fault_model = setting.fault_model()?;
     let durability = setting
         .durability
         .parse()
@@ -141,18 +139,66 @@ async fn start(
     ReplicaServer::initialise(&setting.directory).map_err(|error| describe(error.to_string()))?;
     let config = ReplicaConfig {
         id: ReplicaId(setting.replica),
-        cluster: CLUSTER,
+        cluster: setting.cluster(),
         fault_model,
-        replicas,
+        replicas: setting.replicas()?,
         key,
         listen: None,
         directory: setting.directory.clone(),
         durability,
         genesis: Bytes::new(),
     };
-    let service = Null::answering(setting.reply_bytes as usize);
-    let started = ReplicaServer::start_on(config, service, socket).await;
+    let answer = setting.reply_bytes as usize;
+    let habit = match setting.part {
+        Part::Bare => {
+            let bare = move |start: Start, _, _: &mut Effects| {
+                let (context, me) = (start.config.context(), start.config.replica);
+                Ok(Bare::new(context, me, answer))
+            };
+            let started = ReplicaServer::start_core_on(config, bare, socket).await;
+            return started.map_err(|error| describe(error.to_string()));
+        }
+        Part::SlowLeader(millis) => Some(Habit::Slow(Nanos::from_millis(millis))),
+        Part::UnfairLeader(session) => Some(Habit::Unfair(SessionId(session))),
+        Part::Correct | Part::Attacker(_) => None,
+    };
+    let service = Null::answering(answer);
+    let started = match habit {
+        None => ReplicaServer::start_on(config, service, socket).await,
+        Some(habit) => {
+            let wicked = move |start: Start, now, effects: &mut Effects| {
+                let Start {
+                    config,
+                    store,
+                    journal,
+                } = start;
+                let core = Replica::recover(config, service, store, journal, now, effects)?;
+                Ok(Wicked::new(core, habit))
+            };
+            ReplicaServer::start_core_on(config, wicked, socket).await
+        }
+    };
     started.map_err(|error| describe(error.to_string()))
+}
+
+/// Attacks until standard input ends.
+async fn attack_until_told(
+    setting: &Setting,
+    attack: Attack,
+    key: Arc<NodeKey>,
+    mut input: mpsc::Receiver<String>,
+) -> Outcome {
+    let attackers = Attackers::start(setting, attack, key).await?;
+    loop {
+        say(&Sample {
+            processor_seconds: processor_seconds(),
+            operations: attackers.sent(),
+            ..Sample::default()
+        })?;
+        if input.recv().await.is_none() {
+            return Ok(Exit::Success);
+        }
+    }
 }
 
 /// Lines of standard input until it ends. A thread of its own, because a read that blocks would

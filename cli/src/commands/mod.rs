@@ -39,6 +39,9 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         Command::Rm(command) => files::rm(general, &command, output).await,
         Command::Status(_) => status::run(general, output).await,
         Command::Bench(BenchCommand::Smr(command)) => bench::smr::run(&command, output).await,
+        Command::Bench(BenchCommand::SmrAttacks(command)) => {
+            bench::attacks::run(&command, output).await
+        }
         Command::Bench(BenchCommand::SmrParts(command)) => {
             bench::parts::run(&command, output).await
         }

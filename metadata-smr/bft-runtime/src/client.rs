@@ -32,6 +32,7 @@ pub use own_thread::{BlockingClient, CallbackClient};
 
 use crate::keys::NodeKey;
 use crate::tls::Identity;
+use crate::unsigned;
 use bytes::Bytes;
 use links::Links;
 use machine::{Machine, Notice};
@@ -121,6 +122,10 @@ impl ClientConfig {
                 self.replicas.len()
             )));
         }
+        let addresses = self.replicas.iter().map(|member| member.address);
+        if !unsigned::is_harmless(self.cluster, addresses) {
+            return Err(ClientError::Configuration(unsigned::REFUSAL.to_owned()));
+        }
         Ok(())
     }
 }
@@ -179,8 +184,8 @@ impl Client {
         let (links, outboxes) = Links::prepare(&config, &identity)?;
         let machine = Arc::new(Machine::new(
             core::Client::new(settings),
-            config.principal.clone(),
-            session_key.clone(),
+            unsigned::signer(config.cluster, config.principal.clone()),
+            unsigned::signer(config.cluster, session_key.clone()),
             outboxes,
         ));
         let timer = Task(tokio::spawn(machine::keep_time(machine.clone())));

@@ -21,6 +21,8 @@
 //! * Wall clock and monotonic clock are read in [`Clock`] and nowhere else in a replica.
 //! * A poisoned core, or a disk that failed, is never stepped again and sends nothing more.
 
+mod driven;
+
 use crate::inbox::{Arrival, Inbox, Input};
 use crate::link::frame::Frame;
 use crate::roster::Roster;
@@ -78,8 +80,8 @@ fn nanos(length: Duration) -> u64 {
     u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The core, as the loop sees it.
-pub(crate) trait Core {
+/// The core, as the loop sees it: a replica, or what stands in for one in a measurement.
+pub trait Core {
     /// Handles one event.
     fn step(&mut self, now: Now, event: Event, effects: &mut Effects);
     /// Says where it stands.

@@ -121,6 +121,7 @@
 //! | [`event_loop`] | the thread that owns the core: events in, effects out |
 //! | [`disk`] | the journal with group commit, and the state |
 //! | [`store`] | the database that the state is kept in |
+//! | [`unsigned`] | measurements without signatures |
 //! | [`limits`] | every bound and deadline, with its reason |
 
 pub mod client;
@@ -135,4 +136,5 @@ mod roster;
 pub mod server;
 pub mod store;
 pub mod tls;
+pub mod unsigned;
 mod verification;

@@ -16,7 +16,7 @@
 
 use crate::client::{Member, Task};
 use crate::disk::{Completion, Disk, DiskError, Durability, Opened};
-use crate::event_loop::{Clock, Core, Durable, Ending, EventLoop, Published, Surroundings};
+use crate::event_loop::{Clock, Core, Ending, EventLoop, Published, Surroundings};
 use crate::inbox::Inbox;
 use crate::keys::NodeKey;
 use crate::limits;
@@ -26,16 +26,19 @@ use crate::link::listen::Listener;
 use crate::link::outbox::Outbox;
 use crate::replica_links::{LinkState, Reception, keep_dialing};
 use crate::roster::{Places, Roster};
+use crate::store::DiskStore;
 use crate::tls::{Identity, TlsError};
+use crate::unsigned;
 use crate::verification::Verification;
 use bytes::Bytes;
 use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::{ClusterId, Now, PublicKey, ReplicaId, Sequence};
+use quorumfs_bft::identity::{ClusterId, Now, PublicKey, ReplicaId};
+use quorumfs_bft::journal::Journal;
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::replica::{Config, Replica};
 use quorumfs_bft::service::Service;
-use quorumfs_bft::state::{DurableRoot, StateError, Store, WriteBatch};
-use quorumfs_bft::step::{Effects, Event, Token};
+use quorumfs_bft::state::StateError;
+use quorumfs_bft::step::Effects;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -141,6 +144,16 @@ pub struct ServerStatus {
     pub frames_dropped: u64,
 }
 
+/// What a replica starts from.
+pub struct Start {
+    /// Its settings.
+    pub config: Config,
+    /// Its state.
+    pub store: DiskStore,
+    /// What it has promised.
+    pub journal: Journal,
+}
+
 /// Starts replicas.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplicaServer;
@@ -184,12 +197,46 @@ impl ReplicaServer {
         service: S,
         socket: TcpListener,
     ) -> Result<ReplicaHandle, ServerError> {
+        let replica = |start: Start, now, effects: &mut Effects| {
+            let Start {
+                config,
+                store,
+                journal,
+            } = start;
+            Replica::recover(config, service, store, journal, now, effects)
+        };
+        Self::start_core_on(config, replica, socket).await
+    }
+
+    /// The same with something else than a replica in the middle, which `make` makes on the thread
+    /// that it will live on: for measurements of what surrounds a replica, and of what replicas
+    /// that misbehave do to others.
+    ///
+    /// # Errors
+    /// Like [`ReplicaServer::start`].
+    pub async fn start_core_on<C: Core>(
+        config: ReplicaConfig,
+        make: impl FnOnce(Start, Now, &mut Effects) -> Result<C, StateError> + Send + 'static,
+        socket: TcpListener,
+    ) -> Result<ReplicaHandle, ServerError> {
+        let address = socket.local_addr().map_err(|source| ServerError::Listen {
+            replica: config.id,
+            address: config.listen.unwrap_or(([0, 0, 0, 0], 0).into()),
+            source,
+        })?;
         let listed = own(&config)?.key;
         if listed != config.key.public() {
             return Err(ServerError::WrongKey {
                 replica: config.id,
                 own: config.key.public(),
                 listed,
+            });
+        }
+        let addresses = config.replicas.iter().map(|member| member.address);
+        if !unsigned::is_harmless(config.cluster, addresses.chain([address])) {
+            return Err(ServerError::Configuration {
+                replica: config.id,
+                reason: unsigned::REFUSAL.to_owned(),
             });
         }
         let identity = Identity::new(config.key.clone())?;
@@ -212,15 +259,10 @@ impl ReplicaServer {
             published: Arc::new(Published::default()),
             clean: Arc::new(AtomicBool::new(false)),
         };
-        let address = socket.local_addr().map_err(|source| ServerError::Listen {
-            replica: config.id,
-            address: config.listen.unwrap_or(([0, 0, 0, 0], 0).into()),
-            source,
-        })?;
         // Whatever can fail comes before the thread that nobody would stop.
         let dialers = dialers(&config, &identity, &shared)?;
         let acceptor = identity.acceptor()?;
-        let (ended, home) = run_on_thread(&config, core, service, &shared).await?;
+        let (ended, home) = run_on_thread(&config, core, make, &shared).await?;
         let (mut tasks, links) = dial_all(dialers, &shared, &home);
         let listener = Listener {
             socket,
@@ -348,44 +390,11 @@ struct Shared {
 /// How a replica ended; the disk's own complaint, if it had one, is in the reason.
 type Ended = Option<Ending>;
 
-impl<S: Service, D: Store> Core for Replica<S, D> {
-    fn step(&mut self, now: Now, event: Event, effects: &mut Effects) {
-        Self::step(self, now, event, effects);
-    }
-
-    fn status(&self) -> ReplicaStatus {
-        Self::status(self)
-    }
-
-    fn committed(&self) -> Sequence {
-        Self::committed(self)
-    }
-}
-
-impl Durable for Disk {
-    fn append(&mut self, record: Bytes, token: Token) -> Result<bool, String> {
-        let appended = self.append_later(token, record);
-        appended.map_err(|error| error.to_string())
-    }
-
-    fn wake(&mut self) {
-        Self::wake(self);
-    }
-
-    fn flush(&mut self, batch: WriteBatch, root: DurableRoot) -> Result<(), String> {
-        Self::flush(self, batch, root).map_err(|error| error.to_string())
-    }
-
-    fn trim(&mut self, before: Token) -> Result<(), String> {
-        Self::trim(self, before).map_err(|error| error.to_string())
-    }
-}
-
 /// Opens disk and core on a new thread and runs the loop there; says where that is.
-async fn run_on_thread<S: Service + Send + 'static>(
+async fn run_on_thread<C: Core>(
     config: &ReplicaConfig,
     core: Config,
-    service: S,
+    make: impl FnOnce(Start, Now, &mut Effects) -> Result<C, StateError> + Send + 'static,
     shared: &Shared,
 ) -> Result<(watch::Receiver<Ended>, Handle), ServerError> {
     let replica = config.id;
@@ -400,7 +409,8 @@ async fn run_on_thread<S: Service + Send + 'static>(
     let (ready_tx, ready_rx) = oneshot::channel();
     let (ended_tx, ended_rx) = watch::channel(None);
     let (directory, durability) = (config.directory.clone(), config.durability);
-    let (signer, shared) = (config.key.clone(), shared.clone());
+    let signer = unsigned::signer(config.cluster, config.key.clone());
+    let shared = shared.clone();
     let run = move || {
         let inbox = shared.inbox.clone();
         let opened = match Disk::open(&directory, durability, report_to(inbox, durability)) {
@@ -417,8 +427,12 @@ async fn run_on_thread<S: Service + Send + 'static>(
         } = opened;
         let clock = Clock::start();
         let mut effects = Effects::default();
-        let recovered = Replica::recover(core, service, store, journal, clock.now(), &mut effects);
-        let machine = match recovered {
+        let start = Start {
+            config: core,
+            store,
+            journal,
+        };
+        let machine = match make(start, clock.now(), &mut effects) {
             Ok(machine) => machine,
             Err(source) => {
                 let _ = ready_tx.send(Err(ServerError::State { replica, source }));

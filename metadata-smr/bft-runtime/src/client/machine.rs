@@ -1,10 +1,10 @@
 //! The client core with what surrounds it: keys, outboxes, the callers who wait.
 
 use crate::event_loop::Clock;
-use crate::keys::NodeKey;
 use crate::link::frame::Frame;
 use crate::link::outbox::Outbox;
 use bytes::Bytes;
+use quorumfs_bft::authentication::Signer;
 use quorumfs_bft::client::event::End;
 use quorumfs_bft::client::{Client, Effect, Effects, Event, Failure, Kind, SigningKey, Ticket};
 use quorumfs_bft::identity::{Monotonic, Nanos, ReplicaId};
@@ -37,8 +37,8 @@ struct State {
 /// The core, for whoever has something for it.
 pub(crate) struct Machine {
     state: Mutex<State>,
-    principal: Arc<NodeKey>,
-    session: Arc<NodeKey>,
+    principal: Arc<dyn Signer + Send + Sync>,
+    session: Arc<dyn Signer + Send + Sync>,
     outboxes: BTreeMap<ReplicaId, Arc<Outbox>>,
     clock: Clock,
     notice: watch::Sender<Notice>,
@@ -54,8 +54,8 @@ impl std::fmt::Debug for Machine {
 impl Machine {
     pub(super) fn new(
         core: Client,
-        principal: Arc<NodeKey>,
-        session: Arc<NodeKey>,
+        principal: Arc<dyn Signer + Send + Sync>,
+        session: Arc<dyn Signer + Send + Sync>,
         outboxes: BTreeMap<ReplicaId, Arc<Outbox>>,
     ) -> Self {
         Self {

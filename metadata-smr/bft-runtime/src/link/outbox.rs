@@ -107,6 +107,12 @@ impl Outbox {
         self.changed.notify_one();
     }
 
+    /// Frames that wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.inner().queue.len()
+    }
+
     /// Frames that were pushed out so far.
     #[must_use]
     pub fn dropped(&self) -> u64 {

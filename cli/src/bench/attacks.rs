@@ -1,0 +1,189 @@
+//! `quorumfs bench smr-attacks`: what is left of a cluster's throughput while somebody means harm.
+//!
+//! For each attack a fresh cluster, with the same load; the first measurement is without any. What
+//! counts is goodput: operations of those who behave, in percent of what they got done unharmed.
+//! Attackers are processes on the same machine, and what they use of it the others cannot have; so
+//! goodput is also given for a second of processor time of replicas and clients.
+
+use super::cluster::Plan;
+use super::talk::{Attack, Part};
+use super::trial::{Faults, Latency, Seen, measure};
+use crate::arguments::{BenchAttacksArguments, BenchSmrArguments};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use quorumfs_bft::fault_model::FaultModel;
+use serde::Serialize;
+
+/// The session of the first client, which an unfair leader passes over.
+const FIRST_SESSION: u64 = 1;
+
+/// What is tried, by name: the replicas that take part, and who is there besides.
+fn attacks() -> Vec<(&'static str, Vec<Part>, Vec<Part>)> {
+    let last = |attack| {
+        let part = Part::Attacker(attack);
+        vec![Part::Correct, Part::Correct, Part::Correct, part]
+    };
+    let besides = |attack| vec![Part::Attacker(attack)];
+    vec![
+        ("client-requests", vec![], besides(Attack::Requests)),
+        ("client-questions", vec![], besides(Attack::Questions)),
+        ("client-huge", vec![], besides(Attack::Huge)),
+        ("bad-signatures", vec![], besides(Attack::BadSignatures)),
+        ("replica-votes", last(Attack::Votes), vec![]),
+        ("replica-fetches", last(Attack::Fetches), vec![]),
+        ("slow-leader-1ms", vec![Part::SlowLeader(1)], vec![]),
+        ("slow-leader-10ms", vec![Part::SlowLeader(10)], vec![]),
+        ("slow-leader-100ms", vec![Part::SlowLeader(100)], vec![]),
+        (
+            "unfair-leader",
+            vec![Part::UnfairLeader(FIRST_SESSION)],
+            vec![],
+        ),
+    ]
+}
+
+#[derive(Serialize)]
+struct Record {
+    clients: u16,
+    in_flight: u16,
+    durability: String,
+    seconds: u64,
+    processors: usize,
+    fault_free: Row,
+    attacks: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    attack: &'static str,
+    ops_per_second: f64,
+    ops_per_core_second: f64,
+    goodput_percent: f64,
+    goodput_per_core_percent: f64,
+    p99_ms: f64,
+    longest_gap_ms: f64,
+    view_changes: u64,
+    attacker_frames_per_second: f64,
+    attacker_core_seconds: f64,
+    /// Of the first client: whom an unfair leader harms.
+    victim_ops_per_second: f64,
+    victim_latency_ms_max: f64,
+}
+
+fn row(attack: &'static str, seen: &Seen, unharmed: &Seen) -> Row {
+    let share = seen.ops_per_second() / unharmed.ops_per_second();
+    let per_core = seen.ops_per_core_second() / unharmed.ops_per_core_second();
+    Row {
+        attack,
+        ops_per_second: seen.ops_per_second(),
+        ops_per_core_second: seen.ops_per_core_second(),
+        goodput_percent: share * 100.0,
+        goodput_per_core_percent: per_core * 100.0,
+        p99_ms: Latency::of(&seen.latencies.ordered).p99,
+        longest_gap_ms: seen.longest_gap.as_secs_f64() * 1e3,
+        view_changes: seen.view_changes(),
+        attacker_frames_per_second: seen.attackers.operations as f64 / seen.seconds,
+        attacker_core_seconds: seen.attackers.processor_seconds,
+        victim_ops_per_second: seen.first.len() as f64 / seen.seconds,
+        victim_latency_ms_max: Latency::of(&seen.first.ordered).max,
+    }
+}
+
+/// The load, as `bench smr` has it.
+fn load(arguments: &BenchAttacksArguments) -> BenchSmrArguments {
+    BenchSmrArguments {
+        up: 1,
+        right: 1,
+        clients: arguments.clients,
+        in_flight: arguments.in_flight,
+        lanes: 1,
+        request_bytes: 0,
+        reply_bytes: 0,
+        authentication: "sig",
+        durability: arguments.durability.clone(),
+        bundling: true,
+        reads: 0,
+        warm_up: arguments.warm_up,
+        seconds: arguments.seconds,
+        directory: arguments.directory.clone(),
+        with_bare: false,
+        down: 0,
+        hang: 0,
+        kill_leader_after: None,
+        slow_leader: None,
+    }
+}
+
+/// Measures them all, or those that are asked for.
+pub(crate) async fn run(arguments: &BenchAttacksArguments, output: Output) -> Outcome {
+    let usage = |text: String| Failure::new(Exit::Usage, text);
+    let known = attacks();
+    if let Some(unknown) = arguments
+        .only
+        .iter()
+        .find(|name| known.iter().all(|(known, ..)| known != *name))
+    {
+        let names: Vec<&str> = known.iter().map(|(name, ..)| *name).collect();
+        let hint = format!("there are {}", names.join(", "));
+        return Err(usage(format!("there is no attack `{unknown}`")).hint(hint));
+    }
+    let model = FaultModel::new(1, 1, 4).map_err(|error| usage(error.to_string()))?;
+    let load = load(arguments);
+    let faultless = Plan {
+        model,
+        durability: arguments.durability.clone(),
+        reply_bytes: 0,
+        signed: true,
+        down: 0,
+        parts: Vec::new(),
+        others: Part::Correct,
+        besides: Vec::new(),
+    };
+    let unharmed = measure(&load, &faultless, Faults::default()).await?;
+    let mut rows = Vec::new();
+    for (name, parts, besides) in known {
+        if !arguments.only.is_empty() && arguments.only.iter().all(|only| only != name) {
+            continue;
+        }
+        let plan = Plan {
+            parts,
+            besides,
+            ..faultless.clone()
+        };
+        let seen = measure(&load, &plan, Faults::default()).await?;
+        rows.push(row(name, &seen, &unharmed));
+    }
+    let record = Record {
+        clients: arguments.clients,
+        in_flight: arguments.in_flight,
+        durability: arguments.durability.clone(),
+        seconds: arguments.seconds,
+        processors: std::thread::available_parallelism().map_or(0, usize::from),
+        fault_free: row("none", &unharmed, &unharmed),
+        attacks: rows,
+    };
+    output.record("bench_smr_attacks", &record, describe)?;
+    Ok(Exit::Success)
+}
+
+fn describe(record: &Record) -> String {
+    let mut text = format!(
+        "{:<20} {:>9} {:>8} {:>9} {:>9} {:>8} {:>6} {:>11}",
+        "attack", "ops/s", "goodput", "per core", "p99 ms", "gap ms", "views", "frames/s",
+    );
+    for row in std::iter::once(&record.fault_free).chain(&record.attacks) {
+        text += &format!(
+            "\n{:<20} {:>9.0} {:>6.0} % {:>7.0} % {:>9.1} {:>8.0} {:>6} {:>11.0}",
+            row.attack,
+            row.ops_per_second,
+            row.goodput_percent,
+            row.goodput_per_core_percent,
+            row.p99_ms,
+            row.longest_gap_ms,
+            row.view_changes,
+            row.attacker_frames_per_second,
+        );
+    }
+    text
+}

@@ -1,0 +1,340 @@
+//! What carries the messages and nothing else, to measure the protocol's own cost against.
+//!
+//! In the place of a replica's core stands this: the same messages over the same links, with the
+//! same signatures and checks of them (request to all, proposal, PREPAREs, COMMITs, replies), and
+//! no order that anybody could rely on: no state, no journal, no timers, no repair. Batches are
+//! made as they are by a replica whose window is one: at once if nothing is under way.
+
+use bytes::Bytes;
+use quorumfs_bft::identity::{
+    ConnectionId, Digest, Lane, Now, ReplicaId, RequestNumber, Sequence, SessionId, Time, View,
+};
+use quorumfs_bft::metrics::{Counters, ReplicaStatus, Voting};
+use quorumfs_bft::service::Credit;
+use quorumfs_bft::step::{Destination, Effect, Effects, Event, Peer};
+use quorumfs_bft::wire::message::{
+    Ballot, Batch, Message, OpenSession, Operation, Outcome, Reply, Request,
+};
+use quorumfs_bft::wire::{Context, Envelope, Unsigned, encode};
+use quorumfs_bft_runtime::event_loop::Core;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const VIEW: View = View(0);
+/// Requests in a batch at the most, as in the library.
+const BATCH_MAX: usize = 512;
+/// Requests that wait at the most: more than all clients have under way.
+const WAITING_MAX: usize = 1 << 16;
+const CREDIT: Credit = Credit {
+    lanes: 64,
+    bytes: 64 << 20,
+};
+
+/// One sequence.
+#[derive(Default)]
+struct Slot {
+    proposal: Option<Arc<Envelope>>,
+    /// Those of others, and the own one once it is signed.
+    prepares: u16,
+    commits: u16,
+    committing: bool,
+}
+
+/// The messages of a replica.
+pub(super) struct Bare {
+    context: Context,
+    me: ReplicaId,
+    answer: Bytes,
+    connections: BTreeMap<SessionId, ConnectionId>,
+    bodies: BTreeMap<Digest, Arc<Envelope>>,
+    /// What was decided before it had come.
+    owed: BTreeMap<Digest, Sequence>,
+    /// What has come and was not proposed: the leader's.
+    ready: Vec<Digest>,
+    slots: BTreeMap<Sequence, Slot>,
+    proposed: Sequence,
+    decided: Sequence,
+    previous: Digest,
+    counters: Counters,
+}
+
+impl Bare {
+    pub(super) fn new(context: Context, me: ReplicaId, answer_bytes: usize) -> Self {
+        Self {
+            context,
+            me,
+            answer: vec![0; answer_bytes].into(),
+            connections: BTreeMap::new(),
+            bodies: BTreeMap::new(),
+            owed: BTreeMap::new(),
+            ready: Vec::new(),
+            slots: BTreeMap::new(),
+            proposed: Sequence(0),
+            decided: Sequence(0),
+            previous: Digest::default(),
+            counters: Counters::default(),
+        }
+    }
+
+    fn leads(&self) -> bool {
+        self.context.leader(VIEW) == self.me
+    }
+
+    fn sign(&self, message: Message, effects: &mut Effects) {
+        effects.push(Effect::Sign {
+            message: Unsigned::new(self.context.header(VIEW), message),
+        });
+    }
+
+    fn reply(&self, to: ConnectionId, reply: Reply, effects: &mut Effects) {
+        effects.push(Effect::Send {
+            to: Destination::Client(to),
+            frame: encode(self.context.header(VIEW), &Message::Reply(reply)),
+            after: None,
+        });
+    }
+
+    fn received(&mut self, from: Peer, envelope: &Arc<Envelope>, effects: &mut Effects) {
+        match (envelope.message(), from) {
+            (Message::OpenSession(open), Peer::Client(connection)) => {
+                self.open(connection, open, envelope.digest(), effects);
+            }
+            (Message::CloseSession(close), Peer::Client(connection)) => {
+                let (digest, id) = (envelope.digest(), close.session);
+                let reply = answer_to(id, Sequence(0), digest, Outcome::SessionClosed);
+                self.reply(connection, reply, effects);
+            }
+            (Message::Request(request), Peer::Client(connection)) => {
+                self.connections.insert(request.session, connection);
+                let digest = envelope.digest();
+                if let Some(decided) = self.owed.remove(&digest) {
+                    self.answer(connection, request, digest, decided, effects);
+                    return;
+                }
+                if self.bodies.len() < WAITING_MAX {
+                    self.bodies.insert(digest, Arc::clone(envelope));
+                    self.ready.push(digest);
+                }
+                self.propose(effects);
+            }
+            (Message::Proposal(batch), _) => {
+                let slot = self.slots.entry(batch.sequence).or_default();
+                slot.proposal = Some(Arc::clone(envelope));
+                let ballot = self.ballot(batch.sequence, envelope.digest());
+                if self.context.model.right() > 0 {
+                    self.sign(Message::Prepare(ballot), effects);
+                }
+                self.advance(batch.sequence, effects);
+            }
+            (Message::Prepare(ballot), _) if ballot.sequence > self.decided => {
+                self.slots.entry(ballot.sequence).or_default().prepares += 1;
+                self.advance(ballot.sequence, effects);
+            }
+            (Message::Commit(ballot), _) if ballot.sequence > self.decided => {
+                self.slots.entry(ballot.sequence).or_default().commits += 1;
+                self.advance(ballot.sequence, effects);
+            }
+            _ => {}
+        }
+    }
+
+    fn signed(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
+        effects.push(Effect::Send {
+            to: Destination::Replicas,
+            frame: envelope.frame().clone(),
+            after: None,
+        });
+        let sequence = match envelope.message() {
+            Message::Proposal(batch) => {
+                let slot = self.slots.entry(batch.sequence).or_default();
+                slot.proposal = Some(Arc::clone(envelope));
+                batch.sequence
+            }
+            Message::Prepare(ballot) if ballot.sequence > self.decided => {
+                self.slots.entry(ballot.sequence).or_default().prepares += 1;
+                ballot.sequence
+            }
+            Message::Commit(ballot) if ballot.sequence > self.decided => {
+                self.slots.entry(ballot.sequence).or_default().commits += 1;
+                ballot.sequence
+            }
+            _ => return,
+        };
+        self.advance(sequence, effects);
+    }
+
+    const fn ballot(&self, sequence: Sequence, digest: Digest) -> Ballot {
+        Ballot {
+            sequence,
+            digest,
+            signer: self.me,
+        }
+    }
+
+    /// All correct, so that whatever says the same as the others may say it.
+    fn open(
+        &mut self,
+        connection: ConnectionId,
+        open: &OpenSession,
+        digest: Digest,
+        effects: &mut Effects,
+    ) {
+        let [a, b, c, d, e, f, g, h, ..] = open.session_key.0;
+        let id = SessionId(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
+        effects.push(Effect::SessionKey {
+            id,
+            key: open.session_key,
+            principal: open.principal,
+            credit: CREDIT,
+        });
+        let outcome = Outcome::SessionOpened {
+            session: id,
+            credit: CREDIT,
+        };
+        let reply = answer_to(SessionId(0), Sequence(1), digest, outcome);
+        self.reply(connection, reply, effects);
+    }
+
+    fn propose(&mut self, effects: &mut Effects) {
+        if !self.leads() || self.proposed > self.decided || self.ready.is_empty() {
+            return;
+        }
+        self.proposed = self.proposed.next();
+        let count = self.ready.len().min(BATCH_MAX);
+        let batch = Batch {
+            sequence: self.proposed,
+            time: Time(self.proposed.0),
+            previous: self.previous,
+            behaviour_version: 1,
+            tick: false,
+            requests: self.ready.drain(..count).collect(),
+        };
+        self.sign(Message::Proposal(batch), effects);
+    }
+
+    fn advance(&mut self, sequence: Sequence, effects: &mut Effects) {
+        let (quorum, two_phases) = (self.context.model.medium(), self.context.model.right() > 0);
+        let me = self.me;
+        if let Some(slot) = self.slots.get_mut(&sequence)
+            && let Some(proposal) = &slot.proposal
+            && !slot.committing
+            && (!two_phases || slot.prepares + 1 >= quorum)
+        {
+            slot.committing = true;
+            let ballot = Ballot {
+                sequence,
+                digest: proposal.digest(),
+                signer: me,
+            };
+            self.sign(Message::Commit(ballot), effects);
+        }
+        while let Some(slot) = self.slots.get(&self.decided.next())
+            && slot.commits >= quorum
+            && let Some(proposal) = slot.proposal.clone()
+        {
+            self.decided = self.decided.next();
+            self.slots.remove(&self.decided);
+            self.previous = proposal.digest();
+            self.decide(&proposal, effects);
+        }
+        self.propose(effects);
+    }
+
+    fn decide(&mut self, proposal: &Envelope, effects: &mut Effects) {
+        let Some(batch) = proposal.batch() else {
+            return;
+        };
+        self.counters.batches += 1;
+        for digest in &batch.requests {
+            let Some(body) = self.bodies.remove(digest) else {
+                if self.owed.len() < WAITING_MAX {
+                    self.owed.insert(*digest, batch.sequence);
+                }
+                continue;
+            };
+            if let Message::Request(request) = body.message()
+                && let Some(connection) = self.connections.get(&request.session).copied()
+            {
+                self.counters.requests += 1;
+                self.counters.operations += request.operations.len() as u64;
+                self.answer(connection, request, *digest, batch.sequence, effects);
+            }
+        }
+        if !self.leads() {
+            self.ready.clear();
+        }
+    }
+
+    fn answer(
+        &self,
+        connection: ConnectionId,
+        request: &Request,
+        digest: Digest,
+        version: Sequence,
+        effects: &mut Effects,
+    ) {
+        let result = |_: &Operation| Some(self.answer.clone());
+        let results = request.operations.iter().map(result).collect();
+        let reply = Reply {
+            session: request.session,
+            lane: request.lane,
+            number: request.number,
+            request: digest,
+            version,
+            outcome: Outcome::Results(results),
+        };
+        self.reply(connection, reply, effects);
+    }
+}
+
+const fn answer_to(
+    session: SessionId,
+    version: Sequence,
+    request: Digest,
+    outcome: Outcome,
+) -> Reply {
+    Reply {
+        session,
+        lane: Lane(0),
+        number: RequestNumber(0),
+        request,
+        version,
+        outcome,
+    }
+}
+
+impl Core for Bare {
+    fn step(&mut self, _: Now, event: Event, effects: &mut Effects) {
+        match event {
+            Event::Received { from, message } => self.received(from, message.envelope(), effects),
+            Event::Signed { message } => self.signed(message.envelope(), effects),
+            _ => {}
+        }
+    }
+
+    fn status(&self) -> ReplicaStatus {
+        ReplicaStatus {
+            replica: self.me,
+            view: VIEW,
+            leader: self.context.leader(VIEW),
+            active: true,
+            sequence: self.decided,
+            batch: self.previous,
+            time: Time(0),
+            durable: Sequence(0),
+            root: Digest::default(),
+            stable: Sequence(0),
+            kept: Sequence(0),
+            transfer: None,
+            voting: Voting::Voting,
+            signers: Vec::new(),
+            sessions: 0,
+            waiting: 0,
+            counters: self.counters,
+        }
+    }
+
+    fn committed(&self) -> Sequence {
+        self.decided
+    }
+}

@@ -1,0 +1,261 @@
+//! The replicas of a bench: processes of this program, and what is done to them.
+//!
+//! Replicas that are down were never given their setting; their ports refuse. One that hangs was
+//! stopped by a signal: its sockets stay open and take what fits into their buffers.
+
+use super::replica::CLUSTER;
+use super::talk::{Hello, Part, Sample, Setting};
+use super::{failed, line};
+use crate::commands::volume::public_key;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use quorumfs_bft::fault_model::FaultModel;
+use quorumfs_bft::identity::{ClusterId, ReplicaId};
+use quorumfs_bft_runtime::client::Member;
+use quorumfs_bft_runtime::unsigned;
+use rustix::process::{Pid, Signal, kill_process};
+use serde::de::DeserializeOwned;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+/// How long a replica may take to answer a line.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the replicas of a bench are to be.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) model: FaultModel,
+    pub(super) durability: String,
+    pub(super) reply_bytes: u32,
+    /// Whether anything is signed.
+    pub(super) signed: bool,
+    /// How many of the last ones are down from the start.
+    pub(super) down: u16,
+    /// What each of the first ones does, and all others after them.
+    pub(super) parts: Vec<Part>,
+    pub(super) others: Part,
+    /// Processes beside the replicas: each knows all of them.
+    pub(super) besides: Vec<Part>,
+}
+
+impl Plan {
+    pub(super) fn cluster(&self) -> ClusterId {
+        if self.signed {
+            CLUSTER
+        } else {
+            unsigned::CLUSTER
+        }
+    }
+}
+
+/// A replica's process; killed when dropped.
+struct Replica {
+    process: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+    /// It neither hears nor says anything more.
+    gone: bool,
+    attacks: bool,
+    last: Sample,
+}
+
+impl Replica {
+    fn spawn() -> Outcome<Self> {
+        let describe = |error: std::io::Error| failed("start a replica's process", &error);
+        let program = std::env::current_exe().map_err(describe)?;
+        let mut process = Command::new(program)
+            .args(["bench", "smr-replica"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(describe)?;
+        let (input, output) = process
+            .stdin
+            .take()
+            .zip(process.stdout.take())
+            .ok_or_else(|| failed("start a replica's process", &"no pipes"))?;
+        Ok(Self {
+            process,
+            input,
+            output: BufReader::new(output).lines(),
+            gone: false,
+            attacks: false,
+            last: Sample::default(),
+        })
+    }
+
+    async fn say(&mut self, text: &str) -> Outcome<()> {
+        let written = self.input.write_all(text.as_bytes()).await;
+        written.map_err(|error| failed("speak to a replica", &error))
+    }
+
+    async fn hear<T: DeserializeOwned>(&mut self) -> Outcome<T> {
+        let silent = || {
+            Failure::new(Exit::Error, "a replica of the bench ended or hangs")
+                .hint("its messages are above")
+        };
+        let line = tokio::time::timeout(PATIENCE, self.output.next_line()).await;
+        let line = line.map_err(|_| silent())?;
+        let line = line.map_err(|error| failed("hear a replica", &error))?;
+        let line = line.ok_or_else(silent)?;
+        serde_json::from_str(&line).map_err(|error| failed("understand a replica", &error))
+    }
+
+    async fn sample(&mut self) -> Outcome<Sample> {
+        if !self.gone {
+            self.say("\n").await?;
+            self.last = self.hear().await?;
+        }
+        Ok(self.last)
+    }
+
+    fn signal(&mut self, signal: Signal) -> Outcome<()> {
+        let number = self.process.id().and_then(|id| i32::try_from(id).ok());
+        let Some(process) = number.and_then(Pid::from_raw) else {
+            return Err(failed("signal a replica", &"it has ended"));
+        };
+        self.gone = true;
+        kill_process(process, signal).map_err(|error| failed("signal a replica", &error))
+    }
+
+    async fn stop(mut self) -> Outcome<()> {
+        if self.gone {
+            // It may be unable to hear the end of its input.
+            let killed = self.process.kill().await;
+            return killed.map_err(|error| failed("stop a replica", &error));
+        }
+        drop(self.input);
+        match tokio::time::timeout(PATIENCE, self.process.wait()).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(failed("wait for a replica", &error)),
+            Err(_) => Err(failed("stop a replica", &"it did not end in time")),
+        }
+    }
+}
+
+/// The processes, running, and how to reach them.
+pub(super) struct Cluster {
+    replicas: Vec<Replica>,
+    besides: Vec<Replica>,
+    pub(super) members: Vec<Member>,
+}
+
+impl Cluster {
+    /// Starts them with disks below `place`.
+    pub(super) async fn start(plan: &Plan, place: &Path) -> Outcome<Self> {
+        let count = plan.model.replicas();
+        let (mut replicas, mut besides) = (Vec::new(), Vec::new());
+        for _ in 0..count {
+            replicas.push(Replica::spawn()?);
+        }
+        for _ in &plan.besides {
+            besides.push(Replica::spawn()?);
+        }
+        let (mut hellos, mut members) = (Vec::new(), Vec::new());
+        for (number, replica) in (0..).zip(&mut replicas) {
+            let hello: Hello = replica.hear().await?;
+            members.push(Member {
+                id: ReplicaId(number),
+                key: public_key(&hello.key)?,
+                address: hello.address,
+            });
+            hellos.push(hello);
+        }
+        for one in &mut besides {
+            let _: Hello = one.hear().await?;
+        }
+        let setting = |number, part| Setting {
+            replica: number,
+            up: plan.model.up(),
+            right: plan.model.right(),
+            members: hellos.clone(),
+            signed: plan.signed,
+            durability: plan.durability.clone(),
+            reply_bytes: plan.reply_bytes,
+            directory: place.join(number.to_string()),
+            part,
+        };
+        for (number, replica) in (0..).zip(&mut replicas) {
+            if number >= count.saturating_sub(plan.down) {
+                replica.signal(Signal::KILL)?;
+                continue;
+            }
+            let part = plan.parts.get(usize::from(number)).unwrap_or(&plan.others);
+            let setting = setting(number, *part);
+            replica.attacks = matches!(part, Part::Attacker(_));
+            replica.say(&line(&setting)?).await?;
+        }
+        for replica in replicas.iter_mut().filter(|it| !it.gone) {
+            replica.last = replica.hear().await?;
+        }
+        for (one, (number, part)) in besides.iter_mut().zip((count..).zip(&plan.besides)) {
+            one.say(&line(&setting(number, *part))?).await?;
+            one.last = one.hear().await?;
+        }
+        Ok(Self {
+            replicas,
+            besides,
+            members,
+        })
+    }
+
+    /// What the replicas have done so far: their processor time in sum, the rest of the one that is
+    /// furthest.
+    pub(super) async fn sample(&mut self) -> Outcome<Sample> {
+        let mut all = Sample::default();
+        for replica in self.replicas.iter_mut().filter(|it| !it.attacks) {
+            let one = replica.sample().await?;
+            let seconds = all.processor_seconds + one.processor_seconds;
+            let view = all.view.max(one.view);
+            if one.batches >= all.batches {
+                all = one;
+            }
+            (all.processor_seconds, all.view) = (seconds, view);
+        }
+        Ok(all)
+    }
+
+    /// What those that attack have done so far, in sum.
+    pub(super) async fn sample_attackers(&mut self) -> Outcome<Sample> {
+        let mut all = Sample::default();
+        let replicas = self.replicas.iter_mut().filter(|it| it.attacks);
+        for one in replicas.chain(&mut self.besides) {
+            let one = one.sample().await?;
+            all.processor_seconds += one.processor_seconds;
+            all.operations += one.operations;
+        }
+        Ok(all)
+    }
+
+    /// Stops the last `count` replicas by a signal, with their sockets open.
+    pub(super) async fn hang(&mut self, count: u16) -> Outcome<()> {
+        let running = self.replicas.iter_mut().rev().filter(|it| !it.gone);
+        for replica in running.take(count.into()) {
+            replica.sample().await?;
+            replica.signal(Signal::STOP)?;
+        }
+        Ok(())
+    }
+
+    /// Kills the leader of the newest view.
+    pub(super) async fn kill_leader(&mut self) -> Outcome<()> {
+        let view = self.sample().await?.view;
+        let count = self.replicas.len().max(1) as u64;
+        let leader = usize::try_from(view % count).unwrap_or_default();
+        match self.replicas.get_mut(leader) {
+            Some(replica) => replica.signal(Signal::KILL),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) async fn stop(self) -> Outcome<()> {
+        for process in self.besides.into_iter().chain(self.replicas) {
+            process.stop().await?;
+        }
+        Ok(())
+    }
+}

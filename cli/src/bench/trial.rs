@@ -1,0 +1,203 @@
+//! One measurement: a cluster, clients that load it, faults at their time, and what was seen.
+
+use super::cluster::{Cluster, Plan};
+use super::load::{Latencies, Load};
+use super::talk::Sample;
+use super::{failed, processor_seconds};
+use crate::arguments::BenchSmrArguments;
+use crate::failure::Outcome;
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use quorumfs_bft_runtime::client::{Client, ClientConfig};
+use quorumfs_bft_runtime::keys::NodeKey;
+use serde::Serialize;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+#[derive(Serialize)]
+pub(super) struct Latency {
+    pub(super) p50: f64,
+    pub(super) p90: f64,
+    pub(super) p99: f64,
+    pub(super) p999: f64,
+    pub(super) max: f64,
+}
+
+impl Latency {
+    pub(super) fn of(of: &Histogram<u64>) -> Self {
+        let millis = |quantile| of.value_at_quantile(quantile) as f64 / 1e6;
+        Self {
+            p50: millis(0.5),
+            p90: millis(0.9),
+            p99: millis(0.99),
+            p999: millis(0.999),
+            max: of.max() as f64 / 1e6,
+        }
+    }
+}
+
+/// What happens to the replicas while they work.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Faults {
+    /// So many stop with their sockets open before it counts.
+    pub(super) hang: u16,
+    /// The leader is killed so long after it began to count.
+    pub(super) kill_leader_after: Option<Duration>,
+}
+
+/// What was seen while it counted.
+pub(super) struct Seen {
+    pub(super) seconds: f64,
+    pub(super) latencies: Latencies,
+    /// Those of the first client alone.
+    pub(super) first: Latencies,
+    pub(super) reads_fallen_back: u64,
+    pub(super) longest_gap: Duration,
+    /// What the replicas had done, and the processor time that this process had used.
+    pub(super) before: (Sample, f64),
+    pub(super) after: (Sample, f64),
+    /// What attackers did.
+    pub(super) attackers: Sample,
+}
+
+impl Seen {
+    pub(super) fn operations(&self) -> u64 {
+        self.latencies.len()
+    }
+
+    pub(super) fn ops_per_second(&self) -> f64 {
+        self.operations() as f64 / self.seconds
+    }
+
+    /// Of the replicas, and of the clients.
+    pub(super) fn core_seconds(&self) -> (f64, f64) {
+        let ((before, own_before), (after, own_after)) = (self.before, self.after);
+        let replicas = after.processor_seconds - before.processor_seconds;
+        (replicas, own_after - own_before)
+    }
+
+    pub(super) fn ops_per_core_second(&self) -> f64 {
+        let (replicas, clients) = self.core_seconds();
+        self.operations() as f64 / (replicas + clients)
+    }
+
+    pub(super) fn view_changes(&self) -> u64 {
+        let (before, after) = (self.before.0.view, self.after.0.view);
+        after.saturating_sub(before)
+    }
+}
+
+/// Without bundles every operation in flight needs a lane, of which a session has 64 at the most.
+pub(super) fn lanes(arguments: &BenchSmrArguments) -> u16 {
+    if arguments.bundling {
+        arguments.lanes
+    } else {
+        arguments.in_flight.min(64)
+    }
+}
+
+/// Connects the clients, on the thread that they live on.
+async fn connect(
+    arguments: &BenchSmrArguments,
+    plan: &Plan,
+    cluster: &Cluster,
+    thread: &ClientThread,
+) -> Outcome<Vec<Client>> {
+    let mut clients = Vec::new();
+    for _ in 0..arguments.clients {
+        let key = NodeKey::generate().map_err(|error| failed("make a key", &error))?;
+        let members = cluster.members.clone();
+        let mut config = ClientConfig::new(plan.cluster(), plan.model, members, Arc::new(key));
+        config.lanes = lanes(arguments);
+        if !arguments.bundling {
+            config.bundle_max = 1;
+        }
+        config.unordered_reads = arguments.reads > 0;
+        let client = thread.handle.spawn(Client::connect(config)).await;
+        let client = client.map_err(|error| failed("connect a client", &error))?;
+        clients.push(client.map_err(|error| failed("connect a client", &error))?);
+    }
+    Ok(clients)
+}
+
+/// The one thread of all clients: what is measured is not how fast threads wake each other.
+struct ClientThread {
+    handle: Handle,
+    _stop: oneshot::Sender<()>,
+}
+
+impl ClientThread {
+    fn start() -> Outcome<Self> {
+        let describe = |error: std::io::Error| failed("start the clients' thread", &error);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(describe)?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel::<()>();
+        std::thread::Builder::new()
+            .name("clients".to_owned())
+            .spawn(move || runtime.block_on(stopped))
+            .map_err(describe)?;
+        Ok(Self {
+            handle,
+            _stop: stop,
+        })
+    }
+}
+
+/// Measures once. Every operation of every client has to be answered, whatever happens.
+pub(super) async fn measure(
+    arguments: &BenchSmrArguments,
+    plan: &Plan,
+    faults: Faults,
+) -> Outcome<Seen> {
+    let place = match &arguments.directory {
+        Some(directory) => tempfile::tempdir_in(directory),
+        None => tempfile::tempdir(),
+    }
+    .map_err(|error| failed("make a directory for the replicas' disks", &error))?;
+    let mut cluster = Cluster::start(plan, place.path()).await?;
+    let thread = ClientThread::start()?;
+    let clients = connect(arguments, plan, &cluster, &thread).await?;
+    let operation = Bytes::from(vec![7; arguments.request_bytes as usize]);
+    let (in_flight, reads) = (arguments.in_flight, arguments.reads);
+    cluster.hang(faults.hang).await?;
+    let load = Load::start(&clients, in_flight, reads, &operation, &thread.handle)?;
+    tokio::time::sleep(Duration::from_secs(arguments.warm_up)).await;
+    let attacked = cluster.sample_attackers().await?;
+    let before = (cluster.sample().await?, processor_seconds());
+    let fault = async {
+        if let Some(after) = faults.kill_leader_after {
+            tokio::time::sleep(after).await;
+            cluster.kill_leader().await?;
+        }
+        Ok(())
+    };
+    let counting = load.count(Duration::from_secs(arguments.seconds));
+    let ((counted, longest_gap), fault) = tokio::join!(counting, fault);
+    fault?;
+    let after = (cluster.sample().await?, processor_seconds());
+    let mut attackers = cluster.sample_attackers().await?;
+    attackers.processor_seconds -= attacked.processor_seconds;
+    attackers.operations -= attacked.operations;
+    let (latencies, first) = load.finish().await?;
+    let seen = Seen {
+        seconds: counted.as_secs_f64(),
+        latencies,
+        first,
+        reads_fallen_back: clients.iter().map(|client| client.reads().1).sum(),
+        longest_gap,
+        before,
+        after,
+        attackers,
+    };
+    for client in clients {
+        let closed = client.close().await;
+        closed.map_err(|error| failed("close a session", &error))?;
+    }
+    cluster.stop().await?;
+    Ok(seen)
+}

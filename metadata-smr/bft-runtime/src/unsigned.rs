@@ -1,0 +1,72 @@
+//! What signatures cost, by leaving them out: for measurements.
+//!
+//! In the cluster with the reserved number [`CLUSTER`] no signature is made and none is checked.
+//! There is no switch for it: the number decides, so that it cannot be turned on in a cluster that
+//! exists, and whoever uses the number is refused unless every address is on loopback.
+
+use crate::keys::NodeKey;
+use quorumfs_bft::authentication::Signer;
+use quorumfs_bft::identity::{ClusterId, PublicKey, Signature};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// The cluster without signatures. Those of others are random.
+pub const CLUSTER: ClusterId = ClusterId(*b"unsigned: bench\0");
+
+/// What whoever uses it in earnest is told.
+pub(crate) const REFUSAL: &str = "its cluster's number is the one for measurements without \
+     signatures, which works on loopback only: use another number";
+
+/// Whether this cluster goes without signatures.
+pub(crate) fn applies(cluster: ClusterId) -> bool {
+    cluster == CLUSTER
+}
+
+/// Whether it is another cluster, or nobody else can reach it.
+pub(crate) fn is_harmless(
+    cluster: ClusterId,
+    addresses: impl IntoIterator<Item = SocketAddr>,
+) -> bool {
+    let mut addresses = addresses.into_iter();
+    !applies(cluster) || addresses.all(|address| address.ip().is_loopback())
+}
+
+/// Who signs there: nobody.
+struct Nobody(PublicKey);
+
+impl Signer for Nobody {
+    fn public_key(&self) -> PublicKey {
+        self.0
+    }
+
+    fn sign(&self, _message: &[u8]) -> Signature {
+        Signature([0; 64])
+    }
+}
+
+/// What signs with `key`, or does not.
+pub(crate) fn signer(cluster: ClusterId, key: Arc<NodeKey>) -> Arc<dyn Signer + Send + Sync> {
+    if applies(cluster) {
+        Arc::new(Nobody(key.public()))
+    } else {
+        key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_are_left_out_in_one_cluster_only_and_only_on_loopback() {
+        let loopback: SocketAddr = "127.0.0.1:1".parse().expect("an address");
+        let reachable: SocketAddr = "10.0.0.1:1".parse().expect("an address");
+        assert!(is_harmless(CLUSTER, [loopback]));
+        assert!(!is_harmless(CLUSTER, [loopback, reachable]));
+        assert!(is_harmless(ClusterId([7; 16]), [loopback, reachable]));
+        let key = Arc::new(NodeKey::generate().expect("randomness"));
+        let real = signer(ClusterId([7; 16]), key.clone()).sign(b"m");
+        assert_eq!(real, key.sign(b"m"));
+        assert_ne!(real, signer(CLUSTER, key).sign(b"m"));
+    }
+}

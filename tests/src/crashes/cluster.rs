@@ -1,0 +1,265 @@
+//! The replicas' processes: started, killed, damaged, asked how they are.
+
+use super::replica::Setting;
+use anyhow::{Context as _, anyhow, bail, ensure};
+use quorumfs_bft::identity::{ClusterId, ReplicaId};
+use quorumfs_bft::metrics::{ReplicaStatus, Voting};
+use quorumfs_bft_runtime::client::{ClientConfig, status_of};
+use quorumfs_bft_runtime::keys::NodeKey;
+use quorumfs_bft_runtime::server::ReplicaServer;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// Ports are taken from here, below those that the kernel gives to outgoing connections, one of
+/// which could otherwise take a dead replica's.
+const PORTS: std::ops::Range<u16> = 12_000..31_000;
+/// A replica starts, or has caught up, within this; it takes a second or two.
+const PATIENCE: Duration = Duration::from_secs(120);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A replica and, while it runs, its process, which is killed with this.
+struct Replica {
+    setting: Setting,
+    file: PathBuf,
+    process: Option<Child>,
+}
+
+/// Four replicas on real disks.
+pub struct Cluster {
+    /// The program that is a replica when it is called with `replica FILE`.
+    program: PathBuf,
+    replicas: Vec<Replica>,
+    operator: ClientConfig,
+}
+
+impl Cluster {
+    /// Lays out the disks and keys of (u, r) below `directory`; nothing runs yet.
+    ///
+    /// # Errors
+    /// If the directory cannot be written or there are no ports.
+    pub fn prepare(program: &Path, directory: &Path, up: u16, right: u16) -> anyhow::Result<Self> {
+        let count = 2 * up + right + 1;
+        let cluster = *b"crashes\0\0\0\0\0\0\0\0\0";
+        let (mut members, mut files) = (Vec::new(), Vec::new());
+        for (number, address) in (0..count).zip(addresses(count.into())?) {
+            let key = NodeKey::generate()?;
+            let file = directory.join(format!("{number}.key"));
+            key.store(&file)?;
+            let disk = directory.join(format!("{number}"));
+            ReplicaServer::initialise(&disk)?;
+            members.push((key.public().0, address));
+            files.push((number, file, disk));
+        }
+        let mut replicas = Vec::new();
+        for (id, key, disk) in files {
+            let setting = Setting {
+                id,
+                cluster,
+                up,
+                right,
+                members: members.clone(),
+                key,
+                disk,
+            };
+            let file = directory.join(format!("{id}.json"));
+            std::fs::write(&file, serde_json::to_vec(&setting)?)?;
+            replicas.push(Replica {
+                setting,
+                file,
+                process: None,
+            });
+        }
+        let any = replicas.first().context("there are no replicas")?;
+        let (model, all) = (any.setting.fault_model()?, any.setting.replicas());
+        let key = Arc::new(NodeKey::generate()?);
+        let mut operator = ClientConfig::new(ClusterId(cluster), model, all, key);
+        operator.status_deadline = Duration::from_secs(1);
+        operator.deadline = PATIENCE;
+        operator.connect_deadline = PATIENCE;
+        Ok(Self {
+            program: program.to_owned(),
+            replicas,
+            operator,
+        })
+    }
+
+    /// How many replicas there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.replicas.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.replicas.is_empty()
+    }
+
+    /// How a client reaches it; each has a principal of its own.
+    ///
+    /// # Errors
+    /// If there is no randomness.
+    pub fn client(&self) -> anyhow::Result<ClientConfig> {
+        let mut config = self.operator.clone();
+        config.principal = Arc::new(NodeKey::generate()?);
+        Ok(config)
+    }
+
+    fn replica(&mut self, number: usize) -> anyhow::Result<&mut Replica> {
+        let found = self.replicas.get_mut(number);
+        found.with_context(|| format!("there is no replica {number}"))
+    }
+
+    /// Starts a replica's process; returns when it has recovered and listens.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub async fn start(&mut self, number: usize) -> anyhow::Result<()> {
+        let program = self.program.clone();
+        let replica = self.replica(number)?;
+        ensure!(replica.process.is_none(), "replica {number} runs already");
+        let mut process = Command::new(program)
+            .arg("replica")
+            .arg(&replica.file)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let output = process.stdout.take().context("no pipe")?;
+        let mut lines = BufReader::new(output).lines();
+        let said = tokio::time::timeout(PATIENCE, lines.next_line()).await??;
+        ensure!(said.as_deref() == Some("ready"), "replica {number} ended");
+        replica.process = Some(process);
+        Ok(())
+    }
+
+    /// Starts all that do not run.
+    ///
+    /// # Errors
+    /// If one does not start.
+    pub async fn start_all(&mut self) -> anyhow::Result<()> {
+        for number in 0..self.len() {
+            if self.replica(number)?.process.is_none() {
+                self.start(number).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills a replica's process, as `kill -9` does, and waits until it is gone.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub async fn kill(&mut self, number: usize) -> anyhow::Result<()> {
+        let process = self.replica(number)?.process.take();
+        let mut process = process.with_context(|| format!("replica {number} does not run"))?;
+        Ok(process.kill().await?)
+    }
+
+    /// Kills all of them, one right after the other.
+    ///
+    /// # Errors
+    /// If one does not run.
+    pub async fn kill_all(&mut self) -> anyhow::Result<()> {
+        for number in 0..self.len() {
+            self.kill(number).await?;
+        }
+        Ok(())
+    }
+
+    /// Flips a bit in the middle of a stopped replica's newest journal segment with records.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn damage_journal(&mut self, number: usize) -> anyhow::Result<()> {
+        let replica = self.replica(number)?;
+        ensure!(replica.process.is_none(), "replica {number} runs");
+        let mut segments = Vec::new();
+        for entry in std::fs::read_dir(replica.setting.disk.join("journal"))? {
+            segments.push(entry?.path());
+        }
+        segments.sort();
+        for path in segments.iter().rev() {
+            let mut bytes = std::fs::read(path)?;
+            let middle = bytes.len() / 2;
+            if let Some(byte) = bytes.get_mut(middle).filter(|_| middle > 64) {
+                *byte ^= 4;
+                return Ok(std::fs::write(path, bytes)?);
+            }
+        }
+        bail!("replica {number} has nothing in its journal")
+    }
+
+    /// Whether a replica has put a journal aside because it was damaged.
+    #[must_use]
+    pub fn noticed_damage(&self, number: usize) -> bool {
+        let replica = self.replicas.get(number);
+        replica.is_some_and(|it| it.setting.disk.join("journal.lost").exists())
+    }
+
+    /// What each replica that answers says of itself.
+    ///
+    /// # Errors
+    /// If the configuration makes no sense.
+    pub async fn statuses(&self) -> anyhow::Result<Vec<ReplicaStatus>> {
+        let all = status_of(&self.operator).await?;
+        Ok(all
+            .into_iter()
+            .filter_map(|(_, status)| status.ok())
+            .collect())
+    }
+
+    /// Waits until a replica has executed what any had executed when it was called and is in a
+    /// view that works; gives its status.
+    ///
+    /// # Errors
+    /// If that takes too long.
+    pub async fn recovered(&self, number: usize) -> anyhow::Result<ReplicaStatus> {
+        let id = ReplicaId(u16::try_from(number)?);
+        let (began, mut goal) = (Instant::now(), None);
+        while began.elapsed() < PATIENCE {
+            let statuses = self.statuses().await?;
+            let furthest = statuses.iter().map(|it| it.sequence).max();
+            let goal = *goal.get_or_insert(furthest);
+            let own = statuses.iter().find(|it| it.replica == id);
+            if let Some(own) = own.filter(|it| it.active && Some(it.sequence) >= goal) {
+                return Ok(own.clone());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        Err(anyhow!(
+            "replica {number} has not caught up in {PATIENCE:?}"
+        ))
+    }
+
+    /// The same, until it votes.
+    ///
+    /// # Errors
+    /// If that takes too long.
+    pub async fn votes(&self, number: usize) -> anyhow::Result<()> {
+        let began = Instant::now();
+        while self.recovered(number).await?.voting != Voting::Voting {
+            ensure!(began.elapsed() < PATIENCE, "replica {number} does not vote");
+            tokio::time::sleep(LOOK).await;
+        }
+        Ok(())
+    }
+}
+
+/// Loopback addresses that nobody uses.
+fn addresses(count: usize) -> anyhow::Result<Vec<SocketAddr>> {
+    let width = usize::from(PORTS.end - PORTS.start);
+    let start = std::process::id() as usize * 97 % width;
+    let ports = PORTS.cycle().skip(start).take(width);
+    let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok();
+    // Held until all are found, so that none is found twice.
+    let held: Vec<TcpListener> = ports.filter_map(bind).take(count).collect();
+    ensure!(held.len() == count, "no free ports on loopback");
+    let address = |listener: &TcpListener| Ok(listener.local_addr()?);
+    held.iter().map(address).collect()
+}

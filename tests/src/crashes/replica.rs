@@ -1,0 +1,91 @@
+//! One replica as a process: told everything by a file, it runs until its standard input ends.
+
+use super::ledger::Ledger;
+use anyhow::{Context as _, anyhow};
+use bytes::Bytes;
+use quorumfs_bft::fault_model::FaultModel;
+use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId};
+use quorumfs_bft_runtime::client::Member;
+use quorumfs_bft_runtime::disk::Durability;
+use quorumfs_bft_runtime::keys::NodeKey;
+use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaServer};
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a replica is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Setting {
+    /// Its number.
+    pub id: u16,
+    /// The cluster's.
+    pub cluster: [u8; 16],
+    /// Failures that it has to live with.
+    pub up: u16,
+    /// Of those, lies.
+    pub right: u16,
+    /// Key and address of every replica, by number.
+    pub members: Vec<([u8; 32], SocketAddr)>,
+    /// The file with its key.
+    pub key: PathBuf,
+    /// Its disk.
+    pub disk: PathBuf,
+}
+
+impl Setting {
+    /// The cluster's fault model.
+    ///
+    /// # Errors
+    /// If there is none for these numbers.
+    pub fn fault_model(&self) -> anyhow::Result<FaultModel> {
+        let count = u16::try_from(self.members.len())?;
+        Ok(FaultModel::new(self.up, self.right, count)?)
+    }
+
+    /// All replicas.
+    #[must_use]
+    pub fn replicas(&self) -> Vec<Member> {
+        let members = (0..).zip(&self.members);
+        let member = |(number, (key, address)): (u16, &([u8; 32], SocketAddr))| Member {
+            id: ReplicaId(number),
+            key: PublicKey(*key),
+            address: *address,
+        };
+        members.map(member).collect()
+    }
+}
+
+/// Runs the replica that the file describes. Says `ready` once it has recovered and listens.
+///
+/// # Errors
+/// If it cannot start, or ends by itself.
+pub async fn run(file: &Path) -> anyhow::Result<()> {
+    let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let setting: Setting = serde_json::from_slice(&text)?;
+    let config = ReplicaConfig {
+        id: ReplicaId(setting.id),
+        cluster: ClusterId(setting.cluster),
+        fault_model: setting.fault_model()?,
+        replicas: setting.replicas(),
+        key: Arc::new(NodeKey::load(&setting.key)?),
+        listen: None,
+        directory: setting.disk.clone(),
+        durability: Durability::Strict,
+        genesis: Bytes::new(),
+    };
+    let handle = ReplicaServer::start(config, Ledger).await?;
+    println!("ready");
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let end = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = stop.send(end.is_ok());
+    });
+    tokio::select! {
+        _ = stopped => {
+            handle.shutdown().await;
+            Ok(())
+        }
+        ending = handle.ended() => Err(anyhow!("replica {} ended: {ending:?}", setting.id)),
+    }
+}

@@ -1,0 +1,158 @@
+//! What happens in which order: one replica after the other, now and then all, at last a journal.
+
+use super::cluster::Cluster;
+use super::load::Load;
+use anyhow::ensure;
+use quorumfs_bft::metrics::Voting;
+use serde::Serialize;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What is to happen.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// How often something is killed.
+    pub kills: u32,
+    /// Every so many times it is all replicas at once.
+    pub all_every: u32,
+    /// Whether one journal is damaged after that.
+    pub damage: bool,
+    /// Clients.
+    pub clients: usize,
+    /// Hands of each.
+    pub hands: usize,
+    /// Decides who is killed when.
+    pub seed: u64,
+}
+
+/// Milliseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Times {
+    count: usize,
+    min: f64,
+    median: f64,
+    max: f64,
+}
+
+impl Times {
+    fn of(mut times: Vec<Duration>) -> Option<Self> {
+        times.sort_unstable();
+        let millis = |time: &Duration| time.as_secs_f64() * 1e3;
+        Some(Self {
+            count: times.len(),
+            min: millis(times.first()?),
+            median: millis(times.get(times.len() / 2)?),
+            max: millis(times.last()?),
+        })
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Kills of one replica, and of all of them.
+    pub kills: (u32, u32),
+    /// Operations that were acknowledged, none of which was lost or executed twice.
+    pub acknowledged: u64,
+    /// The longest time in which no operation was.
+    pub longest_gap_ms: f64,
+    /// From the start of a process until it listens.
+    pub started_ms: Option<Times>,
+    /// From the start of a process until it has what the others had then, and votes.
+    pub recovered_ms: Option<Times>,
+    /// The same after all were killed, of all of them.
+    pub all_recovered_ms: Option<Times>,
+    /// The same with a journal that is damaged, but it need not vote.
+    pub damaged_recovered_ms: Option<f64>,
+    /// Whether that one voted again by then.
+    pub damaged_votes: bool,
+}
+
+/// A small generator: what is drawn need not be good, only the same for the same seed.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end.max(1)
+    }
+}
+
+/// Kills, restarts and checks. `program` is a replica when it is called with `replica FILE`.
+///
+/// # Errors
+/// If an acknowledged operation was lost or doubled, or something did not recover in time.
+pub async fn run(plan: Plan, program: &Path, directory: &Path) -> anyhow::Result<Report> {
+    let mut cluster = Cluster::prepare(program, directory, 1, 1)?;
+    cluster.start_all().await?;
+    let mut load = Load::start(&cluster, plan.clients, plan.hands).await?;
+    let mut draw = Draw(plan.seed.wrapping_mul(2).wrapping_add(1));
+    let (mut one, mut all) = (0, 0);
+    let (mut started, mut recovered, mut all_recovered) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 1..=plan.kills {
+        let before = load.acknowledged();
+        tokio::time::sleep(Duration::from_millis(50 + draw.below(300))).await;
+        if round.is_multiple_of(plan.all_every) {
+            cluster.kill_all().await?;
+            all += 1;
+        } else {
+            let number = usize::try_from(draw.below(cluster.len() as u64))?;
+            cluster.kill(number).await?;
+            one += 1;
+        }
+        // Some come back at once, some when the others have gone on without them.
+        tokio::time::sleep(Duration::from_millis(draw.below(800))).await;
+        let began = Instant::now();
+        cluster.start_all().await?;
+        started.push(began.elapsed());
+        for number in 0..cluster.len() {
+            cluster.votes(number).await?;
+        }
+        if round.is_multiple_of(plan.all_every) {
+            all_recovered.push(began.elapsed());
+        } else {
+            recovered.push(began.elapsed());
+        }
+        let (mut waited, patience) = (Duration::ZERO, Duration::from_secs(60));
+        while load.acknowledged() == before && waited < patience {
+            let pause = Duration::from_millis(10);
+            tokio::time::sleep(pause).await;
+            waited += pause;
+        }
+        ensure!(
+            load.acknowledged() > before,
+            "round {round}: it stands still"
+        );
+        load.check()?;
+    }
+    let (mut damaged_recovered_ms, mut damaged_votes) = (None, false);
+    if plan.damage {
+        let number = usize::try_from(draw.below(cluster.len() as u64))?;
+        cluster.kill(number).await?;
+        cluster.damage_journal(number)?;
+        let began = Instant::now();
+        cluster.start(number).await?;
+        let status = cluster.recovered(number).await?;
+        damaged_recovered_ms = Some(began.elapsed().as_secs_f64() * 1e3);
+        damaged_votes = status.voting == Voting::Voting;
+        ensure!(
+            cluster.noticed_damage(number),
+            "a damaged journal was believed"
+        );
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        load.check()?;
+    }
+    let counted = load.finish().await?;
+    Ok(Report {
+        kills: (one, all),
+        acknowledged: counted.acknowledged,
+        longest_gap_ms: counted.longest_gap.as_secs_f64() * 1e3,
+        started_ms: Times::of(started),
+        recovered_ms: Times::of(recovered),
+        all_recovered_ms: Times::of(all_recovered),
+        damaged_recovered_ms,
+        damaged_votes,
+    })
+}

@@ -1,0 +1,30 @@
+//! Real replicas are killed under load; `crashes` does the same for as long as one likes.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use quorumfs_tests::crashes::run::{Plan, run};
+use std::path::Path;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_that_are_killed_lose_and_double_nothing_that_was_acknowledged() {
+    let directory = tempfile::tempdir().unwrap();
+    let plan = Plan {
+        kills: 5,
+        all_every: 3,
+        damage: true,
+        clients: 2,
+        hands: 4,
+        seed: 7,
+    };
+    let program = Path::new(env!("CARGO_BIN_EXE_crashes"));
+    let report = run(plan, program, directory.path()).await.unwrap();
+    assert_eq!(report.kills, (4, 1));
+    assert!(report.acknowledged > 100, "{report:?}");
+    assert!(report.damaged_recovered_ms.is_some());
+    println!("{}", serde_json::to_string(&report).unwrap());
+}
