@@ -80,6 +80,8 @@ pub const KNOWN: &[&str] = &[
     "suspicions_progress",
     "suspicions_unfair",
     "suspicions_clock",
+    "suspicions_slow",
+    "throughput_compared",
     "view_changes",
     "views_entered",
     "new_views_led",

@@ -143,6 +143,8 @@ pub struct Plan {
     pub clocks: Vec<(i64, i64)>,
     /// The longest pause of a client between two operations.
     pub pause: u64,
+    /// If clients come in bursts, how long one lasts, and how long nobody comes then.
+    pub bursts: Option<(u64, u64)>,
     /// The troubles, by their beginning.
     pub faults: Vec<Fault>,
     /// When the last of them is over.
@@ -217,6 +219,7 @@ impl Plan {
             disk: (100 * MICROSECOND, random.between(1, 8) * MILLISECOND),
             clocks: Vec::new(),
             pause: 0,
+            bursts: None,
             faults: Vec::new(),
             healed: Instant(0),
             operations: 0,

@@ -37,6 +37,7 @@ fn passes(seed: u64, profile: Profile, sabotage: Option<Sabotage>) -> bool {
 fn seen(sabotage: Sabotage) {
     let profile = match sabotage {
         Sabotage::ReadWithoutVersion => Profile::Reads,
+        Sabotage::ThroughputComparedIdle => Profile::Calm,
         _ => Profile::Mixed,
     };
     let fails = |seed: u64| !passes(seed, profile, Some(sabotage));
@@ -101,6 +102,11 @@ fn a_state_that_is_taken_over_unseen_is_seen() {
 #[test]
 fn an_answer_without_its_version_is_seen() {
     seen(Sabotage::ReadWithoutVersion);
+}
+
+#[test]
+fn a_throughput_that_is_compared_while_idle_is_seen() {
+    seen(Sabotage::ThroughputComparedIdle);
 }
 
 #[test]

@@ -91,6 +91,12 @@ counters! {
     suspicions_clock,
     /// Of those, because others had to repeat the leader's proposals.
     suspicions_silent,
+    /// Of those, because it orders less than it could.
+    suspicions_slow,
+    /// SUSPECTs taken back, since the order went on.
+    suspicions_withdrawn,
+    /// Intervals in which something waited all the time, and that were compared with others.
+    throughput_compared,
     /// VIEW-CHANGEs given.
     view_changes,
     /// Views entered.

@@ -86,6 +86,7 @@ pub mod proposer;
 pub mod slot;
 pub mod status;
 pub mod suspicion;
+pub mod throughput;
 pub mod view_change;
 pub mod vote;
 pub mod window;

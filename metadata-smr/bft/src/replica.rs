@@ -72,7 +72,8 @@ use crate::metrics::{Counters, Voting};
 use crate::ordering::proposer::Place;
 use crate::ordering::slot::Heard;
 use crate::ordering::status::{Inquiry, PeerRecord};
-use crate::ordering::suspicion::Grievances;
+use crate::ordering::suspicion::{Grievances, Reason};
+use crate::ordering::throughput::Throughput;
 use crate::ordering::window::Window;
 use crate::service::Service;
 use crate::state::{KeySpace, StateError, Store};
@@ -112,6 +113,7 @@ pub struct Replica<S, D> {
     decide_time: DecideTime,
     views: Views,
     grievances: Grievances,
+    throughput: Throughput,
     /// Requests forwarded to this view's leader.
     forwarded: BTreeSet<Digest>,
     /// How many requests had come here at the last STATUS.
@@ -267,8 +269,23 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         self.propose(effects);
         self.advance_inquiries(effects);
+        self.watch_throughput(effects);
         self.set_timers(effects);
         Ok(())
+    }
+
+    /// Looks whether the leader is as fast as it could be; we may be what is slow.
+    fn watch_throughput(&mut self, effects: &mut Effects) {
+        let ours = self.holds_still() || self.history.backlog() || self.sink.is_some();
+        let follows = self.leader() != self.config.replica && self.views.active();
+        if !follows || self.voting != Voting::Voting {
+            self.throughput.interrupted();
+        } else if ours {
+            self.throughput.paused();
+        } else if self.throughput.waits(self.now.monotonic, self.pool.owed()) {
+            self.suspect(Reason::Slow, effects);
+        }
+        self.counters.throughput_compared = self.throughput.compared;
     }
 
     /// Who leads the view that this replica is in.

@@ -191,13 +191,18 @@ fn passes(arguments: &Arguments, seed: u64) -> bool {
     run_seed(options, arguments.service, None).passed()
 }
 
-/// What a defect is looked for with: one of reading shows only where much is read, of values that
+/// What a defect is looked for with: a leader that is replaced for no reason shows only where
+/// nothing is wrong; one of reading shows only where much is read, of values that
 /// change to and fro.
 fn tried_with(sabotage: Sabotage, arguments: &Arguments) -> Arguments {
     match sabotage {
         Sabotage::ReadWithoutVersion => Arguments {
             profile: Profile::Reads,
             service: Service::KeyValue,
+            ..arguments.clone()
+        },
+        Sabotage::ThroughputComparedIdle => Arguments {
+            profile: Profile::Calm,
             ..arguments.clone()
         },
         _ => arguments.clone(),

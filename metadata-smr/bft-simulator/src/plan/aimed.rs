@@ -12,6 +12,7 @@
 //! * *Deaf*: a client that asks again when its answer is known from a state only.
 //! * *Heist*: a laggard that takes a state over, partly from a liar.
 //! * *Rolling*: replicas that crash one after another.
+//! * *Bursts*: whoever compares how much leaders achieve, whatever there is to do.
 
 use super::{Fault, Liar, Plan, Trouble};
 use crate::agenda::{Instant, MILLISECOND};
@@ -31,6 +32,7 @@ impl Plan {
         self.draw_deaf(profile, &mut stream(103));
         self.draw_heist(profile, &mut stream(104));
         self.draw_rolling(profile, &mut stream(105));
+        self.draw_bursts(profile, &mut stream(106));
         self.faults.sort_by_key(|fault| fault.from);
     }
 
@@ -218,6 +220,20 @@ impl Plan {
         let disk = Crash::Honest;
         let length = random.between(1_200, 2_500) * MILLISECOND;
         self.add(from, length, Trouble::Crash { node, disk });
+    }
+
+    /// Bursts that leave nobody a moment, and nothing in between.
+    fn draw_bursts(&mut self, profile: Profile, random: &mut Random) {
+        let wanted = match profile {
+            Profile::Calm => random.chance(1, 2),
+            Profile::Mixed | Profile::Byzantine => random.chance(1, 12),
+            _ => false,
+        };
+        if wanted {
+            let on = random.between(300, 1_500) * MILLISECOND;
+            self.bursts = Some((on, random.between(200, 2_500) * MILLISECOND));
+            self.operations *= 4;
+        }
     }
 
     fn draw_rolling(&mut self, profile: Profile, random: &mut Random) {

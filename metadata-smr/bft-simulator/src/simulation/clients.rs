@@ -144,7 +144,14 @@ impl<W: Workload> Simulation<'_, W> {
 
     /// A client thinks before it goes on.
     fn pause(&mut self, client: usize, generation: u64) {
-        let nanos = self.client_random.between(MILLISECOND, self.plan.pause);
+        let mut nanos = self.client_random.between(MILLISECOND, self.plan.pause);
+        if let Some((on, off)) = self.plan.bursts {
+            let phase = self.agenda.now().0 % (on + off);
+            nanos = nanos.min(2 * MILLISECOND);
+            if phase >= on {
+                nanos += on + off - phase;
+            }
+        }
         self.agenda
             .after(nanos, Happening::Next { client, generation });
     }

@@ -1,9 +1,10 @@
 //! Looking at a run from outside.
 
 use super::Simulation;
+use crate::profile::Profile;
 use crate::report::Report;
 use crate::workload::Workload;
-use quorumfs_bft::identity::{Sequence, SessionId};
+use quorumfs_bft::identity::{Sequence, SessionId, View};
 use quorumfs_bft::state::DurableRoot;
 use quorumfs_bft::step::Peer;
 use quorumfs_bft::wire::Rejection;
@@ -120,6 +121,16 @@ impl<W: Workload> Simulation<'_, W> {
         }
         if !enough && let Err(what) = self.workload.judge_sessions(&self.history) {
             self.judge.violation(what);
+        }
+        if self.options.profile == Profile::Calm {
+            for (index, node) in self.nodes.iter().enumerate() {
+                if let Some(view) = node.status().map(|status| status.view)
+                    && view > View(0)
+                {
+                    let what = format!("node {index} is in view {view}, though nothing was wrong");
+                    self.judge.violation(what);
+                }
+            }
         }
         let faults = self.faults();
         Report {

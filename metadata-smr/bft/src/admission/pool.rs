@@ -14,9 +14,12 @@
 
 mod openings;
 mod session_queue;
+mod shelf;
 
 use crate::execution::Opened;
-use crate::identity::{ConnectionId, Digest, Lane, Monotonic, RequestNumber, Sequence, SessionId};
+use crate::identity::{
+    ConnectionId, Digest, Lane, Monotonic, ReplicaId, RequestNumber, Sequence, SessionId,
+};
 use crate::wire::Envelope;
 use crate::wire::limits::{
     BATCH_BYTES_MAX, BATCH_OPENS_MAX, BATCH_REQUESTS_MAX, SESSION_CONNECTIONS_MAX, WINDOW,
@@ -24,6 +27,7 @@ use crate::wire::limits::{
 use crate::wire::message::{Message, OpenSession, Outcome, Reply};
 use openings::{Name, Openings, Taken};
 use session_queue::SessionQueue;
+use shelf::Shelf;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -51,6 +55,8 @@ struct Waiting {
     arrival: Option<u64>,
     /// Whether it has been proposed.
     flies: bool,
+    /// The peer that forwarded what had no place here.
+    shelved: Option<ReplicaId>,
 }
 
 /// Where a request's answer goes and what it counts against.
@@ -73,6 +79,7 @@ pub struct Pool {
     ended: BTreeMap<SessionId, Sequence>,
     sessions: BTreeMap<SessionId, SessionQueue>,
     openings: Openings,
+    shelf: Shelf,
     bytes: usize,
     arrivals: u64,
     /// The sessions for which something waits, in the order of their turns: each has the place that
@@ -250,6 +257,7 @@ impl Pool {
                     since: now,
                     arrival,
                     flies,
+                    shelved: None,
                 },
             );
         }
@@ -348,6 +356,10 @@ impl Pool {
 
     /// A request was passed over at execution: it alone leaves, until its client sends it again.
     pub fn withdraw(&mut self, digest: &Digest) {
+        let body = self.get(digest).cloned();
+        if body.is_some_and(|body| self.unshelve(&body)) {
+            return;
+        }
         if let Some(Place::Lane(id, lane, number)) =
             self.get(digest).and_then(|body| place_of(body))
             && let Some(queue) = self.sessions.get_mut(&id)
@@ -367,6 +379,9 @@ impl Pool {
                     self.ready_bytes -= gone.body.frame().len();
                 }
             }
+            if let Some(peer) = gone.shelved {
+                self.shelf.taken(peer, digest, gone.body.frame().len());
+            }
         }
     }
 
@@ -383,7 +398,7 @@ impl Pool {
         match place_of(&waiting.body) {
             Some(Place::Lane(id, lane, number)) => {
                 if let Some(queue) = self.sessions.get_mut(&id) {
-                    queue.fly(lane, number);
+                    queue.fly(lane, number, digest);
                 }
                 self.give_place(id);
             }
@@ -393,6 +408,7 @@ impl Pool {
                 }
                 self.give_place(id);
             }
+            Some(Place::Open(_)) if waiting.shelved.is_some() => self.shelf.fly(digest),
             Some(Place::Open(name)) => self.openings.fly(&name),
             None => {}
         }
@@ -439,6 +455,18 @@ impl Pool {
     #[must_use]
     pub fn arrival(&self, digest: &Digest) -> Option<u64> {
         self.waiting.get(digest)?.arrival
+    }
+
+    /// Since when a request has been waiting.
+    #[must_use]
+    pub fn since(&self, digest: &Digest) -> Option<Monotonic> {
+        self.waiting.get(digest).map(|waiting| waiting.since)
+    }
+
+    /// How many requests wait that a leader has to order.
+    #[must_use]
+    pub fn owed(&self) -> usize {
+        self.by_arrival.len()
     }
 
     /// How many requests have come here since the start.
@@ -499,6 +527,9 @@ impl Pool {
     pub fn select(&mut self, now: Monotonic) -> Vec<Arc<Envelope>> {
         let mut batch = Selection::default();
         for digest in self.openings.select(BATCH_OPENS_MAX, now) {
+            batch.add(self.get(&digest));
+        }
+        for digest in self.shelf.openings() {
             batch.add(self.get(&digest));
         }
         let mut chosen: BTreeMap<SessionId, usize> = BTreeMap::new();

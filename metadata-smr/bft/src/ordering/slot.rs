@@ -81,6 +81,8 @@ pub struct Slot {
     pub heard: Option<Heard>,
     /// When this replica proposed it.
     pub proposed_at: Option<Monotonic>,
+    /// When the proposal was taken up here.
+    pub seen_at: Option<Monotonic>,
     /// The own vote for it.
     pub stage: Stage,
     /// The own COMMIT.
@@ -127,6 +129,7 @@ impl Slot {
         self.proposal = Some(proposal);
         self.heard = None;
         self.proposed_at = None;
+        self.seen_at = None;
         self.stage = Stage::Bodies;
         self.missing.clear();
         self.commit = CommitStage::None;
@@ -139,6 +142,7 @@ impl Slot {
         self.proposal = None;
         self.heard = None;
         self.proposed_at = None;
+        self.seen_at = None;
         self.stage = Stage::Empty;
         self.commit = CommitStage::None;
         self.own_prepare = None;

@@ -1,9 +1,10 @@
 //! When a leader should go.
 //!
 //! * **Progress**: a verified request within credit, a tick that is due or a proposal has been open
-//!   for too long, and no batch came of which anything was new. The time doubles with each view
-//!   that fails and is back to its start with the next commit. Halfway, what the leader seems not
-//!   to have is forwarded to it.
+//!   for too long, and no batch came of which anything was new. How long that is follows from what
+//!   batches usually take here, but is never less than a start, nor more than a bound: votes can be
+//!   held up by others than the leader. It doubles with each view that fails until something
+//!   commits. Halfway, what the leader seems not to have is forwarded to it.
 //! * **Fairness**, counted: a request that has waited for long is forwarded, whatever else commits
 //!   meanwhile; from then on, two batches with requests that came here later, although this one
 //!   would have fitted, or although another session was served twice meanwhile. Of a lane that is
@@ -13,18 +14,23 @@
 //! * **Silence**: several proposals in a row that others had to repeat, though the leader must have
 //!   sent them to its favourites. One such replica changes nothing; enough of them replace it.
 //! * **Two faces**: two proposals for one place, or one that no correct leader would have made.
+//! * **Slowness**: it orders less than it could, while something waits all the time
+//!   ([`super::throughput`]).
 //! * **Abdication**: the leader itself suspects its view, as one does that was restarted.
 //!
 //! Between two views the time runs only once q replicas have voted for the same one, so that the
 //! correct ones stay together, whoever drags one of them ahead.
 //!
-//! A suspicion promises nothing: whoever suspects goes on voting. A leader is never replaced for
+//! A suspicion promises nothing: whoever suspects goes on voting. It is taken back if the order goes
+//! on for a while in spite of it, unless it was for something that no correct leader does; else
+//! the bad moments of different replicas, days apart, would add up. A leader is never replaced for
 //! being idle, nor while we ourselves are what is slow.
 
 use crate::identity::{Digest, Lane, Nanos, Sequence, SessionId};
 use crate::wire::limits::{
-    BATCH_BYTES_MAX, BATCH_REQUESTS_MAX, PROGRESS_TIMEOUT, PROGRESS_TIMEOUT_MAX,
-    REPEATED_PROPOSALS, TRAILING_PROPOSALS, UNFAIR_BATCHES, WINDOW,
+    BATCH_BYTES_MAX, BATCH_REQUESTS_MAX, PATIENCE_DECIDES, PATIENCE_LEARNT_MAX, PROGRESS_TIMEOUT,
+    PROGRESS_TIMEOUT_MAX, REPEATED_PROPOSALS, TRAILING_PROPOSALS, UNFAIR_BATCHES,
+    WATCHED_BYTES_MAX, WINDOW,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,10 +45,20 @@ pub enum Reason {
     Clock,
     /// It does not say to us what it says to others.
     Silent,
+    /// It orders less than it could.
+    Slow,
     /// It said two things, or one that no correct leader says.
     TwoFaced,
     /// It wants to go, or is not allowed to lead.
     Abdicated,
+}
+
+impl Reason {
+    /// Whether a leader may be forgiven for it.
+    #[must_use]
+    pub const fn passes(self) -> bool {
+        !matches!(self, Self::TwoFaced | Self::Abdicated)
+    }
 }
 
 /// Where the progress timer stands.
@@ -68,9 +84,13 @@ pub struct Grievances {
     /// Where the progress timer stands.
     pub progress: Progress,
     failed_views: u32,
+    /// What batches took lately from their proposal to their execution.
+    decide: Nanos,
     trailing: u32,
     repeated: u32,
-    forwarded: BTreeMap<Digest, Watched>,
+    /// Of a session one request at a time, which its leader has room for whatever the session's
+    /// client told it; and one attempt to open a session.
+    forwarded: BTreeMap<Option<SessionId>, Watched>,
 }
 
 /// A request that was forwarded to the leader.
@@ -88,6 +108,7 @@ pub struct Forwarded {
 
 #[derive(Clone, Debug)]
 struct Watched {
+    digest: Digest,
     request: Forwarded,
     passed_over: u32,
     /// The sessions that were served since, and before its own was.
@@ -138,10 +159,20 @@ impl Grievances {
     /// Half of the time that a view has to commit something.
     #[must_use]
     pub fn half_timeout(&self) -> Nanos {
-        let doubled = PROGRESS_TIMEOUT
-            .0
-            .saturating_mul(1 << self.failed_views.min(8));
+        let learnt = self.decide.0.saturating_mul(PATIENCE_DECIDES);
+        let start = PROGRESS_TIMEOUT.0.max(learnt.min(PATIENCE_LEARNT_MAX.0));
+        let doubled = start.saturating_mul(1 << self.failed_views.min(8));
         Nanos(doubled.min(PROGRESS_TIMEOUT_MAX.0) / 2)
+    }
+
+    /// A batch was executed so long after its proposal came. What is slower counts by half at once,
+    /// what is faster by an eighth: impatience costs views.
+    pub fn decided(&mut self, took: Nanos) {
+        let known = self.decide.0;
+        self.decide = Nanos(match took.0 > known {
+            true => known + (took.0 - known) / 2,
+            false => known - (known - took.0) / 8,
+        });
     }
 
     /// A view failed: the next one gets more time.
@@ -176,22 +207,34 @@ impl Grievances {
         self.repeated >= REPEATED_PROPOSALS
     }
 
+    /// Whether this session's next request that is forwarded would be watched. It has to be
+    /// forwarded again then, if it was before: nobody has to have had room for it.
+    #[must_use]
+    pub fn would_watch(&self, session: Option<SessionId>, bytes: usize) -> bool {
+        let held: usize = self.forwarded.values().map(|it| it.request.bytes).sum();
+        !self.forwarded.contains_key(&session)
+            && self.forwarded.len() < WATCHED_MAX
+            && held.saturating_add(bytes) <= WATCHED_BYTES_MAX
+    }
+
     /// A request was forwarded.
     pub fn forwarded(&mut self, digest: Digest, request: Forwarded) {
-        if self.forwarded.len() < WATCHED_MAX {
+        let session = request.lane.map(|(session, _)| session);
+        if self.would_watch(session, request.bytes) {
             let watched = Watched {
+                digest,
                 request,
                 passed_over: 0,
                 served: BTreeSet::new(),
             };
-            self.forwarded.insert(digest, watched);
+            self.forwarded.insert(session, watched);
         }
     }
 
     /// Only these requests still wait: of the others nothing is to be expected, whether they ran,
     /// another one with their number did, or their session ended.
     pub fn retain(&mut self, waits: impl Fn(&Digest) -> bool) {
-        self.forwarded.retain(|digest, _| waits(digest));
+        self.forwarded.retain(|_, watched| waits(&watched.digest));
     }
 
     /// A batch committed. Whether a forwarded request has been passed over too often.
@@ -221,6 +264,20 @@ mod tests {
         }
         assert_eq!(grievances.half_timeout().0, PROGRESS_TIMEOUT_MAX.0 / 2);
         grievances.committed();
+        assert_eq!(grievances.half_timeout(), first);
+    }
+
+    #[test]
+    fn patience_follows_what_batches_take_up_to_a_bound_and_comes_back() {
+        let mut grievances = Grievances::default();
+        let first = grievances.half_timeout();
+        (0..10).for_each(|_| grievances.decided(Nanos::from_millis(20)));
+        assert_eq!(grievances.half_timeout(), first);
+        (0..3).for_each(|_| grievances.decided(Nanos::from_millis(600)));
+        assert!(grievances.half_timeout() > Nanos::from_millis(600));
+        (0..30).for_each(|_| grievances.decided(Nanos::from_secs(60)));
+        assert_eq!(grievances.half_timeout().0, PATIENCE_LEARNT_MAX.0 / 2);
+        (0..100).for_each(|_| grievances.decided(Nanos::from_millis(20)));
         assert_eq!(grievances.half_timeout(), first);
     }
 
@@ -269,6 +326,7 @@ mod tests {
     #[test]
     fn a_full_batch_passes_nobody_over_unless_it_serves_another_session_again() {
         let fresh = || Watched {
+            digest: Digest([1; 32]),
             request: forwarded(1, 1000),
             passed_over: 0,
             served: BTreeSet::new(),

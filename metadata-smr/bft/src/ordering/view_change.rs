@@ -4,11 +4,15 @@
 //! r) + 1 replicas have left a view, so does everybody else: one of them is correct, and one of
 //! them is up. Of each replica only the highest view counts, so that whoever comes late joins the
 //! latest view that enough others have reached, without visiting those between.
+//!
+//! A suspicion counts for a while. Whoever still has it says so again with every STATUS that shows
+//! that it is not known any more.
 
 use super::vote::bit;
 use crate::certificate::CommitCertificate;
-use crate::identity::{ReplicaId, View};
+use crate::identity::{Monotonic, ReplicaId, View};
 use crate::wire::Envelope;
+use crate::wire::limits::SUSPICION_LASTS;
 use crate::wire::message::Message;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,15 +20,27 @@ use std::sync::Arc;
 /// SUSPECTs and VIEW-CHANGEs: the latest of each replica.
 #[derive(Clone, Debug, Default)]
 pub struct Departures {
-    suspects: BTreeMap<ReplicaId, View>,
+    suspects: BTreeMap<ReplicaId, (View, Monotonic)>,
     changes: BTreeMap<ReplicaId, Arc<Envelope>>,
 }
 
 impl Departures {
     /// A replica suspects a view.
-    pub fn suspect(&mut self, signer: ReplicaId, view: View) {
-        let latest = self.suspects.entry(signer).or_insert(view);
-        *latest = (*latest).max(view);
+    pub fn suspect(&mut self, signer: ReplicaId, view: View, now: Monotonic) {
+        let latest = self.suspects.entry(signer).or_insert((view, now));
+        *latest = (*latest).max((view, now));
+    }
+
+    /// A replica does not suspect a view any more.
+    pub fn withdraw(&mut self, signer: ReplicaId) {
+        self.suspects.remove(&signer);
+    }
+
+    /// Forgets suspicions that are so old that their authors have taken them back, or will tell.
+    pub fn forget_old(&mut self, now: Monotonic) {
+        let lasts = SUSPICION_LASTS.0.saturating_mul(2);
+        self.suspects
+            .retain(|_, (_, since)| now.since(*since).0 < lasts);
     }
 
     /// A replica votes for a view.
@@ -40,7 +56,7 @@ impl Departures {
 
     /// The highest view that a replica has left.
     fn left(&self, replica: ReplicaId) -> Option<View> {
-        let suspected = self.suspects.get(&replica).copied();
+        let suspected = self.suspects.get(&replica).map(|(view, _)| *view);
         let change = self.changes.get(&replica);
         suspected.max(change.map(|change| View(change.view().0.saturating_sub(1))))
     }
@@ -126,18 +142,35 @@ mod tests {
     #[test]
     fn one_liar_moves_nobody_however_high_it_counts() {
         let mut departures = Departures::default();
-        departures.suspect(ReplicaId(3), View(u64::MAX));
+        departures.suspect(ReplicaId(3), View(u64::MAX), Monotonic(0));
         departures.change(ReplicaId(3), &change(3, u64::MAX));
         assert_eq!(departures.left_by(2), None);
-        departures.suspect(ReplicaId(1), View(4));
+        departures.suspect(ReplicaId(1), View(4), Monotonic(0));
         assert_eq!(departures.left_by(2), Some(View(4)));
+    }
+
+    #[test]
+    fn bad_moments_that_are_far_apart_do_not_add_up() {
+        let mut departures = Departures::default();
+        let lasts = SUSPICION_LASTS.0 * 2;
+        departures.suspect(ReplicaId(1), View(4), Monotonic(0));
+        departures.suspect(ReplicaId(2), View(4), Monotonic(lasts - 1));
+        departures.forget_old(Monotonic(lasts - 1));
+        assert_eq!(departures.left_by(2), Some(View(4)));
+        departures.forget_old(Monotonic(lasts));
+        assert_eq!(departures.left_by(2), None);
+        // Whoever still suspects says so again.
+        departures.suspect(ReplicaId(1), View(4), Monotonic(lasts));
+        assert_eq!(departures.left_by(2), Some(View(4)));
+        departures.withdraw(ReplicaId(2));
+        assert_eq!(departures.left_by(2), None);
     }
 
     #[test]
     fn a_view_change_counts_as_a_suspicion_of_every_view_below() {
         let mut departures = Departures::default();
         departures.change(ReplicaId(0), &change(0, 6));
-        departures.suspect(ReplicaId(1), View(2));
+        departures.suspect(ReplicaId(1), View(2), Monotonic(0));
         assert_eq!(departures.left_by(2), Some(View(2)));
         departures.change(ReplicaId(1), &change(1, 9));
         assert_eq!(departures.left_by(2), Some(View(5)));

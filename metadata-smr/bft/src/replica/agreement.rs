@@ -14,14 +14,14 @@
 //! NEW-VIEW waits apart.
 
 use super::Replica;
-use crate::identity::{Digest, Sequence, Time};
+use crate::identity::{Digest, Nanos, Sequence, Time};
 use crate::ordering::proposer::Place;
 use crate::ordering::slot::{Heard, Stage};
 use crate::ordering::suspicion::Reason;
 use crate::service::Service;
 use crate::state::Store;
 use crate::step::{Effect, Effects, Peer};
-use crate::wire::limits::{BATCH_BYTES_MAX, CLOCK_LEAD_MAX, WINDOW};
+use crate::wire::limits::{BATCH_BYTES_MAX, BATCH_REQUESTS_MAX, CLOCK_LEAD_MAX, WINDOW};
 use crate::wire::message::{Batch, Message};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -172,7 +172,31 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         if let Some(slot) = self.window.get_mut(sequence) {
             slot.accept(Arc::clone(envelope));
+            slot.seen_at = Some(self.now.monotonic);
             slot.collect(batch, |digest| self.pool.get(digest));
+        }
+        if fresh && heard.directly {
+            self.note_lag(batch);
+        }
+    }
+
+    /// How long what is proposed has been waiting here. What came to its leader before it came here
+    /// did not wait, and what had no room may have had to.
+    fn note_lag(&mut self, batch: &Batch) {
+        let now = self.now.monotonic;
+        let mut bytes = 0;
+        let mut waited: Vec<Nanos> = Vec::with_capacity(batch.requests.len());
+        for digest in &batch.requests {
+            bytes += self.pool.get(digest).map_or(0, |body| body.frame().len());
+            let since = self.pool.since(digest);
+            waited.push(since.map_or(Nanos(0), |since| now.since(since)));
+        }
+        let room = waited.len() < BATCH_REQUESTS_MAX && bytes <= BATCH_BYTES_MAX / 2;
+        waited.sort_unstable();
+        if let Some(lag) = waited.get(waited.len().saturating_sub(1) / 2)
+            && room
+        {
+            self.throughput.proposed(*lag);
         }
     }
 

@@ -48,6 +48,12 @@ impl<S: Service, D: Store> Replica<S, D> {
                 .pool
                 .offer_stranger(body, connection, self.now.monotonic),
         };
+        let offer = match (offer, from) {
+            (Offer::Busy | Offer::Conflict, Peer::Replica(peer)) if self.leads() => {
+                self.pool.shelve(body, peer, self.now.monotonic)
+            }
+            (offer, _) => offer,
+        };
         // Whether it may wait here or not, and whatever waits in its place: a proposal may name it.
         self.window.offer(body);
         if offer == Offer::New && self.leads() && self.window.asks_for(body.digest_ref()) {

@@ -28,6 +28,14 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+/// What came of a batch: requests that ran now, and whether anything did. A leader that orders what
+/// has been executed already does not get on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Came {
+    ran: u64,
+    progress: bool,
+}
+
 /// Who is to be told what.
 type Told = Vec<(Vec<ConnectionId>, Reply)>;
 
@@ -227,6 +235,11 @@ impl<S: Service, D: Store> Replica<S, D> {
         if let Some(proposed) = proposed {
             self.decide_time.took(proposed, self.now.monotonic);
         }
+        let seen = slot.seen_at.filter(|_| {
+            let here = slot.proposal.as_ref().map(|it| it.digest_ref());
+            !fetched && here == Some(&certificate.digest)
+        });
+        let decide = seen.map(|seen| self.now.monotonic.since(seen));
         let record = Record::Committed {
             certificate: certificate.clone(),
             batch: (!journaled).then(|| (batch.clone(), bodies.clone())),
@@ -235,7 +248,12 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.window.lowest_mut().recorded(token);
         self.counters.batches_fetched += u64::from(fetched);
         let served = self.served(&bodies);
-        let (replies, progress) = self.execute(&batch, &bodies, effects)?;
+        let (replies, came) = self.execute(&batch, &bodies, effects)?;
+        let bytes: usize = bodies.iter().map(|body| body.frame().len()).sum();
+        self.throughput.executed(came.ran, bytes as u64, decide);
+        if let Some(decide) = decide {
+            self.grievances.decided(decide);
+        }
         for (connections, reply) in replies {
             self.answer(&connections, &reply, effects);
         }
@@ -244,7 +262,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.forwarded.retain(|digest| pool.get(digest).is_some());
         let sequence = batch.sequence;
         self.enter_next_slot(batch, bodies, certificate);
-        if progress {
+        if came.progress {
             self.grievances.committed();
             self.timers.progressed(effects);
         }
@@ -254,17 +272,19 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.flush_if_due(effects)
     }
 
-    /// Runs the batch and brings pool and sessions up to it. Returns who is to be told what, and
-    /// whether anything came of it: a leader that orders what has been executed already does not
-    /// get on.
+    /// Runs the batch and brings pool and sessions up to it. Returns who is to be told what, and what
+    /// came of it.
     pub(super) fn execute(
         &mut self,
         batch: &Batch,
         bodies: &[Arc<Envelope>],
         effects: &mut Effects,
-    ) -> Result<(Told, bool), StateError> {
+    ) -> Result<(Told, Came), StateError> {
         let executed = self.executor.execute(&mut self.space, batch, bodies)?;
-        let progress = executed.ran > 0 || executed.ticked || executed.expired > 0;
+        let came = Came {
+            ran: executed.ran as u64,
+            progress: executed.ran > 0 || executed.ticked || executed.expired > 0,
+        };
         self.deadline = self.executor.next_deadline(&self.space)?;
         self.counters.batches += 1;
         self.counters.duplicates += executed.duplicates as u64;
@@ -301,7 +321,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.pool.session_forgotten(id);
             effects.push(Effect::SessionClosed { id });
         }
-        Ok((told, progress))
+        Ok((told, came))
     }
 
     /// Whom a reply goes to.

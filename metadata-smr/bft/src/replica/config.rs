@@ -99,11 +99,13 @@ pub enum Sabotage {
     /// A state comes without the replies that were given in it: who asks again is told that they
     /// are gone.
     ReplyCacheOutsideState,
+    /// A leader's throughput is compared however little there is to do.
+    ThroughputComparedIdle,
 }
 
 impl Sabotage {
     /// Every defect.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::QuorumOneShort,
         Self::VoteWithoutPreparedCertificate,
         Self::PrepareWithoutBody,
@@ -117,5 +119,6 @@ impl Sabotage {
         Self::ReadWithoutVersion,
         Self::MissingStatus,
         Self::ReplyCacheOutsideState,
+        Self::ThroughputComparedIdle,
     ];
 }

@@ -28,6 +28,7 @@ use crate::ordering::proposer::Place;
 use crate::ordering::slot::{CommitStage, Promise, Stage};
 use crate::ordering::status::{Inquiry, PeerRecord};
 use crate::ordering::suspicion::{Grievances, Reason};
+use crate::ordering::throughput::Throughput;
 use crate::ordering::window::Window;
 use crate::service::Service;
 use crate::state::{KeySpace, StateError, Store};
@@ -156,6 +157,10 @@ impl<S: Service, D: Store> Replica<S, D> {
                 root: root.digest,
             });
         }
+        let throughput = match config.sabotage {
+            Some(Sabotage::ThroughputComparedIdle) => Throughput::sabotaged(),
+            _ => Throughput::default(),
+        };
         let mut pool = Pool::default();
         commit::announce_sessions(&executor, &space, &mut pool, effects)?;
         Ok(Self {
@@ -176,6 +181,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             decide_time: DecideTime::default(),
             views: Views::default(),
             grievances: Grievances::default(),
+            throughput,
             forwarded: BTreeSet::new(),
             aged: 0,
             pool,

@@ -7,5 +7,6 @@ mod cluster;
 mod faults;
 mod garbage;
 mod journal;
+mod leaders;
 mod normal;
 mod transfer;

@@ -2,17 +2,19 @@
 
 use super::Replica;
 use super::views::Phase;
-use crate::identity::{Monotonic, Nanos, Time};
+use crate::identity::{Monotonic, Nanos, SessionId, Time};
 use crate::metrics::Voting;
 use crate::ordering::suspicion::{Forwarded, Progress, Reason};
 use crate::service::Service;
 use crate::state::{StateError, Store};
 use crate::step::{Destination, Effect, Effects, Timer};
+use crate::wire::Envelope;
 use crate::wire::limits::{
     BATCH_REQUESTS_MAX, CLOCK_LEAD_MAX, FETCH_BYTES_MAX, FETCH_HEDGE, FORWARDED_BY_AGE,
-    STATUS_INTERVAL,
+    OPENING_RECENT, STATUS_INTERVAL,
 };
 use crate::wire::message::Message;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Which timers are set.
@@ -23,6 +25,16 @@ pub(super) struct Timers {
     clock: Option<Time>,
     tick: Option<Time>,
     batch: Option<Monotonic>,
+}
+
+/// Whose request it is: a session's, or an attempt to open one. Nothing if it closes one, which is
+/// not waited for.
+fn session_of(body: &Envelope) -> Option<Option<SessionId>> {
+    match body.message() {
+        Message::Request(request) => Some(Some(request.session)),
+        Message::OpenSession(_) => Some(None),
+        _ => None,
+    }
 }
 
 fn set(timer: Timer, after: Nanos, effects: &mut Effects) {
@@ -61,6 +73,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 self.out_of_patience(effects);
             }
             Timer::Status => {
+                self.reconsider();
                 self.send_status(None, effects);
                 // Whoever was here at the last STATUS and still is has waited for long.
                 let before = std::mem::replace(&mut self.aged, self.pool.arrivals());
@@ -174,7 +187,9 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     /// Forwards to the leader, which seems not to have it, what waits and came here among the first
-    /// `before`, at most so many: each once in a view.
+    /// `before`, at most so many: each once in a view, and once more when it is its session's turn
+    /// to be watched. Old attempts to open a session are not watched, since by the leader's clock
+    /// they may be too old.
     fn forward(&mut self, before: u64, most: usize, effects: &mut Effects) {
         let leader = self.leader();
         let votes = self.voting == Voting::Voting;
@@ -183,6 +198,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         let mut bytes = 0;
         let mut chosen = Vec::new();
+        let mut taken = BTreeSet::new();
         for body in self.pool.iter() {
             if bytes > FETCH_BYTES_MAX || chosen.len() >= most {
                 break;
@@ -191,16 +207,24 @@ impl<S: Service, D: Store> Replica<S, D> {
             if self.pool.arrival(&digest) >= Some(before) {
                 break;
             }
+            let length = body.frame().len();
+            let session = session_of(body);
+            let old = matches!(body.message(), Message::OpenSession(open)
+                if self.now.clock.since(open.time).0 > OPENING_RECENT.0 / 2);
+            let watch = session.is_some_and(|session| {
+                !old && !taken.contains(&session) && self.grievances.would_watch(session, length)
+            });
             let in_flight = self.window.asks_for(&digest);
-            if !in_flight && !self.forwarded.contains(&digest) {
-                bytes += body.frame().len();
-                chosen.push((digest, Arc::clone(body)));
+            if !in_flight && (watch || !self.forwarded.contains(&digest)) {
+                bytes += length;
+                taken.extend(session.filter(|_| watch));
+                chosen.push((digest, Arc::clone(body), watch));
             }
         }
         let proposed = self.window.iter().filter(|slot| slot.proposal.is_some());
         let under_way = proposed.map(|slot| slot.sequence).max();
         let under_way = under_way.unwrap_or(self.tip.sequence);
-        for (digest, body) in chosen {
+        for (digest, body, watch) in chosen {
             self.counters.forwarded += 1;
             self.forwarded.insert(digest);
             let lane = match body.message() {
@@ -213,7 +237,9 @@ impl<S: Service, D: Store> Replica<S, D> {
                 arrivals: self.pool.arrivals(),
                 under_way,
             };
-            self.grievances.forwarded(digest, request);
+            if watch {
+                self.grievances.forwarded(digest, request);
+            }
             effects.push(Effect::Send {
                 to: Destination::Replica(leader),
                 frame: body.frame().clone(),

@@ -12,7 +12,7 @@
 
 use super::{Replica, Sabotage};
 use crate::certificate::CommitCertificate;
-use crate::identity::{ReplicaId, View};
+use crate::identity::{Monotonic, ReplicaId, Sequence, View};
 use crate::journal::Record;
 use crate::metrics::Voting;
 use crate::ordering::new_view::Choice;
@@ -23,6 +23,7 @@ use crate::service::Service;
 use crate::state::Store;
 use crate::step::{Effects, Token};
 use crate::wire::Envelope;
+use crate::wire::limits::{SUSPICION_BATCHES, SUSPICION_LASTS};
 use crate::wire::message::{Message, NewView, Suspect, ViewChange};
 use std::sync::Arc;
 
@@ -68,6 +69,8 @@ pub(super) struct Views {
     pub(super) own_suspect: Option<Arc<Envelope>>,
     /// Whether a SUSPECT for the current view is being signed.
     suspecting: bool,
+    /// Why, when, and after which batch the current view was suspected here.
+    suspicion: Option<(Reason, Monotonic, Sequence)>,
     /// The own NEW-VIEW, while it is being made.
     own_new_view: Option<Arc<Envelope>>,
     leading: Leading,
@@ -90,6 +93,7 @@ impl Views {
         self.phase = Phase::Active;
         self.own_change = None;
         self.own_suspect = None;
+        self.suspicion = None;
         self.departures = Departures::default();
     }
 
@@ -99,6 +103,7 @@ impl Views {
             self.own_change = None;
             self.own_suspect = None;
             self.suspecting = false;
+            self.suspicion = None;
         }
         self.view = view;
         self.phase = phase;
@@ -122,9 +127,11 @@ impl<S: Service, D: Store> Replica<S, D> {
             Reason::Unfair => self.counters.suspicions_unfair += 1,
             Reason::Clock => self.counters.suspicions_clock += 1,
             Reason::Silent => self.counters.suspicions_silent += 1,
+            Reason::Slow => self.counters.suspicions_slow += 1,
             Reason::TwoFaced | Reason::Abdicated => {}
         }
         self.views.suspecting = true;
+        self.views.suspicion = Some((reason, self.now.monotonic, self.tip.sequence));
         self.sign(
             Message::Suspect(Suspect {
                 signer: self.config.replica,
@@ -136,10 +143,30 @@ impl<S: Service, D: Store> Replica<S, D> {
     pub(super) fn own_suspect(&mut self, envelope: &Arc<Envelope>, effects: &mut Effects) {
         self.views.suspecting = false;
         self.views.own_suspect = Some(Arc::clone(envelope));
-        self.views
-            .departures
-            .suspect(self.config.replica, self.views.view);
+        let (me, now) = (self.config.replica, self.now.monotonic);
+        self.views.departures.suspect(me, self.views.view, now);
         self.broadcast(envelope, None, effects);
+    }
+
+    /// The order has gone on for a while in spite of our suspicion: it is taken back.
+    pub(super) fn reconsider(&mut self) {
+        let now = self.now.monotonic;
+        self.views.departures.forget_old(now);
+        let Some((reason, at, tip)) = self.views.suspicion else {
+            return;
+        };
+        let went_on = self.tip.sequence.0 >= tip.0.saturating_add(SUSPICION_BATCHES);
+        let settled = self.views.own_suspect.is_some() && self.views.active();
+        if settled && reason.passes() && went_on && now.since(at) >= SUSPICION_LASTS {
+            self.counters.suspicions_withdrawn += 1;
+            self.views.own_suspect = None;
+            self.views.suspicion = None;
+            self.views.departures.withdraw(self.config.replica);
+        } else if settled {
+            // It stands: here it counts on.
+            let me = self.config.replica;
+            self.views.departures.suspect(me, self.views.view, now);
+        }
     }
 
     /// Somebody suspects a view.
@@ -150,7 +177,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         effects: &mut Effects,
     ) {
         let view = envelope.view();
-        self.views.departures.suspect(signer, view);
+        let now = self.now.monotonic;
+        self.views.departures.suspect(signer, view, now);
         if view == self.views.view && signer == self.leader() && self.views.active() {
             // A leader that wants to go is not worth waiting for.
             self.suspect(Reason::Abdicated, effects);
@@ -309,7 +337,9 @@ impl<S: Service, D: Store> Replica<S, D> {
     /// What belongs to the view that is over goes with it.
     fn leave_view(&mut self) {
         self.window.leave_view();
+        self.pool.clear_shelf();
         self.pool.land();
+        self.throughput.interrupted();
         self.forwarded.clear();
         self.inquiry.bodies_of = None;
         self.grievances.new_leader();

@@ -182,6 +182,29 @@ pub const TRANSFER_STUCK: Nanos = Nanos::from_secs(2);
 /// Requests that are forwarded to the leader at each STATUS because they have waited since the one
 /// before: the oldest, since under load everything waits for long.
 pub const FORWARDED_BY_AGE: usize = 16;
+/// A suspicion is taken back after so long, if so many batches have been executed since, and counts
+/// at others for twice as long: bad seconds on different days do not add up.
+pub const SUSPICION_LASTS: Nanos = Nanos::from_secs(10);
+/// See [`SUSPICION_LASTS`].
+pub const SUSPICION_BATCHES: u64 = 64;
+/// Who needs so many times as long for a batch as batches usually take is slow.
+pub const PATIENCE_DECIDES: u64 = 3;
+/// What batches usually take makes patience no longer than this, whoever holds up their votes.
+pub const PATIENCE_LEARNT_MAX: Nanos = Nanos::from_secs(4);
+/// How long leaders are watched before one interval is compared with others: a hundred round trips.
+pub const THROUGHPUT_INTERVAL: Nanos = Nanos::from_millis(250);
+/// Intervals in a row in which a leader has to be slow: a second of a busy machine is none.
+pub const SLOW_INTERVALS: u32 = 4;
+/// A leader that takes so many times as long to propose as a batch then takes to be decided is slow
+/// whatever others achieved.
+pub const LAG_OUTRIGHT: u64 = 8;
+/// But not if it takes less than this: a process may have to wait for its turn.
+pub const LAG_OUTRIGHT_MIN: Nanos = Nanos::from_millis(25);
+/// Bytes of forwarded requests that one replica watches a leader for.
+pub const WATCHED_BYTES_MAX: usize = BATCH_BYTES_MAX;
+/// Bytes that a leader has room for of what one peer forwards, besides what has a place anyway:
+/// twice what is watched, since the peer may know earlier what has been executed.
+pub const SHELF_BYTES_MAX: usize = 2 * WATCHED_BYTES_MAX;
 /// Two later batches that pass over a request we forwarded make a leader unfair.
 pub const UNFAIR_BATCHES: u32 = 2;
 /// Fresh proposals in a row whose time trails ours by more than [`CLOCK_LEAD_MAX`].

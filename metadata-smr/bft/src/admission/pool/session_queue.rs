@@ -5,15 +5,35 @@
 //! does not keep the others waiting when a batch is full. What has been proposed is set aside and
 //! not chosen again, unless the view that it was proposed in ends.
 
-use crate::identity::{ConnectionId, Digest, Lane, RequestNumber};
+use crate::identity::{ConnectionId, Digest, Lane, ReplicaId, RequestNumber};
 use crate::service::Credit;
 use crate::wire::limits::LANE_AHEAD_MAX;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+/// A request that a peer has forwarded and that has no other place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shelved {
+    lane: Lane,
+    number: RequestNumber,
+    pub(super) digest: Digest,
+    flies: bool,
+}
+
+pub(super) const fn shelved_of(lane: Lane, number: RequestNumber, digest: Digest) -> Shelved {
+    Shelved {
+        lane,
+        number,
+        digest,
+        flies: false,
+    }
+}
+
 /// What waits of one session.
 #[derive(Clone, Debug)]
 pub(super) struct SessionQueue {
+    /// What peers have forwarded in vain, one request each.
+    pub(super) shelf: BTreeMap<ReplicaId, Shelved>,
     pub(super) credit: Credit,
     pub(super) close: Option<Digest>,
     /// Whether closing has been proposed.
@@ -33,6 +53,7 @@ pub(super) struct SessionQueue {
 impl SessionQueue {
     pub(super) const fn new(credit: Credit, connections: Vec<ConnectionId>) -> Self {
         Self {
+            shelf: BTreeMap::new(),
             credit,
             close: None,
             closing: false,
@@ -47,7 +68,7 @@ impl SessionQueue {
 
     /// Whether there is something to choose.
     pub(super) fn has_work(&self) -> bool {
-        !self.lanes.is_empty() || self.may_close()
+        !self.lanes.is_empty() || self.may_close() || self.shelf.values().any(|it| !it.flies)
     }
 
     const fn may_close(&self) -> bool {
@@ -58,7 +79,8 @@ impl SessionQueue {
     pub(super) fn digests(&self) -> impl Iterator<Item = &Digest> {
         let requests = self.lanes.values().flat_map(BTreeMap::values);
         let all = requests.chain(self.flying.values());
-        all.map(|(digest, _)| digest).chain(&self.close)
+        let all = all.map(|(digest, _)| digest).chain(&self.close);
+        all.chain(self.shelf.values().map(|it| &it.digest))
     }
 
     /// The request that waits under this number.
@@ -127,7 +149,13 @@ impl SessionQueue {
     }
 
     /// It has been proposed.
-    pub(super) fn fly(&mut self, lane: Lane, number: RequestNumber) {
+    pub(super) fn fly(&mut self, lane: Lane, number: RequestNumber, digest: &Digest) {
+        for shelved in self.shelf.values_mut().filter(|it| it.digest == *digest) {
+            shelved.flies = true;
+        }
+        if self.get(lane, number).as_ref() != Some(digest) {
+            return;
+        }
         if let Some(taken) = self.take(lane, number) {
             self.flying.insert((lane, number), taken);
         }
@@ -136,6 +164,7 @@ impl SessionQueue {
     /// What was proposed may be chosen again.
     pub(super) fn land(&mut self) {
         self.closing = false;
+        self.shelf.values_mut().for_each(|it| it.flies = false);
         for ((lane, number), taken) in std::mem::take(&mut self.flying) {
             self.lanes.entry(lane).or_default().insert(number, taken);
         }
@@ -151,12 +180,22 @@ impl SessionQueue {
         let removed = done
             .into_iter()
             .filter_map(|number| self.remove(lane, number));
-        removed.collect()
+        let mut removed: Vec<Digest> = removed.collect();
+        self.shelf.retain(|_, it| {
+            let over = it.lane == lane && it.number <= number;
+            removed.extend(over.then_some(it.digest));
+            !over
+        });
+        removed
     }
 
     /// The request to choose next for a batch that has `chosen` of this session already: of each
     /// lane the smallest number, once. Closing comes when nothing else waits.
     pub(super) fn next(&self, chosen: usize) -> Option<(Option<Lane>, Digest)> {
+        let shelved = self.shelf.values().find(|it| !it.flies && chosen == 0);
+        if let Some(shelved) = shelved {
+            return Some((None, shelved.digest));
+        }
         if self.lanes.is_empty() {
             let close = self.close.filter(|_| chosen == 0 && self.may_close());
             return close.map(|digest| (None, digest));

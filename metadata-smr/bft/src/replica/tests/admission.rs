@@ -3,12 +3,13 @@
 use super::cluster::{Cluster, FakeKey};
 use crate::fault_model::FaultModel;
 use crate::identity::{
-    ConnectionId, Digest, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, View,
+    ConnectionId, Digest, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, Time,
+    View,
 };
 use crate::step::Peer;
 use crate::wire::Unsigned;
 use crate::wire::limits::{FETCH_BATCHES_MAX, SERVE_BURST_BYTES, SERVE_BYTES_MIN};
-use crate::wire::message::{FetchBodies, FetchCommitted, Message, Operation, Request};
+use crate::wire::message::{FetchBodies, FetchCommitted, Message, OpenSession, Operation, Request};
 use bytes::Bytes;
 
 /// The connection of somebody who is not one of the cluster's own clients.
@@ -99,4 +100,61 @@ fn a_number_far_ahead_is_not_taken_and_its_sender_told_to_wait() {
     cluster.more(client, 3);
     cluster.finish(5_000);
     cluster.check();
+}
+
+/// A request of nonsense that is so long, in the first session.
+fn long(lane: u16, number: u64, length: usize) -> Message {
+    Message::Request(Request {
+        session: SessionId(1),
+        lane: Lane(lane),
+        number: RequestNumber(number),
+        operations: vec![Operation::Execute(Bytes::from(vec![b'x'; length]))],
+    })
+}
+
+/// To its leader a client says so much that its credit is used up there, in requests that can never
+/// run; what it says to the others is within it. They forward that, and expect it to be ordered.
+#[test]
+fn a_client_that_contradicts_itself_deposes_nobody() {
+    let mut cluster = Cluster::four(31);
+    let key = client_key(77);
+    let open = Message::OpenSession(OpenSession {
+        principal: key,
+        session_key: key,
+        lanes: 4,
+        time: Time(1_700_000_000_000_000_000),
+    });
+    send(&mut cluster, key, &open);
+    cluster.run_for(200);
+    let honest = cluster.client(1_000_000);
+    let header = cluster.context().header(View(0));
+    let frame = |message: Message| {
+        let signed = Unsigned::new(header, message).sign(&FakeKey(key));
+        signed.frame().clone()
+    };
+    let (quarter, half) = (frame(long(3, 1, 200 << 10)), 500 << 10);
+    let full = [2, 3, 4].map(|number| frame(long(0, number, half)));
+    for round in 0..300 {
+        for frame in &full {
+            cluster.arrive(0, Peer::Client(STRANGER), frame.clone());
+        }
+        for node in (1..4).filter(|_| round == 20) {
+            cluster.arrive(node, Peer::Client(STRANGER), quarter.clone());
+        }
+        cluster.run_for(10);
+    }
+    assert!(
+        cluster.status(0).counters.busy > 100,
+        "its credit is used up"
+    );
+    assert!(cluster.results(honest).len() > 100);
+    assert!(cluster.status(1).counters.forwarded > 0);
+    for node in 0..4 {
+        let status = cluster.status(node);
+        assert_eq!(status.view, View(0), "{:?}", status.counters);
+        assert_eq!(status.counters.suspicions_unfair, 0);
+    }
+    // What was forwarded has been ordered.
+    let waits = |node| cluster.status(node).waiting;
+    assert!((1..4).map(waits).max() <= Some(2));
 }

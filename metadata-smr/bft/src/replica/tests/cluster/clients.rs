@@ -4,13 +4,13 @@
 use super::keys::FakeKey;
 use super::{Cluster, Happening, MS};
 use crate::identity::{
-    ConnectionId, Digest, Lane, PublicKey, RequestNumber, SessionId, Time, View,
+    ConnectionId, Digest, Lane, PublicKey, RequestNumber, Sequence, SessionId, Time, View,
 };
 use crate::step::Peer;
-use crate::wire::message::{Message, OpenSession, Operation, Outcome, Reply, Request};
+use crate::wire::message::{Kind, Message, OpenSession, Operation, Outcome, Reply, Request};
 use crate::wire::{Envelope, Unsigned};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) struct Client {
     key: PublicKey,
@@ -152,5 +152,46 @@ impl Cluster {
 
     pub(in crate::replica::tests) fn results(&self, client: usize) -> &[u64] {
         &self.clients[client].results
+    }
+
+    /// How much longer this frame takes because its sender waits with it.
+    pub(super) fn dawdles(&self, from: usize, frame: &Bytes) -> u64 {
+        let kind = Kind::of_tag(frame.get(..8).unwrap_or_default());
+        let dawdles = self
+            .dawdlers
+            .get(&from)
+            .filter(|_| kind == Some(Kind::Proposal));
+        dawdles.copied().unwrap_or(0)
+    }
+
+    /// Lets everybody catch up, and checks that every operation ran once and all states are equal.
+    #[track_caller]
+    pub(in crate::replica::tests) fn check(&mut self) {
+        self.run_for(3_000);
+        let mut all: Vec<u64> = self
+            .clients
+            .iter()
+            .flat_map(|it| it.results.clone())
+            .collect();
+        for client in &self.clients {
+            assert!(client.results.is_sorted());
+        }
+        all.sort_unstable();
+        let expected: Vec<u64> = (1..=all.len() as u64).collect();
+        assert_eq!(all, expected, "every operation ran exactly once");
+        let up: Vec<usize> = (0..self.nodes.len())
+            .filter(|node| self.up(*node))
+            .collect();
+        let digests: BTreeSet<(Sequence, Digest)> = up
+            .iter()
+            .map(|node| {
+                let core = self.nodes[*node].core.as_mut().expect("it is up");
+                (
+                    core.status().sequence,
+                    core.state_digest().expect("memory does not fail"),
+                )
+            })
+            .collect();
+        assert_eq!(digests.len(), 1, "different states: {:#?}", self.statuses());
     }
 }

@@ -1,0 +1,134 @@
+//! What a leader takes in only because a peer has forwarded it.
+//!
+//! A client may tell replicas different things: to the leader enough to use up its session's credit
+//! (or another request under the same number), and to the others something else, within its credit
+//! there. They forward it and expect it to be ordered; a leader that turned it away would be
+//! replaced for what the client did. So what is forwarded and has no place here gets one on a
+//! *shelf*: one for each peer and session, and one of each peer for attempts to open a session. It
+//! takes the session's own turn, so that nobody is served more often for it, and what it comes to is
+//! decided at execution, like everything else. Whoever forwards expects no more than that: of a
+//! session, one request at a time ([`crate::ordering::suspicion`]).
+//!
+//! A shelf holds so many bytes for each peer; a correct one stays below half of that. It is cleared
+//! with each change of view: followers forward anew, and only a leader has use for it.
+
+use super::session_queue::{Shelved, shelved_of};
+use super::{Offer, Place, Pool, Waiting, place_of};
+use crate::identity::{Digest, Monotonic, ReplicaId};
+use crate::wire::Envelope;
+use crate::wire::limits::SHELF_BYTES_MAX;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What each peer has on the shelf.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shelf {
+    bytes: BTreeMap<ReplicaId, usize>,
+    /// Attempts to open a session, and whether they have been proposed.
+    openings: BTreeMap<ReplicaId, (Digest, bool)>,
+}
+
+impl Shelf {
+    /// Something of this peer's is gone.
+    pub(super) fn taken(&mut self, peer: ReplicaId, digest: &Digest, length: usize) {
+        if let Some(bytes) = self.bytes.get_mut(&peer) {
+            *bytes = bytes.saturating_sub(length);
+        }
+        let opening = self.openings.get(&peer);
+        if opening.is_some_and(|(known, _)| known == digest) {
+            self.openings.remove(&peer);
+        }
+    }
+
+    /// An attempt has been proposed.
+    pub(super) fn fly(&mut self, digest: &Digest) {
+        let openings = self.openings.values_mut();
+        for (_, flies) in openings.filter(|(known, _)| known == digest) {
+            *flies = true;
+        }
+    }
+
+    /// Attempts that may be proposed.
+    pub(super) fn openings(&self) -> impl Iterator<Item = Digest> {
+        let ready = self.openings.values().filter(|(_, flies)| !flies);
+        ready.map(|(digest, _)| *digest)
+    }
+}
+
+impl Pool {
+    /// Takes in what a peer has forwarded to this replica, which leads and had no place for it.
+    pub fn shelve(&mut self, body: &Arc<Envelope>, peer: ReplicaId, now: Monotonic) -> Offer {
+        let (digest, length) = (body.digest(), body.frame().len());
+        if self.waiting.contains_key(&digest) {
+            return Offer::Known;
+        }
+        let held = self.shelf.bytes.get(&peer).copied().unwrap_or(0);
+        if held.saturating_add(length) > SHELF_BYTES_MAX {
+            return Offer::Busy;
+        }
+        let before = match place_of(body) {
+            Some(Place::Lane(id, lane, number)) => {
+                let Some(queue) = self.sessions.get_mut(&id) else {
+                    return Offer::NoSession;
+                };
+                if lane.0 >= queue.credit.lanes {
+                    return Offer::NoSession;
+                }
+                let before = queue.shelf.insert(peer, shelved_of(lane, number, digest));
+                self.give_place(id);
+                before.map(|it: Shelved| it.digest)
+            }
+            Some(Place::Open(_)) => {
+                let before = self.shelf.openings.insert(peer, (digest, false));
+                before.map(|(digest, _)| digest)
+            }
+            Some(Place::Close(_)) | None => return Offer::Busy,
+        };
+        if let Some(before) = before {
+            self.take(&before);
+        }
+        *self.shelf.bytes.entry(peer).or_default() += length;
+        let arrival = self.arrivals;
+        self.arrivals += 1;
+        self.bytes += length;
+        self.by_arrival.insert(arrival, digest);
+        self.ready.insert(arrival, digest);
+        self.ready_bytes += length;
+        let waiting = Waiting {
+            body: Arc::clone(body),
+            since: now,
+            arrival: Some(arrival),
+            flies: false,
+            shelved: Some(peer),
+        };
+        self.waiting.insert(digest, waiting);
+        Offer::New
+    }
+
+    /// The view is over, and what its leader had been given with it.
+    pub fn clear_shelf(&mut self) {
+        let shelved = self.waiting.iter();
+        let shelved = shelved.filter(|(_, waiting)| waiting.shelved.is_some());
+        let gone: Vec<Arc<Envelope>> = shelved.map(|(_, it)| Arc::clone(&it.body)).collect();
+        for body in gone {
+            self.unshelve(&body);
+        }
+    }
+
+    /// Takes something off the shelf, if it is there.
+    pub(super) fn unshelve(&mut self, body: &Envelope) -> bool {
+        let digest = body.digest();
+        let waiting = self.waiting.get(&digest);
+        if waiting.is_none_or(|waiting| waiting.shelved.is_none()) {
+            return false;
+        }
+        if let Some(Place::Lane(id, ..)) = place_of(body) {
+            if let Some(queue) = self.sessions.get_mut(&id) {
+                queue.shelf.retain(|_, it| it.digest != digest);
+            }
+            self.give_place(id);
+        }
+        self.take(&digest);
+        true
+    }
+}
