@@ -68,6 +68,7 @@ pub const KNOWN: &[&str] = &[
     "chains_carried",
     "duplicates",
     "replies_resent",
+    "replies_shortened",
     "resends",
     "bodies_fetched",
     "committed_fetched",

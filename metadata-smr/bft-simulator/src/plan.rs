@@ -17,7 +17,7 @@ use crate::profile::Profile;
 use crate::random::Random;
 use quorumfs_bft::fault_model::{FaultModel, FaultModelError};
 use quorumfs_bft::state::LEAF_BYTES_MAX;
-use quorumfs_bft::wire::limits::CHECKPOINT_INTERVAL;
+use quorumfs_bft::wire::limits::{CHECKPOINT_INTERVAL, REPLY_WHOLE_BYTES};
 
 /// How a replica lies, from the start to the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +155,8 @@ pub struct Plan {
     pub checkpoint_interval: u64,
     /// The bound on the rows of one leaf of the state tree.
     pub leaf_bytes_max: u64,
+    /// Above how many bytes of results one replica gives them and the others a digest.
+    pub reply_whole_bytes: usize,
     /// Whether the liars hand out nodes of a state that are not what was asked for.
     pub forging: bool,
 }
@@ -226,6 +228,7 @@ impl Plan {
             checkpoint_interval: CHECKPOINT_INTERVAL,
             leaf_bytes_max: LEAF_BYTES_MAX,
             forging: false,
+            reply_whole_bytes: REPLY_WHOLE_BYTES,
         };
         plan.operations = 212 + random.index(60);
         // The more loops there are, the longer each one pauses: about as many operations in all,

@@ -269,7 +269,9 @@ impl<'a, W: Workload> Simulation<'a, W> {
             });
             let genesis = genesis.clone();
             let sizes = (plan.checkpoint_interval, plan.leaf_bytes_max);
-            let config = observe::config(cluster, model, id, genesis, sizes, options.sabotage);
+            let whole = plan.reply_whole_bytes;
+            let mut config = observe::config(cluster, model, id, genesis, sizes, options.sabotage);
+            config.reply_whole_bytes = whole;
             nodes.push(Node::new(Setup {
                 config,
                 signer,

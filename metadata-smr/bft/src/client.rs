@@ -362,7 +362,12 @@ impl Client {
             }
             Phase::Open(session) => {
                 for flight in session.flights_mut() {
-                    if due(&mut flight.retry) {
+                    if !due(&mut flight.retry) {
+                        continue;
+                    }
+                    if let Some(to) = flight.whom_to_ask(connected) {
+                        send(to, flight.frame(), effects);
+                    } else {
                         let all = flight.executed(config.fault_model.small());
                         let lacks = |to: &&ReplicaId| all || !flight.answered(**to);
                         for to in connected.iter().filter(lacks) {

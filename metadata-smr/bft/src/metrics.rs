@@ -39,6 +39,8 @@ counters! {
     duplicates,
     /// Replies sent from the cache.
     replies_resent,
+    /// Replies in which a digest stood for the results, which another replica gave.
+    replies_shortened,
     /// Ticks executed.
     ticks,
     /// Sessions opened.

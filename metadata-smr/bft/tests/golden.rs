@@ -243,6 +243,10 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
         ("reply_opened", reply(opened)),
         ("reply_busy", reply(Outcome::Busy)),
         (
+            "reply_digest",
+            reply(Outcome::ResultsDigest(Digest([9; 32]))),
+        ),
+        (
             "reply_stale",
             reply(Outcome::SessionStale {
                 time: Time(1_800_000_000_000_000_000),

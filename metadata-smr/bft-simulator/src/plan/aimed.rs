@@ -19,6 +19,7 @@ use crate::agenda::{Instant, MILLISECOND};
 use crate::disk::Crash;
 use crate::profile::Profile;
 use crate::random::Random;
+use quorumfs_bft::wire::limits::REPLY_COMPARED_BYTES;
 
 /// How far replicas are apart at the most while they are staggered.
 pub(crate) const LAG_MAX: u64 = 4;
@@ -33,6 +34,9 @@ impl Plan {
         self.draw_heist(profile, &mut stream(104));
         self.draw_rolling(profile, &mut stream(105));
         self.draw_bursts(profile, &mut stream(106));
+        if stream(107).chance(1, 2) {
+            self.reply_whole_bytes = REPLY_COMPARED_BYTES;
+        }
         self.faults.sort_by_key(|fault| fault.from);
     }
 

@@ -3,10 +3,11 @@
 use super::Client;
 use super::event::{Effect, Effects, End, SigningKey};
 use super::failure::Failure;
-use super::flight::Statement;
+use super::flight::{Answer, Statement};
 use super::session::{Opening, Phase, Session};
 use super::speech::{self, Heard, RequestName};
 use crate::identity::{Digest, Monotonic, ReplicaId};
+use crate::wire::message::OperationResult;
 use bytes::Bytes;
 
 impl Client {
@@ -50,8 +51,12 @@ impl Client {
                 self.reads
                     .answered(from, answer, now, &mut self.queue, effects);
             }
-            Some(Heard::Answer { request, statement }) => {
-                self.answered(now, from, &request, statement, effects);
+            Some(Heard::Answer {
+                request,
+                statement,
+                whole,
+            }) => {
+                self.answered(now, from, &request, (statement, whole), effects);
             }
         }
     }
@@ -94,7 +99,7 @@ impl Client {
         now: Monotonic,
         from: ReplicaId,
         request: &RequestName,
-        statement: Statement,
+        (statement, whole): (Statement, Option<Vec<OperationResult>>),
         effects: &mut Effects,
     ) {
         let needed = match &statement {
@@ -112,14 +117,25 @@ impl Client {
         };
         // A reply to other bytes under our number: somebody else has our session's key, or lies.
         let own = flight.signed.as_ref().map(|(digest, _)| *digest);
-        if own != Some(request.digest) || !flight.quorum.vote(from, statement, needed) {
+        if own != Some(request.digest) {
+            return;
+        }
+        if let (Some(whole), Statement::Results { results, .. }) = (whole, &statement)
+            && let Answer::Digest(digest) = results
+        {
+            flight.gave(from, *digest, whole);
+        }
+        if !flight.quorum.vote(from, statement, needed) || !flight.has_whole(from, now) {
             return;
         }
         let Some(mut flight) = open.land(request.lane, request.number) else {
             return;
         };
         let (version, results) = match flight.quorum.take(from) {
-            Some(Statement::Results { version, results }) => (Some(version), results),
+            Some(Statement::Results { version, results }) => match results {
+                Answer::Whole(results) => (Some(version), results),
+                Answer::Digest(digest) => (Some(version), flight.take_whole(&digest)),
+            },
             _ => (None, Vec::new()),
         };
         if let Some(took) = flight.took(now) {

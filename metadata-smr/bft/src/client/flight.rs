@@ -11,17 +11,26 @@ use super::retry::Retry;
 use super::round_trip::RoundTrip;
 use super::speech;
 use crate::identity::{Digest, Lane, Monotonic, Nanos, ReplicaId, RequestNumber, Sequence};
+use crate::wire::limits::REPLY_HEDGE;
 use crate::wire::message::OperationResult;
 use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+/// Results, or what stands for them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// Short ones.
+    Whole(Vec<OperationResult>),
+    /// Long ones, which [`Flight::wholes`] has if they came.
+    Digest(Digest),
+}
 
 /// What a replica says about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Statement {
     /// It was executed with these results.
-    Results {
-        version: Sequence,
-        results: Vec<OperationResult>,
-    },
+    Results { version: Sequence, results: Answer },
     /// Its results are not known any more, or another request was executed under its number.
     Forgotten,
 }
@@ -40,6 +49,10 @@ pub(super) struct Flight {
     sent: Monotonic,
     pub(super) retry: Retry,
     pub(super) quorum: ReplyQuorum<Statement>,
+    /// Long results, by who gave them: what their digest says is checked here.
+    wholes: BTreeMap<ReplicaId, (Digest, Vec<OperationResult>)>,
+    /// The digest that enough replicas have given, and who was asked for what it stands for.
+    wanted: Option<(Digest, ReplicaId)>,
 }
 
 impl Flight {
@@ -60,6 +73,8 @@ impl Flight {
             sent: now,
             retry: Retry::start(config, trip, salt(number, lane), now),
             quorum: ReplyQuorum::default(),
+            wholes: BTreeMap::new(),
+            wanted: None,
         }
     }
 
@@ -87,6 +102,52 @@ impl Flight {
     /// What its retries are spread by.
     pub(super) fn salt(&self, lane: Lane) -> u64 {
         salt(self.number, lane)
+    }
+
+    /// A replica gave long results whole.
+    pub(super) fn gave(&mut self, from: ReplicaId, digest: Digest, results: Vec<OperationResult>) {
+        self.wholes.insert(from, (digest, results));
+    }
+
+    /// Whether the results are here that enough replicas have agreed on. If not, they are asked for
+    /// soon.
+    pub(super) fn has_whole(&mut self, from: ReplicaId, now: Monotonic) -> bool {
+        let Some(Statement::Results {
+            results: Answer::Digest(digest),
+            ..
+        }) = self.quorum.said(from)
+        else {
+            return true;
+        };
+        let digest = *digest;
+        if self.wholes.values().any(|(known, _)| *known == digest) {
+            return true;
+        }
+        if self.wanted.is_none() {
+            self.wanted = Some((digest, from));
+            self.retry.at = self.retry.at.min(now.plus(REPLY_HEDGE));
+        }
+        false
+    }
+
+    /// The results with this digest.
+    pub(super) fn take_whole(&mut self, digest: &Digest) -> Vec<OperationResult> {
+        let wholes = std::mem::take(&mut self.wholes).into_values();
+        let mut same = wholes.filter(|(known, _)| known == digest);
+        same.next().map(|(_, results)| results).unwrap_or_default()
+    }
+
+    /// If only the whole is missing: whom to ask for it, of those who gave its digest the next one.
+    pub(super) fn whom_to_ask(&mut self, connected: &BTreeSet<ReplicaId>) -> Option<ReplicaId> {
+        let (digest, last) = self.wanted?;
+        let gave = |it: &&ReplicaId| {
+            matches!(self.quorum.said(**it), Some(Statement::Results { results, .. })
+                if *results == Answer::Digest(digest))
+        };
+        let after = connected.range((Bound::Excluded(last), Bound::Unbounded));
+        let next = after.chain(connected).find(gave).copied()?;
+        self.wanted = Some((digest, next));
+        Some(next)
     }
 
     /// The bytes, once they are signed.

@@ -6,17 +6,19 @@
 use super::Bundle;
 use super::config::ClientConfig;
 use super::event::Kind;
-use super::flight::Statement;
+use super::flight::{Answer, Statement};
 use super::queue::Pending;
 use super::session::Opening;
 use crate::identity::{
     Digest, Group, Lane, PublicKey, ReplicaId, RequestNumber, SessionId, Time, View,
 };
 use crate::wire::frame::{Envelope, Header, Unsigned, encode};
-use crate::wire::limits::{OPERATIONS_MAX, REQUEST_BYTES_MAX};
+use crate::wire::limits::{OPERATIONS_MAX, REPLY_COMPARED_BYTES, REQUEST_BYTES_MAX};
 use crate::wire::message::{
-    CloseSession, Message, OpenSession, Operation, Outcome, Read, ReadAnswer, Reply, Request,
+    CloseSession, Message, OpenSession, Operation, OperationResult, Outcome, Read, ReadAnswer,
+    Reply, Request,
 };
+use crate::wire::signed_bytes::results_digest;
 use bytes::Bytes;
 
 /// Bytes of a request besides its operations: header, names, count, signature, and some to spare.
@@ -57,6 +59,8 @@ pub(super) enum Heard {
     Answer {
         request: RequestName,
         statement: Statement,
+        /// Long results, which only their digest stands for in the statement.
+        whole: Option<Vec<OperationResult>>,
     },
     Closed {
         session: SessionId,
@@ -184,16 +188,33 @@ fn understand(reply: &Reply) -> Heard {
     let version = reply.version;
     let session = reply.session;
     match &reply.outcome {
-        Outcome::Results(results) => Heard::Answer {
+        Outcome::Results(results) => {
+            let long = reply.outcome.results_bytes() > REPLY_COMPARED_BYTES;
+            let (results, whole) = match long {
+                true => (
+                    Answer::Digest(results_digest(results)),
+                    Some(results.clone()),
+                ),
+                false => (Answer::Whole(results.clone()), None),
+            };
+            Heard::Answer {
+                request,
+                statement: Statement::Results { version, results },
+                whole,
+            }
+        }
+        Outcome::ResultsDigest(digest) => Heard::Answer {
             request,
             statement: Statement::Results {
                 version,
-                results: results.clone(),
+                results: Answer::Digest(*digest),
             },
+            whole: None,
         },
         Outcome::Superseded | Outcome::Conflict => Heard::Answer {
             request,
             statement: Statement::Forgotten,
+            whole: None,
         },
         Outcome::SessionOpened { session, credit } => Heard::Opening {
             request: reply.request,

@@ -8,6 +8,7 @@ use crate::fault_model::FaultModel;
 use crate::identity::{ClusterId, Digest, Nanos, Sequence, SessionId, Signature};
 use crate::service::Credit;
 use crate::wire::message::{Message, Outcome, Reply};
+use crate::wire::signed_bytes::results_digest;
 use crate::wire::{Envelope, Header};
 
 struct NoSigner;
@@ -172,6 +173,50 @@ fn a_result_counts_when_one_more_than_the_liars_agree_on_it() {
     assert_eq!(desk.delivered, []);
     desk.reply(3, &frame, 9, desk.results(&["truth"]));
     assert_eq!(desk.delivered, [(1, Bytes::from_static(b"truth"))]);
+}
+
+#[test]
+fn long_results_come_whole_from_one_replica_and_as_a_digest_from_others() {
+    const LONG: &str = "so long that a digest of it is shorter than it is itself";
+    let digest = || {
+        let results = [Some(Bytes::from_static(LONG.as_bytes()))];
+        Outcome::ResultsDigest(results_digest(&results))
+    };
+    let mut desk = Desk::open(|_| {});
+    let whole = desk.results(&[LONG]);
+    let lie = desk.results(&["so long that a digest of it is shorter, and nothing but a lie"]);
+    // The whole may come first or last, and one that is a lie counts for nothing.
+    for (ticket, last) in [(1, whole.clone()), (2, digest())] {
+        desk.submit(ticket);
+        let frame = desk.last();
+        let first = if ticket == 1 { digest() } else { whole.clone() };
+        desk.reply(0, &frame, 9, lie.clone());
+        desk.reply(1, &frame, 9, first);
+        assert_eq!(desk.delivered.len() as u64, ticket - 1);
+        desk.reply(2, &frame, 9, last);
+        let delivered = desk.delivered.last().cloned();
+        assert_eq!(
+            delivered,
+            Some((ticket, Bytes::from_static(LONG.as_bytes())))
+        );
+    }
+    // If it does not come, one after the other of those who know it is asked.
+    desk.submit(3);
+    let frame = desk.last();
+    for replica in [1, 2, 3] {
+        desk.reply(replica, &frame, 9, digest());
+    }
+    assert_eq!(desk.delivered.len(), 2);
+    desk.sent.clear();
+    for _ in 0..2 {
+        desk.now = desk.now.plus(Nanos::from_secs(1));
+        desk.step(Event::Timer);
+    }
+    let asked: Vec<ReplicaId> = desk.sent.iter().map(|(to, _)| *to).collect();
+    assert_eq!(asked.len(), 2);
+    assert!(asked[0] != asked[1] && !asked.contains(&ReplicaId(0)));
+    desk.reply(asked[1].0, &frame, 9, whole);
+    assert_eq!(desk.delivered.len(), 3);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use crate::fault_model::FaultModel;
 use crate::identity::{ClusterId, Epoch, ReplicaId};
 use crate::state::LEAF_BYTES_MAX;
 use crate::wire::Context;
-use crate::wire::limits::CHECKPOINT_INTERVAL;
+use crate::wire::limits::{CHECKPOINT_INTERVAL, REPLY_WHOLE_BYTES};
 use bytes::Bytes;
 
 /// A replica's configuration.
@@ -28,6 +28,10 @@ pub struct Config {
     /// has small ones, so that small states make deep trees.
     #[doc(hidden)]
     pub leaf_bytes_max: u64,
+    /// Above how many bytes of results one replica gives them and the others a digest. A simulation
+    /// has few.
+    #[doc(hidden)]
+    pub reply_whole_bytes: usize,
     /// A defect to be built in, so that a simulation can show that it would be found.
     #[doc(hidden)]
     pub sabotage: Option<Sabotage>,
@@ -51,6 +55,7 @@ impl Config {
             behaviour_version: 1,
             checkpoint_interval: CHECKPOINT_INTERVAL,
             leaf_bytes_max: LEAF_BYTES_MAX,
+            reply_whole_bytes: REPLY_WHOLE_BYTES,
             sabotage: None,
         }
     }

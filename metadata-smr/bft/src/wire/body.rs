@@ -455,6 +455,10 @@ pub(crate) fn encode_outcome(outcome: &Outcome, bytes: &mut Vec<u8>) {
         Outcome::NoSession => bytes.push(5),
         Outcome::Superseded => bytes.push(6),
         Outcome::Conflict => bytes.push(7),
+        Outcome::ResultsDigest(digest) => {
+            bytes.push(9);
+            digest.write(bytes);
+        }
         Outcome::SessionStale { time } => {
             bytes.push(8);
             time.write(bytes);
@@ -480,6 +484,7 @@ pub(crate) fn decode_outcome(reader: &mut Reader<'_>) -> Parsed<Outcome> {
         5 => Outcome::NoSession,
         6 => Outcome::Superseded,
         7 => Outcome::Conflict,
+        9 => Outcome::ResultsDigest(reader.get("digest")?),
         8 => Outcome::SessionStale {
             time: reader.get("time")?,
         },

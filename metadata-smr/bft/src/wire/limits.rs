@@ -48,6 +48,15 @@ pub const RECORD_BYTES_MAX: usize = FRAME_BYTES_MAX;
 /// that changes takes longer, and what is sent again then costs everybody a signature's check.
 pub const RETRY_MIN: Nanos = Nanos::from_millis(100);
 
+/// Results up to this long are given whole by every replica; of longer ones one replica gives all,
+/// and the others a digest.
+pub const REPLY_WHOLE_BYTES: usize = 4 << 10;
+/// Above this a client compares digests, whoever gave the whole: about as long as a digest is. No
+/// replica goes by less.
+pub const REPLY_COMPARED_BYTES: usize = 32;
+/// How long a client waits for the whole when enough replicas have given its digest.
+pub const REPLY_HEDGE: Nanos = Nanos::from_millis(10);
+
 // ---- reads -------------------------------------------------------------------------------------
 
 /// Queries in one READ: it is answered in one step, in which nothing else is done.

@@ -329,6 +329,22 @@ pub enum Outcome {
     Superseded,
     /// Another request with the same number was executed.
     Conflict,
+    /// It was executed, and the results have this digest ([`results_digest`]): another replica
+    /// gives them whole, and so does this one if it is asked again.
+    ///
+    /// [`results_digest`]: super::signed_bytes::results_digest
+    ResultsDigest(Digest),
+}
+
+impl Outcome {
+    /// How long the results are together, if it has any.
+    #[must_use]
+    pub fn results_bytes(&self) -> usize {
+        match self {
+            Self::Results(results) => results.iter().flatten().map(Bytes::len).sum(),
+            _ => 0,
+        }
+    }
 }
 
 /// An answer to a client. Two replicas' answers match if request, version and outcome are equal.

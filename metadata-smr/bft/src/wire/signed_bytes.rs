@@ -8,7 +8,7 @@
 //! certificate can name them by signer and signature alone.
 
 use super::frame::{HEADER_BYTES, Header};
-use super::message::Kind;
+use super::message::{Kind, OperationResult};
 use crate::checkpoint::Checkpoint;
 use crate::identity::{ClusterId, Digest, ReplicaId, Sequence};
 
@@ -20,6 +20,7 @@ pub const CHECKPOINT_BODY_BYTES: usize = 8 + 32 + 32 + 2;
 const CONTEXT_BATCH: &str = "quorumfs 2026 bft batch";
 const CONTEXT_REQUEST: &str = "quorumfs 2026 bft request";
 const CONTEXT_ANSWER: &str = "quorumfs 2026 bft answer";
+const CONTEXT_RESULTS: &str = "quorumfs 2026 bft results";
 const CONTEXT_GENESIS: &str = "quorumfs 2026 bft genesis";
 
 fn hash(context: &str, parts: &[&[u8]]) -> Digest {
@@ -46,6 +47,21 @@ pub fn request_digest(frame: &[u8]) -> Digest {
 #[must_use]
 pub fn answer_digest(answer: &[u8]) -> Digest {
     hash(CONTEXT_ANSWER, &[answer])
+}
+
+/// The digest that stands for the results of a request: of a byte for each (whether there is one)
+/// and its length (4), before each.
+#[must_use]
+pub fn results_digest(results: &[OperationResult]) -> Digest {
+    let mut hasher = blake3::Hasher::new_derive_key(CONTEXT_RESULTS);
+    for result in results {
+        let bytes = result.as_deref().unwrap_or_default();
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        hasher.update(&[u8::from(result.is_some())]);
+        hasher.update(&length.to_le_bytes());
+        hasher.update(bytes);
+    }
+    Digest(*hasher.finalize().as_bytes())
 }
 
 /// What the first batch names as its predecessor.
