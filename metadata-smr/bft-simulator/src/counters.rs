@@ -48,8 +48,9 @@ impl Counters {
     }
 }
 /// Those of [`KNOWN`] that only a few runs in a thousand come to: a request is executed again only
-/// if a lying leader orders it again while the others still have its bytes.
-pub const RARE: &[&str] = &["duplicates"];
+/// if a lying leader orders it again while the others still have its bytes, and a leader is found
+/// slow only if it waits with its proposals while clients leave it no moment.
+pub const RARE: &[&str] = &["duplicates", "suspicions_slow"];
 
 /// What has to be exercised over some hundred runs of the mixed profile.
 ///

@@ -66,6 +66,8 @@ pub enum Habit {
     Hasty,
     /// As leader, keep some proposals to itself, so that those behind them hang in the air.
     Skip,
+    /// Hear nothing of what some sessions ask for, whoever brings it, and so never propose it.
+    Starve,
     /// As leader, propose to everybody what nobody has the body of, or what has been executed.
     Invent,
 }
@@ -145,6 +147,7 @@ impl Proxy {
             2 => habits.push(Habit::Hoard),
             3 => habits.push(Habit::Hasty),
             4 => habits.push(Habit::Skip),
+            5 => habits.push(Habit::Starve),
             _ => habits.push(Habit::ForgeNodes),
         }
         let misreads = random.clone().fork(2).chance(1, 3);
@@ -177,6 +180,13 @@ impl Proxy {
         self
     }
 
+    /// The same liar, who also waits with each proposal.
+    #[must_use]
+    pub fn dawdling(mut self) -> Self {
+        self.habits.push(Habit::Dawdle);
+        self
+    }
+
     /// The same liar, who also hands out nodes of a state that are not what was asked for.
     #[must_use]
     pub fn forging(mut self) -> Self {
@@ -184,6 +194,14 @@ impl Proxy {
             self.habits.push(Habit::ForgeNodes);
         }
         self
+    }
+
+    /// Whether it does not let its core hear of this.
+    #[must_use]
+    pub fn ignores(&self, envelope: &Envelope) -> bool {
+        let starved = matches!(envelope.message(), Message::Request(request)
+            if request.session.0 % 3 == u64::from(self.replica.0) % 3);
+        starved && self.habits.contains(&Habit::Starve)
     }
 
     /// What it is up to, for the trace.

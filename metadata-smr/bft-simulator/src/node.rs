@@ -220,6 +220,9 @@ impl<S: Service> Node<S> {
             if let Peer::Replica(to) = *from {
                 acts.extend(told.into_iter().map(|told| Act::ToReplica { to, told }));
             }
+            if proxy.ignores(message.envelope()) {
+                return acts;
+            }
         }
         self.advance(now, event, &mut acts);
         acts

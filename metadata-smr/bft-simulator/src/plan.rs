@@ -16,8 +16,9 @@ use crate::network::Conditions;
 use crate::profile::Profile;
 use crate::random::Random;
 use quorumfs_bft::fault_model::{FaultModel, FaultModelError};
+use quorumfs_bft::identity::Nanos;
 use quorumfs_bft::state::LEAF_BYTES_MAX;
-use quorumfs_bft::wire::limits::{CHECKPOINT_INTERVAL, REPLY_WHOLE_BYTES};
+use quorumfs_bft::wire::limits::{CHECKPOINT_INTERVAL, REPLY_WHOLE_BYTES, SESSION_IDLE};
 
 /// How a replica lies, from the start to the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,6 +158,12 @@ pub struct Plan {
     pub leaf_bytes_max: u64,
     /// Above how many bytes of results one replica gives them and the others a digest.
     pub reply_whole_bytes: usize,
+    /// After how long sessions are idle.
+    pub session_idle: Nanos,
+    /// Whether the run ends with a quiet for that long.
+    pub quiet: bool,
+    /// Whether the liars, as leaders, wait with each proposal.
+    pub dawdling: bool,
     /// Whether the liars hand out nodes of a state that are not what was asked for.
     pub forging: bool,
 }
@@ -228,7 +235,10 @@ impl Plan {
             checkpoint_interval: CHECKPOINT_INTERVAL,
             leaf_bytes_max: LEAF_BYTES_MAX,
             forging: false,
+            dawdling: false,
             reply_whole_bytes: REPLY_WHOLE_BYTES,
+            session_idle: SESSION_IDLE,
+            quiet: false,
         };
         plan.operations = 212 + random.index(60);
         // The more loops there are, the longer each one pauses: about as many operations in all,

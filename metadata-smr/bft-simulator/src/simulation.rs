@@ -265,13 +265,19 @@ impl<'a, W: Workload> Simulation<'a, W> {
                     Profile::Reads => proxy.misreading(),
                     _ => proxy,
                 };
-                if plan.forging { proxy.forging() } else { proxy }
+                let proxy = if plan.forging { proxy.forging() } else { proxy };
+                if plan.dawdling {
+                    proxy.dawdling()
+                } else {
+                    proxy
+                }
             });
             let genesis = genesis.clone();
             let sizes = (plan.checkpoint_interval, plan.leaf_bytes_max);
             let whole = plan.reply_whole_bytes;
             let mut config = observe::config(cluster, model, id, genesis, sizes, options.sabotage);
             config.reply_whole_bytes = whole;
+            config.session_idle = plan.session_idle;
             nodes.push(Node::new(Setup {
                 config,
                 signer,
@@ -300,6 +306,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
                 Outlaw::new(cluster, principal.clone(), session, random.fork(5))
             });
         let settled = plan.healed;
+        let quiet = Quiet::of(&plan);
         Ok(Self {
             options,
             down: vec![None; nodes.len()],
@@ -338,7 +345,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
             trace,
             done: None,
             settled,
-            quiet: Quiet::of(&options),
+            quiet,
             finished: false,
             events: 0,
         })

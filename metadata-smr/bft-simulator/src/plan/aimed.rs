@@ -19,6 +19,7 @@ use crate::agenda::{Instant, MILLISECOND};
 use crate::disk::Crash;
 use crate::profile::Profile;
 use crate::random::Random;
+use quorumfs_bft::identity::Nanos;
 use quorumfs_bft::wire::limits::REPLY_COMPARED_BYTES;
 
 /// How far replicas are apart at the most while they are staggered.
@@ -34,6 +35,15 @@ impl Plan {
         self.draw_heist(profile, &mut stream(104));
         self.draw_rolling(profile, &mut stream(105));
         self.draw_bursts(profile, &mut stream(106));
+        let quiet = match profile {
+            Profile::Mixed => stream(108).chance(1, 30),
+            Profile::Clients => stream(108).chance(1, 10),
+            _ => false,
+        };
+        if quiet {
+            self.quiet = true;
+            self.session_idle = Nanos::from_secs(90);
+        }
         if stream(107).chance(1, 2) {
             self.reply_whole_bytes = REPLY_COMPARED_BYTES;
         }
@@ -234,9 +244,11 @@ impl Plan {
             _ => false,
         };
         if wanted {
-            let on = random.between(300, 1_500) * MILLISECOND;
-            self.bursts = Some((on, random.between(200, 2_500) * MILLISECOND));
-            self.operations *= 4;
+            let on = random.between(600, 1_500) * MILLISECOND;
+            self.bursts = Some((on, random.between(300, 1_300) * MILLISECOND));
+            let loops = self.clients * 2 * usize::from(self.lanes);
+            self.operations += 20 * loops;
+            self.dawdling = true;
         }
     }
 

@@ -1,19 +1,16 @@
-//! Half an hour in which next to nothing happens.
+//! A time in which next to nothing happens.
 //!
-//! A session ends when it has been idle for so long on the clock that leases run on. That clock
+//! A session ends when it has been idle for long on the clock that leases run on. That clock
 //! advances by a second a batch at most, so time cannot be skipped: one client goes on asking, once
-//! a second, while all others (and the sessions that crashed clients left behind) fall asleep. It
-//! costs as much as ten other runs, so only one seed in [`EVERY`] takes it, after everything else
-//! has been judged done; the number is odd so that every second one of them is odd too.
+//! a second, while all others (and the sessions that crashed clients left behind) fall asleep. In
+//! such a run sessions are idle after a minute and a half, not half an hour, and the quiet comes
+//! after everything else has been judged done.
 
-use super::{Happening, Options, Simulation};
+use super::{Happening, Simulation};
 use crate::agenda::{MILLISECOND, SECOND};
-use crate::profile::Profile;
+use crate::plan::Plan;
 use crate::workload::Workload;
-use quorumfs_bft::wire::limits::{SESSION_IDLE, SESSION_TOUCH};
-
-/// One seed in so many falls quiet.
-const EVERY: u64 = 225;
+use quorumfs_bft::wire::limits::SESSION_TOUCHES;
 
 /// How long the one client waits between two operations: more than the second by which the clock
 /// of leases advances at most.
@@ -31,10 +28,10 @@ pub(super) enum Quiet {
 }
 
 impl Quiet {
-    pub(super) const fn of(options: &Options) -> Self {
-        match options.profile {
-            Profile::Mixed if options.seed % EVERY == EVERY - 1 => Self::Ahead,
-            _ => Self::Never,
+    pub(super) const fn of(plan: &Plan) -> Self {
+        match plan.quiet {
+            true => Self::Ahead,
+            false => Self::Never,
         }
     }
 }
@@ -45,11 +42,12 @@ impl<W: Workload> Simulation<'_, W> {
         if self.quiet != Quiet::Ahead {
             return false;
         }
-        self.note(|_| "half an hour of quiet begins".into());
+        self.note(|_| "the quiet begins".into());
         self.quiet = Quiet::Here;
         self.done = None;
-        // A margin, for a session is not noted as active more often than once a minute.
-        let length = (SESSION_IDLE.0 + 2 * SESSION_TOUCH.0) / SECOND * PAUSE;
+        // A margin, for a session is noted as active only so often.
+        let idle = self.plan.session_idle.0;
+        let length = (idle + 2 * idle / SESSION_TOUCHES) / SECOND * PAUSE;
         self.settled = self.agenda.now().plus(length);
         self.agenda.after(PAUSE, Happening::Murmur);
         let look = self.settled.plus(2 * PAUSE);

@@ -8,11 +8,13 @@ use super::reply_cache::{self, LaneReplies, Place};
 use super::rows::{ClockRow, SessionRow};
 use super::session::Known;
 use super::{clock, credit, replay, session};
-use crate::identity::{Digest, Lane, PublicKey, RequestNumber, Sequence, SessionId, Time};
+use crate::identity::{Digest, Lane, Nanos, PublicKey, RequestNumber, Sequence, SessionId, Time};
 use crate::service::{Context, Credit, Service};
 use crate::state::{Area, KeySpace, StateError, Store};
 use crate::wire::Envelope;
-use crate::wire::limits::{RESULTS_BYTES_MAX, SESSIONS_CLOSED_PER_BATCH};
+use crate::wire::limits::{
+    PRINCIPAL_SESSIONS_MAX, RESULTS_BYTES_MAX, SESSION_IDLE, SESSIONS_CLOSED_PER_BATCH,
+};
 use crate::wire::message::{
     Batch, CloseSession, Message, OpenSession, Operation, OperationResult, Outcome, Reply, Request,
 };
@@ -80,6 +82,8 @@ pub struct Executor<S> {
     retries_run: bool,
     /// Another one: replies up to this sequence are not known any more.
     forgotten: Sequence,
+    /// After how long a session without a request is closed.
+    idle: Nanos,
 }
 
 impl<S: Service> Executor<S> {
@@ -89,7 +93,14 @@ impl<S: Service> Executor<S> {
             service,
             retries_run: false,
             forgotten: Sequence(0),
+            idle: SESSION_IDLE,
         }
+    }
+
+    /// One for which sessions are idle after another time.
+    #[must_use]
+    pub fn with_idle(self, idle: Nanos) -> Self {
+        Self { idle, ..self }
     }
 
     /// One that runs what it has run before. Only the simulator asks for it.
@@ -199,6 +210,7 @@ impl<S: Service> Executor<S> {
             clock::advance(&before, batch.sequence, batch.time, batch.behaviour_version);
         let mut run = Run {
             service: &self.service,
+            idle: self.idle,
             space,
             clock: after,
             context,
@@ -331,6 +343,7 @@ fn answer_open(digest: Digest, id: SessionId, row: &SessionRow) -> Reply {
 /// One batch being executed.
 struct Run<'a, S, D> {
     service: &'a S,
+    idle: Nanos,
     space: &'a mut KeySpace<D>,
     clock: ClockRow,
     context: Context,
@@ -347,9 +360,13 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         Ok(())
     }
 
+    const fn idle_at(&self) -> (Time, Nanos) {
+        (self.context.lease_clock, self.idle)
+    }
+
     fn close_idle(&mut self) -> Result<(), StateError> {
         let view = self.space.view(Area::Library);
-        let idle = session::idle(&view, self.context.lease_clock, SESSIONS_CLOSED_PER_BATCH)?;
+        let idle = session::idle(&view, self.idle_at(), SESSIONS_CLOSED_PER_BATCH)?;
         for (id, row) in idle {
             self.end_session(id, &row)?;
             self.done.expired += 1;
@@ -411,6 +428,14 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         open: &OpenSession,
     ) -> Result<Option<(SessionId, SessionRow)>, StateError> {
         let id = SessionId(self.clock.last_session.0.saturating_add(1));
+        let view = self.space.view(Area::Library);
+        let holder = session::principal(&view, &open.principal)?;
+        if holder.sessions as usize >= PRINCIPAL_SESSIONS_MAX
+            && let Some((idle, row)) = session::gives_way(&view, &open.principal, self.idle_at())?
+        {
+            self.end_session(idle, &row)?;
+            self.done.expired += 1;
+        }
         let Some(credit) = self.authorize(open, id)? else {
             return Ok(None);
         };
@@ -512,10 +537,11 @@ impl<S: Service, D: Store> Run<'_, S, D> {
                 self.done.ran += 1;
                 let results = self.run_operations(request, &row)?;
                 let version = self.context.sequence;
+                let idle = self.idle_at();
                 let mut txn = self.space.begin(Area::Library, self.context.sequence);
                 let place = (request.session, request.lane, request.number);
                 reply_cache::store(&mut txn, place, digest, version, &results)?;
-                session::touch(&mut txn, self.context.lease_clock, request.session, &row)?;
+                session::touch(&mut txn, idle, request.session, &row)?;
                 txn.commit();
                 (version, Outcome::Results(results))
             }

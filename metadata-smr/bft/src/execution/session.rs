@@ -12,10 +12,10 @@ use super::rows::{
     session_of_key,
 };
 use super::{credit, replay};
-use crate::identity::{PublicKey, SessionId, Time};
+use crate::identity::{Nanos, PublicKey, SessionId, Time};
 use crate::service::Caller;
 use crate::state::{StateError, Txn, View, prefix_end};
-use crate::wire::limits::{SESSION_IDLE, SESSION_TOUCH, SESSIONS_MAX};
+use crate::wire::limits::{SESSION_TOUCHES, SESSIONS_MAX};
 
 /// The open session with this number.
 ///
@@ -138,11 +138,11 @@ pub(super) fn remove(
 /// The session is active now.
 pub(super) fn touch(
     txn: &mut Txn<'_>,
-    now: Time,
+    (now, idle): (Time, Nanos),
     id: SessionId,
     row: &SessionRow,
 ) -> Result<(), StateError> {
-    if now.since(row.active) < SESSION_TOUCH {
+    if now.since(row.active).0 < idle.0 / SESSION_TOUCHES {
         return Ok(());
     }
     txn.delete(&idle_key(row.active, id))?;
@@ -159,7 +159,7 @@ pub(super) fn touch(
 /// The sessions that have been idle for too long, longest first, at most `limit`.
 pub(super) fn idle(
     view: &View<'_>,
-    now: Time,
+    (now, idle): (Time, Nanos),
     limit: usize,
 ) -> Result<Vec<(SessionId, SessionRow)>, StateError> {
     let end = prefix_end(IDLE_PREFIX);
@@ -171,7 +171,7 @@ pub(super) fn idle(
                 "a key has another length",
             ));
         };
-        if now.since(active) < SESSION_IDLE {
+        if now.since(active) < idle {
             break;
         }
         match find(view, id)? {
@@ -185,4 +185,31 @@ pub(super) fn idle(
         }
     }
     Ok(found)
+}
+
+/// Of a principal that has as many sessions as it may, the one that has been idle for longest, if
+/// that is some time: it gives way to a new one. Where little is asked for the clock that sessions
+/// expire by hardly moves, and those of processes that have crashed would stand in the way for
+/// long.
+pub(super) fn gives_way(
+    view: &View<'_>,
+    principal: &PublicKey,
+    (now, idle): (Time, Nanos),
+) -> Result<Option<(SessionId, SessionRow)>, StateError> {
+    let end = prefix_end(IDLE_PREFIX);
+    for (key, _) in view.scan(IDLE_PREFIX..end.as_slice(), SESSIONS_MAX)? {
+        let Some((active, id)) = idle_of_key(&key) else {
+            return Err(damaged(
+                "the list of idle sessions",
+                "a key has another length",
+            ));
+        };
+        if now.since(active).0 < 2 * (idle.0 / SESSION_TOUCHES) {
+            break;
+        }
+        if let Some(row) = find(view, id)?.filter(|row| row.principal == *principal) {
+            return Ok(Some((id, row)));
+        }
+    }
+    Ok(None)
 }

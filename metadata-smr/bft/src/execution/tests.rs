@@ -466,6 +466,38 @@ fn an_idle_session_is_closed_and_a_busy_one_is_not() {
     assert_eq!(number_of(&bench, b"closed"), 1, "the service was told");
 }
 
+/// Processes crash and leave their sessions behind, and little else is asked for.
+#[test]
+fn of_as_many_sessions_as_a_principal_may_have_the_longest_idle_one_gives_way() {
+    let mut bench = Bench::new();
+    let opening = |bench: &Bench, key: u32| {
+        let mut session_key = [0; 32];
+        session_key[..4].copy_from_slice(&key.to_be_bytes());
+        signed(Message::OpenSession(OpenSession {
+            principal: PublicKey([1; 32]),
+            session_key: PublicKey(session_key),
+            lanes: 1,
+            time: bench.time,
+        }))
+    };
+    let most = PRINCIPAL_SESSIONS_MAX as u32;
+    let bodies: Vec<_> = (0..most).map(|key| opening(&bench, key)).collect();
+    let opened = bench.run(&bodies).opened;
+    let second = Nanos::from_secs(1);
+    let touch = SESSION_TOUCH.0 / second.0;
+    // One second more passes on the way.
+    for passed in 0..2 * touch - 2 {
+        let refused = bench.after(second, &[opening(&bench, most)]);
+        assert!(refused.opened.is_empty(), "after {passed} s nobody is idle");
+        if passed == touch + 1 {
+            bench.after(second, &[request(opened[0].id.0, 0, 1, execute(8))]);
+        }
+    }
+    let done = bench.after(second, &[opening(&bench, most)]);
+    assert_eq!(done.closed, [opened[1].id], "the first one was active");
+    assert_eq!(done.opened.len(), 1);
+}
+
 fn number_of(bench: &Bench, key: &[u8]) -> u64 {
     number(&bench.space.view(Area::Service), key).expect("memory")
 }

@@ -21,10 +21,10 @@
 //! Between two views the time runs only once q replicas have voted for the same one, so that the
 //! correct ones stay together, whoever drags one of them ahead.
 //!
-//! A suspicion promises nothing: whoever suspects goes on voting. It is taken back if the order goes
-//! on for a while in spite of it, unless it was for something that no correct leader does; else
-//! the bad moments of different replicas, days apart, would add up. A leader is never replaced for
-//! being idle, nor while we ourselves are what is slow.
+//! A suspicion promises nothing: whoever suspects goes on voting. It is taken back if the order
+//! goes on for a while in spite of it, unless it was for something that no correct leader does;
+//! else the bad moments of different replicas, days apart, would add up. A leader is never replaced
+//! for being idle, nor while we ourselves are what is slow.
 
 use crate::identity::{Digest, Lane, Nanos, Sequence, SessionId};
 use crate::wire::limits::{

@@ -7,24 +7,24 @@
 //! * Only *saturated* intervals count: at every moment of it something waited here. A leader that
 //!   had nothing to do for a moment is not compared with one that had.
 //! * Like is compared with like: for each order of magnitude of how much waited and of how long
-//!   requests were, what was achieved before is remembered, whoever led. It fades, so that a machine
-//!   that has become slower does not go from leader to leader for ever.
+//!   requests were, what was achieved before is remembered, whoever led. It fades, so that a
+//!   machine that has become slower does not go from leader to leader for ever.
 //! * What is held against a leader has to be its own doing. Of what a request takes, one part is
 //!   from its arrival to its proposal (*lag*), the other from there to its execution (*decide
 //!   time*), which a busy machine makes longer together with the first. A leader is slow only if
-//!   the lag is the longer part by far. A correct one collects requests for less than a decide time,
-//!   unless its batches are full; full ones do not count.
+//!   the lag is the longer part by far. A correct one collects requests for less than a decide
+//!   time, unless its batches are full; full ones do not count.
 //!
-//! A leader is suspected after several slow intervals in a row: if fewer requests were executed than
-//! under others like it; or, where nothing is remembered, if the lag is out of all proportion.
+//! A leader is suspected after several slow intervals in a row: if fewer requests were executed
+//! than under others like it; or, where nothing is remembered, if the lag is out of all proportion.
 //!
 //! What can go wrong: clients that together send most of what is asked can make a leader seem slow
-//! by sending to it late. That brings a change of view, and the next leader is judged anew. A leader
-//! that is slow by less than a few decide times is not noticed; with several batches under way at a
-//! time that costs little.
+//! by sending to it late. That brings a change of view, and the next leader is judged anew. A
+//! leader that is slow by less than a few decide times is not noticed; with several batches under
+//! way at a time that costs little.
 //!
-//! Source: Clement, "UpRight Fault Tolerance" (2010), §3.4.3, where the throughput that is asked for
-//! rises with every checkpoint until the leader fails, under whatever load.
+//! Source: Clement, "UpRight Fault Tolerance" (2010), §3.4.3, where the throughput that is asked
+//! for rises with every checkpoint until the leader fails, under whatever load.
 
 use crate::identity::{Monotonic, Nanos};
 use crate::wire::limits::{LAG_OUTRIGHT, LAG_OUTRIGHT_MIN, SLOW_INTERVALS, THROUGHPUT_INTERVAL};
@@ -168,7 +168,11 @@ impl Throughput {
 
     fn compare(&mut self, interval: &Interval, length: Nanos) -> bool {
         let rate = interval.executed.saturating_mul(1_000_000_000) / length.0.max(1);
-        let known = self.achieved.entry(interval.load(length.0)).or_default();
+        let load = match self.idle_too {
+            true => Load::default(),
+            false => interval.load(length.0),
+        };
+        let known = self.achieved.entry(load).or_default();
         let (lag, decide) = (mean(interval.lag), mean(interval.decided));
         let ours = self.idle_too || lag > decide.saturating_mul(2);
         let outright = lag > decide.saturating_mul(LAG_OUTRIGHT).max(LAG_OUTRIGHT_MIN.0);

@@ -274,8 +274,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.flush_if_due(effects)
     }
 
-    /// Runs the batch and brings pool and sessions up to it. Returns who is to be told what, and what
-    /// came of it.
+    /// Runs the batch and brings pool and sessions up to it. Returns who is to be told what, and
+    /// what came of it.
     pub(super) fn execute(
         &mut self,
         batch: &Batch,
@@ -344,8 +344,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    /// Long results are given whole by one replica, which the request's digest chooses. Whoever asks
-    /// again gets them from everybody.
+    /// Long results are given whole by one replica, which the request's digest chooses. Whoever
+    /// asks again gets them from everybody.
     fn shortened(&mut self, mut reply: Reply) -> Reply {
         let [first, second, ..] = reply.request.0;
         let teller = u16::from_le_bytes([first, second]) % self.context.model.replicas();

@@ -1,10 +1,10 @@
 //! What a replica is told once.
 
 use crate::fault_model::FaultModel;
-use crate::identity::{ClusterId, Epoch, ReplicaId};
+use crate::identity::{ClusterId, Epoch, Nanos, ReplicaId};
 use crate::state::LEAF_BYTES_MAX;
 use crate::wire::Context;
-use crate::wire::limits::{CHECKPOINT_INTERVAL, REPLY_WHOLE_BYTES};
+use crate::wire::limits::{CHECKPOINT_INTERVAL, REPLY_WHOLE_BYTES, SESSION_IDLE};
 use bytes::Bytes;
 
 /// A replica's configuration.
@@ -32,6 +32,10 @@ pub struct Config {
     /// has few.
     #[doc(hidden)]
     pub reply_whole_bytes: usize,
+    /// After how long on the clock of leases a session without a request is closed: the same on
+    /// every replica.
+    #[doc(hidden)]
+    pub session_idle: Nanos,
     /// A defect to be built in, so that a simulation can show that it would be found.
     #[doc(hidden)]
     pub sabotage: Option<Sabotage>,
@@ -56,6 +60,7 @@ impl Config {
             checkpoint_interval: CHECKPOINT_INTERVAL,
             leaf_bytes_max: LEAF_BYTES_MAX,
             reply_whole_bytes: REPLY_WHOLE_BYTES,
+            session_idle: SESSION_IDLE,
             sabotage: None,
         }
     }

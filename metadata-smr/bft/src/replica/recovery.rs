@@ -134,6 +134,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             Some(Sabotage::ReplyCacheOutsideState) => Executor::remembering_from(service, root),
             _ => Executor::new(service),
         };
+        let executor = executor.with_idle(config.session_idle);
         if config.sabotage == Some(Sabotage::TransferUnverified) {
             space.trust();
         }

@@ -104,8 +104,10 @@ pub const LANE_IN_FLIGHT: u64 = 2;
 pub const LANE_AHEAD_MAX: u64 = 2 * LANE_IN_FLIGHT;
 /// A session without a request for this long, on the lease clock, is closed.
 pub const SESSION_IDLE: Nanos = Nanos::from_secs(30 * 60);
-/// The row that says when a session was last active is written at most this often.
-pub const SESSION_TOUCH: Nanos = Nanos::from_secs(60);
+/// The row that says when a session was last active is written so often in that time at most.
+pub const SESSION_TOUCHES: u64 = 30;
+/// Which is this often.
+pub const SESSION_TOUCH: Nanos = Nanos(SESSION_IDLE.0 / SESSION_TOUCHES);
 /// How far the time that an opening was signed at may be from the agreed time when it is executed.
 /// More than a request takes and honest clocks differ; what it must be remembered for is twice
 /// that.
@@ -206,7 +208,7 @@ pub const THROUGHPUT_INTERVAL: Nanos = Nanos::from_millis(250);
 pub const SLOW_INTERVALS: u32 = 4;
 /// A leader that takes so many times as long to propose as a batch then takes to be decided is slow
 /// whatever others achieved.
-pub const LAG_OUTRIGHT: u64 = 8;
+pub const LAG_OUTRIGHT: u64 = 5;
 /// But not if it takes less than this: a process may have to wait for its turn.
 pub const LAG_OUTRIGHT_MIN: Nanos = Nanos::from_millis(25);
 /// Bytes of forwarded requests that one replica watches a leader for.

@@ -5,8 +5,8 @@
 //! there. They forward it and expect it to be ordered; a leader that turned it away would be
 //! replaced for what the client did. So what is forwarded and has no place here gets one on a
 //! *shelf*: one for each peer and session, and one of each peer for attempts to open a session. It
-//! takes the session's own turn, so that nobody is served more often for it, and what it comes to is
-//! decided at execution, like everything else. Whoever forwards expects no more than that: of a
+//! takes the session's own turn, so that nobody is served more often for it, and what it comes to
+//! is decided at execution, like everything else. Whoever forwards expects no more than that: of a
 //! session, one request at a time ([`crate::ordering::suspicion`]).
 //!
 //! A shelf holds so many bytes for each peer; a correct one stays below half of that. It is cleared
