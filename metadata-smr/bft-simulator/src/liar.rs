@@ -141,9 +141,9 @@ impl Proxy {
         }
         // From a stream of their own: a liar without them is what it would be if there were none.
         let mut more = random.clone().fork(1);
-        match more.below(8) {
-            0 => habits.push(Habit::Echo),
-            1 => habits.push(Habit::Invent),
+        match more.below(10) {
+            0 | 6 | 8 => habits.push(Habit::Echo),
+            1 | 7 | 9 => habits.push(Habit::Invent),
             2 => habits.push(Habit::Hoard),
             3 => habits.push(Habit::Hasty),
             4 => habits.push(Habit::Skip),

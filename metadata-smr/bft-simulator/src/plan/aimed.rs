@@ -118,7 +118,7 @@ impl Plan {
     /// An ambush, after everything else. It is drawn last, as a blackout is.
     pub(super) fn draw_ambush(&mut self, profile: Profile, random: &mut Random) {
         let wanted = match profile {
-            Profile::Mixed => random.chance(1, 6),
+            Profile::Mixed => random.chance(1, 4),
             Profile::Network | Profile::Byzantine => random.chance(1, 2),
             _ => false,
         };
@@ -159,7 +159,7 @@ impl Plan {
 
     fn draw_stagger(&mut self, profile: Profile, random: &mut Random) {
         let spells = match profile {
-            Profile::Reads => random.between(2, 4),
+            Profile::Reads => random.between(3, 6),
             Profile::Mixed if self.unordered_reads => random.below(8) / 7,
             _ => 0,
         };
@@ -217,8 +217,7 @@ impl Plan {
 
     fn draw_heist(&mut self, profile: Profile, random: &mut Random) {
         let wanted = match profile {
-            Profile::Mixed => random.chance(1, 4),
-            Profile::Byzantine => random.chance(1, 3),
+            Profile::Mixed | Profile::Byzantine => random.chance(1, 3),
             _ => false,
         };
         let honest = self.honest(random);
