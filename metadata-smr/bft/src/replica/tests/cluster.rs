@@ -97,6 +97,8 @@ pub(super) struct Cluster {
     pub(super) stepped: u64,
     /// Leaders that wait with each proposal, and for how many nanoseconds.
     pub(super) dawdlers: BTreeMap<usize, u64>,
+    /// How many times as long frames take.
+    pub(super) distance: u64,
     /// How many times as long disks take, if not once.
     pub(super) slow_disks: BTreeMap<usize, u64>,
 }
@@ -137,6 +139,7 @@ impl Cluster {
             tap: None,
             stepped: 0,
             dawdlers: BTreeMap::new(),
+            distance: 1,
             slow_disks: BTreeMap::new(),
         }
     }
@@ -425,7 +428,7 @@ impl Cluster {
     }
 
     fn latency(&mut self) -> u64 {
-        MS / 10 + self.random(2 * MS)
+        (MS / 10 + self.random(2 * MS)) * self.distance
     }
 
     fn send_one(&mut self, from: usize, to: usize, frame: Bytes) {

@@ -1,6 +1,7 @@
 //! Leaders that are slow, silent or unlucky: who is suspected, and who is not.
 
 use super::cluster::{Cluster, MS};
+use crate::fault_model::FaultModel;
 use crate::identity::View;
 use crate::metrics::Counters;
 use crate::wire::message::Kind;
@@ -89,6 +90,22 @@ fn an_hour_of_bursts_changes_no_view() {
     assert_eq!(cluster.status(1).view, View(0));
     cluster.finish(5_000);
     cluster.check();
+}
+
+#[test]
+fn where_deciding_takes_longer_than_patience_begins_with_views_settle() {
+    for seed in 20..23 {
+        let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), seed);
+        cluster.distance = 120;
+        cluster.start_all();
+        cluster.client(100_000);
+        cluster.run_for(20_000);
+        let (view, before) = (cluster.status(1).view, done(&cluster));
+        cluster.run_for(120_000);
+        let after = cluster.status(1).view;
+        assert!(after.0 <= view.0 + 1, "seed {seed}: from {view} to {after}");
+        assert!(done(&cluster) > before + 100);
+    }
 }
 
 #[test]
