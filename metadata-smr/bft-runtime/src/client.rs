@@ -25,9 +25,11 @@
 pub mod error;
 pub(crate) mod links;
 mod machine;
+mod observer;
 mod own_thread;
 
 pub use error::{ClientError, StatusError, Unreachable};
+pub use observer::{Interest, Observer, Told};
 pub use own_thread::{BlockingClient, CallbackClient};
 
 use crate::keys::NodeKey;

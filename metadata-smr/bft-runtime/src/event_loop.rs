@@ -359,6 +359,9 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
                 }
                 _ => self.around.roster.send(to, Frame::message(frame)),
             },
+            Effect::Show { to, frame } => {
+                self.around.roster.show(&to, &Frame::message(frame));
+            }
             Effect::Flush { batch, root } => {
                 let flushed = self.disk.flush(batch, root);
                 flushed.map_err(|reason| self.disk_failed(reason))?;

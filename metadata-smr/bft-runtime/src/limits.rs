@@ -54,6 +54,17 @@ pub const CLIENT_OUTBOX_FRAMES_MAX: usize = 256;
 /// Bytes that wait for a client.
 pub const CLIENT_OUTBOX_BYTES_MAX: usize = 8 << 20;
 
+/// Frames for an observer that wait for its connection. Some seconds of reports; what was dropped
+/// shows in their numbers.
+pub const SPARE_OUTBOX_FRAMES_MAX: usize = 64;
+
+/// Bytes of those.
+pub const SPARE_OUTBOX_BYTES_MAX: usize = 64 << 10;
+
+/// What an observer of a client is told and has not taken; beyond it all of that is dropped, and it
+/// is told so.
+pub const OBSERVER_QUEUE_MAX: usize = 1024;
+
 /// Bytes of frames of one peer that were read and wait for the event loop; then its socket waits.
 pub const PEER_INBOX_BYTES_MAX: usize = 32 << 20;
 

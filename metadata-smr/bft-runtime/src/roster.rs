@@ -269,6 +269,14 @@ impl Roster {
         }
     }
 
+    /// Sends a frame to observers, as far as their connections have room.
+    pub(crate) fn show(&self, to: &[ConnectionId], frame: &Frame) {
+        let inner = self.inner();
+        for connection in to.iter().filter_map(|id| inner.clients.get(id)) {
+            connection.outbox.push_spare(frame.clone());
+        }
+    }
+
     /// Ends the connections of `peer` and refuses new ones for a while.
     pub(crate) fn blacklist(&self, peer: Peer, reason: &str) {
         let mut inner = self.inner();

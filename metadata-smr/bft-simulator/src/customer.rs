@@ -10,6 +10,8 @@ use quorumfs_bft::client::{
     Client, ClientConfig, Effect, Effects, End, Event, Failure, Kind, SigningKey, Ticket,
 };
 use quorumfs_bft::identity::{ClusterId, ConnectionId, Monotonic, Nanos, ReplicaId, SessionId};
+use quorumfs_bft::observer::{Observation, Watched};
+use quorumfs_bft::replica::Sabotage;
 use std::collections::{BTreeMap, VecDeque};
 
 /// What a client wants done by the simulation.
@@ -37,6 +39,18 @@ pub(crate) enum Wish {
     Opened {
         session: SessionId,
     },
+    /// An attempt to watch was answered.
+    Watching {
+        what: Bytes,
+        answer: Bytes,
+        version: u64,
+    },
+    Observed {
+        observation: Observation,
+    },
+    Watched {
+        watched: Watched,
+    },
     Ended {
         end: End,
     },
@@ -62,12 +76,19 @@ pub(crate) struct Customer {
     asked: BTreeMap<Ticket, Asked>,
     next_ticket: u64,
     timer: u64,
+    /// Whether it wants to be told what happens.
+    watching: bool,
+    /// What it has asked to watch and was not answered.
+    watches: BTreeMap<Ticket, Bytes>,
 }
+
+/// How long it waits for the answer to an attempt to watch.
+const WATCH_PATIENCE: Nanos = Nanos::from_secs(120);
 
 impl Customer {
     pub(crate) fn new(
         cluster: ClusterId,
-        plan: &Plan,
+        (plan, sabotage): (&Plan, Option<Sabotage>),
         principal: FakeSigner,
         keyring: &Keyring,
         generation: u64,
@@ -79,6 +100,7 @@ impl Customer {
             in_flight: plan.in_flight,
             unordered_reads: plan.unordered_reads,
             jitter_seed: random.next(),
+            believes_one_watch_event: sabotage == Some(Sabotage::WatchOnOneCopy),
             ..ClientConfig::new(cluster, plan.fault_model, key)
         };
         Self {
@@ -92,6 +114,8 @@ impl Customer {
             asked: BTreeMap::new(),
             next_ticket: 0,
             timer: 0,
+            watching: plan.watching,
+            watches: BTreeMap::new(),
         }
     }
 
@@ -101,7 +125,27 @@ impl Customer {
             session_key: self.session.public_key(),
             time: EPOCH.plus(Nanos(now.0)),
         };
-        self.step(now, event)
+        let mut wishes = Vec::new();
+        if self.watching {
+            let (reports, watches) = (true, true);
+            wishes = self.step(now, Event::Observe { reports, watches });
+        }
+        wishes.extend(self.step(now, event));
+        wishes
+    }
+
+    /// Asks to watch something.
+    pub(crate) fn watch(&mut self, now: Monotonic, operation: Bytes) -> Vec<Wish> {
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.watches.insert(ticket, operation.clone());
+        let submit = Event::Submit {
+            ticket,
+            kind: Kind::Watch,
+            operation,
+            deadline: now.plus(WATCH_PATIENCE),
+        };
+        self.step(now, submit)
     }
 
     /// Asks for one operation.
@@ -179,7 +223,14 @@ impl Customer {
                         result,
                         version,
                     } => {
-                        if let Some(Asked { call, operation }) = self.asked.remove(&ticket) {
+                        if let Some(what) = self.watches.remove(&ticket) {
+                            wishes.push(Wish::Watching {
+                                what,
+                                answer: result,
+                                version: version.0,
+                            });
+                        } else if let Some(asked) = self.asked.remove(&ticket) {
+                            let Asked { call, operation } = asked;
                             wishes.push(Wish::Answered {
                                 call,
                                 operation,
@@ -198,6 +249,10 @@ impl Customer {
                         }
                     }
                     Effect::Opened { session, .. } => wishes.push(Wish::Opened { session }),
+                    Effect::Observed { observation } => {
+                        wishes.push(Wish::Observed { observation });
+                    }
+                    Effect::Watched { watched } => wishes.push(Wish::Watched { watched }),
                     Effect::Ended { end } => wishes.push(Wish::Ended { end }),
                 }
             }

@@ -13,6 +13,7 @@ mod echo;
 mod mutation;
 mod proposal;
 mod reading;
+mod showing;
 
 use crate::authentication::FakeSigner;
 use crate::lie::Lie;
@@ -109,6 +110,7 @@ pub struct Proxy {
     signer: FakeSigner,
     habits: Vec<Habit>,
     random: Random,
+    shown: VecDeque<Bytes>,
     equivocations: Equivocations,
     said: VecDeque<Bytes>,
     /// What the last proposal but one asked for: executed by now.
@@ -158,6 +160,7 @@ impl Proxy {
             signer,
             habits,
             random,
+            shown: VecDeque::new(),
             equivocations,
             said: VecDeque::new(),
             last_requests: Vec::new(),

@@ -76,6 +76,8 @@ pub(crate) struct Setup {
     pub(crate) proxy: Option<Proxy>,
     pub(crate) forgetful: bool,
     pub(crate) honest: bool,
+    /// What clients watch.
+    pub(crate) watches: Vec<Bytes>,
 }
 
 /// A machine with a replica on it, if it runs.
@@ -163,7 +165,7 @@ impl<S: Service> Node<S> {
         self.timers.clear();
         self.held.clear();
         self.durable = None;
-        let service = Observed::new(service, self.log.clone());
+        let service = Observed::new(service, self.log.clone(), self.setup.watches.clone());
         let mut effects = Effects::default();
         let recovery = self.recovery(counters);
         let core = Replica::recover(
@@ -263,6 +265,16 @@ impl<S: Service> Node<S> {
                     }
                     _ => send(&mut self.setup, to, &frame, acts),
                 },
+                Effect::Show { to, frame } => {
+                    let frames = match &mut self.setup.proxy {
+                        Some(proxy) => proxy.show(&frame),
+                        None => vec![frame],
+                    };
+                    for (to, frame) in to.iter().flat_map(|to| frames.iter().map(|it| (*to, it))) {
+                        let frame = frame.clone();
+                        acts.push(Act::ToClient { to, frame });
+                    }
+                }
                 Effect::Flush { batch, root } => {
                     let number = self.disk.flush(root.sequence, batch);
                     acts.push(Act::Flush { number, root });

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use quorumfs_bft::client::Kind;
 use quorumfs_bft::identity::{PublicKey, Sequence, SessionId, Time};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
-use quorumfs_bft::state::{StateError, Txn, View};
+use quorumfs_bft::state::{Row, StateError, Txn, View, prefix_end};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -24,6 +24,8 @@ pub struct Executed {
     pub operations: Vec<(SessionId, Kind, Bytes)>,
     /// How many ticks it had.
     pub ticks: u32,
+    /// What is watched and was changed by it.
+    pub changed: Vec<Bytes>,
 }
 
 /// The log that a replica's service is folded into.
@@ -50,6 +52,7 @@ impl Log {
                 hash: [0; 32],
                 operations: Vec::new(),
                 ticks: 0,
+                changed: Vec::new(),
             });
         }
         if let Some(batch) = batches.last_mut() {
@@ -84,12 +87,51 @@ impl Log {
 pub struct Observed<S> {
     inner: S,
     log: Log,
+    /// What is watched, and looked at before and after everything that may change it.
+    probes: Vec<Bytes>,
 }
 
 impl<S> Observed<S> {
     /// Logs `inner` to `log`.
-    pub const fn new(inner: S, log: Log) -> Self {
-        Self { inner, log }
+    pub const fn new(inner: S, log: Log, probes: Vec<Bytes>) -> Self {
+        Self { inner, log, probes }
+    }
+}
+
+/// More rows than anybody watches.
+const PROBED_MAX: usize = 64;
+
+impl<S: Service> Observed<S> {
+    /// The rows under everything that is watched.
+    fn probe(&self, view: &View<'_>) -> Result<Vec<Vec<Row>>, StateError> {
+        let nobody = Caller {
+            session: SessionId(0),
+            principal: PublicKey([0; 32]),
+        };
+        let rows = |probe: &Bytes| {
+            let prefixes = self.inner.watch(view, &nobody, probe)?.unwrap_or_default();
+            let mut rows = Vec::new();
+            for prefix in prefixes {
+                let end = prefix_end(&prefix);
+                rows.extend(view.scan(&prefix..end.as_slice(), PROBED_MAX)?);
+            }
+            Ok(rows)
+        };
+        self.probes.iter().map(rows).collect()
+    }
+
+    /// Logs what has changed since `before`.
+    fn compare(&self, view: &View<'_>, before: &[Vec<Row>]) -> Result<(), StateError> {
+        let after = self.probe(view)?;
+        let pairs = self.probes.iter().zip(before.iter().zip(&after));
+        for (probe, _) in pairs.filter(|(_, (before, after))| before != after) {
+            self.log.note(|batch| {
+                if !batch.changed.contains(probe) {
+                    batch.changed.push(probe.clone());
+                }
+            });
+        }
+        Ok(())
     }
 }
 
@@ -139,11 +181,13 @@ impl<S: Service> Service for Observed<S> {
         caller: &Caller,
         operation: &[u8],
     ) -> Result<Bytes, StateError> {
+        let before = self.probe(&txn.view())?;
         let answer = self.inner.execute(txn, context, caller, operation)?;
         let who = caller_bytes(caller);
         self.log
             .fold(context, &[b"execute", &who, operation, &answer]);
         self.log.ran(caller.session, Kind::Execute, operation);
+        self.compare(&txn.view(), &before)?;
         Ok(answer)
     }
 
@@ -166,6 +210,15 @@ impl<S: Service> Service for Observed<S> {
         Ok(answer)
     }
 
+    fn watch(
+        &self,
+        view: &View<'_>,
+        caller: &Caller,
+        watch: &[u8],
+    ) -> Result<Option<Vec<Bytes>>, StateError> {
+        self.inner.watch(view, caller, watch)
+    }
+
     fn next_deadline(&self, view: &View<'_>) -> Result<Option<Time>, StateError> {
         self.inner.next_deadline(view)
     }
@@ -173,6 +226,8 @@ impl<S: Service> Service for Observed<S> {
     fn tick(&self, txn: &mut Txn<'_>, context: &Context) -> Result<(), StateError> {
         self.log.fold(context, &[b"tick"]);
         self.log.note(|batch| batch.ticks += 1);
-        self.inner.tick(txn, context)
+        let before = self.probe(&txn.view())?;
+        self.inner.tick(txn, context)?;
+        self.compare(&txn.view(), &before)
     }
 }

@@ -132,6 +132,8 @@ pub struct Plan {
     pub in_flight: u16,
     /// Whether clients read out of order.
     pub unordered_reads: bool,
+    /// Whether clients observe replicas and watch keys.
+    pub watching: bool,
     /// Of a hundred calls, how many are queries in any case.
     pub queries: u64,
     /// Whether a client that lies is there too.
@@ -221,6 +223,7 @@ impl Plan {
             lanes: random.between(1, 3) as u16,
             in_flight: random.between(1, 2) as u16,
             unordered_reads: profile == Profile::Reads || random.clone().fork(9).chance(1, 2),
+            watching: random.clone().fork(10).chance(1, 3),
             queries: if profile == Profile::Reads { 50 } else { 0 },
             byzantine_client: matches!(profile, Profile::Mixed | Profile::Clients)
                 && random.chance(1, 3),

@@ -23,6 +23,7 @@ mod fault;
 mod make_up;
 mod observe;
 mod quiet;
+mod watching;
 
 use crate::agenda::{Agenda, Instant, MILLISECOND};
 use crate::authentication::{FakeSigner, Keyring};
@@ -49,6 +50,7 @@ use quorumfs_bft::identity::{ClusterId, ConnectionId, Sequence, SessionId};
 use quorumfs_bft::replica::Sabotage;
 use quorumfs_bft::step::Timer;
 use std::collections::{BTreeMap, BTreeSet};
+use watching::Watching;
 
 /// What can be chosen about a run.
 #[derive(Clone, Copy, Debug)]
@@ -197,6 +199,7 @@ pub struct Simulation<'a, W: Workload> {
     session_calls: usize,
     /// Calls whose client may give up before they are answered.
     impatient: BTreeSet<usize>,
+    watching: Watching,
     trace: Trace<'a>,
     done: Option<Instant>,
     /// Until when faults, or the long quiet after them, last.
@@ -287,6 +290,11 @@ impl<'a, W: Workload> Simulation<'a, W> {
                 proxy,
                 forgetful: liar == Some(Liar::Forgetful),
                 honest: liar.is_none(),
+                watches: if plan.watching {
+                    workload.watches()
+                } else {
+                    Vec::new()
+                },
             }));
         }
         let mut client_random = random.fork(4);
@@ -295,7 +303,9 @@ impl<'a, W: Workload> Simulation<'a, W> {
             .take(plan.clients)
             .map(|principal| {
                 let principal = principal.clone();
-                Customer::new(cluster, &plan, principal, &keyring, 0, &mut client_random)
+                let random = &mut client_random;
+                let sabotage = options.sabotage;
+                Customer::new(cluster, (&plan, sabotage), principal, &keyring, 0, random)
             })
             .collect();
         let outlaw = principals
@@ -342,6 +352,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
             session_reading: BTreeMap::new(),
             session_calls: 0,
             impatient: BTreeSet::new(),
+            watching: Watching::default(),
             trace,
             done: None,
             settled,
@@ -535,7 +546,10 @@ impl<'a, W: Workload> Simulation<'a, W> {
             }
         }
         if self.done.is_some() {
-            let behind = self.behind();
+            let mut behind = self.behind();
+            if self.quiet != Quiet::Here {
+                behind.extend(self.watchers_behind());
+            }
             if behind.is_empty() {
                 self.finished = !self.fall_quiet();
                 return;

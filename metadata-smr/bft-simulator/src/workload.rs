@@ -32,6 +32,13 @@ pub trait Workload {
     /// The next operation of a client.
     fn next(&mut self, client: usize, random: &mut Random) -> (Kind, Bytes);
 
+    /// What clients watch ([`Service::watch`]): each of them all of these. The simulator then looks
+    /// at the rows under the prefixes before and after everything that it asks of the service, and
+    /// expects to be told of every change, so writing a row must change it.
+    fn watches(&self) -> Vec<Bytes> {
+        Vec::new()
+    }
+
     /// A client learns an answer, or (`None`) that it will never learn one.
     fn answered(&mut self, client: usize, operation: &Bytes, answer: Option<&Bytes>) {
         let _ = (client, operation, answer);

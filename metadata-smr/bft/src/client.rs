@@ -41,6 +41,7 @@ pub mod config;
 pub mod event;
 pub mod failure;
 mod flight;
+mod observing;
 mod queue;
 mod read;
 mod reply_quorum;
@@ -58,6 +59,7 @@ use crate::wire::Verified;
 use crate::wire::limits::READ_IN_ORDER_EVERY;
 use bytes::Bytes;
 use flight::Flight;
+use observing::Observing;
 use queue::{Pending, Queue};
 use read::Reads;
 use round_trip::RoundTrip;
@@ -72,6 +74,7 @@ pub struct Client {
     connected: BTreeSet<ReplicaId>,
     queue: Queue,
     reads: Reads,
+    observing: Observing,
     /// How long requests take.
     trip: RoundTrip,
     phase: Phase,
@@ -93,6 +96,7 @@ impl Client {
     pub fn new(config: ClientConfig) -> Self {
         Self {
             reads: Reads::new(&config),
+            observing: Observing::new(&config),
             config,
             connected: BTreeSet::new(),
             queue: Queue::default(),
@@ -148,16 +152,27 @@ impl Client {
             }
             Event::Signed { message } => self.signed(&message, effects),
             Event::Received { from, frame } => self.received(now, from, &frame, effects),
-            Event::Connected { replica } => self.connected(replica, effects),
+            Event::Observe { reports, watches } => {
+                let wanted = (reports, watches);
+                self.observing.want(wanted, &self.config, now, effects);
+            }
+            Event::Connected { replica } => {
+                self.connected(replica, effects);
+                self.observing
+                    .connected(replica, &self.config, now, effects);
+            }
             Event::Disconnected { replica } => {
                 self.connected.remove(&replica);
+                self.observing.disconnected(replica, effects);
             }
             Event::Timer => {
                 self.timer = None;
                 self.expire(now, effects);
                 self.retry(now, effects);
+                self.observing.expire(&self.config, now, effects);
             }
         }
+        self.reads.told(self.observing.told());
     }
 
     /// Closes bundles of what waits, ends a session that is to be closed, and sets the timer. Call
@@ -220,7 +235,9 @@ impl Client {
         match pending.kind {
             Kind::Read if self.config.unordered_reads && !long_ago => {}
             Kind::SessionRead if !long_ago => {}
-            Kind::Execute => return self.queue.push(&self.config, pending),
+            Kind::Execute | Kind::Watch | Kind::Unwatch => {
+                return self.queue.push(&self.config, pending);
+            }
             Kind::Query | Kind::Read | Kind::SessionRead => {
                 pending.kind = Kind::Query;
                 return self.queue.push(&self.config, pending);
@@ -394,7 +411,8 @@ impl Client {
             Phase::Open(session) => session.next_deadline(),
         };
         let reads = self.reads.next_deadline();
-        let next = [phase, self.queue.next_deadline(), reads]
+        let observing = self.observing.next_deadline();
+        let next = [phase, self.queue.next_deadline(), reads, observing]
             .into_iter()
             .flatten()
             .min();
@@ -426,6 +444,7 @@ impl Client {
         while let Some(pending) = self.queue.pop() {
             self.queue.fail(&pending, Failure::NoSession, effects);
         }
+        self.observing.ended();
         effects.push(Effect::Ended { end });
     }
 }

@@ -22,6 +22,7 @@
 //! * An opening opens one session, and not another one after that has ended.
 //! * The credit of all sessions together is what a replica can hold.
 //! * An operation's writes and its result are kept or dropped together.
+//! * What a session watches is told in the batch that changes it.
 //! * A batch does a bounded amount of work besides what its requests ask for.
 //!
 //! # What can go wrong
@@ -39,12 +40,14 @@ pub mod clock;
 mod credit;
 pub mod delivery;
 mod lingering;
+mod operations;
 mod read;
 mod replay;
 pub mod reply_cache;
 pub mod session;
 
 mod rows;
+mod watch;
 
 pub use delivery::{Executed, Executor, Opened, Standing};
 pub use lingering::Lingering;

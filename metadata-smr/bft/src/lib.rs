@@ -25,6 +25,7 @@
 //! | [`execution`] | from a committed batch to new state and replies |
 //! | [`replica`] | the composition: one replica |
 //! | [`metrics`] | what it counts and says about itself |
+//! | [`observer`] | who watches replicas, and rows |
 //! | [`client`] | the client: sessions, lanes, bundles, reply quorums |
 //! | [`state`] | the Merkle key space that the service's rows live in |
 //! | [`state_transfer`] | a checkpoint's rows from several peers |
@@ -114,6 +115,7 @@ pub mod fault_model;
 pub mod identity;
 pub mod journal;
 pub mod metrics;
+pub mod observer;
 pub mod ordering;
 pub mod replica;
 pub mod service;

@@ -143,6 +143,12 @@ counters! {
     nodes_served,
     /// Times that the own state was found to be another than the one that a quorum has.
     states_refuted,
+    /// Reports shown to observers.
+    reports,
+    /// Attempts to observe that were refused.
+    observers_refused,
+    /// Events of sessions that watch.
+    watch_events,
     /// Batches replayed from the journal at the start.
     replayed,
 }

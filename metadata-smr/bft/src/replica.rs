@@ -20,7 +20,7 @@
 //! * `agreement`: what is taken of what is proposed.  * `votes`: from there to a certificate.
 //! * `commit`: execution.  * `checkpoints`: durable roots, agreed upon.
 //! * `views`: leaving a view and entering the next.
-//! * `reads`: queries out of order.
+//! * `reads`: queries out of order.  * `observers`: those who watch.
 //! * `repair`: STATUS, resending, fetching.  * `promises`: signing and recording.  * `timers`.
 //!
 //! # How a step goes
@@ -48,6 +48,7 @@ mod agreement;
 mod checkpoints;
 mod clients;
 mod commit;
+mod observers;
 mod promises;
 mod proposing;
 mod reads;
@@ -83,6 +84,7 @@ use crate::wire::message::Message;
 use crate::wire::{Context, Envelope, Verified};
 use checkpoints::States;
 use commit::History;
+use observers::Observers;
 use promises::Promises;
 use proposing::DecideTime;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -129,6 +131,7 @@ pub struct Replica<S, D> {
     abstain: Sequence,
     peers: Vec<PeerRecord>,
     inquiry: Inquiry,
+    observers: Observers,
     /// Committed batches that peers have sent, from the next one on.
     fetched: BTreeMap<Sequence, Arc<Envelope>>,
     timers: Timers,
@@ -189,6 +192,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             }
             Event::Disconnected { connection } => {
                 self.pool.disconnected(connection);
+                self.observers.gone(connection);
                 self.blacklist.forget(&Peer::Client(connection));
                 Ok(())
             }
@@ -211,6 +215,9 @@ impl<S: Service, D: Store> Replica<S, D> {
             }
             (Message::Read(read), Peer::Client(connection)) => {
                 self.read(connection, read, effects)?;
+            }
+            (Message::Observe(observe), Peer::Client(connection)) => {
+                self.observe(connection, observe, effects)?;
             }
             (Message::StatusQuery(query), Peer::Client(connection)) => {
                 self.status_query(connection, *query, effects);
@@ -271,6 +278,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.advance_inquiries(effects);
         self.watch_throughput(effects);
         self.set_timers(effects);
+        self.show_report(effects);
         Ok(())
     }
 

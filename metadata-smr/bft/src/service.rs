@@ -255,6 +255,23 @@ pub trait Service {
         self.read(view, caller, query)
     }
 
+    /// What the keys of the rows begin with that a session wants to be told of whenever one of them
+    /// is written; `None` refuses. The service says what `watch` means and who may: what is told is
+    /// only *that* something changed, but that may be nobody's business. The prefixes hold for as
+    /// long as the watch does, whatever becomes of the caller's rights meanwhile. How many there may
+    /// be, and how long, is in [`crate::wire::limits`].
+    ///
+    /// # Errors
+    /// Only if the store fails.
+    fn watch(
+        &self,
+        _view: &View<'_>,
+        _caller: &Caller,
+        _watch: &[u8],
+    ) -> Result<Option<Vec<Bytes>>, StateError> {
+        Ok(None)
+    }
+
     /// The agreed time at which [`Service::tick`] wants to run, if it does.
     ///
     /// # Errors

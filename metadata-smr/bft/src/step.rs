@@ -125,6 +125,14 @@ pub enum Effect {
         /// The write that must be durable first, if any.
         after: Option<Token>,
     },
+    /// Send a frame to observers, if their connections have room: it may be dropped, and it must
+    /// be in nobody's way.
+    Show {
+        /// To whom.
+        to: Vec<ConnectionId>,
+        /// The bytes of the frame.
+        frame: Bytes,
+    },
     /// Make these writes durable in the state store, atomically, then feed [`Event::Flushed`] back.
     Flush {
         /// The writes.

@@ -14,6 +14,9 @@ use quorumfs_bft::identity::{
 };
 use quorumfs_bft::journal::{Record, frame};
 use quorumfs_bft::metrics::{Counters, ReplicaStatus, Voting};
+use quorumfs_bft::observer::{
+    NumberedReport, Observe, Observed, Refusal, Report, WatchEvent, WatchId,
+};
 use quorumfs_bft::service::Credit;
 use quorumfs_bft::step::Token;
 use quorumfs_bft::wire::message::{
@@ -333,6 +336,56 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
                 ..read_answer()
             })),
         ),
+    ]
+    .into_iter()
+    .chain(observed())
+    .collect()
+}
+
+/// What observers ask and are told.
+fn observed() -> Vec<(&'static str, Arc<Envelope>)> {
+    let observe = Observe {
+        reports: true,
+        session: Some(SessionId(5)),
+    };
+    let accepted = Observed::Accepted {
+        applied: Sequence(12),
+        last: Some(Sequence(11)),
+    };
+    let report = Report {
+        epoch: Epoch(7),
+        view: View(3),
+        leader: ReplicaId(3),
+        active: true,
+        executed: Sequence(12),
+        stable: Sequence(8),
+        transfer: Some(Sequence(8)),
+        voting: Voting::Abstaining,
+    };
+    let event = WatchEvent {
+        session: SessionId(5),
+        sequence: Sequence(12),
+        previous: Sequence(9),
+        watches: vec![WatchId(1), WatchId(3)],
+    };
+    let watching = Request {
+        session: SessionId(5),
+        lane: Lane(3),
+        number: RequestNumber(9),
+        operations: vec![
+            Operation::Watch(Bytes::from_static(b"watch this")),
+            Operation::Unwatch(WatchId(2)),
+        ],
+    };
+    let said = NumberedReport { number: 4, report };
+    let refused = Observed::Refused(Refusal::Full);
+    vec![
+        ("request_watch", signed(0, Message::Request(watching))),
+        ("observe", unsigned(Message::Observe(observe))),
+        ("observed", unsigned(Message::Observed(accepted))),
+        ("observed_refused", unsigned(Message::Observed(refused))),
+        ("report", unsigned(Message::Report(said))),
+        ("watch_event", unsigned(Message::WatchEvent(event))),
     ]
 }
 

@@ -52,6 +52,12 @@ pub enum ClientError {
     /// The configuration makes no sense.
     #[error("the client's configuration cannot work: {0}")]
     Configuration(String),
+    /// The service does not let this session watch that.
+    #[error("the service does not let this session watch that")]
+    WatchRefused,
+    /// There are as many watches as there may be.
+    #[error("there are as many watches as there may be: end some first")]
+    TooManyWatches,
     /// Not enough replicas answered.
     #[error(
         "too few replicas answered while {doing}: {needed} must work together; {}",

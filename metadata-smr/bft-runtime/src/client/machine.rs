@@ -1,5 +1,6 @@
 //! The client core with what surrounds it: keys, outboxes, the callers who wait.
 
+use super::observer::{Feed, Feeds, Interest};
 use crate::event_loop::Clock;
 use crate::link::frame::Frame;
 use crate::link::outbox::Outbox;
@@ -32,6 +33,7 @@ struct State {
     waiting: BTreeMap<Ticket, oneshot::Sender<Answer>>,
     next: u64,
     timer: Option<Monotonic>,
+    feeds: Feeds,
 }
 
 /// The core, for whoever has something for it.
@@ -65,6 +67,7 @@ impl Machine {
                 waiting: BTreeMap::new(),
                 next: 0,
                 timer: None,
+                feeds: Feeds::default(),
             }),
             principal,
             session,
@@ -110,6 +113,28 @@ impl Machine {
         self.carry_out(state);
         state.core.dispatch(now, &mut state.effects);
         self.carry_out(state);
+    }
+
+    /// Somebody wants to be told what happens.
+    pub(super) fn feed(&self, interest: Interest) -> Arc<Feed> {
+        let mut state = self.state();
+        let feed = state.feeds.add(interest);
+        let event = state.feeds.event();
+        self.step_in(&mut state, event);
+        feed
+    }
+
+    /// There will be nothing more to tell.
+    pub(super) fn end_feeds(&self) {
+        self.state().feeds.end();
+    }
+
+    /// It does not any more.
+    pub(super) fn forget(&self, feed: &Arc<Feed>) {
+        let mut state = self.state();
+        state.feeds.remove(feed);
+        let event = state.feeds.event();
+        self.step_in(&mut state, event);
     }
 
     /// Submits an operation; the answer comes on the channel.
@@ -172,7 +197,10 @@ impl Machine {
                 tracing::debug!(%session, "the session is open");
                 self.notice.send_replace(Notice::Open);
             }
+            Effect::Observed { observation } => state.feeds.observed(observation),
+            Effect::Watched { watched } => state.feeds.watched(&watched),
             Effect::Ended { end } => {
+                state.feeds.end();
                 self.notice.send_replace(Notice::Ended(end));
             }
         }

@@ -6,8 +6,9 @@
 //!
 //! What holds of [`Client`] holds of them: they are it, on that thread.
 
-use super::{Client, ClientConfig, ClientError};
+use super::{Client, ClientConfig, ClientError, Interest, Told};
 use bytes::Bytes;
+use quorumfs_bft::observer::WatchId;
 use std::future::Future;
 use std::sync::{Arc, mpsc};
 use tokio::runtime::{Builder, Runtime};
@@ -71,7 +72,10 @@ impl OwnThread {
 
 impl Drop for OwnThread {
     fn drop(&mut self) {
-        self.client = None;
+        // Their threads wait for what they are told, and have the client.
+        if let Some(client) = self.client.take() {
+            client.end_observers();
+        }
         if let Some(runtime) = self.runtime.take() {
             // It may be dropped where nobody may wait.
             runtime.shutdown_background();
@@ -197,6 +201,44 @@ impl CallbackClient {
         let client = self.own.client();
         self.own
             .then(async move { client?.read(query).await }, callback);
+    }
+
+    /// [`Client::watch`], whose answer goes to `callback`.
+    pub fn watch(
+        &self,
+        what: Bytes,
+        callback: impl FnOnce(Result<WatchId, ClientError>) + Send + 'static,
+    ) {
+        let client = self.own.client();
+        self.own
+            .then(async move { client?.watch(what).await }, callback);
+    }
+
+    /// [`Client::observe`]: everything goes to `callback`, on a thread of its own that ends with the
+    /// session. A callback that waits keeps nobody waiting; if it does so for long it is told that
+    /// it lags.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    pub fn observe(
+        &self,
+        interest: Interest,
+        mut callback: impl FnMut(Told) + Send + 'static,
+    ) -> Result<(), ClientError> {
+        let Some(runtime) = self.own.runtime.as_ref().map(Runtime::handle).cloned() else {
+            return Err(ClientError::Closed);
+        };
+        let mut observer = self.own.client()?.observe(interest);
+        let observing = move || {
+            while let Some(told) = runtime.block_on(observer.next()) {
+                callback(told);
+            }
+        };
+        let thread = std::thread::Builder::new().name("observer".to_owned());
+        let spawned = thread.spawn(observing);
+        spawned.map(|_| ()).map_err(|error| {
+            ClientError::Configuration(format!("an observer's thread cannot start: {error}"))
+        })
     }
 
     /// [`Client::close`], and then `callback`.

@@ -5,9 +5,13 @@
 //! client asks again; the newest says most about where we stand. While the peer is not connected
 //! only a few frames are kept.
 //!
+//! What is only shown to observers waits apart: it goes out when nothing else does, and it is
+//! dropped first, by a smaller bound of its own.
+//!
 //! Always: at most the configured number of frames and bytes are held, counted exactly.
 
 use super::frame::{Frame, HEADER_BYTES};
+use crate::limits::{SPARE_OUTBOX_BYTES_MAX, SPARE_OUTBOX_FRAMES_MAX};
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
@@ -35,6 +39,9 @@ pub struct Outbox {
 struct Inner {
     queue: VecDeque<Frame>,
     bytes: usize,
+    /// Frames that may be dropped, and their bytes.
+    spare: VecDeque<Frame>,
+    spare_bytes: usize,
     connected: bool,
     closed: bool,
     dropped: u64,
@@ -90,6 +97,27 @@ impl Outbox {
         self.changed.notify_one();
     }
 
+    /// Adds a frame that nobody has to get, at the cost of older ones of that kind.
+    pub fn push_spare(&self, frame: Frame) {
+        let mut inner = self.inner();
+        if inner.closed {
+            return;
+        }
+        inner.spare_bytes = inner.spare_bytes.saturating_add(cost(&frame));
+        inner.spare.push_back(frame);
+        while inner.spare.len() > SPARE_OUTBOX_FRAMES_MAX
+            || inner.spare_bytes > SPARE_OUTBOX_BYTES_MAX
+        {
+            let Some(frame) = inner.spare.pop_front() else {
+                break;
+            };
+            inner.spare_bytes = inner.spare_bytes.saturating_sub(cost(&frame));
+            inner.dropped = inner.dropped.saturating_add(1);
+        }
+        drop(inner);
+        self.changed.notify_one();
+    }
+
     /// Says whether somebody takes frames off now.
     pub fn set_connected(&self, connected: bool) {
         let mut inner = self.inner();
@@ -102,7 +130,8 @@ impl Outbox {
         let mut inner = self.inner();
         inner.closed = true;
         inner.queue.clear();
-        inner.bytes = 0;
+        inner.spare.clear();
+        (inner.bytes, inner.spare_bytes) = (0, 0);
         drop(inner);
         self.changed.notify_one();
     }
@@ -134,6 +163,13 @@ impl Outbox {
                     && let Some(frame) = inner.queue.pop_front()
                 {
                     inner.bytes = inner.bytes.saturating_sub(cost(&frame));
+                    taken = taken.saturating_add(cost(&frame));
+                    into.push(frame);
+                }
+                while taken < bytes_max
+                    && let Some(frame) = inner.spare.pop_front()
+                {
+                    inner.spare_bytes = inner.spare_bytes.saturating_sub(cost(&frame));
                     taken = taken.saturating_add(cost(&frame));
                     into.push(frame);
                 }
@@ -188,6 +224,27 @@ mod tests {
         (0..5).for_each(|number| outbox.push(frame(number, 1)));
         outbox.set_connected(false);
         assert_eq!(content(&outbox), [3, 4]);
+    }
+
+    #[tokio::test]
+    async fn what_is_shown_waits_behind_everything_else_and_is_dropped_by_its_own_bound() {
+        let outbox = Outbox::new(BOUNDS);
+        outbox.set_connected(true);
+        outbox.push_spare(frame(200, 1));
+        (0..8).for_each(|number| outbox.push(frame(number, 1)));
+        let mut taken = Vec::new();
+        assert!(outbox.take(1000, &mut taken).await);
+        let order: Vec<u8> = taken.iter().map(|frame| frame.payload[0]).collect();
+        assert_eq!(order, [3, 4, 5, 6, 7, 200]);
+        taken.clear();
+        let many = SPARE_OUTBOX_FRAMES_MAX + 10;
+        (0..many).for_each(|number| outbox.push_spare(frame((number % 100) as u8, 1)));
+        outbox.push(frame(150, 1));
+        assert!(outbox.take(usize::MAX, &mut taken).await);
+        assert_eq!(taken.len(), 1 + SPARE_OUTBOX_FRAMES_MAX);
+        assert_eq!((taken[0].payload[0], taken[1].payload[0]), (150, 10));
+        outbox.push_spare(frame(1, SPARE_OUTBOX_BYTES_MAX));
+        assert_eq!(outbox.inner().spare_bytes, 0, "a frame that is too long");
     }
 
     #[tokio::test]

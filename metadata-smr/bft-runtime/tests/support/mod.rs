@@ -91,6 +91,16 @@ impl Service for KeyValue {
         Ok(view.get(query)?.unwrap_or_default())
     }
 
+    /// Any key but the unwanted one.
+    fn watch(
+        &self,
+        _view: &View<'_>,
+        _caller: &Caller,
+        watch: &[u8],
+    ) -> Result<Option<Vec<Bytes>>, StateError> {
+        Ok((watch != b"unwanted").then(|| vec![Bytes::copy_from_slice(watch)]))
+    }
+
     fn next_deadline(&self, _view: &View<'_>) -> Result<Option<Time>, StateError> {
         Ok(None)
     }

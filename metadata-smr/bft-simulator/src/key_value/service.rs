@@ -173,6 +173,20 @@ impl Service for KeyValue {
         answer(view, query, Some(context.time.0))
     }
 
+    /// A query that could be asked can be watched: its key's value.
+    fn watch(
+        &self,
+        _: &View<'_>,
+        _: &Caller,
+        watch: &[u8],
+    ) -> Result<Option<Vec<Bytes>>, StateError> {
+        let prefix = |key| vec![Bytes::copy_from_slice(&cell_key(key))];
+        Ok(match decode::<Command>(watch) {
+            Some(Command::Get { key }) => Some(prefix(key)),
+            _ => None,
+        })
+    }
+
     fn next_deadline(&self, view: &View<'_>) -> Result<Option<Time>, StateError> {
         Ok(first_due(view)?.map(|(time, _)| Time(time)))
     }

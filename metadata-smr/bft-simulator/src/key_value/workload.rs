@@ -85,6 +85,12 @@ impl Workload for KeyValueWorkload {
         (Kind::Execute, encode(&command))
     }
 
+    fn watches(&self) -> Vec<Bytes> {
+        // Who toggles writes what is there already, which changes nothing.
+        let keys = if self.toggling { 0 } else { KEYS as u8 };
+        (0..keys).map(|key| encode(&Command::Get { key })).collect()
+    }
+
     fn answered(&mut self, _: usize, operation: &Bytes, answer: Option<&Bytes>) {
         let command = decode::<Command>(operation);
         let answer = answer.and_then(|answer| decode::<Answer>(answer));

@@ -75,7 +75,23 @@ impl<W: Workload> Simulation<'_, W> {
                     for _ in 0..2 * self.plan.lanes {
                         self.pause(index, generation);
                     }
+                    let now = Monotonic(self.agenda.now().0);
+                    for what in self.watched_keys() {
+                        self.with_client(index, generation, |it, _| it.watch(now, what));
+                    }
                 }
+                Wish::Watching {
+                    what,
+                    answer,
+                    version,
+                } => {
+                    let customer = self.customers.get(index);
+                    if let Some(session) = customer.and_then(|it| it.session_id) {
+                        self.watching.watches(session, what, version, &answer);
+                    }
+                }
+                Wish::Observed { observation } => self.observed(index, &observation),
+                Wish::Watched { watched } => self.watched(index, &watched),
                 Wish::Ended { end } => {
                     let what = format!("client {index} lost its session: {end}");
                     self.judge.violation(what);

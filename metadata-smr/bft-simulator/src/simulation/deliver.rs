@@ -9,6 +9,7 @@ use bytes::Bytes;
 use quorumfs_bft::client;
 use quorumfs_bft::identity::{ConnectionId, Monotonic, ReplicaId};
 use quorumfs_bft::step::{Event, Peer};
+use quorumfs_bft::wire::message::Kind;
 use quorumfs_bft::wire::{Envelope, Message};
 
 impl<W: Workload> Simulation<'_, W> {
@@ -136,6 +137,13 @@ impl<W: Workload> Simulation<'_, W> {
             Some(customer) => customer.generation,
             None => 0,
         };
+        if self.nodes.get(node).is_some_and(crate::node::Node::honest)
+            && frame.starts_with(&Kind::Report.tag())
+            && let Ok(envelope) = Envelope::decode(frame.clone())
+            && let Message::Report(said) = envelope.message()
+        {
+            self.watching.said(&said.report);
+        }
         let endpoint = self.endpoint(client);
         let fate = self.network.send(node, endpoint, &mut self.network_random);
         self.effective.extend(fate.by);

@@ -225,7 +225,8 @@ impl<W: Workload> Simulation<'_, W> {
         self.disconnect_client(client);
         let random = &mut self.client_random;
         let (cluster, plan, keyring) = (self.cluster, &self.plan, &self.keyring);
-        let fresh = Customer::new(cluster, plan, principal, keyring, generation, random);
+        let settings = (plan, self.options.sabotage);
+        let fresh = Customer::new(cluster, settings, principal, keyring, generation, random);
         if let Some(customer) = self.customers.get_mut(client) {
             *customer = fresh;
         }

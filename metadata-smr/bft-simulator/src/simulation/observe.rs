@@ -24,6 +24,7 @@ impl<W: Workload> Simulation<'_, W> {
             if honest {
                 self.counters.add("service_ticks", u64::from(batch.ticks));
                 self.judge.executed(replica, &batch);
+                self.watching.ran(batch.sequence, &batch.changed);
                 if batch.sequence > self.executed {
                     self.executed = batch.sequence;
                     if let Some(fault) = self.blackout.take() {

@@ -1,7 +1,7 @@
 //! What the replicas say, and when it counts.
 
 use super::Client;
-use super::event::{Effect, Effects, End, SigningKey};
+use super::event::{Effect, Effects, End, Kind, SigningKey};
 use super::failure::Failure;
 use super::flight::{Answer, Statement};
 use super::session::{Opening, Phase, Session};
@@ -25,7 +25,7 @@ impl Client {
             None => {}
             Some(Heard::Busy) => self.busy = self.busy.saturating_add(1),
             Some(Heard::Opening { request, opening }) => {
-                self.opening(from, request, opening, effects);
+                self.opening((now, from), request, opening, effects);
             }
             Some(Heard::Closed { session }) => {
                 let needed = self.config.fault_model.small();
@@ -51,6 +51,13 @@ impl Client {
                 self.reads
                     .answered(from, answer, now, &mut self.queue, effects);
             }
+            Some(Heard::Report(report)) => {
+                self.observing.reported(from, &report, now, effects);
+            }
+            Some(Heard::Observed(observed)) => {
+                self.observing.stands(from, &observed, now, effects);
+            }
+            Some(Heard::Event(event)) => self.observing.event(from, event, now, effects),
             Some(Heard::Answer {
                 request,
                 statement,
@@ -63,7 +70,7 @@ impl Client {
 
     fn opening(
         &mut self,
-        from: ReplicaId,
+        (now, from): (Monotonic, ReplicaId),
         request: Digest,
         opening: Opening,
         effects: &mut Effects,
@@ -90,6 +97,7 @@ impl Client {
                 let open = Session::new(&self.config, session, credit);
                 self.phase = Phase::Open(open);
                 effects.push(Effect::Opened { session, credit });
+                self.observing.opened(session, &self.config, now, effects);
             }
         }
     }
@@ -156,7 +164,14 @@ impl Client {
             };
             match (result, version) {
                 (Some(Some(result)), Some(version)) => {
+                    let answer = result.clone();
                     self.queue.deliver(&pending, result, version, effects);
+                    let ended = match pending.kind {
+                        Kind::Watch => None,
+                        Kind::Unwatch => Some(speech::watch_named(&pending.operation)),
+                        _ => continue,
+                    };
+                    self.observing.answered(&answer, ended, now, effects);
                 }
                 (Some(None), Some(_)) => {
                     self.queue.fail(&pending, Failure::NoRoom, effects);

@@ -36,6 +36,9 @@ pub struct ClientConfig {
     pub retry: Nanos,
     /// The waiting time between retries doubles up to this.
     pub retry_max: Nanos,
+    /// A defect that only a simulation asks for: a watch event counts with one copy.
+    #[doc(hidden)]
+    pub believes_one_watch_event: bool,
     /// Makes the retries of different clients fall apart; any number will do.
     pub jitter_seed: u64,
 }
@@ -67,6 +70,7 @@ impl ClientConfig {
             unordered_reads: true,
             retry: Nanos::from_millis(250),
             retry_max: Nanos::from_secs(4),
+            believes_one_watch_event: false,
             jitter_seed: 0,
         }
     }

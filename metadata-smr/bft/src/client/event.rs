@@ -2,6 +2,7 @@
 
 use super::failure::Failure;
 use crate::identity::{Monotonic, Nanos, PublicKey, ReplicaId, Sequence, SessionId, Time};
+use crate::observer::{Observation, Watched};
 use crate::service::Credit;
 use crate::wire::{Unsigned, Verified};
 use bytes::Bytes;
@@ -22,6 +23,12 @@ pub enum Kind {
     Read,
     /// The same, but it is enough that it sees all that this session has seen before.
     SessionRead,
+    /// It runs as `Service::watch`: the session is told of changes from then on. The operation is
+    /// what to watch, the result a [`WatchAnswer`](crate::observer::WatchAnswer).
+    Watch,
+    /// It ends a watch. The operation is the watch's number, eight bytes, little-endian; the result
+    /// a [`WatchAnswer`](crate::observer::WatchAnswer).
+    Unwatch,
 }
 
 /// Which key has to sign.
@@ -57,6 +64,13 @@ pub enum Event {
         operation: Bytes,
         /// After this instant it counts as failed, if it has not been answered.
         deadline: Monotonic,
+    },
+    /// Be told what happens from now on, by [`Effect::Observed`] and [`Effect::Watched`].
+    Observe {
+        /// What replicas are.
+        reports: bool,
+        /// What changes of what the session watches ([`Kind::Watch`]).
+        watches: bool,
     },
     /// The driver signed what [`Effect::Sign`] asked for.
     Signed {
@@ -143,6 +157,16 @@ pub enum Effect {
         session: SessionId,
         /// What was granted.
         credit: Credit,
+    },
+    /// A replica, or a quorum of them, says what it is.
+    Observed {
+        /// What was said.
+        observation: Observation,
+    },
+    /// Something that the session watches has changed, or may have.
+    Watched {
+        /// What.
+        watched: Watched,
     },
     /// There is no session (any more); every ticket has been answered. [`Event::Open`] starts
     /// another one.

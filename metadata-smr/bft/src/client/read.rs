@@ -131,6 +131,9 @@ pub(super) struct Reads {
     order: Vec<ReplicaId>,
     /// The newest state that this session is known to have been shown.
     seen: Sequence,
+    /// The newest batch that a watcher was told of: whoever then looks has to see it, also where
+    /// it has not been executed by a quorum yet.
+    told: Sequence,
     /// When something of this session last went into the order.
     ordered: Monotonic,
     trip: RoundTrip,
@@ -149,6 +152,7 @@ impl Reads {
             nonce: 0,
             order: (0..count).map(turn).collect(),
             seen: Sequence(0),
+            told: Sequence(0),
             ordered: Monotonic(0),
             trip: RoundTrip::default(),
             accepted: 0,
@@ -163,6 +167,12 @@ impl Reads {
     /// The session was shown the state after this batch.
     pub(super) fn shown(&mut self, sequence: Sequence) {
         self.seen = self.seen.max(sequence);
+    }
+
+    /// The session was told that this batch changed something.
+    pub(super) fn told(&mut self, sequence: Sequence) {
+        self.told = self.told.max(sequence);
+        self.shown(sequence);
     }
 
     /// Something of the session goes into the order.
@@ -204,7 +214,7 @@ impl Reads {
             let model = &config.fault_model;
             let (floor, needed) = match kind {
                 Kind::SessionRead => (self.seen, model.small()),
-                _ => (Sequence(0), model.medium()),
+                _ => (self.told, model.medium()),
             };
             let asked = |pending| Asked {
                 pending: Some(pending),
@@ -423,7 +433,7 @@ impl Reads {
         let asked = flights.flat_map(|flight| flight.asked);
         let mut all: Vec<Pending> = asked.filter_map(|asked| asked.pending).collect();
         all.extend(self.waiting.drain(..));
-        self.seen = Sequence(0);
+        (self.seen, self.told) = (Sequence(0), Sequence(0));
         all
     }
 

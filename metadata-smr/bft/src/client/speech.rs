@@ -12,6 +12,7 @@ use super::session::Opening;
 use crate::identity::{
     Digest, Group, Lane, PublicKey, ReplicaId, RequestNumber, SessionId, Time, View,
 };
+use crate::observer::{NumberedReport, Observe, Observed, WatchEvent, WatchId};
 use crate::wire::frame::{Envelope, Header, Unsigned, encode};
 use crate::wire::limits::{OPERATIONS_MAX, REPLY_COMPARED_BYTES, REQUEST_BYTES_MAX};
 use crate::wire::message::{
@@ -69,6 +70,9 @@ pub(super) enum Heard {
         session: SessionId,
     },
     Read(ReadAnswer),
+    Report(NumberedReport),
+    Observed(Observed),
+    Event(WatchEvent),
     Busy,
 }
 
@@ -107,6 +111,8 @@ pub(super) fn request(config: &ClientConfig, session: SessionId, bundle: Bundle)
     let operation = |(kind, operation)| match kind {
         Kind::Execute => Operation::Execute(operation),
         Kind::Query | Kind::Read | Kind::SessionRead => Operation::Query(operation),
+        Kind::Watch => Operation::Watch(operation),
+        Kind::Unwatch => Operation::Unwatch(watch_named(&operation)),
     };
     let request = Request {
         session,
@@ -132,6 +138,16 @@ pub(super) fn read(
         queries,
     };
     encode(header(config), &Message::Read(read))
+}
+
+/// The watch that an operation of [`Kind::Unwatch`] names; no watch, if it makes no sense.
+pub(super) fn watch_named(operation: &[u8]) -> WatchId {
+    WatchId(operation.try_into().map_or(0, u64::from_le_bytes))
+}
+
+/// Asks to be told what happens.
+pub(super) fn observe(config: &ClientConfig, observe: Observe) -> Bytes {
+    encode(header(config), &Message::Observe(observe))
 }
 
 /// Gives a session up.
@@ -174,6 +190,9 @@ pub(super) fn hear(config: &ClientConfig, frame: &Bytes) -> Option<Heard> {
     match envelope.message() {
         Message::Reply(reply) => Some(understand(reply)),
         Message::ReadAnswer(answer) => Some(Heard::Read(answer.clone())),
+        Message::Report(report) => Some(Heard::Report(*report)),
+        Message::Observed(observed) => Some(Heard::Observed(*observed)),
+        Message::WatchEvent(event) => Some(Heard::Event(event.clone())),
         _ => None,
     }
 }

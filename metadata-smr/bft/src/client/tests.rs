@@ -1,5 +1,6 @@
 //! The client against replicas that are played by hand.
 
+mod observing;
 mod read;
 
 use super::*;
@@ -35,6 +36,8 @@ struct Desk {
     delivered: Vec<(u64, Bytes)>,
     failed: Vec<(u64, Failure)>,
     ended: Vec<End>,
+    watched: Vec<crate::observer::Watched>,
+    observed: usize,
     opened: bool,
 }
 
@@ -51,6 +54,8 @@ impl Desk {
             delivered: Vec::new(),
             failed: Vec::new(),
             ended: Vec::new(),
+            watched: Vec::new(),
+            observed: 0,
             opened: false,
         };
         for replica in 0..4 {
@@ -101,6 +106,8 @@ impl Desk {
                     Effect::Failed { ticket, reason } => self.failed.push((ticket.0, reason)),
                     Effect::Opened { .. } => self.opened = true,
                     Effect::Ended { end } => self.ended.push(end),
+                    Effect::Observed { .. } => self.observed += 1,
+                    Effect::Watched { watched } => self.watched.push(watched),
                 }
             }
         }

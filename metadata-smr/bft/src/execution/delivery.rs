@@ -7,18 +7,14 @@ use super::lingering::{self, Lingering};
 use super::reply_cache::{self, LaneReplies, Place};
 use super::rows::{ClockRow, SessionRow};
 use super::session::Known;
-use super::{clock, credit, replay, session};
+use super::{clock, credit, replay, session, watch};
 use crate::identity::{Digest, Lane, Nanos, PublicKey, RequestNumber, Sequence, SessionId, Time};
+use crate::observer::WatchEvent;
 use crate::service::{Context, Credit, Service};
 use crate::state::{Area, KeySpace, StateError, Store};
 use crate::wire::Envelope;
-use crate::wire::limits::{
-    PRINCIPAL_SESSIONS_MAX, RESULTS_BYTES_MAX, SESSION_IDLE, SESSIONS_CLOSED_PER_BATCH,
-};
-use crate::wire::message::{
-    Batch, CloseSession, Message, OpenSession, Operation, OperationResult, Outcome, Reply, Request,
-};
-use bytes::Bytes;
+use crate::wire::limits::{PRINCIPAL_SESSIONS_MAX, SESSION_IDLE, SESSIONS_CLOSED_PER_BATCH};
+use crate::wire::message::{Batch, CloseSession, Message, OpenSession, Outcome, Reply, Request};
 use std::sync::Arc;
 
 /// A session that a batch opened, or that was open when the replica started.
@@ -57,6 +53,8 @@ pub struct Executed {
     pub skipped: Vec<Digest>,
     /// Whether the service's tick ran.
     pub ticked: bool,
+    /// What sessions watch and the batch changed: one for each such session.
+    pub events: Vec<WatchEvent>,
 }
 
 /// Where a request stands before it is ordered.
@@ -84,16 +82,19 @@ pub struct Executor<S> {
     forgotten: Sequence,
     /// After how long a session without a request is closed.
     idle: Nanos,
+    /// Who watches what.
+    watches: watch::Index,
 }
 
 impl<S: Service> Executor<S> {
     /// An executor for `service`.
-    pub const fn new(service: S) -> Self {
+    pub fn new(service: S) -> Self {
         Self {
             service,
             retries_run: false,
             forgotten: Sequence(0),
             idle: SESSION_IDLE,
+            watches: watch::Index::default(),
         }
     }
 
@@ -131,6 +132,24 @@ impl<S: Service> Executor<S> {
             Place::Answered(at, _) if at <= self.forgotten => Place::Superseded,
             place => place,
         })
+    }
+
+    /// The state was replaced by another one, of whatever sequence.
+    pub fn state_replaced(&mut self) {
+        self.watches.forget();
+    }
+
+    /// The last event of a session; none if it watches nothing.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub fn last_event<D: Store>(
+        &self,
+        space: &KeySpace<D>,
+        session: SessionId,
+    ) -> Result<Option<Sequence>, StateError> {
+        let row = watch::watcher(&space.view(Area::Library), session)?;
+        Ok(row.map(|row| row.last))
     }
 
     /// The service.
@@ -200,7 +219,7 @@ impl<S: Service> Executor<S> {
     /// # Errors
     /// If the store fails; the key space is of no use then.
     pub fn execute<D: Store>(
-        &self,
+        &mut self,
         space: &mut KeySpace<D>,
         batch: &Batch,
         bodies: &[Arc<Envelope>],
@@ -208,9 +227,11 @@ impl<S: Service> Executor<S> {
         let before = self.applied(space)?;
         let (after, context) =
             clock::advance(&before, batch.sequence, batch.time, batch.behaviour_version);
+        self.watches.begin(space, &before, before.sequence)?;
         let mut run = Run {
             service: &self.service,
             idle: self.idle,
+            watches: std::mem::take(&mut self.watches),
             space,
             clock: after,
             context,
@@ -228,9 +249,15 @@ impl<S: Service> Executor<S> {
                 _ => {}
             }
         }
+        run.done.events = run.watches.end(run.space, batch.sequence)?;
         let Run {
-            space, clock, done, ..
+            space,
+            clock,
+            done,
+            watches,
+            ..
         } = run;
+        self.watches = watches;
         let mut txn = space.begin(Area::Library, batch.sequence);
         clock::write(&mut txn, &clock)?;
         txn.commit();
@@ -341,12 +368,13 @@ fn answer_open(digest: Digest, id: SessionId, row: &SessionRow) -> Reply {
 }
 
 /// One batch being executed.
-struct Run<'a, S, D> {
-    service: &'a S,
+pub(super) struct Run<'a, S, D> {
+    pub(super) service: &'a S,
+    pub(super) watches: watch::Index,
     idle: Nanos,
-    space: &'a mut KeySpace<D>,
-    clock: ClockRow,
-    context: Context,
+    pub(super) space: &'a mut KeySpace<D>,
+    pub(super) clock: ClockRow,
+    pub(super) context: Context,
     done: Executed,
 }
 
@@ -393,6 +421,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
             .close_session(&mut txn, &self.context, &session::caller(id, row))?;
         txn.commit();
         let mut txn = self.space.begin(Area::Library, self.context.sequence);
+        self.watches.session_ended(&mut txn, &mut self.clock, id)?;
         session::remove(&mut txn, &mut self.clock, id, row)?;
         lingering::ended(&mut txn, &mut self.clock, self.context.sequence, id, row)?;
         txn.commit();
@@ -550,48 +579,5 @@ impl<S: Service, D: Store> Run<'_, S, D> {
             .replies
             .push(answer(request, digest, version, outcome));
         Ok(())
-    }
-
-    fn run_operations(
-        &mut self,
-        request: &Request,
-        row: &SessionRow,
-    ) -> Result<Vec<OperationResult>, StateError> {
-        let caller = session::caller(request.session, row);
-        let mut room = RESULTS_BYTES_MAX;
-        let mut results = Vec::with_capacity(request.operations.len());
-        for operation in &request.operations {
-            let result = match operation {
-                Operation::Execute(bytes) => self.execute_one(&caller, bytes, room)?,
-                Operation::Query(bytes) => {
-                    let view = self.space.view(Area::Service);
-                    let answer =
-                        self.service
-                            .read_in_order(&view, &self.context, &caller, bytes)?;
-                    (answer.len() <= room).then_some(answer)
-                }
-            };
-            room -= result.as_ref().map_or(0, |bytes| bytes.len());
-            results.push(result);
-        }
-        Ok(results)
-    }
-
-    /// `None`, and nothing written, if the answer does not fit into `room`.
-    fn execute_one(
-        &mut self,
-        caller: &crate::service::Caller,
-        operation: &Bytes,
-        room: usize,
-    ) -> Result<Option<Bytes>, StateError> {
-        let mut txn = self.space.begin(Area::Service, self.context.sequence);
-        let answer = self
-            .service
-            .execute(&mut txn, &self.context, caller, operation)?;
-        if answer.len() > room {
-            return Ok(None);
-        }
-        txn.commit();
-        Ok(Some(answer))
     }
 }

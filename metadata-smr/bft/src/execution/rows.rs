@@ -4,7 +4,7 @@
 //!  key                                   value
 //!  "c"                                   sequence, time, lease clock, last session id, sessions,
 //!                                        credit beyond the floor, used openings, sessions that
-//!                                        ended recently
+//!                                        ended recently, watches, last watch id
 //!  "s" ‖ session (8)                     principal, session key, credit, opened at, last active,
 //!                                        signed at
 //!  "k" ‖ principal (32) ‖ session key    session, or that its opening has been used
@@ -13,6 +13,8 @@
 //!                                        so that a batch may still name them
 //!  "p" ‖ principal (32)                  its open sessions, their credit beyond the floor
 //!  "i" ‖ last active (8) ‖ session (8)   –            (who has been idle for longest comes first)
+//!  "w" ‖ session (8)                     its watches, its last event
+//!  "x" ‖ session (8) ‖ watch (8)         prefixes of keys
 //!  "r" ‖ session (8) ‖ lane (2) ‖ slot (1)   number, request digest, sequence, outcome
 //! ```
 //!
@@ -20,6 +22,7 @@
 //! byte.
 
 use crate::identity::{Digest, Lane, PublicKey, RequestNumber, Sequence, SessionId, Time};
+use crate::observer::WatchId;
 use crate::service::Credit;
 use crate::state::StateError;
 use crate::wire::message::Outcome;
@@ -39,6 +42,8 @@ pub(super) const IDLE_PREFIX: &[u8] = b"i";
 pub(super) const ENDED_PREFIX: &[u8] = b"e";
 /// Begins the keys of the rows about sessions that ended recently.
 pub(super) const LINGERING_PREFIX: &[u8] = b"l";
+/// Begins the keys of the rows that hold watches.
+pub(super) const WATCH_PREFIX: &[u8] = b"x";
 /// Begins the keys of the session rows.
 pub(super) const SESSION_PREFIX: &[u8] = b"s";
 
@@ -61,6 +66,26 @@ pub struct ClockRow {
     pub remembered: u32,
     /// Sessions that have ended, but may still be named by a batch.
     pub lingering: u32,
+    /// Watches of all sessions.
+    pub watches: u32,
+    /// The last watch id that was given out.
+    pub last_watch: WatchId,
+}
+
+/// A session that watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(super) struct WatcherRow {
+    /// How many watches it has.
+    pub(super) watches: u32,
+    /// The last batch that changed something which it watches.
+    pub(super) last: Sequence,
+}
+
+/// A watch.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub(super) struct WatchRow {
+    /// What the keys of the service's rows begin with.
+    pub(super) prefixes: Vec<Vec<u8>>,
 }
 
 /// What it takes to check a request of a session that has ended.
@@ -204,6 +229,28 @@ pub(super) fn lingering_of_key(key: &[u8]) -> Option<(Sequence, SessionId)> {
     Some((
         Sequence(u64::from_be_bytes(*at)),
         SessionId(u64::from_be_bytes(id)),
+    ))
+}
+
+pub(super) fn watcher_key(id: SessionId) -> Vec<u8> {
+    [b"w", id.0.to_be_bytes().as_slice()].concat()
+}
+
+pub(super) fn watches_prefix(id: SessionId) -> Vec<u8> {
+    [WATCH_PREFIX, &id.0.to_be_bytes()].concat()
+}
+
+pub(super) fn watch_key(id: SessionId, watch: WatchId) -> Vec<u8> {
+    [WATCH_PREFIX, &id.0.to_be_bytes(), &watch.0.to_be_bytes()].concat()
+}
+
+/// Whose watch a key of [`WATCH_PREFIX`] names, and which.
+pub(super) fn watch_of_key(key: &[u8]) -> Option<(SessionId, WatchId)> {
+    let (id, rest) = key.strip_prefix(WATCH_PREFIX)?.split_first_chunk::<8>()?;
+    let watch: [u8; 8] = rest.try_into().ok()?;
+    Some((
+        SessionId(u64::from_be_bytes(*id)),
+        WatchId(u64::from_be_bytes(watch)),
     ))
 }
 

@@ -1,5 +1,7 @@
 //! Exactly once, sessions and all-or-none, against a service that counts.
 
+mod watch;
+
 use super::{Executed, Executor, Standing};
 use crate::identity::{Digest, Lane, Nanos, PublicKey, RequestNumber, Sequence, SessionId, Time};
 use crate::service::{Caller, Context, Credit, Service};
@@ -67,6 +69,21 @@ impl Service for Counter {
         Ok(Bytes::copy_from_slice(
             &number(view, b"count")?.to_be_bytes(),
         ))
+    }
+    /// `m`, so often: as many prefixes. `no` and nothing: refused. Else a prefix.
+    fn watch(
+        &self,
+        _: &View<'_>,
+        _: &Caller,
+        what: &[u8],
+    ) -> Result<Option<Vec<Bytes>>, StateError> {
+        let what = Bytes::copy_from_slice(what);
+        Ok(match what.first() {
+            None => Some(Vec::new()),
+            Some(b'n') => None,
+            Some(b'm') => Some((0..what.len()).map(|at| what.slice(..at)).collect()),
+            Some(_) => Some(vec![what]),
+        })
     }
     fn next_deadline(&self, _: &View<'_>) -> Result<Option<Time>, StateError> {
         Ok(None)

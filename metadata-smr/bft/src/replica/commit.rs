@@ -307,6 +307,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             }
             told.push((self.listeners(&reply, bodies), reply));
         }
+        self.show_events(executed.events, effects);
         for digest in &executed.skipped {
             self.pool.withdraw(digest);
         }

@@ -111,11 +111,13 @@ pub enum Sabotage {
     ReplyCacheOutsideState,
     /// A leader's throughput is compared however little there is to do.
     ThroughputComparedIdle,
+    /// Clients believe a single replica that says that something they watch has changed.
+    WatchOnOneCopy,
 }
 
 impl Sabotage {
     /// Every defect.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::QuorumOneShort,
         Self::VoteWithoutPreparedCertificate,
         Self::PrepareWithoutBody,
@@ -130,5 +132,6 @@ impl Sabotage {
         Self::MissingStatus,
         Self::ReplyCacheOutsideState,
         Self::ThroughputComparedIdle,
+        Self::WatchOnOneCopy,
     ];
 }

@@ -13,6 +13,7 @@
 //! somebody gives it an empty journal later.
 
 use super::config::{Config, Sabotage};
+use super::observers::Observers;
 use super::promises::Promises;
 use super::proposing::DecideTime;
 use super::views::{Phase, Views};
@@ -193,6 +194,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             sink: None,
             abstain: Sequence(0),
             inquiry: Inquiry::default(),
+            observers: Observers::default(),
             fetched: BTreeMap::new(),
             timers: Timers::default(),
             counters: Counters::default(),

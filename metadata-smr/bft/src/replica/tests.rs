@@ -9,4 +9,5 @@ mod garbage;
 mod journal;
 mod leaders;
 mod normal;
+mod observers;
 mod transfer;

@@ -78,6 +78,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 // Whoever was here at the last STATUS and still is has waited for long.
                 let before = std::mem::replace(&mut self.aged, self.pool.arrivals());
                 self.forward(before, FORWARDED_BY_AGE, effects);
+                self.remind_observers(effects)?;
                 set(Timer::Status, STATUS_INTERVAL, effects);
             }
             Timer::Tick => self.timers.tick = None,

@@ -283,6 +283,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.counters.transfers_finished += 1;
         let checkpoint = sink.target.checkpoint;
         let forward = checkpoint.sequence >= self.tip.sequence;
+        self.executor.state_replaced();
         let applied = self.executor.applied(&self.space)?;
         self.tip = Place {
             sequence: checkpoint.sequence,

@@ -91,6 +91,8 @@ pub struct KeySpace<D> {
     pub(super) in_flight: Option<Flush>,
     /// A tree that is being taken over from other replicas.
     pub(super) import: Option<Import>,
+    /// The service's rows that were written since they were last asked for, if anybody asks.
+    changed: Option<Vec<Bytes>>,
     /// The simulator's sabotage: nodes are believed unseen.
     pub(super) trusting: bool,
 }
@@ -164,13 +166,30 @@ impl<D: Store> KeySpace<D> {
             garbage,
             in_flight: None,
             import,
+            changed: None,
             trusting: false,
         })
     }
 
     /// Begins a transaction of the batch at `sequence` on the rows of `area`.
     pub fn begin(&mut self, area: Area, sequence: Sequence) -> Txn<'_> {
-        Txn::new(&self.tree, &mut self.pending, &self.store, area, sequence)
+        let changed = match area {
+            Area::Service => self.changed.as_mut(),
+            Area::Library => None,
+        };
+        let rows = (&self.tree, &mut self.pending);
+        Txn::new(rows, &self.store, area, sequence, changed)
+    }
+
+    /// From now on the keys of the service's rows that transactions write are collected.
+    pub fn note_changes(&mut self) {
+        self.changed.get_or_insert_default();
+    }
+
+    /// The keys that were collected, oldest first, some perhaps several times. No more are collected
+    /// from now on.
+    pub fn take_changes(&mut self) -> Vec<Bytes> {
+        self.changed.take().unwrap_or_default()
     }
 
     /// All committed rows of `area`.

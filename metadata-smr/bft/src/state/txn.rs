@@ -23,6 +23,8 @@ pub struct Txn<'a> {
     store: &'a dyn Store,
     area: Area,
     birth: Sequence,
+    /// Where the keys that were written are collected.
+    changed: Option<&'a mut Vec<Bytes>>,
     /// What stood under each written key before, oldest first.
     undo: Vec<(Bytes, Option<Option<Born>>)>,
 }
@@ -33,11 +35,11 @@ pub struct Savepoint(usize);
 
 impl<'a> Txn<'a> {
     pub(super) const fn new(
-        tree: &'a Tree,
-        pending: &'a mut Pending,
+        (tree, pending): (&'a Tree, &'a mut Pending),
         store: &'a dyn Store,
         area: Area,
         birth: Sequence,
+        changed: Option<&'a mut Vec<Bytes>>,
     ) -> Self {
         Self {
             tree,
@@ -45,6 +47,7 @@ impl<'a> Txn<'a> {
             store,
             area,
             birth,
+            changed,
             undo: Vec::new(),
         }
     }
@@ -123,6 +126,10 @@ impl<'a> Txn<'a> {
 
     /// Keeps what was written.
     pub fn commit(mut self) {
+        if let Some(changed) = &mut self.changed {
+            // Without what says whose rows they are.
+            changed.extend(self.undo.iter().map(|(key, _)| key.slice(1..)));
+        }
         self.undo.clear();
     }
 

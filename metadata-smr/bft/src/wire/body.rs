@@ -1,6 +1,7 @@
 //! The body of each message, field by field. `docs/FORMAT.md` says the same in a table, and the
 //! golden fixtures pin it.
 
+mod observe;
 mod read;
 
 use super::frame::{Envelope, Malformed};
@@ -34,6 +35,8 @@ pub(crate) fn size_hint(message: &Message) -> usize {
             .iter()
             .map(|operation| match operation {
                 Operation::Execute(bytes) | Operation::Query(bytes) => bytes.len() + 5,
+                Operation::Watch(bytes) => bytes.len() + 5,
+                Operation::Unwatch(_) => 9,
             })
             .sum::<usize>()
             .saturating_add(32),
@@ -143,6 +146,10 @@ pub(crate) fn encode(message: &Message, bytes: &mut Vec<u8>) {
         }
         Message::Read(read) => read::encode(read, bytes),
         Message::ReadAnswer(answer) => read::encode_answer(answer, bytes),
+        Message::Observe(observe) => observe::encode(observe, bytes),
+        Message::Observed(observed) => observe::encode_observed(observed, bytes),
+        Message::Report(report) => observe::encode_report(report, bytes),
+        Message::WatchEvent(event) => observe::encode_event(event, bytes),
     }
 }
 
@@ -233,6 +240,10 @@ pub(crate) fn decode(kind: Kind, reader: &mut Reader<'_>) -> Parsed<Message> {
         }),
         Kind::Read => Message::Read(read::decode(reader)?),
         Kind::ReadAnswer => Message::ReadAnswer(read::decode_answer(reader)?),
+        Kind::Observe => Message::Observe(observe::decode(reader)?),
+        Kind::Observed => Message::Observed(observe::decode_observed(reader)?),
+        Kind::Report => Message::Report(observe::decode_report(reader)?),
+        Kind::WatchEvent => Message::WatchEvent(observe::decode_event(reader)?),
     })
 }
 
@@ -247,6 +258,12 @@ fn encode_request(request: &Request, bytes: &mut Vec<u8>) {
         let (tag, body) = match operation {
             Operation::Execute(body) => (0, body),
             Operation::Query(body) => (1, body),
+            Operation::Watch(body) => (2, body),
+            Operation::Unwatch(watch) => {
+                bytes.push(3);
+                watch.write(bytes);
+                return;
+            }
         };
         bytes.push(tag);
         write_bytes(bytes, body);
@@ -260,10 +277,12 @@ fn decode_request(reader: &mut Reader<'_>) -> Parsed<Request> {
         number: reader.get("number")?,
         operations: reader.list("operations", OPERATIONS_MAX, |reader| {
             let tag: u8 = reader.get("operation")?;
-            let body = reader.bytes("operation", REQUEST_BYTES_MAX)?;
+            let body = |reader: &mut Reader<'_>| reader.bytes("operation", REQUEST_BYTES_MAX);
             match tag {
-                0 => Ok(Operation::Execute(body)),
-                1 => Ok(Operation::Query(body)),
+                0 => Ok(Operation::Execute(body(reader)?)),
+                1 => Ok(Operation::Query(body(reader)?)),
+                2 => Ok(Operation::Watch(body(reader)?)),
+                3 => Ok(Operation::Unwatch(reader.get("watch")?)),
                 _ => Err(Malformed::Impossible { field: "operation" }),
             }
         })?,

@@ -81,6 +81,33 @@ pub const READ_HEDGE_MIN: Nanos = Nanos::from_millis(5);
 /// taken for idle.
 pub const READ_IN_ORDER_EVERY: Nanos = Nanos::from_secs(5 * 60);
 
+// ---- observers ---------------------------------------------------------------------------------
+
+/// Connections that a replica tells what it is: some people, some dashboards.
+pub const OBSERVERS_MAX: usize = 64;
+/// Connections that a replica tells of changes: one for each session, and as many that replace one.
+pub const WATCHERS_MAX: usize = 2 * SESSIONS_MAX;
+/// Reports that say no more than that batches were executed are this far apart at least.
+pub const REPORT_INTERVAL: Nanos = Nanos::from_millis(100);
+/// Whoever observes is told this often where a replica stands, changed or not. It is looked at with
+/// the STATUS timer, which brings it to a multiple of [`STATUS_INTERVAL`].
+pub const OBSERVED_INTERVAL: Nanos = Nanos::from_secs(1);
+/// A replica that said nothing for so long counts as silent and is asked again: three of the above.
+pub const OBSERVED_SILENT: Nanos = Nanos::from_secs(3);
+/// Watches of one session.
+pub const WATCHES_PER_SESSION_MAX: usize = 64;
+/// Watches of all sessions; each costs a row, and a batch may set off all of them.
+pub const WATCHES_MAX: usize = 4096;
+/// Prefixes that one watch may cover.
+pub const WATCH_PREFIXES_MAX: usize = 8;
+/// The longest of them. Every length that is in use costs a look for every row that is written.
+pub const WATCH_PREFIX_BYTES_MAX: usize = 64;
+/// Events that a watcher keeps for each replica until another one says the same, and those that it
+/// keeps until their predecessors come.
+pub const WATCH_EVENTS_KEPT: usize = 64;
+/// How long an event that must have happened is waited for, before a watcher looks for itself.
+pub const WATCH_GRACE: Nanos = Nanos::from_millis(500);
+
 // ---- sessions ----------------------------------------------------------------------------------
 
 /// Open sessions at a time; each costs rows, a key in the verifier and room for its requests.

@@ -19,6 +19,9 @@
 //! | [`FetchCommitted`], [`Committed`] | – | committed batches with certificate and bodies |
 //! | [`FetchNodes`], [`Nodes`] | – | parts of a checkpoint's state |
 //! | [`Read`], [`ReadAnswer`] | – | queries that are answered out of order |
+//! | [`Observe`], [`Observed`] | – | tell me what happens; I will, or why not |
+//! | [`NumberedReport`] | – | what I am now |
+//! | [`WatchEvent`] | – | what your session watches has changed |
 //! | [`StatusQuery`], [`StatusAnswer`] | – | an operator's question |
 //!
 //! What is not signed rests on the transport's word about who sent it, or proves itself: a body by
@@ -32,6 +35,7 @@ use crate::identity::{
     Digest, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, Time,
 };
 use crate::metrics::ReplicaStatus;
+use crate::observer::{NumberedReport, Observe, Observed, WatchEvent, WatchId};
 use crate::service::Credit;
 use crate::state::Path;
 use bytes::Bytes;
@@ -64,11 +68,15 @@ pub enum Kind {
     Nodes,
     Read,
     ReadAnswer,
+    Observe,
+    Observed,
+    Report,
+    WatchEvent,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 27] = [
         Self::Request,
         Self::OpenSession,
         Self::CloseSession,
@@ -92,6 +100,10 @@ impl Kind {
         Self::Nodes,
         Self::Read,
         Self::ReadAnswer,
+        Self::Observe,
+        Self::Observed,
+        Self::Report,
+        Self::WatchEvent,
     ];
 
     /// The domain tag that begins its frames and signed bytes.
@@ -121,6 +133,10 @@ impl Kind {
             Self::Nodes => b"QFS:NODS",
             Self::Read => b"QFS:READ",
             Self::ReadAnswer => b"QFS:RANS",
+            Self::Observe => b"QFS:OBSV",
+            Self::Observed => b"QFS:OBSD",
+            Self::Report => b"QFS:RPRT",
+            Self::WatchEvent => b"QFS:EVNT",
         }
     }
 
@@ -153,7 +169,12 @@ impl Kind {
     pub const fn from_clients(self) -> bool {
         matches!(
             self,
-            Self::Request | Self::OpenSession | Self::CloseSession | Self::StatusQuery | Self::Read
+            Self::Request
+                | Self::OpenSession
+                | Self::CloseSession
+                | Self::StatusQuery
+                | Self::Read
+                | Self::Observe
         )
     }
 }
@@ -165,6 +186,10 @@ pub enum Operation {
     Execute(Bytes),
     /// Cannot.
     Query(Bytes),
+    /// Asks to be told of changes; what of, in the service's encoding.
+    Watch(Bytes),
+    /// Asks to be told of them no longer.
+    Unwatch(WatchId),
 }
 
 /// A bundle: operations with independent results under one signature.
@@ -525,6 +550,10 @@ pub enum Message {
     Nodes(Nodes),
     Read(Read),
     ReadAnswer(ReadAnswer),
+    Observe(Observe),
+    Observed(Observed),
+    Report(NumberedReport),
+    WatchEvent(WatchEvent),
     Stray(StrayRequest),
 }
 
@@ -556,6 +585,10 @@ impl Message {
             Self::Nodes(_) => Kind::Nodes,
             Self::Read(_) => Kind::Read,
             Self::ReadAnswer(_) => Kind::ReadAnswer,
+            Self::Observe(_) => Kind::Observe,
+            Self::Observed(_) => Kind::Observed,
+            Self::Report(_) => Kind::Report,
+            Self::WatchEvent(_) => Kind::WatchEvent,
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::identity::{
     ClusterId, Digest, Epoch, Group, Lane, PublicKey, ReplicaId, RequestNumber, Sequence,
     SessionId, Signature, Time, View,
 };
+use crate::observer::WatchId;
 use bytes::Bytes;
 
 /// A place in a frame.
@@ -199,7 +200,8 @@ newtypes!(
     SessionId,
     Lane,
     RequestNumber,
-    Time
+    Time,
+    WatchId
 );
 newtypes!(Digest, PublicKey, Signature);
 

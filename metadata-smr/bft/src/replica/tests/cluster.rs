@@ -6,6 +6,7 @@
 mod clients;
 mod counter;
 mod keys;
+mod observers;
 
 pub(super) use keys::{Directory, FakeKey, FakeVerifier, replica_key};
 
@@ -101,6 +102,8 @@ pub(super) struct Cluster {
     pub(super) distance: u64,
     /// How many times as long disks take, if not once.
     pub(super) slow_disks: BTreeMap<usize, u64>,
+    /// What connections were told besides replies, by who told it.
+    told: BTreeMap<(usize, u64), Vec<crate::wire::Message>>,
 }
 
 pub(super) const CLUSTER: ClusterId = ClusterId([5; 16]);
@@ -141,6 +144,7 @@ impl Cluster {
             dawdlers: BTreeMap::new(),
             distance: 1,
             slow_disks: BTreeMap::new(),
+            told: BTreeMap::new(),
         }
     }
 
@@ -397,6 +401,7 @@ impl Cluster {
                 Effect::SessionClosed { id } => {
                     self.nodes[node].directory.sessions.remove(&id);
                 }
+                Effect::Show { to, frame } => self.show(node, &to, &frame),
                 Effect::Blacklist { .. } | Effect::Alarm { .. } => {}
                 Effect::Poison { reason } => panic!("replica {node}: {reason}"),
             }

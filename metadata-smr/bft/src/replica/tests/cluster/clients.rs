@@ -115,6 +115,8 @@ impl Cluster {
     pub(super) fn reply(&mut self, index: usize, from: usize, frame: Bytes) {
         let envelope = Envelope::decode(frame).expect("a reply");
         let Message::Reply(reply) = envelope.message() else {
+            let told = self.told.entry((from, index as u64)).or_default();
+            told.push(envelope.message().clone());
             return;
         };
         let Some(client) = self.clients.get_mut(index) else {

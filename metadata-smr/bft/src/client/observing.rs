@@ -1,0 +1,285 @@
+//! Asking replicas to tell what happens, and making something of what they say.
+//!
+//! Every replica that is connected is asked, again after each reconnect, and again if it has said
+//! nothing for a few seconds: asking twice changes nothing. Watches need a session and are asked for
+//! once it is open. What counts is decided in [`crate::observer`]; here it is only passed on.
+
+use super::config::ClientConfig;
+use super::event::{Effect, Effects};
+use super::speech;
+use crate::identity::{Monotonic, ReplicaId, Sequence, SessionId};
+use crate::observer::{
+    Chain, NumberedReport, Observation, Observe, Observed, Tally, WatchAnswer, WatchEvent, WatchId,
+    Watched,
+};
+use crate::wire::limits::{OBSERVED_INTERVAL, OBSERVED_SILENT};
+use std::collections::BTreeMap;
+
+/// A replica that is connected.
+#[derive(Clone, Copy, Debug)]
+struct Contact {
+    /// When it was asked last.
+    asked: Monotonic,
+    /// When it last said something, or was connected.
+    heard: Monotonic,
+    /// When it last said where it stands with the session.
+    stood: Monotonic,
+}
+
+/// What a client wants to be told.
+#[derive(Debug)]
+pub(super) struct Observing {
+    reports: bool,
+    watches: bool,
+    session: Option<SessionId>,
+    /// Those who are connected.
+    contacts: BTreeMap<ReplicaId, Contact>,
+    tally: Tally,
+    chain: Chain,
+    told: Sequence,
+}
+
+impl Observing {
+    pub(super) fn new(config: &ClientConfig) -> Self {
+        let model = &config.fault_model;
+        Self {
+            reports: false,
+            watches: false,
+            session: None,
+            contacts: BTreeMap::new(),
+            tally: Tally::new(model),
+            chain: match config.believes_one_watch_event {
+                true => Chain::sabotaged(model),
+                false => Chain::new(model),
+            },
+            told: Sequence(0),
+        }
+    }
+
+    const fn anything(&self) -> bool {
+        self.reports || self.watches
+    }
+
+    /// Its owner says what it wants to be told from now on.
+    pub(super) fn want(
+        &mut self,
+        (reports, watches): (bool, bool),
+        config: &ClientConfig,
+        now: Monotonic,
+        effects: &mut Effects,
+    ) {
+        (self.reports, self.watches) = (reports, watches);
+        let all: Vec<ReplicaId> = self.contacts.keys().copied().collect();
+        for replica in all {
+            self.ask(replica, config, now, effects);
+        }
+    }
+
+    fn ask(
+        &mut self,
+        replica: ReplicaId,
+        config: &ClientConfig,
+        now: Monotonic,
+        effects: &mut Effects,
+    ) {
+        if let Some(contact) = self.contacts.get_mut(&replica) {
+            contact.asked = now;
+        }
+        let observe = Observe {
+            reports: self.reports,
+            session: self.session.filter(|_| self.watches),
+        };
+        let frame = speech::observe(config, observe);
+        effects.push(Effect::Send { to: replica, frame });
+    }
+
+    pub(super) fn connected(
+        &mut self,
+        replica: ReplicaId,
+        config: &ClientConfig,
+        now: Monotonic,
+        effects: &mut Effects,
+    ) {
+        let fresh = Contact {
+            asked: now,
+            heard: now,
+            stood: now,
+        };
+        self.contacts.insert(replica, fresh);
+        if self.anything() {
+            self.ask(replica, config, now, effects);
+        }
+    }
+
+    pub(super) fn disconnected(&mut self, replica: ReplicaId, effects: &mut Effects) {
+        self.contacts.remove(&replica);
+        self.chain.lost(replica);
+        observed(self.tally.lost(replica), effects);
+        self.hand_on(effects);
+    }
+
+    /// A session is open.
+    pub(super) fn opened(
+        &mut self,
+        session: SessionId,
+        config: &ClientConfig,
+        now: Monotonic,
+        effects: &mut Effects,
+    ) {
+        self.session = Some(session);
+        if self.watches {
+            self.want((self.reports, true), config, now, effects);
+        }
+    }
+
+    /// It is no more.
+    pub(super) fn ended(&mut self) {
+        self.session = None;
+        self.told = Sequence(0);
+        self.chain.reset();
+    }
+
+    pub(super) fn reported(
+        &mut self,
+        from: ReplicaId,
+        report: &NumberedReport,
+        now: Monotonic,
+        effects: &mut Effects,
+    ) {
+        if self.hears(from, now) {
+            observed(self.tally.reported(from, report, now), effects);
+        }
+    }
+
+    pub(super) fn stands(
+        &mut self,
+        from: ReplicaId,
+        standing: &Observed,
+        now: Monotonic,
+        effects: &mut Effects,
+    ) {
+        if !self.hears(from, now) {
+            return;
+        }
+        if let Some(contact) = self.contacts.get_mut(&from) {
+            contact.stood = now;
+        }
+        if self.watches && self.session.is_some() {
+            self.chain.standing(from, standing, now);
+            self.hand_on(effects);
+        }
+        if matches!(standing, Observed::Refused(_)) {
+            observed(self.tally.lost(from), effects);
+        }
+    }
+
+    pub(super) fn event(
+        &mut self,
+        from: ReplicaId,
+        event: WatchEvent,
+        now: Monotonic,
+        effects: &mut Effects,
+    ) {
+        if self.hears(from, now) && self.watches && self.session == Some(event.session) {
+            self.chain.event(from, event, now);
+            self.hand_on(effects);
+        }
+    }
+
+    /// An attempt to watch was answered, or (`ended`) one to end a watch.
+    pub(super) fn answered(
+        &mut self,
+        answer: &[u8],
+        ended: Option<WatchId>,
+        now: Monotonic,
+        effects: &mut Effects,
+    ) {
+        match (WatchAnswer::decode(answer), ended) {
+            (Some(WatchAnswer::Ended), Some(watch)) => self.chain.ended(watch),
+            (Some(answer), None) => self.chain.answered(&answer, now),
+            _ => {}
+        }
+        self.hand_on(effects);
+    }
+
+    /// The timer ran out.
+    pub(super) fn expire(&mut self, config: &ClientConfig, now: Monotonic, effects: &mut Effects) {
+        self.chain.expire(now);
+        self.hand_on(effects);
+        observed(self.tally.expire(now), effects);
+        if !self.anything() {
+            return;
+        }
+        let all: Vec<ReplicaId> = self.contacts.keys().copied().collect();
+        for replica in all {
+            let Some(contact) = self.contacts.get(&replica).copied() else {
+                continue;
+            };
+            if now.since(contact.stood) >= OBSERVED_SILENT {
+                self.chain.lost(replica);
+            }
+            if self.due(replica, &contact) <= now {
+                self.ask(replica, config, now, effects);
+            }
+        }
+        self.hand_on(effects);
+    }
+
+    /// The next instant at which something has to be done.
+    pub(super) fn next_deadline(&self) -> Option<Monotonic> {
+        if !self.anything() {
+            return None;
+        }
+        let due = |(replica, contact): (&ReplicaId, &Contact)| self.due(*replica, contact);
+        let silent = self.contacts.iter().map(due).min();
+        let tally = self.tally.next_deadline();
+        let all = [self.chain.next_deadline(), silent, tally];
+        all.into_iter().flatten().min()
+    }
+
+    /// When a replica is asked again. One that lags may not have known the session.
+    fn due(&self, replica: ReplicaId, contact: &Contact) -> Monotonic {
+        let watches = self.watches && self.session.is_some();
+        if watches && !self.chain.hears(replica) {
+            return contact.asked.plus(OBSERVED_INTERVAL);
+        }
+        let last = match watches {
+            true => contact.heard.min(contact.stood),
+            false => contact.heard,
+        };
+        contact.asked.max(last).plus(OBSERVED_SILENT)
+    }
+
+    /// Whether a replica is connected, and so may say something.
+    fn hears(&mut self, from: ReplicaId, now: Monotonic) -> bool {
+        match self.contacts.get_mut(&from) {
+            Some(contact) => {
+                contact.heard = now;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The newest batch that the session was told of as a watcher.
+    pub(super) const fn told(&self) -> Sequence {
+        self.told
+    }
+
+    fn hand_on(&mut self, effects: &mut Effects) {
+        for watched in self.chain.take() {
+            match &watched {
+                Watched::Changed { sequence, .. } => self.told = self.told.max(*sequence),
+                Watched::Revalidate { up_to } => self.told = self.told.max(*up_to),
+                Watched::Blind => {}
+            }
+            effects.push(Effect::Watched { watched });
+        }
+    }
+}
+
+fn observed(news: impl IntoIterator<Item = Observation>, effects: &mut Effects) {
+    for observation in news {
+        effects.push(Effect::Observed { observation });
+    }
+}

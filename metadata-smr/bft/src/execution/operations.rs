@@ -1,0 +1,75 @@
+//! The operations of one request, and the room for their results.
+//!
+//! Their results are independent; what finds no room for its result has no effect.
+
+use super::delivery::Run;
+use super::rows::SessionRow;
+use super::session;
+use crate::service::{Caller, Service};
+use crate::state::{Area, StateError, Store};
+use crate::wire::limits::RESULTS_BYTES_MAX;
+use crate::wire::message::{Operation, OperationResult, Request};
+use bytes::Bytes;
+
+/// What is left for results when watches are still answered; an answer takes less.
+const WATCH_ANSWER_ROOM: usize = 64;
+
+impl<S: Service, D: Store> Run<'_, S, D> {
+    pub(super) fn run_operations(
+        &mut self,
+        request: &Request,
+        row: &SessionRow,
+    ) -> Result<Vec<OperationResult>, StateError> {
+        let caller = session::caller(request.session, row);
+        let mut room = RESULTS_BYTES_MAX;
+        let mut results = Vec::with_capacity(request.operations.len());
+        for operation in &request.operations {
+            let result = match operation {
+                Operation::Execute(bytes) => self.execute_one(&caller, bytes, room)?,
+                Operation::Query(bytes) => {
+                    let view = self.space.view(Area::Service);
+                    let answer =
+                        self.service
+                            .read_in_order(&view, &self.context, &caller, bytes)?;
+                    (answer.len() <= room).then_some(answer)
+                }
+                Operation::Watch(_) | Operation::Unwatch(_) if room < WATCH_ANSWER_ROOM => None,
+                Operation::Watch(what) => {
+                    let who = (&caller, self.context.sequence);
+                    let state = (&mut *self.space, &mut self.clock);
+                    let answer = self.watches.watch(self.service, state, who, what)?;
+                    Some(answer.encode())
+                }
+                Operation::Unwatch(watch) => {
+                    let mut txn = self.space.begin(Area::Library, self.context.sequence);
+                    let clock = &mut self.clock;
+                    let session = caller.session;
+                    let answer = self.watches.unwatch(&mut txn, clock, session, *watch)?;
+                    txn.commit();
+                    Some(answer.encode())
+                }
+            };
+            room -= result.as_ref().map_or(0, |bytes| bytes.len());
+            results.push(result);
+        }
+        Ok(results)
+    }
+
+    /// `None`, and nothing written, if the answer does not fit into `room`.
+    fn execute_one(
+        &mut self,
+        caller: &Caller,
+        operation: &Bytes,
+        room: usize,
+    ) -> Result<Option<Bytes>, StateError> {
+        let mut txn = self.space.begin(Area::Service, self.context.sequence);
+        let answer = self
+            .service
+            .execute(&mut txn, &self.context, caller, operation)?;
+        if answer.len() > room {
+            return Ok(None);
+        }
+        txn.commit();
+        Ok(Some(answer))
+    }
+}

@@ -1,0 +1,351 @@
+//! What a replica is, and what a quorum of such words proves.
+//!
+//! A report is a replica's word about itself, whole every time: who missed one has lost nothing but
+//! what lay between. It is numbered from where the replica's process started, so a gap shows. Two
+//! reports are similar if they name the same epoch, view, leader and activity; numbers that only
+//! rise are never compared for equality, because no two replicas report at the same instant.
+
+use crate::fault_model::FaultModel;
+use crate::identity::{Epoch, Monotonic, ReplicaId, Sequence, View};
+use crate::metrics::Voting;
+use crate::wire::limits::OBSERVED_SILENT;
+use borsh::{BorshDeserialize, BorshSerialize};
+use std::collections::BTreeMap;
+
+/// What a replica says that it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Report {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// The view that it is in.
+    pub view: View,
+    /// That view's leader.
+    pub leader: ReplicaId,
+    /// Whether it knows what the view begins with; otherwise it waits between two views.
+    pub active: bool,
+    /// The last sequence that it has executed, to within a moment.
+    pub executed: Sequence,
+    /// The newest stable checkpoint that it knows.
+    pub stable: Sequence,
+    /// The checkpoint whose state it is taking over from its peers, if it does.
+    pub transfer: Option<Sequence>,
+    /// Whether it votes.
+    pub voting: Voting,
+}
+
+impl Report {
+    /// Whether there is more to tell than that further batches were executed.
+    #[must_use]
+    pub fn differs_beyond_progress(&self, earlier: &Self) -> bool {
+        let caught_up = Self {
+            executed: earlier.executed,
+            ..*self
+        };
+        caught_up != *earlier
+    }
+}
+
+/// A report with its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NumberedReport {
+    /// Counted since the replica's process started; the same for all observers. A repetition keeps
+    /// its number.
+    pub number: u64,
+    /// What it says.
+    pub report: Report,
+}
+
+/// Something that only goes up. A correct replica got that far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fact {
+    /// An epoch began.
+    Epoch(Epoch),
+    /// A view was entered, or waited for.
+    View(View),
+    /// Batches were executed up to here.
+    Executed(Sequence),
+    /// The newest stable checkpoint.
+    Stable(Sequence),
+}
+
+/// What view the cluster is in, as n − u replicas say alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Activity {
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// The view.
+    pub view: View,
+    /// Its leader.
+    pub leader: ReplicaId,
+    /// Whether it has begun: otherwise the replicas are on their way into it.
+    pub active: bool,
+}
+
+/// What an observer is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observation {
+    /// One replica's word, which may be a lie.
+    Single {
+        /// Whose.
+        replica: ReplicaId,
+        /// How many of its reports before this one did not arrive.
+        missed: u64,
+        /// What it says.
+        report: Report,
+    },
+    /// A replica says nothing: it is not connected, refuses, or has been silent for too long.
+    Silent {
+        /// Which.
+        replica: ReplicaId,
+    },
+    /// True of a correct replica.
+    Fact(Fact),
+    /// True of n − u replicas that are not lying, but for r.
+    Activity(Activity),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Word {
+    number: u64,
+    report: Report,
+    heard: Monotonic,
+}
+
+/// What replicas have said, and what was made of it. One report a replica is kept.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    small: usize,
+    alike: usize,
+    words: BTreeMap<ReplicaId, Word>,
+    epoch: Epoch,
+    view: View,
+    executed: Sequence,
+    stable: Sequence,
+    activity: Option<Activity>,
+}
+
+impl Tally {
+    /// For a cluster of which so many may fail. Nothing is known yet.
+    #[must_use]
+    pub fn new(model: &FaultModel) -> Self {
+        Self {
+            small: model.small().into(),
+            alike: usize::from(model.replicas().saturating_sub(model.up())),
+            words: BTreeMap::new(),
+            epoch: Epoch(0),
+            view: View(0),
+            executed: Sequence(0),
+            stable: Sequence(0),
+            activity: None,
+        }
+    }
+
+    /// A replica says what it is. What that tells, its own word first.
+    pub fn reported(
+        &mut self,
+        replica: ReplicaId,
+        said: &NumberedReport,
+        now: Monotonic,
+    ) -> Vec<Observation> {
+        let NumberedReport { number, report } = *said;
+        let before = self.words.get(&replica);
+        // What it was before it was restarted has other numbers; then nothing is known to lack.
+        let expected = before.map_or(number, |word| word.number.saturating_add(1));
+        let repeated = before.is_some_and(|word| word.number == number && word.report == report);
+        let heard = now;
+        let word = Word {
+            number,
+            report,
+            heard,
+        };
+        self.words.insert(replica, word);
+        if repeated {
+            return Vec::new();
+        }
+        let missed = number.saturating_sub(expected);
+        let mut news = vec![Observation::Single {
+            replica,
+            missed,
+            report,
+        }];
+        self.facts(&mut news);
+        news.extend(self.alike().map(Observation::Activity));
+        news
+    }
+
+    /// There is no word of this replica any more. Whether there was one.
+    pub fn lost(&mut self, replica: ReplicaId) -> Option<Observation> {
+        let had = self.words.remove(&replica).is_some();
+        had.then_some(Observation::Silent { replica })
+    }
+
+    /// Drops the words of those who have said nothing for too long.
+    pub fn expire(&mut self, now: Monotonic) -> Vec<Observation> {
+        let silent = |word: &Word| now.since(word.heard) >= OBSERVED_SILENT;
+        let gone = self.words.iter().filter(|(_, word)| silent(word));
+        let gone: Vec<ReplicaId> = gone.map(|(replica, _)| *replica).collect();
+        gone.into_iter().filter_map(|it| self.lost(it)).collect()
+    }
+
+    /// When the next one will have said nothing for too long.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Monotonic> {
+        let last = self.words.values().map(|word| word.heard).min();
+        last.map(|heard| heard.plus(OBSERVED_SILENT))
+    }
+
+    /// What each replica said last.
+    pub fn words(&self) -> impl Iterator<Item = (ReplicaId, &Report)> {
+        self.words.iter().map(|(id, word)| (*id, &word.report))
+    }
+
+    /// What a quorum says of the view, if it agreed on one lately.
+    #[must_use]
+    pub const fn activity(&self) -> Option<Activity> {
+        self.activity
+    }
+
+    /// The highest value that r + 1 replicas have reached.
+    fn reached<T: Ord + Copy>(&self, of: impl Fn(&Report) -> T) -> Option<T> {
+        let mut all: Vec<T> = self.words.values().map(|word| of(&word.report)).collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        all.get(self.small.checked_sub(1)?).copied()
+    }
+
+    fn facts(&mut self, news: &mut Vec<Observation>) {
+        fn rise<T: Ord + Copy>(known: &mut T, reached: Option<T>) -> Option<T> {
+            let higher = reached.filter(|it| *it > *known)?;
+            *known = higher;
+            Some(higher)
+        }
+        let epoch = self.reached(|report| report.epoch);
+        let view = self.reached(|report| report.view);
+        let executed = self.reached(|report| report.executed);
+        let stable = self.reached(|report| report.stable);
+        let facts = [
+            rise(&mut self.epoch, epoch).map(Fact::Epoch),
+            rise(&mut self.view, view).map(Fact::View),
+            rise(&mut self.executed, executed).map(Fact::Executed),
+            rise(&mut self.stable, stable).map(Fact::Stable),
+        ];
+        news.extend(facts.into_iter().flatten().map(Observation::Fact));
+    }
+
+    /// What n − u say alike, if that is news.
+    fn alike(&mut self) -> Option<Activity> {
+        let activity = |word: &Word| Activity {
+            epoch: word.report.epoch,
+            view: word.report.view,
+            leader: word.report.leader,
+            active: word.report.active,
+        };
+        let all: Vec<Activity> = self.words.values().map(activity).collect();
+        let agreed = all
+            .iter()
+            .find(|one| all.iter().filter(|other| other == one).count() >= self.alike);
+        let agreed = agreed.copied().filter(|it| self.activity != Some(*it))?;
+        self.activity = Some(agreed);
+        Some(agreed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(view: u64, executed: u64) -> Report {
+        Report {
+            epoch: Epoch(0),
+            view: View(view),
+            leader: ReplicaId((view % 4) as u16),
+            active: true,
+            executed: Sequence(executed),
+            stable: Sequence(0),
+            transfer: None,
+            voting: Voting::Voting,
+        }
+    }
+
+    struct Watcher(Tally, u64);
+
+    impl Watcher {
+        fn new() -> Self {
+            Self(Tally::new(&FaultModel::new(1, 1, 4).unwrap()), 0)
+        }
+
+        /// What is told beyond the single word.
+        fn hear(&mut self, replica: u16, report: Report) -> Vec<Observation> {
+            self.1 += 1;
+            let number = self.1;
+            let said = NumberedReport { number, report };
+            let mut news = self.0.reported(ReplicaId(replica), &said, Monotonic(0));
+            assert!(matches!(news.remove(0), Observation::Single { .. }));
+            news
+        }
+    }
+
+    #[test]
+    fn a_liar_moves_no_fact_beyond_a_correct_replica() {
+        let mut watcher = Watcher::new();
+        assert_eq!(watcher.hear(3, report(9, 1_000_000)), []);
+        let told = watcher.hear(0, report(1, 10));
+        let expected = [Fact::View(View(1)), Fact::Executed(Sequence(10))];
+        assert_eq!(told, expected.map(Observation::Fact));
+        assert_eq!(watcher.hear(1, report(0, 7)), [], "what is known stays");
+        let told = watcher.hear(1, report(1, 12));
+        assert_eq!(told, [Observation::Fact(Fact::Executed(Sequence(12)))]);
+    }
+
+    #[test]
+    fn a_view_counts_when_all_but_u_say_the_same() {
+        let mut watcher = Watcher::new();
+        watcher.hear(0, report(0, 0));
+        watcher.hear(1, report(0, 0));
+        let mut between = report(0, 0);
+        between.active = false;
+        assert_eq!(watcher.hear(2, between), [], "two are not enough");
+        let told = watcher.hear(3, report(0, 0));
+        let (epoch, leader) = (Epoch(0), ReplicaId(0));
+        let activity = Activity {
+            epoch,
+            view: View(0),
+            leader,
+            active: true,
+        };
+        assert_eq!(told, [Observation::Activity(activity)]);
+        assert_eq!(watcher.hear(3, report(0, 4)), [], "it is told once");
+    }
+
+    #[test]
+    fn a_gap_in_the_numbers_shows_and_a_restart_is_none() {
+        let mut tally = Tally::new(&FaultModel::new(1, 1, 4).unwrap());
+        let mut missed = |number, executed| {
+            let report = report(0, executed);
+            let said = NumberedReport { number, report };
+            let news = tally.reported(ReplicaId(1), &said, Monotonic(0));
+            news.into_iter().find_map(|it| match it {
+                Observation::Single { missed, .. } => Some(missed),
+                _ => None,
+            })
+        };
+        assert_eq!(missed(7, 1), Some(0), "whoever comes later missed nothing");
+        assert_eq!(missed(8, 2), Some(0));
+        assert_eq!(missed(8, 2), None, "a repetition is no news");
+        assert_eq!(missed(12, 3), Some(3));
+        assert_eq!(missed(1, 1), Some(0), "it was restarted");
+    }
+
+    #[test]
+    fn silence_is_told_once_and_ends_with_a_word() {
+        let mut watcher = Watcher::new();
+        watcher.hear(2, report(0, 1));
+        let replica = ReplicaId(2);
+        let late = Monotonic(0).plus(OBSERVED_SILENT);
+        assert_eq!(watcher.0.next_deadline(), Some(late));
+        assert_eq!(watcher.0.expire(Monotonic(late.0 - 1)), []);
+        let silent = Observation::Silent { replica };
+        assert_eq!(watcher.0.expire(late), [silent]);
+        assert_eq!(watcher.0.lost(replica), None);
+        assert_eq!(watcher.0.words().count(), 0);
+    }
+}
