@@ -78,6 +78,8 @@ pub(crate) enum Command {
     Rm(RmArguments),
     /// Replicas, clouds, what waits, and what is being tolerated
     Status(StatusArguments),
+    /// What replicas are, as it changes: what a quorum says, and what each says of itself
+    Observe(ObserveArguments),
     /// Measure this machine: the ordering library
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -88,7 +90,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Try it", &["demo"]),
     ("Set up", &["replica", "volume"]),
     ("Use", &["mount", "umount", "put", "get", "ls", "cat", "rm"]),
-    ("Inspect", &["status", "bench"]),
+    ("Inspect", &["status", "observe", "bench"]),
 ];
 
 /// What can be done with a metadata replica.
@@ -232,6 +234,17 @@ pub(crate) struct RmArguments {
 /// `quorumfs status`
 #[derive(Debug, Args)]
 pub(crate) struct StatusArguments {}
+
+/// `quorumfs observe`
+#[derive(Debug, Args)]
+pub(crate) struct ObserveArguments {
+    /// End after so many seconds instead of going on
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) seconds: Option<u64>,
+    /// Leave out what single replicas say of themselves
+    #[arg(long)]
+    pub(crate) quorum_only: bool,
+}
 
 /// What can be measured.
 #[derive(Debug, Subcommand)]

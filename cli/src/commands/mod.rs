@@ -4,6 +4,7 @@ mod explain;
 mod files;
 mod mount;
 pub(crate) mod mount_point;
+mod observe;
 mod opened;
 pub(crate) mod replica;
 mod status;
@@ -38,6 +39,7 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         Command::Cat(command) => files::cat(general, &command, output).await,
         Command::Rm(command) => files::rm(general, &command, output).await,
         Command::Status(_) => status::run(general, output).await,
+        Command::Observe(command) => observe::run(general, &command, output).await,
         Command::Bench(BenchCommand::Smr(command)) => bench::smr::run(&command, output).await,
         Command::Bench(BenchCommand::SmrAttacks(command)) => {
             bench::attacks::run(&command, output).await

@@ -16,7 +16,9 @@ use quorumfs_backends::local::{LocalStore, Marker};
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::ReplicaId;
 use quorumfs_bft::metrics::ReplicaStatus;
-use quorumfs_bft_runtime::client::{Client, ClientConfig, Member, status_of};
+use quorumfs_bft_runtime::client::{
+    Client, ClientConfig, Member, Observer, observe_replicas, status_of,
+};
 use quorumfs_bft_runtime::keys::NodeKey;
 use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Cloud};
 use quorumfs_gateway::keys::KeyFile;
@@ -117,6 +119,11 @@ impl Configured {
             .into_iter()
             .map(|(id, answer)| (id, address(id), answer.map_err(|error| error.to_string())));
         Ok(named.collect())
+    }
+
+    /// Asks every replica to tell what it is, whenever that changes.
+    pub(crate) fn observe_replicas(&self) -> Outcome<Observer> {
+        observe_replicas(self.client.clone()).map_err(|error| client_failure(&error))
     }
 
     /// Looks at every cloud.

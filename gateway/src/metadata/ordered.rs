@@ -57,6 +57,8 @@ fn failed(error: ClientError) -> MetadataError {
         | ClientError::Expired { .. }
         | ClientError::Busy { .. }
         | ClientError::TooLarge { .. }
+        | ClientError::WatchRefused
+        | ClientError::TooManyWatches
         | ClientError::NoRoom => MetadataError::NotExecuted { reason },
     }
 }

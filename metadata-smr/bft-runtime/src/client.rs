@@ -171,6 +171,22 @@ impl Client {
     /// # Errors
     /// If too few replicas can be reached in time, or the service refuses this principal.
     pub async fn connect(config: ClientConfig) -> Result<Self, ClientError> {
+        let (client, session_key) = Self::dial(config)?;
+        let machine = &client.inner.machine;
+        let mut notices = machine.notices();
+        machine.step(Event::Open {
+            session_key,
+            time: wall_clock(),
+        });
+        let opening = client.opened(&mut notices);
+        match tokio::time::timeout(client.inner.config.connect_deadline, opening).await {
+            Ok(opened) => opened.map(|()| client),
+            Err(_) => Err(client.too_few("opening a session")),
+        }
+    }
+
+    /// Begins to dial all replicas; there is no session, but the key for one.
+    fn dial(config: ClientConfig) -> Result<(Self, PublicKey), ClientError> {
         config.check()?;
         let identity = Identity::new(config.principal.clone())
             .map_err(|error| ClientError::Configuration(error.to_string()))?;
@@ -191,25 +207,14 @@ impl Client {
             outboxes,
         ));
         let timer = Task(tokio::spawn(machine::keep_time(machine.clone())));
-        let mut notices = machine.notices();
-        machine.step(Event::Open {
-            session_key: session_key.public(),
-            time: wall_clock(),
-        });
         let links = links.start(Some(machine.clone()));
-        let client = Self {
-            inner: Arc::new(Inner {
-                machine,
-                links,
-                config,
-                _timer: timer,
-            }),
-        };
-        let opening = client.opened(&mut notices);
-        match tokio::time::timeout(client.inner.config.connect_deadline, opening).await {
-            Ok(opened) => opened.map(|()| client),
-            Err(_) => Err(client.too_few("opening a session")),
-        }
+        let inner = Arc::new(Inner {
+            machine,
+            links,
+            config,
+            _timer: timer,
+        });
+        Ok((Self { inner }, session_key.public()))
     }
 
     /// Waits for the session, or until it is certain that there will be none.
@@ -361,6 +366,19 @@ fn wall_clock() -> Time {
 
 fn no_randomness(error: getrandom::Error) -> ClientError {
     ClientError::Configuration(format!("the operating system gave no randomness: {error}"))
+}
+
+/// Asks every replica to tell what it is, now and whenever that changes, without opening a session:
+/// any key may ask.
+///
+/// # Errors
+/// If the configuration makes no sense; a replica that cannot be reached is silent.
+pub fn observe_replicas(config: ClientConfig) -> Result<Observer, ClientError> {
+    let (client, _) = Client::dial(config)?;
+    Ok(client.observe(Interest {
+        reports: true,
+        watches: false,
+    }))
 }
 
 /// Asks every replica how it stands without opening a session: any key may ask.

@@ -233,7 +233,7 @@ impl Verification {
             Message::CloseSession(close) => owns(&close.session),
             // It is not signed: this is what proves that its sender may know the answer.
             Message::Read(read) => owns(&read.session),
-            Message::Observe(observe) => observe.session.is_none_or(|id| owns(&id)),
+            Message::Observe(observe) => observe.session.iter().all(owns),
             _ => true,
         };
         if !may {

@@ -1,0 +1,242 @@
+//! `quorumfs observe`: what replicas are, as it changes.
+//!
+//! Two kinds of lines: a *fact* is true of a correct replica, or of n − u replicas alike; a *report*
+//! is one replica's word about itself, which may be a lie. It goes on until it is interrupted.
+
+use super::opened::Configured;
+use crate::arguments::{General, ObserveArguments};
+use crate::exit::Exit;
+use crate::failure::Outcome;
+use crate::output::Output;
+use crate::stop::Stop;
+use quorumfs_bft::metrics::Voting;
+use quorumfs_bft::observer::{Fact, Observation, Report};
+use quorumfs_bft_runtime::client::Told;
+use serde::Serialize;
+use std::time::Duration;
+
+/// What a quorum says, or what a correct replica got to.
+#[derive(Debug, Default, Serialize)]
+struct FactRecord {
+    fact: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sequence: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    view: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leader: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    active: Option<bool>,
+}
+
+impl FactRecord {
+    fn of(fact: Fact) -> Self {
+        let (mut sequence, mut epoch, mut view) = (None, None, None);
+        let name = match fact {
+            Fact::Epoch(number) => {
+                epoch = Some(number.0);
+                "epoch"
+            }
+            Fact::View(number) => {
+                view = Some(number.0);
+                "view"
+            }
+            Fact::Executed(number) => {
+                sequence = Some(number.0);
+                "executed"
+            }
+            Fact::Stable(number) => {
+                sequence = Some(number.0);
+                "stable"
+            }
+        };
+        Self {
+            fact: name,
+            sequence,
+            epoch,
+            view,
+            ..Self::default()
+        }
+    }
+
+    fn text(&self) -> String {
+        let number = self.sequence.or(self.epoch).or(self.view);
+        match (self.fact, self.leader, self.active, number) {
+            ("active", Some(leader), Some(active), Some(view)) => {
+                let doing = if active { "leads" } else { "is to lead" };
+                format!("quorum     replica {leader} {doing} view {view}")
+            }
+            (fact, _, _, number) => format!("quorum     {fact} {}", number.unwrap_or_default()),
+        }
+    }
+}
+
+/// One replica's word.
+#[derive(Debug, Serialize)]
+struct ReportRecord {
+    replica: u16,
+    silent: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missed: Option<u64>,
+    #[serde(flatten)]
+    said: Option<Said>,
+}
+
+#[derive(Debug, Serialize)]
+struct Said {
+    epoch: u64,
+    view: u64,
+    leader: u16,
+    active: bool,
+    executed: u64,
+    stable: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transfer: Option<u64>,
+    voting: &'static str,
+}
+
+impl Said {
+    fn of(report: &Report) -> Self {
+        Self {
+            epoch: report.epoch.0,
+            view: report.view.0,
+            leader: report.leader.0,
+            active: report.active,
+            executed: report.executed.0,
+            stable: report.stable.0,
+            transfer: report.transfer.map(|sequence| sequence.0),
+            voting: match report.voting {
+                Voting::Voting => "voting",
+                Voting::Lost => "lost",
+                Voting::Poisoned => "poisoned",
+                Voting::Diverged => "diverged",
+                Voting::Abstaining => "abstaining",
+            },
+        }
+    }
+}
+
+impl ReportRecord {
+    fn text(&self) -> String {
+        let replica = self.replica;
+        let Some(said) = &self.said else {
+            return format!("replica {replica}  says nothing");
+        };
+        let between = if said.active { "" } else { " (not begun)" };
+        let transfer = said.transfer.map_or_else(String::new, |sequence| {
+            format!("  takes the state after {sequence} over")
+        });
+        format!(
+            "replica {replica}  view {}{between}  executed {}  stable {}  {}{transfer}",
+            said.view, said.executed, said.stable, said.voting
+        )
+    }
+}
+
+fn print(told: Told, quorum_only: bool, output: Output) -> Outcome<()> {
+    let Told::Observation(observation) = told else {
+        return Ok(());
+    };
+    let report = match observation {
+        Observation::Fact(fact) => {
+            return output.record("fact", &FactRecord::of(fact), FactRecord::text);
+        }
+        Observation::Activity(activity) => {
+            let record = FactRecord {
+                fact: "active",
+                epoch: Some(activity.epoch.0),
+                view: Some(activity.view.0),
+                leader: Some(activity.leader.0),
+                active: Some(activity.active),
+                ..FactRecord::default()
+            };
+            return output.record("fact", &record, FactRecord::text);
+        }
+        Observation::Single {
+            replica,
+            missed,
+            report,
+        } => ReportRecord {
+            replica: replica.0,
+            silent: false,
+            missed: Some(missed),
+            said: Some(Said::of(&report)),
+        },
+        Observation::Silent { replica } => ReportRecord {
+            replica: replica.0,
+            silent: true,
+            missed: None,
+            said: None,
+        },
+    };
+    match quorum_only {
+        true => Ok(()),
+        false => output.record("report", &report, ReportRecord::text),
+    }
+}
+
+/// Prints what it is told until it is interrupted.
+pub(crate) async fn run(
+    general: &General,
+    arguments: &ObserveArguments,
+    output: Output,
+) -> Outcome {
+    let configured = Configured::read(general)?;
+    let mut stop = Stop::listen(false)?;
+    let mut observer = configured.observe_replicas()?;
+    let over = async {
+        match arguments.seconds {
+            Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(over);
+    loop {
+        tokio::select! {
+            told = observer.next() => match told {
+                Some(told) => print(told, arguments.quorum_only, output)?,
+                None => return Ok(Exit::Success),
+            },
+            () = &mut over => return Ok(Exit::Success),
+            () = stop.wanted() => return Ok(Exit::Success),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorumfs_bft::identity::{Epoch, ReplicaId, Sequence, View};
+
+    #[test]
+    fn a_fact_and_a_report_are_told_apart() {
+        let fact = FactRecord::of(Fact::Executed(Sequence(7)));
+        let line = crate::output::encode("fact", &fact).unwrap();
+        assert_eq!(
+            line,
+            r#"{"v":1,"type":"fact","fact":"executed","sequence":7}"#
+        );
+        assert_eq!(fact.text(), "quorum     executed 7");
+        let report = Report {
+            epoch: Epoch(0),
+            view: View(3),
+            leader: ReplicaId(3),
+            active: false,
+            executed: Sequence(7),
+            stable: Sequence(0),
+            transfer: Some(Sequence(5)),
+            voting: Voting::Abstaining,
+        };
+        let record = ReportRecord {
+            replica: 2,
+            silent: false,
+            missed: Some(0),
+            said: Some(Said::of(&report)),
+        };
+        let text = record.text();
+        assert!(text.starts_with("replica 2  view 3 (not begun)  executed 7"));
+        assert!(text.ends_with("abstaining  takes the state after 5 over"));
+    }
+}
