@@ -258,8 +258,8 @@ pub trait Service {
     /// What the keys of the rows begin with that a session wants to be told of whenever one of them
     /// is written; `None` refuses. The service says what `watch` means and who may: what is told is
     /// only *that* something changed, but that may be nobody's business. The prefixes hold for as
-    /// long as the watch does, whatever becomes of the caller's rights meanwhile. How many there may
-    /// be, and how long, is in [`crate::wire::limits`].
+    /// long as the watch does, whatever becomes of the caller's rights meanwhile. How many there
+    /// may be, and how long, is in [`crate::wire::limits`].
     ///
     /// # Errors
     /// Only if the store fails.

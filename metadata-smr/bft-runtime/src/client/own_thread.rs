@@ -214,8 +214,8 @@ impl CallbackClient {
             .then(async move { client?.watch(what).await }, callback);
     }
 
-    /// [`Client::observe`]: everything goes to `callback`, on a thread of its own that ends with the
-    /// session. A callback that waits keeps nobody waiting; if it does so for long it is told that
+    /// [`Client::observe`]: everything goes to `callback`, on a thread of its own that ends with
+    /// the session. A callback that waits keeps nobody waiting; if it does so for long it is told that
     /// it lags.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! Asking replicas to tell what happens, and making something of what they say.
 //!
 //! Every replica that is connected is asked, again after each reconnect, and again if it has said
-//! nothing for a few seconds: asking twice changes nothing. Watches need a session and are asked for
-//! once it is open. What counts is decided in [`crate::observer`]; here it is only passed on.
+//! nothing for a few seconds: asking twice changes nothing. Watches need a session and are asked
+//! for once it is open. What counts is decided in [`crate::observer`]; here it is only passed on.
 
 use super::config::ClientConfig;
 use super::event::{Effect, Effects};

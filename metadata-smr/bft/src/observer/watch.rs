@@ -11,9 +11,9 @@
 //! changes anything that a session watches, there is one event for the session: the batch's
 //! sequence, that of the session's event before it, and the watches that it is about, ascending (a
 //! watch's index in the batch is its place in that list). All of it follows from the order, so the
-//! copies of correct replicas are equal, also after a restart or a transfer. A row counts as changed
-//! if it was written, even to the same value. A watch that was registered in a batch is told of what
-//! that batch wrote before it, too.
+//! copies of correct replicas are equal, also after a restart or a transfer. A row counts as
+//! changed if it was written, even to the same value. A watch that was registered in a batch may be
+//! told of what that batch wrote before it, too.
 //!
 //! # What always holds
 //!

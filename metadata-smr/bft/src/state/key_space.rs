@@ -186,8 +186,8 @@ impl<D: Store> KeySpace<D> {
         self.changed.get_or_insert_default();
     }
 
-    /// The keys that were collected, oldest first, some perhaps several times. No more are collected
-    /// from now on.
+    /// The keys that were collected, oldest first, some perhaps several times. No more are
+    /// collected from now on.
     pub fn take_changes(&mut self) -> Vec<Bytes> {
         self.changed.take().unwrap_or_default()
     }
