@@ -16,9 +16,10 @@ use crate::limits::{PRECONDITIONS_MAX, STEPS_MAX};
 use crate::namespace;
 use crate::operation::{Compound, Operation, Place, Precondition, Step};
 use crate::permission::assert_credentials;
-use crate::query::Query;
+use crate::query::{Query, Question};
 use crate::reap;
 use crate::reply::{Answer, Done, Response, StepDone};
+use crate::row::key;
 use crate::rows::{Halt, Outcome, Reading, Rows, require};
 use crate::session;
 use crate::set_attributes::set_attributes;
@@ -105,6 +106,31 @@ impl Service for Metadata {
             Err(Halt::State(error)) => return Err(error),
         };
         Ok(Bytes::from(answer.to_bytes()))
+    }
+
+    /// A query about an inode's attributes, a directory's entries or a file's content can be
+    /// watched by whoever would be answered: all of these are covered by the inode's row. The
+    /// attributes of the entries are not; those are other inodes.
+    fn watch(
+        &self,
+        view: &View<'_>,
+        caller: &Caller,
+        watch: &[u8],
+    ) -> Result<Option<Vec<Bytes>>, StateError> {
+        let Ok(query) = Query::from_bytes(watch) else {
+            return Ok(None);
+        };
+        let inode = match &query.question {
+            Question::Attributes(inode)
+            | Question::Directory { inode, .. }
+            | Question::Content { inode, .. } => *inode,
+            _ => return Ok(None),
+        };
+        match answer::answer(&Reading(*view), caller, &query) {
+            Ok(_) => Ok(Some(vec![key::inode(inode).into()])),
+            Err(Halt::Refused(_)) => Ok(None),
+            Err(Halt::State(error)) => Err(error),
+        }
     }
 
     fn next_deadline(&self, view: &View<'_>) -> Result<Option<Time>, StateError> {

@@ -10,3 +10,4 @@ mod names;
 mod ownership;
 mod sequential;
 mod versions;
+mod watch;
