@@ -337,6 +337,14 @@ pub(crate) struct BenchSmrArguments {
     /// Let the first leader say what it proposes so many milliseconds late
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub(crate) slow_leader: Option<u64>,
+    /// Observers that are told what the replicas are
+    #[arg(long, value_name = "NUMBER", default_value_t = 0,
+          value_parser = clap::value_parser!(u16).range(0..=64))]
+    pub(crate) observers: u16,
+    /// Observers that hardly ever look at what they are told
+    #[arg(long, value_name = "NUMBER", default_value_t = 0,
+          value_parser = clap::value_parser!(u16).range(0..=64))]
+    pub(crate) slow_observers: u16,
 }
 
 /// `quorumfs bench smr-attacks`

@@ -91,3 +91,23 @@ fn a_setting_that_makes_no_sense_is_refused() {
         assert_eq!(output.status.code(), Some(2), "{wrong:?}: {output:?}");
     }
 }
+
+#[test]
+fn observers_quick_and_slow_are_measured_beside_the_same_without() {
+    let setting = ["--clients", "2", "--in-flight", "8", "--warm-up", "1"];
+    let observers = [
+        "--seconds",
+        "1",
+        "--observers",
+        "2",
+        "--slow-observers",
+        "2",
+    ];
+    let output = bench(&[&setting[..], &observers].concat());
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!(line["slow_observers"], 2, "{line}");
+    assert!(line["observers_told"].as_u64().unwrap() > 0, "{line}");
+    assert!(line["goodput_percent"].as_f64().unwrap() > 0.0, "{line}");
+}

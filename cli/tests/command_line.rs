@@ -51,7 +51,7 @@ fn help_is_grouped_and_lists_the_exit_codes() {
 #[test]
 fn every_command_explains_itself() {
     for command in [
-        "demo", "replica", "volume", "mount", "umount", "put", "get", "ls", "status",
+        "demo", "replica", "volume", "mount", "umount", "put", "get", "ls", "status", "observe",
     ] {
         let help = quorumfs(&[command, "--help"]);
         assert_eq!(help.status.code(), Some(0), "{command}");

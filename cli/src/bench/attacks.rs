@@ -112,6 +112,8 @@ fn load(arguments: &BenchAttacksArguments) -> BenchSmrArguments {
         hang: 0,
         kill_leader_after: None,
         slow_leader: None,
+        observers: 0,
+        slow_observers: 0,
     }
 }
 

@@ -11,6 +11,7 @@
 //! | [`trial`] | one measurement: a cluster, clients, faults, what was seen |
 //! | [`cluster`] | replicas as processes, and what is done to them |
 //! | [`load`] | clients that keep so many operations in flight, and what they saw |
+//! | [`observers`] | who is told what replicas are, quickly and slowly |
 //! | [`talk`] | what the bench and its processes say to each other |
 //! | [`replica`] | such a process: a replica of a service that does nothing |
 //! | [`bare`] | what stands in for a replica: the messages alone |
@@ -25,6 +26,7 @@ mod bare;
 mod cluster;
 mod core;
 mod load;
+mod observers;
 pub(crate) mod parts;
 pub(crate) mod replica;
 pub(crate) mod smr;

@@ -11,6 +11,7 @@
 //! that. With `--with-bare`, the messages alone ([`super::bare`]) are measured last.
 
 use super::cluster::Plan;
+use super::observers::Count;
 use super::talk::Part;
 use super::trial::{Faults, Latency, Seen, lanes, measure};
 use crate::arguments::BenchSmrArguments;
@@ -75,6 +76,10 @@ struct Fault {
     hang: u16,
     kill_leader_after_s: Option<u64>,
     slow_leader_ms: Option<u64>,
+    observers: u16,
+    slow_observers: u16,
+    /// What observers that read were told, since they connected.
+    observers_told: u64,
     fault_free_ops_per_second: f64,
     fault_free_ops_per_core_second: f64,
     fault_free_p99_ms: f64,
@@ -132,8 +137,14 @@ pub(crate) async fn run(arguments: &BenchSmrArguments, output: Output) -> Outcom
     let faults = Faults {
         hang: arguments.hang,
         kill_leader_after: arguments.kill_leader_after.map(Duration::from_secs),
+        observers: Count {
+            quick: arguments.observers,
+            slow: arguments.slow_observers,
+        },
     };
-    let is_faulty = arguments.down + arguments.hang + killed > 0 || !plan.parts.is_empty();
+    let is_faulty = arguments.down + arguments.hang + killed > 0
+        || !plan.parts.is_empty()
+        || faults.observers.any();
     let before = match is_faulty {
         true => Some(measure(arguments, &faultless, Faults::default()).await?),
         false => None,
@@ -161,6 +172,9 @@ fn fault(arguments: &BenchSmrArguments, before: &Seen, seen: &Seen) -> Fault {
         hang: arguments.hang,
         kill_leader_after_s: arguments.kill_leader_after,
         slow_leader_ms: arguments.slow_leader,
+        observers: arguments.observers,
+        slow_observers: arguments.slow_observers,
+        observers_told: seen.told,
         fault_free_ops_per_second: before.ops_per_second(),
         fault_free_ops_per_core_second: before.ops_per_core_second(),
         fault_free_p99_ms: Latency::of(&before.latencies.ordered).p99,

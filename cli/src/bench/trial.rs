@@ -2,6 +2,7 @@
 
 use super::cluster::{Cluster, Plan};
 use super::load::{Latencies, Load};
+use super::observers::{Count, Observers};
 use super::talk::Sample;
 use super::{failed, processor_seconds};
 use crate::arguments::BenchSmrArguments;
@@ -45,6 +46,8 @@ pub(super) struct Faults {
     pub(super) hang: u16,
     /// The leader is killed so long after it began to count.
     pub(super) kill_leader_after: Option<Duration>,
+    /// Who observes the replicas.
+    pub(super) observers: Count,
 }
 
 /// What was seen while it counted.
@@ -60,6 +63,8 @@ pub(super) struct Seen {
     pub(super) after: (Sample, f64),
     /// What attackers did.
     pub(super) attackers: Sample,
+    /// What observers were told since they connected.
+    pub(super) told: u64,
 }
 
 impl Seen {
@@ -165,6 +170,7 @@ pub(super) async fn measure(
     let operation = Bytes::from(vec![7; arguments.request_bytes as usize]);
     let (in_flight, reads) = (arguments.in_flight, arguments.reads);
     cluster.hang(faults.hang).await?;
+    let observers = Observers::start(faults.observers, plan, &cluster)?;
     let load = Load::start(&clients, in_flight, reads, &operation, &thread.handle)?;
     tokio::time::sleep(Duration::from_secs(arguments.warm_up)).await;
     let attacked = cluster.sample_attackers().await?;
@@ -183,6 +189,8 @@ pub(super) async fn measure(
     let mut attackers = cluster.sample_attackers().await?;
     attackers.processor_seconds -= attacked.processor_seconds;
     attackers.operations -= attacked.operations;
+    let told = observers.told();
+    observers.stop();
     let (latencies, first) = load.finish().await?;
     let seen = Seen {
         seconds: counted.as_secs_f64(),
@@ -193,6 +201,7 @@ pub(super) async fn measure(
         before,
         after,
         attackers,
+        told,
     };
     for client in clients {
         let closed = client.close().await;

@@ -118,3 +118,8 @@ fn missing_status_is_seen() {
 fn a_reply_cache_outside_of_the_state_is_seen() {
     seen(Sabotage::ReplyCacheOutsideState);
 }
+
+#[test]
+fn a_watcher_that_believes_one_replica_is_seen() {
+    seen(Sabotage::WatchOnOneCopy);
+}

@@ -1,0 +1,118 @@
+//! Observers beside the load: those that take what they are told, and those that hardly ever do.
+//!
+//! Each has connections of its own to every replica and asks for reports. The slow ones look at
+//! their sockets for a moment every few seconds, just often enough to be taken for alive.
+
+use super::cluster::{Cluster, Plan};
+use super::failed;
+use crate::failure::Outcome;
+use quorumfs_bft_runtime::client::{ClientConfig, Observer, observe_replicas};
+use quorumfs_bft_runtime::keys::NodeKey;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::runtime::Runtime;
+
+/// How long a slow one looks at nothing, and at its sockets.
+const ASLEEP: Duration = Duration::from_secs(3);
+const AWAKE: Duration = Duration::from_millis(10);
+
+/// How many there are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Count {
+    pub(super) quick: u16,
+    pub(super) slow: u16,
+}
+
+impl Count {
+    pub(super) const fn any(self) -> bool {
+        self.quick > 0 || self.slow > 0
+    }
+}
+
+/// Observers at work, on two threads of their own.
+pub(super) struct Observers {
+    stop: Arc<AtomicBool>,
+    told: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Observers {
+    /// Connects them.
+    pub(super) fn start(count: Count, plan: &Plan, cluster: &Cluster) -> Outcome<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::new(AtomicU64::new(0));
+        let mut threads = Vec::new();
+        for (number, slow) in [(count.quick, false), (count.slow, true)] {
+            if number == 0 {
+                continue;
+            }
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|error| failed("start the observers' thread", &error))?;
+            let mut observers = Vec::new();
+            for _ in 0..number {
+                let key = NodeKey::generate().map_err(|error| failed("make a key", &error))?;
+                let members = cluster.members.clone();
+                let key = Arc::new(key);
+                let config = ClientConfig::new(plan.cluster(), plan.model, members, key);
+                let _entered = runtime.enter();
+                let observer = observe_replicas(config);
+                observers.push(observer.map_err(|error| failed("observe", &error))?);
+            }
+            let (stop, told) = (stop.clone(), told.clone());
+            let work = move || match slow {
+                true => sleep(&runtime, observers, &stop),
+                false => listen(&runtime, observers, &stop, &told),
+            };
+            let thread = std::thread::Builder::new().name("observers".to_owned());
+            let thread = thread.spawn(work);
+            threads.push(thread.map_err(|error| failed("start the observers' thread", &error))?);
+        }
+        Ok(Self {
+            stop,
+            told,
+            threads,
+        })
+    }
+
+    /// What the quick ones were told so far.
+    pub(super) fn told(&self) -> u64 {
+        self.told.load(Ordering::Relaxed)
+    }
+
+    /// Ends them.
+    pub(super) fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            // It has nothing to say any more.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn sleep(runtime: &Runtime, observers: Vec<Observer>, stop: &AtomicBool) {
+    // At first they connect.
+    runtime.block_on(tokio::time::sleep(Duration::from_millis(500)));
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(ASLEEP);
+        runtime.block_on(tokio::time::sleep(AWAKE));
+    }
+    drop(observers);
+}
+
+fn listen(runtime: &Runtime, observers: Vec<Observer>, stop: &AtomicBool, told: &Arc<AtomicU64>) {
+    for mut observer in observers {
+        let told = told.clone();
+        runtime.spawn(async move {
+            while observer.next().await.is_some() {
+                told.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    while !stop.load(Ordering::Relaxed) {
+        runtime.block_on(tokio::time::sleep(Duration::from_millis(100)));
+    }
+}
