@@ -1,7 +1,8 @@
 //! `quorumfs observe`: what replicas are, as it changes.
 //!
 //! Two kinds of lines: a *fact* is true of a correct replica, or of n − u replicas alike; a
-//! *report* is one replica's word about itself, which may be a lie. It goes on until it is interrupted.
+//! *report* is one replica's word about itself, which may be a lie. It goes on until it is
+//! interrupted.
 
 use super::opened::Configured;
 use crate::arguments::{General, ObserveArguments};

@@ -215,8 +215,8 @@ impl CallbackClient {
     }
 
     /// [`Client::observe`]: everything goes to `callback`, on a thread of its own that ends with
-    /// the session. A callback that waits keeps nobody waiting; if it does so for long it is told that
-    /// it lags.
+    /// the session. A callback that waits keeps nobody waiting; if it does so for long it is told
+    /// that it lags.
     ///
     /// # Errors
     /// If the thread cannot be started.
