@@ -25,15 +25,16 @@ mod driven;
 
 use crate::inbox::{Arrival, Inbox, Input};
 use crate::link::frame::Frame;
+use crate::pace::Accounts;
 use crate::roster::Roster;
 use crate::verification::{Raw, Verification};
 use bytes::Bytes;
 use quorumfs_bft::authentication::Signer;
-use quorumfs_bft::identity::{Monotonic, Now, Sequence, Time};
+use quorumfs_bft::identity::{ConnectionId, Monotonic, Now, Sequence, Time};
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::state::{DurableRoot, WriteBatch};
 use quorumfs_bft::step::{Destination, Effect, Effects, Event, Peer, Timer, Token};
-use quorumfs_bft::wire::Verified;
+use quorumfs_bft::wire::{Message, Verified};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -138,6 +139,7 @@ pub(crate) struct Surroundings {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) roster: Arc<Roster>,
     pub(crate) verification: Arc<Verification>,
+    pub(crate) accounts: Arc<Accounts>,
     pub(crate) published: Arc<Published>,
     pub(crate) signer: Arc<dyn Signer + Send + Sync>,
     pub(crate) clock: Clock,
@@ -275,20 +277,34 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
         }
         let mut verdicts = self.around.verification.check_all(unchecked).into_iter();
         for (from, arrival) in frames {
-            let message = match arrival {
-                Arrival::Admitted(message) => *message,
-                Arrival::Raw(..) => match verdicts.next() {
-                    Some(Ok(message)) => message,
+            let (message, key) = match arrival {
+                Arrival::Admitted(message, key) => (*message, key),
+                Arrival::Raw(frame, key) => match verdicts.next() {
+                    Some(Ok(message)) => (message, key),
                     Some(Err(refused)) => {
                         if let Some(reason) = refused.blame {
                             self.around.roster.blacklist(from, &reason);
+                        } else if matches!(from, Peer::Client(_)) {
+                            self.around
+                                .accounts
+                                .charge(key, frame.len(), Instant::now());
                         }
                         continue;
                     }
                     None => continue,
                 },
             };
-            self.step(Event::Received { from, message }, effects)?;
+            let read = matches!(message.message(), Message::Read(_));
+            let bytes = message.frame().len();
+            self.core_step(Event::Received { from, message }, effects);
+            if let Peer::Client(client) = from
+                && !read
+                && effects.iter().any(|effect| answers(effect, client))
+            {
+                // Not put into the order: a retry, a question, or too much.
+                self.around.accounts.charge(key, bytes, Instant::now());
+            }
+            self.after_step(effects)?;
         }
         Ok(())
     }
@@ -316,8 +332,16 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
     }
 
     fn step(&mut self, event: Event, effects: &mut Effects) -> Result<(), Ending> {
+        self.core_step(event, effects);
+        self.after_step(effects)
+    }
+
+    fn core_step(&mut self, event: Event, effects: &mut Effects) {
         self.changed = true;
         self.core.step(self.around.clock.now(), event, effects);
+    }
+
+    fn after_step(&mut self, effects: &mut Effects) -> Result<(), Ending> {
         self.carry_out(effects)?;
         let committed = self.core.committed();
         self.around.verification.set_committed(committed);
@@ -411,6 +435,11 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
             }
         }
     }
+}
+
+/// Whether this answers a client's connection.
+fn answers(effect: &Effect, client: ConnectionId) -> bool {
+    matches!(effect, Effect::Send { to, .. } if *to == Destination::Client(client))
 }
 
 #[cfg(test)]

@@ -36,8 +36,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 pub(crate) enum Arrival {
     /// Still to be checked; with the key that its connection proved.
     Raw(Bytes, PublicKey),
-    /// Checked on a thread apart.
-    Admitted(Box<Verified>),
+    /// Checked on a thread apart; with the same key.
+    Admitted(Box<Verified>, PublicKey),
 }
 
 /// What the event loop takes out.

@@ -118,6 +118,7 @@
 //! | `roster` | who is connected, who may be, and where frames to them go |
 //! | `verification` | from bytes to verified messages, on the right thread |
 //! | `inbox` | everything that waits for the event loop, bounded and taken fairly |
+//! | `pace` | how fast each source is read |
 //! | [`event_loop`] | the thread that owns the core: events in, effects out |
 //! | [`disk`] | the journal with group commit, and the state |
 //! | [`store`] | the database that the state is kept in |
@@ -131,6 +132,7 @@ mod inbox;
 pub mod keys;
 pub mod limits;
 pub mod link;
+mod pace;
 pub mod replica_links;
 mod roster;
 pub mod server;

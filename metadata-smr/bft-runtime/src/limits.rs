@@ -80,6 +80,30 @@ pub const STRANGERS_INBOX_BYTES_MAX: usize = 4 << 20;
 /// What a frame counts at least in an inbox, so that empty frames are not free.
 pub const FRAME_COST_MIN: usize = 1 << 10;
 
+/// Frames of one principal that may come for nothing at once: what a client with all its lanes busy
+/// sends again after a leader has died.
+pub const WASTE_BURST: f64 = 512.0;
+
+/// And in a second after that: a few thousandths of a processor.
+pub const WASTE_PER_SECOND: f64 = 100.0;
+
+/// So many bytes of a frame cost as much as another frame: hashing and copying them.
+pub const WASTE_BYTES: f64 = 32_768.0;
+
+/// Principals whose accounts are kept.
+pub const ACCOUNTS_MAX: usize = 4096;
+
+/// Frames of replicas are counted in intervals of this length: long against a batch, short against
+/// the patience of those who wait.
+pub const VOLUME_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Frames of a replica in one interval that are taken in any case: repair after a quiet time.
+pub const VOLUME_FRAMES_MIN: u32 = 256;
+
+/// How many times as much as a correct replica one may send. Leaders send more than others, and
+/// whoever helps a laggard does.
+pub const VOLUME_RATIO: u32 = 3;
+
 /// Bytes handed to TLS before it is flushed.
 pub const WRITE_CHUNK_BYTES: usize = 256 << 10;
 

@@ -9,6 +9,7 @@ use crate::link::frame::Kind;
 use crate::link::hello::{Refusal, Role};
 use crate::link::listen::Gatekeeper;
 use crate::link::outbox::Outbox;
+use crate::pace::{Account, Accounts, Volumes};
 use crate::roster::{Connection, Roster};
 use crate::verification::Verification;
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use quorumfs_bft::identity::PublicKey;
 use quorumfs_bft::step::Peer;
 use quorumfs_bft::wire::limits::{FRAME_BYTES_MAX, REQUEST_BYTES_MAX};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
@@ -25,6 +27,8 @@ pub(crate) struct Reception {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) roster: Arc<Roster>,
     pub(crate) verification: Arc<Verification>,
+    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) volumes: Arc<Volumes>,
     /// The replica's thread, where connections are served once they are greeted.
     pub(crate) home: Handle,
 }
@@ -93,7 +97,9 @@ impl Reception {
     async fn receive(&self, connection: &Connection, mut reader: FrameReader) -> LinkError {
         let from = connection.peer;
         let allowance = Inbox::allowance(from);
+        let account = self.accounts.of(connection.key, Instant::now());
         loop {
+            self.pace(from, &account).await;
             let frame = match reader.next().await {
                 Ok(frame) if frame.kind == Kind::Message => frame.payload,
                 Ok(_) => return LinkError::Malformed("a second greeting"),
@@ -102,9 +108,24 @@ impl Reception {
             let bytes = frame.len();
             if let Some(arrival) = self.arrive(connection, frame).await {
                 let class = self.class(connection);
+                if class == Class::Stranger {
+                    account.charge(bytes, Instant::now());
+                }
                 let put = self.inbox.put(from, class, bytes, &allowance, arrival);
                 put.await;
             }
+        }
+    }
+
+    /// Waits if too much has come from there.
+    async fn pace(&self, from: Peer, account: &Account) {
+        let now = Instant::now();
+        let pause = match from {
+            Peer::Replica(replica) => self.volumes.count(replica, now),
+            Peer::Client(_) => account.pause(now),
+        };
+        if let Some(pause) = pause {
+            tokio::time::sleep(pause).await;
         }
     }
 
@@ -124,7 +145,7 @@ impl Reception {
             return Some(Arrival::Raw(frame, key));
         }
         match self.verification.check_apart(from, key, frame).await {
-            Ok(message) => Some(Arrival::Admitted(Box::new(message))),
+            Ok(message) => Some(Arrival::Admitted(Box::new(message), key)),
             Err(refused) => {
                 if let Some(reason) = refused.blame {
                     self.roster.blacklist(from, &reason);

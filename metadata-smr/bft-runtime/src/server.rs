@@ -24,6 +24,7 @@ use crate::link::dial::Dialer;
 use crate::link::hello::Role;
 use crate::link::listen::Listener;
 use crate::link::outbox::Outbox;
+use crate::pace::{Accounts, Volumes};
 use crate::replica_links::{LinkState, Reception, keep_dialing};
 use crate::roster::{Places, Roster};
 use crate::store::DiskStore;
@@ -44,6 +45,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
@@ -256,6 +258,7 @@ impl ReplicaServer {
             inbox: Arc::new(Inbox::default()),
             roster: Arc::new(Roster::new(config.id, &keys, places())),
             verification: Arc::new(verification),
+            accounts: Arc::new(Accounts::default()),
             published: Arc::new(Published::default()),
             clean: Arc::new(AtomicBool::new(false)),
         };
@@ -273,6 +276,8 @@ impl ReplicaServer {
                 inbox: shared.inbox.clone(),
                 roster: shared.roster.clone(),
                 verification: shared.verification.clone(),
+                accounts: shared.accounts.clone(),
+                volumes: Arc::new(Volumes::new(config.fault_model, Instant::now())),
                 home,
             }),
         };
@@ -383,6 +388,7 @@ struct Shared {
     inbox: Arc<Inbox>,
     roster: Arc<Roster>,
     verification: Arc<Verification>,
+    accounts: Arc<Accounts>,
     published: Arc<Published>,
     clean: Arc<AtomicBool>,
 }
@@ -444,6 +450,7 @@ async fn run_on_thread<C: Core>(
             inbox: shared.inbox,
             roster: shared.roster,
             verification: shared.verification,
+            accounts: shared.accounts,
             published: shared.published,
             signer,
             clock,

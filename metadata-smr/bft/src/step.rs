@@ -209,6 +209,11 @@ impl Effects {
         self.list.drain(..)
     }
 
+    /// All that have been collected, oldest first.
+    pub fn iter(&self) -> std::slice::Iter<'_, Effect> {
+        self.list.iter()
+    }
+
     /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -104,6 +104,7 @@ fn run(script: Vec<Vec<Effect>>) -> Fixture {
         inbox: inbox.clone(),
         roster: roster.clone(),
         verification: Arc::new(Verification::new(config.context(), vec![])),
+        accounts: Arc::default(),
         published: Arc::new(Published::default()),
         signer: key,
         clock: Clock::start(),

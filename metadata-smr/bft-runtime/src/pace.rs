@@ -1,0 +1,244 @@
+//! How fast a source is read: what it costs for nothing is made up for by time.
+//!
+//! Turns among those who wait ([`crate::inbox`]) are not enough against floods. Whoever behaves
+//! waits for answers most of the time, so that a flood finds a processor that is free for a moment
+//! and takes it, and everything else has to wait for the end of each of its turns. So some frames
+//! have a price, and the sockets of whoever owes too much are left unread for a while. Nothing is
+//! dropped: the flood waits where it came from.
+//!
+//! *Clients* pay for what was answered without being ordered (retries, what is beyond their
+//! credit, questions) and for what was refused without blame, the more the longer it is. A client
+//! that behaves sends again only now and then. An operation that is ordered costs nothing here,
+//! since credit bounds those, and a read costs nothing, since it is worth its answer. *Strangers*
+//! pay for every frame: they have one to say. An account is kept by principal, however many
+//! connections it has, and for a while after the last one is gone.
+//!
+//! *Replicas* send each other about as much as one another. What one sends beyond several times as
+//! much as others do is a flood. The measure is relative, or it would hit those who help a laggard
+//! and everybody in a fast cluster; and it is that of the replica which sends least but for u, who
+//! may be down, so that it is always a correct one's. With r = 0 nobody floods.
+//!
+//! Source: Clement, Kapritsos, Lee, Wang, Alvisi, Dahlin and Riché, "UpRight Cluster Services"
+//! (2009), whose volume check is relative too and cuts the connection instead.
+
+use crate::limits;
+use quorumfs_bft::fault_model::FaultModel;
+use quorumfs_bft::identity::{PublicKey, ReplicaId};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What one principal owes.
+#[derive(Debug)]
+pub(crate) struct Account {
+    owed: Mutex<(f64, Instant)>,
+}
+
+impl Account {
+    fn new(now: Instant) -> Self {
+        Self {
+            owed: Mutex::new((0.0, now)),
+        }
+    }
+
+    /// What time has not made up for; two numbers are whole at any time.
+    fn owed(&self, now: Instant) -> MutexGuard<'_, (f64, Instant)> {
+        let mut owed = self.owed.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = now.saturating_duration_since(owed.1).as_secs_f64();
+        let left = owed.0 - passed * limits::WASTE_PER_SECOND;
+        *owed = (left.max(0.0), now.max(owed.1));
+        owed
+    }
+
+    /// A frame of so many bytes came for nothing.
+    pub(crate) fn charge(&self, bytes: usize, now: Instant) {
+        self.owed(now).0 += 1.0 + bytes as f64 / limits::WASTE_BYTES;
+    }
+
+    /// How long its connections are to be left unread.
+    pub(crate) fn pause(&self, now: Instant) -> Option<Duration> {
+        let beyond = self.owed(now).0 - limits::WASTE_BURST;
+        (beyond > 0.0).then(|| Duration::from_secs_f64(beyond / limits::WASTE_PER_SECOND))
+    }
+}
+
+/// The accounts of all principals that were seen lately.
+#[derive(Debug, Default)]
+pub(crate) struct Accounts {
+    all: Mutex<BTreeMap<PublicKey, Arc<Account>>>,
+}
+
+impl Accounts {
+    /// The account of a principal.
+    pub(crate) fn of(&self, key: PublicKey, now: Instant) -> Arc<Account> {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if !all.contains_key(&key) && all.len() >= limits::ACCOUNTS_MAX {
+            // Who owes nothing loses nothing; beyond that, it is those who are not connected.
+            all.retain(|_, account| account.owed(now).0 > 0.0);
+            if all.len() >= limits::ACCOUNTS_MAX {
+                all.retain(|_, account| Arc::strong_count(account) > 1);
+            }
+        }
+        let new = || Arc::new(Account::new(now));
+        all.entry(key).or_insert_with(new).clone()
+    }
+
+    /// A frame of a principal came for nothing.
+    pub(crate) fn charge(&self, key: PublicKey, bytes: usize, now: Instant) {
+        self.of(key, now).charge(bytes, now);
+    }
+}
+
+/// Frames of each other replica in this interval and in the one before.
+#[derive(Debug)]
+struct Counts {
+    since: Instant,
+    now: BTreeMap<ReplicaId, u32>,
+    before: BTreeMap<ReplicaId, u32>,
+}
+
+/// How much replicas send.
+#[derive(Debug)]
+pub(crate) struct Volumes {
+    model: FaultModel,
+    counts: Mutex<Counts>,
+}
+
+impl Volumes {
+    pub(crate) fn new(model: FaultModel, now: Instant) -> Self {
+        Self {
+            model,
+            counts: Mutex::new(Counts {
+                since: now,
+                now: BTreeMap::new(),
+                before: BTreeMap::new(),
+            }),
+        }
+    }
+
+    /// What a replica sends that is certainly as correct as any.
+    fn measure(&self, of: &BTreeMap<ReplicaId, u32>) -> u32 {
+        let others = usize::from(self.model.replicas()).saturating_sub(1);
+        let mut sent: Vec<u32> = of.values().copied().collect();
+        sent.resize(others.max(sent.len()), 0);
+        sent.sort_unstable();
+        let place = usize::from(self.model.up());
+        sent.get(place).copied().unwrap_or_default()
+    }
+
+    /// A frame of a replica came; how long its connection is to be left unread.
+    pub(crate) fn count(&self, from: ReplicaId, now: Instant) -> Option<Duration> {
+        if self.model.right() == 0 {
+            return None;
+        }
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let passed = now.saturating_duration_since(counts.since);
+        if passed >= limits::VOLUME_INTERVAL {
+            counts.before = std::mem::take(&mut counts.now);
+            if passed >= limits::VOLUME_INTERVAL * 2 {
+                counts.before.clear();
+            }
+            counts.since = now;
+        }
+        let own = counts.now.entry(from).or_default();
+        *own = own.saturating_add(1);
+        let own = *own;
+        if own <= limits::VOLUME_FRAMES_MIN {
+            return None;
+        }
+        let usual = self.measure(&counts.now).max(self.measure(&counts.before));
+        let allowed = usual
+            .saturating_mul(limits::VOLUME_RATIO)
+            .saturating_add(limits::VOLUME_FRAMES_MIN);
+        let end = counts.since + limits::VOLUME_INTERVAL;
+        (own > allowed).then(|| end.saturating_duration_since(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: Duration = Duration::from_millis(1);
+
+    /// Frames of a flood that are read within ten seconds, and when that is.
+    fn read(accounts: &Accounts, flood: PublicKey, bytes: usize) -> (u32, Instant) {
+        let start = Instant::now();
+        let (mut now, mut read) = (start, 0_u32);
+        while now < start + Duration::from_secs(10) {
+            match accounts.of(flood, now).pause(now) {
+                None => {
+                    accounts.charge(flood, bytes, now);
+                    read += 1;
+                }
+                Some(pause) => now += pause.max(MILLISECOND),
+            }
+        }
+        (read, now)
+    }
+
+    #[test]
+    fn whoever_wastes_is_read_at_a_rate_after_a_burst_and_whatever_its_connections() {
+        let accounts = Accounts::default();
+        let (flood, quiet) = (PublicKey([1; 32]), PublicKey([2; 32]));
+        let (long, _) = read(&accounts, PublicKey([3; 32]), 1 << 20);
+        assert!((20..100).contains(&long), "{long} frames of a megabyte");
+        let (read, now) = read(&accounts, flood, 0);
+        let most = limits::WASTE_BURST + 10.0 * limits::WASTE_PER_SECOND + 2.0;
+        assert!(f64::from(read) <= most, "{read}");
+        assert!(f64::from(read) >= most * 0.9, "{read}");
+        assert!(accounts.of(quiet, now).pause(now).is_none());
+        let later = now + Duration::from_secs(60);
+        assert!(accounts.of(flood, later).pause(later).is_none(), "made up");
+    }
+
+    #[test]
+    fn accounts_are_bounded_and_debts_outlive_a_connection() {
+        let now = Instant::now();
+        let accounts = Accounts::default();
+        let debtor = PublicKey([9; 32]);
+        for _ in 0..1000 {
+            accounts.charge(debtor, 0, now);
+        }
+        for number in 0..2 * limits::ACCOUNTS_MAX as u64 {
+            let mut key = [0; 32];
+            key[..8].copy_from_slice(&number.to_le_bytes());
+            drop(accounts.of(PublicKey(key), now));
+        }
+        assert!(accounts.all.lock().expect("whole").len() <= limits::ACCOUNTS_MAX);
+        assert!(accounts.of(debtor, now).pause(now).is_some());
+    }
+
+    /// Frames that are let in of each of three others within ten seconds.
+    fn let_in(model: FaultModel, frames_per_second: [u32; 3]) -> [u32; 3] {
+        let start = Instant::now();
+        let volumes = Volumes::new(model, start);
+        let (mut taken, mut blocked) = ([0; 3], [start; 3]);
+        for step in 0..100_000_u32 {
+            let now = start + Duration::from_micros(u64::from(step) * 100);
+            for (number, rate) in (0_u16..).zip(frames_per_second) {
+                let place = usize::from(number);
+                let due = u64::from(step + 1) * u64::from(rate) / 10_000;
+                while u64::from(taken[place]) < due && blocked[place] <= now {
+                    taken[place] += 1;
+                    if let Some(pause) = volumes.count(ReplicaId(number), now) {
+                        blocked[place] = now + pause;
+                    }
+                }
+            }
+        }
+        taken
+    }
+
+    #[test]
+    fn a_replica_is_held_to_a_multiple_of_what_a_correct_one_sends() {
+        let model = FaultModel::new(1, 1, 4).expect("a model");
+        assert_eq!(let_in(model, [3000, 2500, 100]), [30_000, 25_000, 1000]);
+        assert_eq!(let_in(model, [3000, 2500, 0]), [30_000, 25_000, 0]);
+        let flooded = let_in(model, [200_000, 2000, 2500]);
+        assert_eq!((flooded[1], flooded[2]), (20_000, 25_000));
+        assert!(flooded[0] < 150_000, "{flooded:?}");
+        let crash_only = FaultModel::new(1, 0, 3).expect("a model");
+        assert_eq!(let_in(crash_only, [50_000, 0, 0])[0], 500_000);
+    }
+}
