@@ -36,9 +36,11 @@
 //! [`Outcome`]: crate::wire::message::Outcome
 //! [`Outcome::Superseded`]: crate::wire::message::Outcome::Superseded
 
+mod answer;
 pub mod clock;
 mod credit;
 pub mod delivery;
+mod heads;
 mod lingering;
 mod operations;
 mod read;

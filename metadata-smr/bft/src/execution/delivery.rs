@@ -3,15 +3,17 @@
 //! The order within a batch is fixed: the clock, sessions that have been idle for too long, the
 //! service's tick if it is due, then the requests as the batch lists them.
 
+use super::answer::{answer, answer_open, session_answer};
+use super::heads::Heads;
 use super::lingering::{self, Lingering};
-use super::reply_cache::{self, LaneReplies, Place};
+use super::reply_cache::{self, Place};
 use super::rows::{ClockRow, SessionRow};
 use super::session::Known;
 use super::{clock, credit, replay, session, watch};
-use crate::identity::{Digest, Lane, Nanos, PublicKey, RequestNumber, Sequence, SessionId, Time};
+use crate::identity::{Digest, Nanos, PublicKey, Sequence, SessionId, Time};
 use crate::observer::WatchEvent;
 use crate::service::{Context, Credit, Service};
-use crate::state::{Area, KeySpace, StateError, Store};
+use crate::state::{Area, KeySpace, StateError, Store, View};
 use crate::wire::Envelope;
 use crate::wire::limits::{PRINCIPAL_SESSIONS_MAX, SESSION_IDLE, SESSIONS_CLOSED_PER_BATCH};
 use crate::wire::message::{Batch, CloseSession, Message, OpenSession, Outcome, Reply, Request};
@@ -84,6 +86,7 @@ pub struct Executor<S> {
     idle: Nanos,
     /// Who watches what.
     watches: watch::Index,
+    heads: Heads,
 }
 
 impl<S: Service> Executor<S> {
@@ -95,6 +98,7 @@ impl<S: Service> Executor<S> {
             forgotten: Sequence(0),
             idle: SESSION_IDLE,
             watches: watch::Index::default(),
+            heads: Heads::default(),
         }
     }
 
@@ -102,6 +106,15 @@ impl<S: Service> Executor<S> {
     #[must_use]
     pub fn with_idle(self, idle: Nanos) -> Self {
         Self { idle, ..self }
+    }
+
+    /// The open session with this number.
+    pub(super) fn session_row(
+        &self,
+        view: &View<'_>,
+        id: SessionId,
+    ) -> Result<Option<SessionRow>, StateError> {
+        self.heads.session(view, id)
     }
 
     /// One that runs what it has run before. Only the simulator asks for it.
@@ -124,11 +137,11 @@ impl<S: Service> Executor<S> {
 
     fn place(
         &self,
-        lane: &LaneReplies,
+        view: &View<'_>,
         request: &Request,
         digest: &Digest,
     ) -> Result<Place, StateError> {
-        Ok(match lane.place(request.number, digest)? {
+        Ok(match self.heads.place(view, request, digest)? {
             Place::Answered(at, _) if at <= self.forgotten => Place::Superseded,
             place => place,
         })
@@ -137,6 +150,7 @@ impl<S: Service> Executor<S> {
     /// The state was replaced by another one, of whatever sequence.
     pub fn state_replaced(&mut self) {
         self.watches.forget();
+        self.heads.forget();
     }
 
     /// The last event of a session; none if it watches nothing.
@@ -232,6 +246,7 @@ impl<S: Service> Executor<S> {
             service: &self.service,
             idle: self.idle,
             watches: std::mem::take(&mut self.watches),
+            heads: &self.heads,
             space,
             clock: after,
             context,
@@ -279,14 +294,13 @@ impl<S: Service> Executor<S> {
         let digest = body.digest();
         let settled = |reply| Ok(Standing::Settled(reply));
         match body.message() {
-            Message::Request(request) => match session::find(&view, request.session)? {
+            Message::Request(request) => match self.heads.session(&view, request.session)? {
                 None => settled(answer(request, digest, Sequence(0), Outcome::NoSession)),
                 Some(row) if request.lane.0 >= row.credit.lanes => {
                     settled(answer(request, digest, Sequence(0), Outcome::Conflict))
                 }
                 Some(_) => {
-                    let lane = LaneReplies::read(&view, request.session, request.lane)?;
-                    let (version, outcome) = match self.place(&lane, request, &digest)? {
+                    let (version, outcome) = match self.place(&view, request, &digest)? {
                         Place::Next | Place::Ahead => return Ok(Standing::New),
                         Place::FarAhead => return Ok(Standing::FarAhead),
                         Place::Answered(..) if self.retries_run => return Ok(Standing::New),
@@ -331,47 +345,12 @@ impl<S: Service> Executor<S> {
     }
 }
 
-fn answer(request: &Request, digest: Digest, version: Sequence, outcome: Outcome) -> Reply {
-    Reply {
-        session: request.session,
-        lane: request.lane,
-        number: request.number,
-        request: digest,
-        version,
-        outcome,
-    }
-}
-
-fn session_answer(
-    session: SessionId,
-    digest: Digest,
-    version: Sequence,
-    outcome: Outcome,
-) -> Reply {
-    Reply {
-        session,
-        lane: Lane(0),
-        number: RequestNumber(0),
-        request: digest,
-        version,
-        outcome,
-    }
-}
-
-/// The answer to an opening of a session that is open.
-fn answer_open(digest: Digest, id: SessionId, row: &SessionRow) -> Reply {
-    let outcome = Outcome::SessionOpened {
-        session: id,
-        credit: row.credit,
-    };
-    session_answer(SessionId(0), digest, row.opened, outcome)
-}
-
 /// One batch being executed.
 pub(super) struct Run<'a, S, D> {
     pub(super) service: &'a S,
     pub(super) watches: watch::Index,
     idle: Nanos,
+    heads: &'a Heads,
     pub(super) space: &'a mut KeySpace<D>,
     pub(super) clock: ClockRow,
     pub(super) context: Context,
@@ -425,6 +404,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         session::remove(&mut txn, &mut self.clock, id, row)?;
         lingering::ended(&mut txn, &mut self.clock, self.context.sequence, id, row)?;
         txn.commit();
+        self.heads.ended(id);
         self.done.closed.push(id);
         Ok(())
     }
@@ -538,7 +518,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         executor: &Executor<S>,
     ) -> Result<(), StateError> {
         let view = self.space.view(Area::Library);
-        let Some(row) = session::find(&view, request.session)? else {
+        let Some(row) = executor.heads.session(&view, request.session)? else {
             self.done
                 .replies
                 .push(answer(request, digest, Sequence(0), Outcome::NoSession));
@@ -550,8 +530,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
                 .push(answer(request, digest, Sequence(0), Outcome::Conflict));
             return Ok(());
         }
-        let lane = LaneReplies::read(&view, request.session, request.lane)?;
-        let (version, outcome) = match executor.place(&lane, request, &digest)? {
+        let (version, outcome) = match executor.place(&view, request, &digest)? {
             Place::Ahead | Place::FarAhead => {
                 self.done.skipped.push(digest);
                 return Ok(());
@@ -570,8 +549,9 @@ impl<S: Service, D: Store> Run<'_, S, D> {
                 let mut txn = self.space.begin(Area::Library, self.context.sequence);
                 let place = (request.session, request.lane, request.number);
                 reply_cache::store(&mut txn, place, digest, version, &results)?;
-                session::touch(&mut txn, idle, request.session, &row)?;
+                let active = session::touch(&mut txn, idle, request.session, &row)?;
                 txn.commit();
+                self.heads.ran(request, digest, active);
                 (version, Outcome::Results(results))
             }
         };

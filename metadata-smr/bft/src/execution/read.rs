@@ -25,7 +25,8 @@ impl<S: Service> Executor<S> {
         applied: Sequence,
         in_full: bool,
     ) -> Result<Option<Vec<Answered>>, StateError> {
-        let Some(row) = session::find(&space.view(Area::Library), read.session)? else {
+        let library = space.view(Area::Library);
+        let Some(row) = self.session_row(&library, read.session)? else {
             return Ok(None);
         };
         let caller = session::caller(read.session, &row);

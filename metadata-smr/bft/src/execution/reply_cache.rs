@@ -4,6 +4,7 @@
 //! two at the most. They lie in two slots, a request's by the parity of its number, so that storing
 //! one never rewrites the other.
 
+use super::heads::LaneHeads;
 use super::rows::{ReplyHead, ReplyRow, decode, decode_head, encode, reply_key};
 use crate::identity::{Digest, Lane, RequestNumber, Sequence, SessionId};
 use crate::state::{StateError, Txn, View};
@@ -72,6 +73,21 @@ impl LaneReplies {
         })
     }
 
+    /// Which requests the slots answer, by slot.
+    pub(super) fn heads(&self) -> LaneHeads {
+        let mut heads = LaneHeads::default();
+        for slot in [&self.newest, &self.older].into_iter().flatten() {
+            let [even, odd] = &mut heads;
+            let head = if slot.head.number.0 % 2 == 1 {
+                odd
+            } else {
+                even
+            };
+            *head = Some(slot.head);
+        }
+        heads
+    }
+
     /// The number of the last request that was executed; 0 before the first.
     #[must_use]
     pub fn last(&self) -> RequestNumber {
@@ -85,13 +101,8 @@ impl LaneReplies {
     /// # Errors
     /// If the row that answers it is damaged.
     pub fn place(&self, number: RequestNumber, request: &Digest) -> Result<Place, StateError> {
-        let last = self.last().0;
-        if number.0 > last {
-            return Ok(match number.0 - last {
-                1 => Place::Next,
-                2..=LANE_AHEAD_MAX => Place::Ahead,
-                _ => Place::FarAhead,
-            });
+        if let Some(place) = ahead(number, self.last()) {
+            return Ok(place);
         }
         let mut kept = [&self.newest, &self.older].into_iter().flatten();
         match kept.find(|slot| slot.head.number == number) {
@@ -102,6 +113,16 @@ impl LaneReplies {
             Some(_) => Ok(Place::Conflict),
             None => Ok(Place::Superseded),
         }
+    }
+}
+
+/// Where a request stands whose number is above that of the last one that ran.
+pub(super) fn ahead(number: RequestNumber, last: RequestNumber) -> Option<Place> {
+    match number.0.checked_sub(last.0)? {
+        0 => None,
+        1 => Some(Place::Next),
+        2..=LANE_AHEAD_MAX => Some(Place::Ahead),
+        _ => Some(Place::FarAhead),
     }
 }
 

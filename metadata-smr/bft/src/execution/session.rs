@@ -135,15 +135,15 @@ pub(super) fn remove(
     Ok(())
 }
 
-/// The session is active now.
+/// The session is active now. Gives what its row says of that after it.
 pub(super) fn touch(
     txn: &mut Txn<'_>,
     (now, idle): (Time, Nanos),
     id: SessionId,
     row: &SessionRow,
-) -> Result<(), StateError> {
+) -> Result<Time, StateError> {
     if now.since(row.active).0 < idle.0 / SESSION_TOUCHES {
-        return Ok(());
+        return Ok(row.active);
     }
     txn.delete(&idle_key(row.active, id))?;
     txn.put(&idle_key(now, id), Vec::new())?;
@@ -153,7 +153,8 @@ pub(super) fn touch(
             active: now,
             ..*row
         })?,
-    )
+    )?;
+    Ok(now)
 }
 
 /// The sessions that have been idle for too long, longest first, at most `limit`.

@@ -1,5 +1,6 @@
 //! Exactly once, sessions and all-or-none, against a service that counts.
 
+mod heads;
 mod watch;
 
 use super::{Executed, Executor, Standing};
