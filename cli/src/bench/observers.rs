@@ -84,21 +84,27 @@ impl Observers {
     }
 
     /// Ends them.
-    pub(super) fn stop(self) {
+    pub(super) fn stop(self) -> Outcome<()> {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
-            // It has nothing to say any more.
-            let _ = thread.join();
+            let ended = thread.join();
+            ended.map_err(|_| failed("observe", &"a thread of the observers panicked"))?;
         }
+        Ok(())
     }
+}
+
+/// Lets everything on this thread go on for so long.
+fn pass(runtime: &Runtime, length: Duration) {
+    runtime.block_on(async { tokio::time::sleep(length).await });
 }
 
 fn sleep(runtime: &Runtime, observers: Vec<Observer>, stop: &AtomicBool) {
     // At first they connect.
-    runtime.block_on(tokio::time::sleep(Duration::from_millis(500)));
+    pass(runtime, Duration::from_millis(500));
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(ASLEEP);
-        runtime.block_on(tokio::time::sleep(AWAKE));
+        pass(runtime, AWAKE);
     }
     drop(observers);
 }
@@ -113,6 +119,6 @@ fn listen(runtime: &Runtime, observers: Vec<Observer>, stop: &AtomicBool, told: 
         });
     }
     while !stop.load(Ordering::Relaxed) {
-        runtime.block_on(tokio::time::sleep(Duration::from_millis(100)));
+        pass(runtime, Duration::from_millis(100));
     }
 }

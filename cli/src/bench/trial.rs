@@ -190,7 +190,7 @@ pub(super) async fn measure(
     attackers.processor_seconds -= attacked.processor_seconds;
     attackers.operations -= attacked.operations;
     let told = observers.told();
-    observers.stop();
+    observers.stop()?;
     let (latencies, first) = load.finish().await?;
     let seen = Seen {
         seconds: counted.as_secs_f64(),
