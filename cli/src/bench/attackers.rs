@@ -7,7 +7,7 @@ use super::failed;
 use super::talk::{Attack, Setting};
 use crate::failure::Outcome;
 use bytes::Bytes;
-use quorumfs_bft::authentication::Signer;
+use quorumfs_bft::authentication::{Authentication, Signer};
 use quorumfs_bft::identity::{
     Digest, Epoch, Group, Lane, ReplicaId, RequestNumber, Sequence, SessionId, Signature, Time,
     View,
@@ -66,6 +66,7 @@ impl Target {
             connector: identity.connector(self.member.key).ok()?,
             cluster: self.header.cluster,
             role: self.role,
+            authentication: Authentication::Sig,
         };
         dialer.dial().await.ok()
     }

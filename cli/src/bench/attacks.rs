@@ -137,6 +137,7 @@ pub(crate) async fn run(arguments: &BenchAttacksArguments, output: Output) -> Ou
         durability: arguments.durability.clone(),
         reply_bytes: 0,
         signed: true,
+        channels: false,
         down: 0,
         parts: Vec::new(),
         others: Part::Correct,

@@ -32,6 +32,8 @@ pub(super) struct Plan {
     pub(super) reply_bytes: u32,
     /// Whether anything is signed.
     pub(super) signed: bool,
+    /// Whether votes are authenticated by the channels.
+    pub(super) channels: bool,
     /// How many of the last ones are down from the start.
     pub(super) down: u16,
     /// What each of the first ones does, and all others after them.
@@ -174,6 +176,7 @@ impl Cluster {
             right: plan.model.right(),
             members: hellos.clone(),
             signed: plan.signed,
+            channels: plan.channels,
             durability: plan.durability.clone(),
             reply_bytes: plan.reply_bytes,
             directory: place.join(number.to_string()),

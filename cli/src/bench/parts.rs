@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::output::Output;
 use bytes::Bytes;
-use quorumfs_bft::authentication::Signer;
+use quorumfs_bft::authentication::{Authentication, Signer};
 use quorumfs_bft::identity::{PublicKey, ReplicaId, Signature};
 use quorumfs_bft::wire::signed_bytes::answer_digest;
 use quorumfs_bft_runtime::keys::{Batch, NodeKey, PreparedKey};
@@ -228,6 +228,7 @@ fn network(length: Duration) -> Outcome<Network> {
             .acceptor()
             .map_err(|error| failed("use TLS", &error))?,
         cluster: CLUSTER,
+        authentication: Authentication::Sig,
         me: ReplicaId(0),
         gatekeeper: Arc::new(Echo),
     };
@@ -248,6 +249,7 @@ fn network(length: Duration) -> Outcome<Network> {
             .map_err(|error| failed("use TLS", &error))?,
         cluster: CLUSTER,
         role: Role::Client,
+        authentication: Authentication::Sig,
     };
     let measured = runtime()?.block_on(echoes(&dialer, length));
     drop(stop);

@@ -12,6 +12,7 @@ use super::{failed, line, processor_seconds};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use bytes::Bytes;
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::{ClusterId, Nanos, ReplicaId, SessionId, Time};
 use quorumfs_bft::replica::Replica;
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
@@ -147,6 +148,10 @@ async fn start(
         directory: setting.directory.clone(),
         durability,
         genesis: Bytes::new(),
+        authentication: match setting.channels {
+            true => Authentication::Mac,
+            false => Authentication::Sig,
+        },
     };
     let answer = setting.reply_bytes as usize;
     let habit = match setting.part {

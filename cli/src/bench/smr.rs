@@ -103,6 +103,7 @@ fn correct(arguments: &BenchSmrArguments, model: FaultModel) -> Plan {
         durability: arguments.durability.clone(),
         reply_bytes: arguments.reply_bytes,
         signed: arguments.authentication != "none",
+        channels: arguments.authentication == "mac",
         down: 0,
         parts: Vec::new(),
         others: Part::Correct,

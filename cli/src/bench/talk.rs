@@ -38,6 +38,8 @@ pub(super) struct Setting {
     pub(super) members: Vec<Hello>,
     /// Whether anything is signed.
     pub(super) signed: bool,
+    /// Whether votes are authenticated by the channels.
+    pub(super) channels: bool,
     pub(super) durability: String,
     pub(super) reply_bytes: u32,
     pub(super) directory: PathBuf,

@@ -13,6 +13,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::stop::Stop;
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::{PublicKey, ReplicaId};
 use quorumfs_bft_runtime::client::Member;
 use quorumfs_bft_runtime::disk::{DiskError, Durability};
@@ -199,6 +200,7 @@ fn server_config(
         directory: state.join(DATA),
         durability: Durability::Strict,
         genesis: bytes.into(),
+        authentication: Authentication::Sig,
     })
 }
 

@@ -81,6 +81,7 @@
 //!     directory: disk,
 //!     durability: Durability::Strict,
 //!     genesis: Bytes::new(),
+//!     authentication: Default::default(),
 //! };
 //! let replica = runtime.block_on(ReplicaServer::start_on(config, Counter, socket))?;
 //!

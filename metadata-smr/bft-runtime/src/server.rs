@@ -32,6 +32,7 @@ use crate::tls::{Identity, TlsError};
 use crate::unsigned;
 use crate::verification::Verification;
 use bytes::Bytes;
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{ClusterId, Now, PublicKey, ReplicaId};
 use quorumfs_bft::journal::Journal;
@@ -71,6 +72,8 @@ pub struct ReplicaConfig {
     pub durability: Durability,
     /// What the service begins with: the same bytes on every replica.
     pub genesis: Bytes,
+    /// Whether votes are signed: the same on every replica, for good.
+    pub authentication: Authentication,
 }
 
 /// A replica that did not start or did not stop well.
@@ -244,12 +247,13 @@ impl ReplicaServer {
         let identity = Identity::new(config.key.clone())?;
         let keys: Vec<(ReplicaId, PublicKey)> =
             config.replicas.iter().map(|it| (it.id, it.key)).collect();
-        let core = Config::new(
+        let mut core = Config::new(
             config.id,
             config.cluster,
             config.fault_model,
             config.genesis.clone(),
         );
+        core.authentication = config.authentication;
         let verification = Verification::new(
             core.context(),
             config.replicas.iter().map(|it| it.key).collect(),
@@ -271,6 +275,7 @@ impl ReplicaServer {
             socket,
             acceptor,
             cluster: config.cluster,
+            authentication: config.authentication,
             me: config.id,
             gatekeeper: Arc::new(Reception {
                 inbox: shared.inbox.clone(),
@@ -365,6 +370,7 @@ fn dialers(
             connector: identity.connector(member.key)?,
             cluster: config.cluster,
             role: Role::Replica(config.id),
+            authentication: config.authentication,
         };
         dialers.push((dialer, outbox));
     }

@@ -115,7 +115,7 @@ fn is_dear(frame: &[u8]) -> bool {
     let kind = frame.get(..8).and_then(Kind::of_tag);
     matches!(
         kind,
-        Some(Kind::ViewChange | Kind::NewView | Kind::Committed)
+        Some(Kind::ViewChange | Kind::Claims | Kind::NewView | Kind::Committed)
     )
 }
 
@@ -453,6 +453,7 @@ mod tests {
                 signer: ReplicaId(signer),
                 base: Default::default(),
                 prepared: Default::default(),
+                claims: None,
             };
             self.signed(signer, Message::ViewChange(change))
         }

@@ -10,6 +10,7 @@
 mod support;
 
 use bytes::Bytes;
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::{Epoch, Group, Time, View};
 use quorumfs_bft::wire::frame::{Header, Unsigned, encode};
 use quorumfs_bft::wire::message::{Message, OpenSession, StatusQuery};
@@ -43,6 +44,7 @@ fn dialer(cluster: &Cluster, number: usize, identity: &Identity, role: Role) -> 
         connector: identity.connector(member.key).expect("connector"),
         cluster: cluster.id,
         role,
+        authentication: Authentication::Sig,
     }
 }
 

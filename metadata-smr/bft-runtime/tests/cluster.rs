@@ -10,6 +10,7 @@
 mod support;
 
 use bytes::Bytes;
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::client::event::End;
 use quorumfs_bft::identity::{ClusterId, ReplicaId};
 use quorumfs_bft::metrics::Voting;
@@ -362,4 +363,63 @@ async fn a_stop_ends_in_time() {
         assert_eq!(handle.shutdown().await, Ending::Stopped);
     }
     assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+/// Followers and leaders come and go, one is left behind further than a window, and nobody has a
+/// certificate to show.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_whose_channels_authenticate_votes_survives_what_one_that_signs_does() {
+    for (up, right) in [(1, 1), (1, 0), (0, 1), (0, 0)] {
+        let mut cluster = Cluster::start_as(Authentication::Mac, up, right, Bytes::new()).await;
+        let client = cluster.client().await;
+        let mut count = 0;
+        for round in 0..2 * usize::from(up) {
+            let leader = cluster.leader();
+            let others = cluster.members.len();
+            let victim = (leader + round % 2) % others;
+            cluster.kill(victim).await;
+            for _ in 0..30 {
+                count += 1;
+                assert_eq!(add(&client, "n").await, count);
+            }
+            cluster.restart(victim).await;
+            cluster.all_at(cluster.sequence()).await;
+        }
+        count += 1;
+        assert_eq!(add(&client, "n").await, count);
+        // All of them at once: what was promised is on their disks.
+        for number in 0..cluster.members.len() {
+            cluster.kill(number).await;
+        }
+        for number in 0..cluster.members.len() {
+            cluster.restart(number).await;
+        }
+        assert_eq!(add(&client, "n").await, count + 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_authenticates_votes_in_another_way_is_kept_out_and_told() {
+    let mut cluster = Cluster::start(1, 1).await;
+    let client = cluster.client().await;
+    assert_eq!(add(&client, "n").await, 1);
+    let other = (cluster.leader() + 1) % 4;
+    cluster.kill(other).await;
+    cluster.authentication = Authentication::Mac;
+    cluster.restart(other).await;
+    for expected in 2..=10 {
+        assert_eq!(add(&client, "n").await, expected);
+    }
+    let shown = Instant::now();
+    let told = || {
+        let status = cluster.status(other).expect("running");
+        let links = format!("{status:?}");
+        links.matches("authenticates votes in another way").count()
+    };
+    while told() < 3 && shown.elapsed() < Duration::from_secs(20) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(told(), 3, "{:?}", cluster.status(other));
+    let status = cluster.status(other).expect("running").replica;
+    assert!(status.sequence.0 < cluster.sequence());
 }

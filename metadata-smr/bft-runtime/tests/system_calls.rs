@@ -16,6 +16,7 @@
 mod support;
 
 use bytes::Bytes;
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{ClusterId, ReplicaId, View};
 use quorumfs_bft_runtime::client::{Client, ClientConfig, Member};
@@ -54,6 +55,7 @@ fn config(number: u16, addresses: &[SocketAddr], directory: &Path) -> ReplicaCon
         directory: directory.join(number.to_string()),
         durability: Durability::Strict,
         genesis: Bytes::new(),
+        authentication: Authentication::Sig,
     }
 }
 

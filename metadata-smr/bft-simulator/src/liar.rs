@@ -9,6 +9,7 @@
 //! Sources: Winter et al., "Randomized Testing of Byzantine Fault Tolerant Algorithms" (ByzzFuzz,
 //! 2023) for the small-scope mutations; Bano et al., "Twins" (2021) for equivocation.
 
+mod claims;
 mod echo;
 mod mutation;
 mod proposal;
@@ -20,7 +21,7 @@ use crate::lie::Lie;
 use crate::random::Random;
 use bytes::Bytes;
 use proposal::{Equivocations, Inventions};
-use quorumfs_bft::identity::{Digest, ReplicaId, SessionId};
+use quorumfs_bft::identity::{Digest, ReplicaId, SessionId, Signature};
 use quorumfs_bft::wire::frame::{Envelope, Header, Unsigned};
 use quorumfs_bft::wire::message::{Ballot, Bodies, Kind, Message, Operation, Outcome, Suspect};
 use reading::Reading;
@@ -71,6 +72,8 @@ pub enum Habit {
     Starve,
     /// As leader, propose to everybody what nobody has the body of, or what has been executed.
     Invent,
+    /// Claim what is not so when the view changes, where nothing proves it.
+    FalseClaims,
 }
 
 /// A frame on its way out of a liar.
@@ -122,6 +125,7 @@ pub struct Proxy {
     node: Bytes,
     reading: Reading,
     misreads: bool,
+    signs_votes: bool,
 }
 
 /// How many old messages a liar keeps for replaying.
@@ -170,6 +174,7 @@ impl Proxy {
             node: Bytes::new(),
             reading: Reading::default(),
             misreads,
+            signs_votes: true,
         }
     }
 
@@ -205,6 +210,20 @@ impl Proxy {
         let starved = matches!(envelope.message(), Message::Request(request)
             if request.session.0 % 3 == u64::from(self.replica.0) % 3);
         starved && self.habits.contains(&Habit::Starve)
+    }
+
+    /// The same liar in a cluster whose votes are not signed, where there is more to lie about.
+    #[must_use]
+    pub fn unsigned(mut self) -> Self {
+        let mut more = self.random.clone().fork(3);
+        self.signs_votes = false;
+        if more.chance(1, 2) {
+            self.habits.push(Habit::FalseClaims);
+        }
+        if more.chance(1, 3) {
+            self.habits.push(Habit::Forge);
+        }
+        self
     }
 
     /// What it is up to, for the trace.
@@ -288,7 +307,9 @@ impl Proxy {
             Habit::ProposeNotTo(victims) if kind == Kind::Proposal && victims.contains(&to) => {
                 told.clear();
             }
-            Habit::Withhold(withheld) if *withheld == kind && self.random.chance(1, 2) => {
+            Habit::Withhold(withheld)
+                if *withheld == same_kind(kind) && self.random.chance(1, 2) =>
+            {
                 told.clear();
             }
             Habit::Mutate if self.random.chance(1, 12) => {
@@ -300,7 +321,14 @@ impl Proxy {
                     told.push(lie);
                 }
             }
-            Habit::Stale if kind == Kind::ViewChange => {
+            Habit::FalseClaims if kind == Kind::Claims => {
+                if let Some(message) = self.false_claims(envelope) {
+                    told.clear();
+                    let frame = self.frame(*envelope.header(), message);
+                    told.push(Told::lie(frame, Lie::FalseClaim));
+                }
+            }
+            Habit::Stale if same_kind(kind) == Kind::ViewChange => {
                 if let Some(message) = self.stale(envelope) {
                     told.clear();
                     let frame = self.frame(*envelope.header(), message);
@@ -354,8 +382,16 @@ impl Proxy {
 
     /// Lays out and signs, where the kind is signed.
     fn frame(&self, header: Header, message: Message) -> Bytes {
+        let vote = matches!(
+            message.kind(),
+            Kind::Proposal | Kind::Prepare | Kind::Commit
+        );
         if message.kind().signed() {
-            let verified = Unsigned::new(header, message).sign(&self.signer);
+            let unsigned = Unsigned::new(header, message);
+            let verified = match vote && !self.signs_votes {
+                true => unsigned.with_signature(Signature::default()),
+                false => unsigned.sign(&self.signer),
+            };
             verified.frame().clone()
         } else {
             quorumfs_bft::wire::encode(header, &message)
@@ -433,10 +469,14 @@ impl Proxy {
                 told.clear();
                 told.push(Told::lie(frame, Lie::Equivocation));
             }
-            Message::Commit(ballot) => {
+            Message::Prepare(ballot) | Message::Commit(ballot) => {
                 if let Some(digest) = self.equivocations.told(header.view, ballot.sequence) {
                     let ballot = Ballot { digest, ..*ballot };
-                    let frame = self.frame(header, Message::Commit(ballot));
+                    let message = match envelope.message() {
+                        Message::Prepare(_) => Message::Prepare(ballot),
+                        _ => Message::Commit(ballot),
+                    };
+                    let frame = self.frame(header, message);
                     told.clear();
                     told.push(Told::lie(frame, Lie::DoubleVote));
                 }
@@ -446,10 +486,18 @@ impl Proxy {
     }
 }
 
+/// A VIEW-CHANGE is one whatever it shows.
+const fn same_kind(kind: Kind) -> Kind {
+    match kind {
+        Kind::Claims => Kind::ViewChange,
+        kind => kind,
+    }
+}
+
 /// One in how many messages becomes a crude lie: more of those that are rare.
 const fn crudeness(kind: Kind) -> u64 {
     match kind {
-        Kind::ViewChange => 4,
+        Kind::ViewChange | Kind::Claims => 4,
         _ => 60,
     }
 }

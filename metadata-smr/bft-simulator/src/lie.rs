@@ -68,6 +68,9 @@ lies! {
     /// A VIEW-CHANGE that hides what was prepared or rests on an old base.
     StaleCertificate =>
         "stale_certificates_sent", "stale_certificates_accepted", "stale_certificates_rejected";
+    /// A VIEW-CHANGE with claims that are not so.
+    FalseClaim =>
+        "false_claims_sent", "false_claims_accepted", "false_claims_rejected";
     /// Bodies or batches that are not what was asked for.
     ForgedBody =>
         "forged_bodies_sent", "forged_bodies_accepted", "forged_bodies_rejected";

@@ -15,6 +15,7 @@ use crate::disk::Crash;
 use crate::network::Conditions;
 use crate::profile::Profile;
 use crate::random::Random;
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::fault_model::{FaultModel, FaultModelError};
 use quorumfs_bft::identity::Nanos;
 use quorumfs_bft::state::LEAF_BYTES_MAX;
@@ -168,6 +169,8 @@ pub struct Plan {
     pub dawdling: bool,
     /// Whether the liars hand out nodes of a state that are not what was asked for.
     pub forging: bool,
+    /// Whether votes are signed.
+    pub authentication: Authentication,
 }
 
 /// The fault models that are rehearsed, with how many of a hundred runs take each.
@@ -179,6 +182,23 @@ const PRESETS: [(u16, u16, u16, u64); 6] = [
     (2, 2, 7, 6),
     (0, 1, 2, 5),
 ];
+
+/// Without signatures as much goes wrong as with them.
+fn unsigned_profile(random: &mut Random) -> Profile {
+    let all = [
+        Profile::Mixed,
+        Profile::Mixed,
+        Profile::Mixed,
+        Profile::Byzantine,
+        Profile::Byzantine,
+        Profile::Byzantine,
+        Profile::Network,
+        Profile::Crash,
+        Profile::Disk,
+        Profile::Twins,
+    ];
+    *random.pick(&all).unwrap_or(&Profile::Mixed)
+}
 
 fn preset(profile: Profile, random: &mut Random) -> (u16, u16, u16) {
     let needs_liars = matches!(
@@ -209,6 +229,10 @@ impl Plan {
         fault_model: Option<FaultModel>,
         random: &mut Random,
     ) -> Result<Self, FaultModelError> {
+        let (profile, authentication) = match profile {
+            Profile::Mac => (unsigned_profile(random), Authentication::Mac),
+            signed => (signed, Authentication::Sig),
+        };
         let (up, right, replicas) = preset(profile, random);
         let fault_model = match fault_model {
             Some(fixed) => fixed,
@@ -242,6 +266,7 @@ impl Plan {
             reply_whole_bytes: REPLY_WHOLE_BYTES,
             session_idle: SESSION_IDLE,
             quiet: false,
+            authentication,
         };
         plan.operations = 212 + random.index(60);
         // The more loops there are, the longer each one pauses: about as many operations in all,
@@ -410,7 +435,7 @@ impl Plan {
             Profile::Reads => *random.pick(&[0, 1, 1, 2, 3, 4, 4, 5, 8]).unwrap_or(&1),
             Profile::Clients => *random.pick(&[8, 8, 0, 2, 4]).unwrap_or(&8),
             Profile::Byzantine | Profile::Twins => *random.pick(&[0, 0, 1, 2, 3, 4]).unwrap_or(&0),
-            Profile::Mixed | Profile::Calm => random.below(10),
+            Profile::Mixed | Profile::Calm | Profile::Mac => random.below(10),
         };
         match kind {
             0 => Trouble::Storm(storm(random)),

@@ -26,6 +26,8 @@ pub enum Profile {
     Clients,
     /// Queries out of order, with liars, laggards and crashes among those who answer.
     Reads,
+    /// Votes that the channels authenticate instead of signatures, with the faults of the others.
+    Mac,
 }
 
 /// A name that is no profile's.
@@ -38,7 +40,7 @@ pub struct UnknownProfile {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Mixed,
         Self::Calm,
         Self::Network,
@@ -49,6 +51,7 @@ impl Profile {
         Self::Clock,
         Self::Clients,
         Self::Reads,
+        Self::Mac,
     ];
 
     /// Its name on the command line.
@@ -65,6 +68,7 @@ impl Profile {
             Self::Clock => "clock",
             Self::Clients => "clients",
             Self::Reads => "reads",
+            Self::Mac => "mac",
         }
     }
 

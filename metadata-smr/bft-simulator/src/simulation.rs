@@ -266,6 +266,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
                 let proxy = Proxy::new(id, model.replicas(), excluded, signer.clone(), random);
                 let proxy = match options.profile {
                     Profile::Reads => proxy.misreading(),
+                    Profile::Mac => proxy.unsigned(),
                     _ => proxy,
                 };
                 let proxy = if plan.forging { proxy.forging() } else { proxy };
@@ -281,6 +282,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
             let mut config = observe::config(cluster, model, id, genesis, sizes, options.sabotage);
             config.reply_whole_bytes = whole;
             config.session_idle = plan.session_idle;
+            config.authentication = plan.authentication;
             nodes.push(Node::new(Setup {
                 config,
                 signer,

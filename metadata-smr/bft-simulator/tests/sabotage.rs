@@ -38,6 +38,9 @@ fn seen(sabotage: Sabotage) {
     let profile = match sabotage {
         Sabotage::ReadWithoutVersion => Profile::Reads,
         Sabotage::ThroughputComparedIdle => Profile::Calm,
+        Sabotage::ClaimNotAccepted | Sabotage::NothingInsteadOfWaiting | Sabotage::OneVoucher => {
+            Profile::Mac
+        }
         _ => Profile::Mixed,
     };
     let fails = |seed: u64| !passes(seed, profile, Some(sabotage));
@@ -122,4 +125,19 @@ fn a_reply_cache_outside_of_the_state_is_seen() {
 #[test]
 fn a_watcher_that_believes_one_replica_is_seen() {
     seen(Sabotage::WatchOnOneCopy);
+}
+
+#[test]
+fn a_claim_that_nobody_else_has_accepted_is_seen() {
+    seen(Sabotage::ClaimNotAccepted);
+}
+
+#[test]
+fn a_view_that_begins_before_it_is_known_with_what_is_seen() {
+    seen(Sabotage::NothingInsteadOfWaiting);
+}
+
+#[test]
+fn a_batch_believed_on_one_word_is_seen() {
+    seen(Sabotage::OneVoucher);
 }

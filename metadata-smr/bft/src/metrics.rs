@@ -151,6 +151,10 @@ counters! {
     watch_events,
     /// Batches replayed from the journal at the start.
     replayed,
+    /// Votes for what was executed here before, for those who have not.
+    echoes,
+    /// NEW-VIEWs that do not say what their view begins with.
+    new_views_refused,
 }
 
 /// Whether a replica votes.

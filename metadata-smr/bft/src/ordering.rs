@@ -12,7 +12,7 @@
 //! * [`window`]: the sequences that are open.  * [`slot`]: what is known about one.
 //! * [`vote`]: counting votes.  * [`proposer`]: making batches.
 //! * [`suspicion`]: when a leader should go.  * [`view_change`]: who has left which view.
-//! * [`new_view`]: what a view begins with.  * [`status`]: what a peer lacks, and how often it is
+//! * [`new_view`]: what a view begins with; [`claims`]: the same where votes are not signed.  * [`status`]: what a peer lacks, and how often it is
 //!   sent.
 //!
 //! # Why it is right
@@ -81,6 +81,7 @@
 //! "UpRight Fault Tolerance" (2010), chapter 6; B. Oki and B. Liskov, "Viewstamped Replication"
 //! (1988), for r = 0.
 
+pub mod claims;
 pub mod new_view;
 pub mod proposer;
 pub mod slot;

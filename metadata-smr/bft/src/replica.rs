@@ -19,6 +19,7 @@
 //! * `clients`: requests in, replies out.  * `proposing`: the leader's batches.
 //! * `agreement`: what is taken of what is proposed.  * `votes`: from there to a certificate.
 //! * `commit`: execution.  * `checkpoints`: durable roots, agreed upon.
+//! * `channel`: what is different where votes are not signed.
 //! * `views`: leaving a view and entering the next.
 //! * `reads`: queries out of order.  * `observers`: those who watch.
 //! * `repair`: STATUS, resending, fetching.  * `promises`: signing and recording.  * `timers`.
@@ -45,6 +46,7 @@
 pub mod config;
 
 mod agreement;
+mod channel;
 mod checkpoints;
 mod clients;
 mod commit;
@@ -134,6 +136,8 @@ pub struct Replica<S, D> {
     observers: Observers,
     /// Committed batches that peers have sent, from the next one on.
     fetched: BTreeMap<Sequence, Arc<Envelope>>,
+    /// The same where they prove nothing: who gave which as executed.
+    vouchers: BTreeMap<Sequence, BTreeMap<ReplicaId, Arc<Envelope>>>,
     timers: Timers,
     counters: Counters,
 }
@@ -226,11 +230,13 @@ impl<S: Service, D: Store> Replica<S, D> {
                 let leader = self.context.leader(envelope.view());
                 let directly = from == Peer::Replica(leader);
                 let proposal = Arc::clone(envelope);
-                self.proposal(&Heard { proposal, directly }, effects);
+                if directly || self.vouched(from, &proposal) {
+                    self.proposal(&Heard { proposal, directly }, effects);
+                }
             }
             (Message::Prepare(_) | Message::Commit(_), _) => self.ballot(envelope),
             (Message::ViewChange(change), _) => {
-                self.views.departures.change(change.signer, envelope)
+                self.note_change(change.signer, envelope, effects);
             }
             (Message::NewView(_), _) => self.new_view(envelope, effects),
             (Message::Suspect(suspect), _) => self.suspected(suspect.signer, envelope, effects),
@@ -246,7 +252,9 @@ impl<S: Service, D: Store> Replica<S, D> {
             (Message::FetchCommitted(fetch), Peer::Replica(peer)) => {
                 self.serve_committed(peer, fetch.from, effects)?;
             }
-            (Message::Committed(_), Peer::Replica(_)) => self.committed_elsewhere(envelope),
+            (Message::Committed(_), Peer::Replica(peer)) => {
+                self.committed_elsewhere(peer, envelope);
+            }
             (Message::Checkpoint(_), Peer::Replica(_)) => self.checkpoint_vote(envelope, effects),
             (Message::Stable(stable), Peer::Replica(_)) => self.stable(stable, effects),
             (Message::FetchNodes(fetch), Peer::Replica(peer)) => {
@@ -274,7 +282,10 @@ impl<S: Service, D: Store> Replica<S, D> {
                 break;
             }
         }
-        self.propose(effects);
+        // Where proposals are not signed, one is out at once and the next may follow.
+        while self.propose(effects) {
+            self.advance_votes(effects);
+        }
         self.advance_inquiries(effects);
         self.watch_throughput(effects);
         self.set_timers(effects);

@@ -20,10 +20,10 @@ use quorumfs_bft::observer::{
 use quorumfs_bft::service::Credit;
 use quorumfs_bft::step::Token;
 use quorumfs_bft::wire::message::{
-    AnswerBody, Answered, Ballot, Batch, Bodies, CheckpointVote, CloseSession, Committed,
-    FetchBodies, FetchCommitted, FetchNodes, NewView, Nodes, OpenSession, OpenStatus, Operation,
-    Outcome, PeerStatus, Read, ReadAnswer, Reply, Request, StatusAnswer, StatusQuery, Suspect,
-    ViewChange,
+    Accepted, AnswerBody, Answered, Ballot, Batch, Bodies, CheckpointVote, Claims, CloseSession,
+    Committed, FetchBodies, FetchCommitted, FetchNodes, NewView, Nodes, OpenSession, OpenStatus,
+    Operation, Outcome, PeerStatus, Read, ReadAnswer, Reply, Request, StatusAnswer, StatusQuery,
+    Suspect, ViewChange,
 };
 use quorumfs_bft::wire::{Envelope, Header, Message, Unsigned};
 use std::path::PathBuf;
@@ -129,6 +129,35 @@ fn view_change() -> Arc<Envelope> {
         signer: ReplicaId(1),
         base: vec![certificate(10), certificate(11)],
         prepared: vec![prepared()],
+        claims: None,
+    };
+    signed(3, Message::ViewChange(change))
+}
+
+fn claims() -> Arc<Envelope> {
+    let unsigned = Unsigned::new(header(2), Message::Proposal(batch()));
+    let proposal = unsigned.with_signature(Signature::default());
+    let executed = |sequence| CommitCertificate {
+        view: View(0),
+        votes: Vec::new(),
+        ..certificate(sequence)
+    };
+    let accepted = Accepted {
+        sequence: Sequence(12),
+        digest: proposal.digest(),
+        view: View(2),
+    };
+    let change = ViewChange {
+        signer: ReplicaId(1),
+        base: vec![executed(10), executed(11)],
+        prepared: vec![PreparedCertificate {
+            proposal: Arc::clone(proposal.envelope()),
+            votes: Vec::new(),
+        }],
+        claims: Some(Claims {
+            stable: Some(stable()),
+            accepted: vec![accepted],
+        }),
     };
     signed(3, Message::ViewChange(change))
 }
@@ -223,6 +252,7 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
         ("prepare", signed(2, Message::Prepare(ballot()))),
         ("commit", signed(2, Message::Commit(ballot()))),
         ("view_change", view_change()),
+        ("claims", claims()),
         (
             "new_view",
             signed(

@@ -11,6 +11,7 @@
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use clap::Parser;
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{ClusterId, ReplicaId, Time};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
@@ -128,6 +129,7 @@ async fn start(
             directory: disk,
             durability: Durability::Strict,
             genesis: Bytes::new(),
+            authentication: Authentication::Sig,
         };
         handles.push(ReplicaServer::start_on(config, Keep, socket).await?);
     }

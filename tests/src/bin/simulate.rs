@@ -37,7 +37,7 @@ struct Arguments {
     #[arg(long, default_value_t = 1)]
     start: u64,
     /// What may go wrong: mixed, calm, network, crash, disk, byzantine, twins, clock, clients,
-    /// reads.
+    /// reads, mac.
     #[arg(long, default_value = "mixed")]
     profile: Profile,
     /// The service: alternate (by the seed's parity), key-value or metadata.
@@ -61,6 +61,8 @@ struct Arguments {
 const TOLD_MAX: u64 = 40;
 /// A sabotage is caught if at least so many seeds see it.
 const CAUGHT_MIN: usize = 5;
+/// A liar's claims have to meet a batch that only one replica has executed.
+const CLAIMS_SEEDS: u64 = 1000;
 /// How many of the seeds that see a sabotage are named.
 const SEEN_TOLD_MAX: usize = 10;
 
@@ -205,6 +207,13 @@ fn tried_with(sabotage: Sabotage, arguments: &Arguments) -> Arguments {
             profile: Profile::Calm,
             ..arguments.clone()
         },
+        Sabotage::ClaimNotAccepted | Sabotage::NothingInsteadOfWaiting | Sabotage::OneVoucher => {
+            Arguments {
+                profile: Profile::Mac,
+                seeds: arguments.seeds.max(CLAIMS_SEEDS),
+                ..arguments.clone()
+            }
+        }
         _ => arguments.clone(),
     }
 }

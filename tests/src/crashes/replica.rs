@@ -3,6 +3,7 @@
 use super::ledger::Ledger;
 use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId};
 use quorumfs_bft_runtime::client::Member;
@@ -73,6 +74,7 @@ pub async fn run(file: &Path) -> anyhow::Result<()> {
         directory: setting.disk.clone(),
         durability: Durability::Strict,
         genesis: Bytes::new(),
+        authentication: Authentication::Sig,
     };
     let handle = ReplicaServer::start(config, Ledger).await?;
     println!("ready");

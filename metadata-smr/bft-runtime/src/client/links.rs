@@ -12,6 +12,7 @@ use crate::link::outbox::{Bounds, Outbox};
 use crate::replica_links::LinkState;
 use crate::tls::{Identity, TlsError};
 use bytes::Bytes;
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::client::Event;
 use quorumfs_bft::identity::{ClusterId, Epoch, Group, ReplicaId, View};
 use quorumfs_bft::metrics::ReplicaStatus;
@@ -91,6 +92,7 @@ impl Links {
                 connector,
                 cluster: config.cluster,
                 role: Role::Client,
+                authentication: Authentication::Sig,
             };
             links.push((link, dialer));
         }
@@ -198,9 +200,11 @@ fn is_hopeless(error: &LinkError) -> bool {
     match error {
         LinkError::WrongCluster { .. } | LinkError::Tls(TlsError::WrongKey { .. }) => true,
         LinkError::Refused(refusal) => match refusal {
-            Refusal::WrongCluster | Refusal::Version | Refusal::NotThatReplica | Refusal::NotMe => {
-                true
-            }
+            Refusal::WrongCluster
+            | Refusal::Version
+            | Refusal::NotThatReplica
+            | Refusal::NotMe
+            | Refusal::Authentication => true,
             // These pass by themselves.
             Refusal::Full | Refusal::FullForPrincipal | Refusal::Blacklisted => false,
         },

@@ -8,6 +8,7 @@ use super::frame::{Frame, Kind, Reader};
 use super::hello::{HELLO_BYTES, Hello, Refusal, Role};
 use crate::limits;
 use crate::tls::Connector;
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::{ClusterId, ReplicaId};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub struct Dialer {
     pub cluster: ClusterId,
     /// As what we dial.
     pub role: Role,
+    /// What authenticates votes; the default for clients.
+    pub authentication: Authentication,
 }
 
 impl Dialer {
@@ -54,7 +57,8 @@ impl Dialer {
     async fn greet(&self, stream: TcpStream) -> Result<Greeted, LinkError> {
         let stream = self.connector.secure(stream).await?;
         let mut reader = Reader::new(stream, HELLO_BYTES);
-        let hello = Hello::new(self.cluster, self.role, self.wanted);
+        let mut hello = Hello::new(self.cluster, self.role, self.wanted);
+        hello.authentication = self.authentication;
         let frame = Frame {
             kind: Kind::Hello,
             payload: hello.encode().to_vec().into(),

@@ -13,11 +13,13 @@
 //!   9       1      verdict: 0 from the dialer, or 0 welcome, else the reason of the refusal
 //!   10      2      the sender's replica index, 65535 for a client
 //!   12      2      the replica index that the dialer wants to reach
-//!   14      2      reserved, 0
+//!   14      2      what authenticates votes in the sender's cluster: 0 signatures (and clients, who
+//!                  need not know), 1 the channels
 //!   16      16     cluster
 //! ```
 
 use super::LinkError;
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::{ClusterId, ReplicaId};
 
 /// The version of frames and greeting that this program speaks.
@@ -65,10 +67,16 @@ pub enum Refusal {
         "it does not listen to this key for a while, because of a message that was signed wrongly"
     )]
     Blacklisted,
+    /// Votes are authenticated in another way here.
+    #[error(
+        "its cluster authenticates votes in another way; start all replicas of a cluster with the \
+         same `authentication`"
+    )]
+    Authentication,
 }
 
 impl Refusal {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::WrongCluster,
         Self::Version,
         Self::NotThatReplica,
@@ -76,6 +84,7 @@ impl Refusal {
         Self::Full,
         Self::FullForPrincipal,
         Self::Blacklisted,
+        Self::Authentication,
     ];
 
     const fn byte(self) -> u8 {
@@ -87,6 +96,7 @@ impl Refusal {
             Self::Full => 5,
             Self::FullForPrincipal => 6,
             Self::Blacklisted => 7,
+            Self::Authentication => 8,
         }
     }
 }
@@ -104,6 +114,8 @@ pub struct Hello {
     pub wanted: ReplicaId,
     /// The cluster it belongs to.
     pub cluster: ClusterId,
+    /// What authenticates votes, as far as a replica knows.
+    pub authentication: Authentication,
     /// The acceptor's verdict.
     pub refusal: Option<Refusal>,
 }
@@ -118,6 +130,7 @@ impl Hello {
             role,
             wanted,
             cluster,
+            authentication: Authentication::Sig,
             refusal: None,
         }
     }
@@ -137,7 +150,7 @@ impl Hello {
             .chain([role, self.refusal.map_or(0, Refusal::byte)])
             .chain(replica.to_be_bytes())
             .chain(self.wanted.0.to_be_bytes())
-            .chain([0, 0])
+            .chain(u16::from(self.authentication == Authentication::Mac).to_be_bytes())
             .chain(self.cluster.0);
         for (to, from) in bytes.iter_mut().zip(fields) {
             *to = from;
@@ -169,8 +182,8 @@ impl Hello {
             r1,
             w0,
             w1,
-            _,
-            _,
+            a0,
+            a1,
             cluster @ ..,
         ] = bytes;
         if [m0, m1, m2, m3] != MAGIC {
@@ -180,6 +193,11 @@ impl Hello {
         let role = match role {
             1 => Role::Replica(ReplicaId(replica)),
             2 => Role::Client,
+            _ => return Err(malformed),
+        };
+        let authentication = match u16::from_be_bytes([a0, a1]) {
+            0 => Authentication::Sig,
+            1 => Authentication::Mac,
             _ => return Err(malformed),
         };
         let refusal = match verdict {
@@ -197,6 +215,7 @@ impl Hello {
             role,
             wanted: ReplicaId(u16::from_be_bytes([w0, w1])),
             cluster: ClusterId(cluster),
+            authentication,
             refusal,
         })
     }
@@ -218,6 +237,10 @@ mod tests {
             for role in [Role::Client, Role::Replica(ReplicaId(3))] {
                 let mut hello = Hello::new(ClusterId([9; 16]), role, ReplicaId(2));
                 hello.refusal = refusal;
+                hello.authentication = match role {
+                    Role::Client => Authentication::Sig,
+                    Role::Replica(_) => Authentication::Mac,
+                };
                 assert_eq!(Hello::decode(&hello.encode()).expect("own bytes"), hello);
             }
         }
@@ -245,7 +268,7 @@ mod tests {
     fn what_is_no_greeting_is_refused() {
         let good = Hello::new(ClusterId([9; 16]), Role::Client, ReplicaId(2)).encode();
         assert!(Hello::decode(&good[..31]).is_err());
-        for (place, value) in [(0, b'X'), (8, 0), (8, 3), (9, 8), (9, 255)] {
+        for (place, value) in [(0, b'X'), (8, 0), (8, 3), (9, 9), (9, 255), (15, 2)] {
             let mut bad = good;
             bad[place] = value;
             assert!(Hello::decode(&bad).is_err(), "{place}");

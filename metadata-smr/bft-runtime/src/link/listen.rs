@@ -12,6 +12,7 @@ use super::frame::{Frame, Kind, Reader};
 use super::hello::{HELLO_BYTES, Hello, Refusal, Role};
 use crate::limits;
 use crate::tls::Acceptor;
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -46,6 +47,8 @@ pub struct Listener<G> {
     pub acceptor: Acceptor,
     /// The cluster that dialers must belong to.
     pub cluster: ClusterId,
+    /// What authenticates votes: other replicas must do it alike.
+    pub authentication: Authentication,
     /// Who is listening.
     pub me: ReplicaId,
     /// Who decides.
@@ -126,6 +129,7 @@ impl<G: Gatekeeper> Listener<G> {
         let hello = Hello::decode(&hello.payload)?;
         let admitted = self.judge(key, &hello);
         let mut answer = Hello::new(self.cluster, Role::Replica(self.me), hello.wanted);
+        answer.authentication = self.authentication;
         answer.refusal = admitted.as_ref().err().copied();
         let frame = Frame {
             kind: Kind::Hello,
@@ -155,6 +159,10 @@ impl<G: Gatekeeper> Listener<G> {
         }
         if hello.wanted != self.me {
             return Err(Refusal::NotMe);
+        }
+        let replica = matches!(hello.role, Role::Replica(_));
+        if replica && hello.authentication != self.authentication {
+            return Err(Refusal::Authentication);
         }
         self.gatekeeper.admit(key, hello.role)
     }

@@ -11,6 +11,7 @@ use crate::keys::NodeKey;
 use crate::limits;
 use crate::tls::{Identity, TlsError};
 use bytes::Bytes;
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::ReplicaId;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,6 +88,7 @@ async fn listener(unwanted: PublicKey) -> Fixture {
         socket,
         acceptor: server.acceptor().expect("acceptor"),
         cluster: CLUSTER,
+        authentication: Authentication::Sig,
         me: ME,
         gatekeeper: Arc::new(Echo {
             unwanted,
@@ -108,6 +110,7 @@ fn dialer(fixture: &Fixture, client: &Identity) -> Dialer {
         connector: client.connector(fixture.server.key()).expect("connector"),
         cluster: CLUSTER,
         role: Role::Client,
+        authentication: Authentication::Sig,
     }
 }
 

@@ -10,6 +10,7 @@
 )]
 
 use bytes::Bytes;
+use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{ClusterId, ReplicaId, Time};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
@@ -119,6 +120,7 @@ pub struct Cluster {
     pub keys: Vec<Arc<NodeKey>>,
     pub handles: Vec<Option<ReplicaHandle>>,
     pub genesis: Bytes,
+    pub authentication: Authentication,
 }
 
 pub fn key() -> Arc<NodeKey> {
@@ -132,6 +134,16 @@ impl Cluster {
     }
 
     pub async fn start_with(up: u16, right: u16, genesis: Bytes) -> Self {
+        Self::start_as(Authentication::Sig, up, right, genesis).await
+    }
+
+    /// One whose votes are authenticated like this.
+    pub async fn start_as(
+        authentication: Authentication,
+        up: u16,
+        right: u16,
+        genesis: Bytes,
+    ) -> Self {
         let replicas = 2 * up + right + 1;
         let model = FaultModel::new(up, right, replicas).expect("model");
         let directory = tempfile::tempdir().expect("directory");
@@ -155,6 +167,7 @@ impl Cluster {
             keys,
             handles: Vec::new(),
             genesis,
+            authentication,
         };
         for (number, socket) in sockets.into_iter().enumerate() {
             ReplicaServer::initialise(&cluster.disk_of(number)).expect("initialise");
@@ -180,6 +193,7 @@ impl Cluster {
             directory: self.disk_of(number),
             durability: Durability::Strict,
             genesis: self.genesis.clone(),
+            authentication: self.authentication,
         }
     }
 
@@ -228,7 +242,9 @@ impl Cluster {
             if behind == 0 {
                 return;
             }
-            let statuses: Vec<_> = (0..4).map(|number| self.status(number)).collect();
+            let statuses: Vec<_> = (0..self.handles.len())
+                .map(|number| self.status(number))
+                .collect();
             assert!(start.elapsed() < Duration::from_secs(20), "{statuses:#?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -1,5 +1,6 @@
 //! Changing one thing in a message.
 
+use super::claims::digest_of;
 use super::{Proxy, Told, invented_request, no_digest};
 use crate::agenda::SECOND;
 use crate::lie::Lie;
@@ -107,6 +108,11 @@ impl Proxy {
                 change.prepared.clear();
             }
         }
+        if let Some(claims) = &mut change.claims
+            && (change.base.is_empty() || self.random.chance(1, 2))
+        {
+            claims.accepted.clear();
+        }
         Some(Message::ViewChange(change))
     }
 
@@ -166,7 +172,13 @@ impl Proxy {
             Message::Committed(committed) => {
                 let mut committed = committed.clone();
                 match self.random.below(3) {
-                    0 => committed.batch.time.0 = committed.batch.time.0.saturating_add(1),
+                    0 => {
+                        committed.batch.time.0 = committed.batch.time.0.saturating_add(1);
+                        if !self.signs_votes {
+                            // Nothing but the others' words is against it.
+                            committed.certificate.digest = digest_of(&committed.batch);
+                        }
+                    }
                     1 => {
                         committed.bodies.pop();
                     }
@@ -222,7 +234,9 @@ impl Proxy {
             }
             Message::ViewChange(change) => {
                 let mut change = change.clone();
-                if let Some(base) = change.base.last_mut() {
+                if change.claims.is_some() {
+                    change.base.extend(change.base.last().cloned());
+                } else if let Some(base) = change.base.last_mut() {
                     doubled(&mut base.votes);
                 } else if let Some(prepared) = change.prepared.first_mut() {
                     doubled(&mut prepared.votes);

@@ -68,10 +68,11 @@ impl<W: Workload> Simulation<'_, W> {
             return false;
         };
         let kind = Kind::of_tag(frame.get(..8).unwrap_or_default());
-        if ambush.phase == Phase::Lock && kind == Some(Kind::ViewChange) {
+        let change = matches!(kind, Some(Kind::ViewChange | Kind::Claims));
+        if ambush.phase == Phase::Lock && change {
             ambush.phase = Phase::Hide;
         }
-        let changes = kind == Some(Kind::ViewChange) && from != ambush.alone;
+        let changes = change && from != ambush.alone;
         if ambush.phase == Phase::Show && changes && from != ambush.hears {
             ambush.phase = Phase::Over;
         }

@@ -7,7 +7,7 @@ use crate::lie::Lie;
 use crate::workload::Workload;
 use bytes::Bytes;
 use quorumfs_bft::client;
-use quorumfs_bft::identity::{ConnectionId, Monotonic, ReplicaId};
+use quorumfs_bft::identity::{ConnectionId, Monotonic, ReplicaId, Signature};
 use quorumfs_bft::step::{Event, Peer};
 use quorumfs_bft::wire::message::Kind;
 use quorumfs_bft::wire::{Envelope, Message};
@@ -198,6 +198,7 @@ impl<W: Workload> Simulation<'_, W> {
             // TLS would have noticed; the bytes are shown to the decoder all the same.
             if let Ok(message) = verdict
                 && message.message().kind().signed()
+                && message.signature() != Some(&Signature::default())
                 && !matches!(message.message(), Message::Stray(_))
             {
                 let what = format!("a corrupted frame was admitted: {message:?}");

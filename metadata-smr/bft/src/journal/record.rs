@@ -217,7 +217,7 @@ impl Record {
                 }
             }
             5 => Self::ViewChange {
-                frame: framed(&mut reader, &[Kind::ViewChange])?,
+                frame: framed(&mut reader, &[Kind::ViewChange, Kind::Claims])?,
             },
             6 => Self::NewView {
                 frame: framed(&mut reader, &[Kind::NewView])?,

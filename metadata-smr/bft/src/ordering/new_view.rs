@@ -24,6 +24,11 @@ pub struct Choice {
 }
 
 impl Choice {
+    /// What follows from claims; see [`super::claims`].
+    pub(super) const fn new(base: Option<CommitCertificate>, carried: Vec<Arc<Envelope>>) -> Self {
+        Self { base, carried }
+    }
+
     /// The choice that these VIEW-CHANGEs leave; the first batch of all follows upon `genesis`.
     #[must_use]
     pub fn of(view_changes: &[Arc<Envelope>], genesis: Digest, lowest_view: bool) -> Self {
@@ -138,6 +143,7 @@ mod tests {
             signer: ReplicaId(0),
             base: base.into_iter().collect(),
             prepared: prepared.collect(),
+            claims: None,
         };
         let unsigned = Unsigned::new(at(9), Message::ViewChange(message));
         Arc::clone(unsigned.with_signature(Signature::default()).envelope())

@@ -8,6 +8,7 @@
 //! A suspicion counts for a while. Whoever still has it says so again with every STATUS that shows
 //! that it is not known any more.
 
+use super::claims;
 use super::vote::bit;
 use crate::certificate::CommitCertificate;
 use crate::identity::{Monotonic, ReplicaId, View};
@@ -22,6 +23,8 @@ use std::sync::Arc;
 pub struct Departures {
     suspects: BTreeMap<ReplicaId, (View, Monotonic)>,
     changes: BTreeMap<ReplicaId, Arc<Envelope>>,
+    /// What enough of the claims among them say alike to have been executed.
+    executed: Vec<CommitCertificate>,
 }
 
 impl Departures {
@@ -43,14 +46,12 @@ impl Departures {
             .retain(|_, (_, since)| now.since(*since).0 < lasts);
     }
 
-    /// A replica votes for a view.
-    pub fn change(&mut self, signer: ReplicaId, change: &Arc<Envelope>) {
-        let latest = self
-            .changes
-            .entry(signer)
-            .or_insert_with(|| Arc::clone(change));
-        if latest.view() < change.view() {
-            *latest = Arc::clone(change);
+    /// A replica votes for a view. Claims count if r + 1 = `small` make them.
+    pub fn change(&mut self, signer: ReplicaId, change: &Arc<Envelope>, small: usize) {
+        let latest = self.changes.get(&signer).map(|latest| latest.view());
+        if latest.is_none_or(|latest| latest < change.view()) {
+            self.changes.insert(signer, Arc::clone(change));
+            self.executed = claims::executed_by(self.changes.values(), small);
         }
     }
 
@@ -94,13 +95,14 @@ impl Departures {
         all.filter(move |(_, change)| change.view() == view)
     }
 
-    /// The commit certificates that VIEW-CHANGEs show.
+    /// The commit certificates that VIEW-CHANGEs show, and what enough of them claim.
     pub fn bases(&self) -> impl Iterator<Item = &CommitCertificate> {
         let changes = self.changes.values().map(|change| change.message());
-        changes.flat_map(|change| match change {
-            Message::ViewChange(change) => change.base.as_slice(),
+        let shown = changes.flat_map(|change| match change {
+            Message::ViewChange(change) if change.claims.is_none() => change.base.as_slice(),
             _ => &[],
-        })
+        });
+        shown.chain(&self.executed)
     }
 
     /// How many replicas have come to `view` or beyond.
@@ -130,6 +132,7 @@ mod tests {
             signer: ReplicaId(signer),
             base: Vec::new(),
             prepared: Vec::new(),
+            claims: None,
         };
         let header = Header {
             view: View(view),
@@ -143,7 +146,7 @@ mod tests {
     fn one_liar_moves_nobody_however_high_it_counts() {
         let mut departures = Departures::default();
         departures.suspect(ReplicaId(3), View(u64::MAX), Monotonic(0));
-        departures.change(ReplicaId(3), &change(3, u64::MAX));
+        departures.change(ReplicaId(3), &change(3, u64::MAX), 2);
         assert_eq!(departures.left_by(2), None);
         departures.suspect(ReplicaId(1), View(4), Monotonic(0));
         assert_eq!(departures.left_by(2), Some(View(4)));
@@ -169,10 +172,10 @@ mod tests {
     #[test]
     fn a_view_change_counts_as_a_suspicion_of_every_view_below() {
         let mut departures = Departures::default();
-        departures.change(ReplicaId(0), &change(0, 6));
+        departures.change(ReplicaId(0), &change(0, 6), 2);
         departures.suspect(ReplicaId(1), View(2), Monotonic(0));
         assert_eq!(departures.left_by(2), Some(View(2)));
-        departures.change(ReplicaId(1), &change(1, 9));
+        departures.change(ReplicaId(1), &change(1, 9), 2);
         assert_eq!(departures.left_by(2), Some(View(5)));
         assert_eq!(departures.leavers(View(5)), 0b11);
         assert_eq!(departures.leavers(View(8)), 0b10);

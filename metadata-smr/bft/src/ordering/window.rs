@@ -19,7 +19,7 @@
 use super::slot::Slot;
 use crate::certificate::PreparedCertificate;
 use crate::identity::{Digest, Sequence};
-use crate::wire::limits::{KEPT_BYTES_MAX, WINDOW, window};
+use crate::wire::limits::{KEPT_BYTES_MAX, WINDOW};
 use crate::wire::{Context, Envelope};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Window {
         Self {
             lowest,
             later,
-            width: window(context.quorum),
+            width: context.window(),
             duplicates,
         }
     }

@@ -51,6 +51,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         };
         let (view, sequence) = (envelope.view(), batch.sequence);
         if sequence < self.window.open() || view < self.views.view {
+            if heard.directly && view == self.views.view {
+                self.echo(sequence, effects);
+            }
             return;
         }
         if sequence > self.window.end() {
@@ -88,6 +91,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         {
             self.proposal(&heard, effects);
         }
+        self.take_carried(effects);
         for step in 0..WINDOW as u64 {
             let sequence = Sequence(open.0.saturating_add(step));
             if self.predecessor(sequence).is_none() {
@@ -102,7 +106,7 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     /// A proposal for an open sequence in the current view.
-    fn consider(&mut self, heard: &Heard, effects: &mut Effects) {
+    pub(super) fn consider(&mut self, heard: &Heard, effects: &mut Effects) {
         let envelope = &heard.proposal;
         let Some(batch) = envelope.batch() else {
             return;
@@ -114,6 +118,10 @@ impl<S: Service, D: Store> Replica<S, D> {
         let waiting = slot.heard.as_ref().map(|it| &it.proposal);
         match slot.proposal.as_ref().or(waiting) {
             Some(known) if known.digest_ref() != envelope.digest_ref() => {
+                if !heard.directly && !self.signs_votes() {
+                    // Others say so; its leader has said something else here.
+                    return;
+                }
                 self.counters.equivocations += 1;
                 self.blame_leader("it signed two proposals for one place", effects);
                 return;

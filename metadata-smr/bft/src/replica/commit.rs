@@ -22,7 +22,7 @@ use crate::state::{KeySpace, StateError, Store};
 use crate::step::{Destination, Effect, Effects, Token};
 use crate::wire::Envelope;
 use crate::wire::frame::Header;
-use crate::wire::limits::{CHECKPOINT_BYTES, WINDOW};
+use crate::wire::limits::CHECKPOINT_BYTES;
 use crate::wire::message::{Batch, Committed, Message, Outcome, Reply};
 use crate::wire::signed_bytes::results_digest;
 use bytes::Bytes;
@@ -246,6 +246,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             batch: (!journaled).then(|| (batch.clone(), bodies.clone())),
         };
         let token = self.promises.persist(&record, effects);
+        self.promises.executed(token);
         self.window.lowest_mut().recorded(token);
         self.counters.batches_fetched += u64::from(fetched);
         let served = self.served(&bodies);
@@ -415,7 +416,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         };
         self.tip_certificate = Some(certificate.clone());
         self.recent.push_back(certificate.clone());
-        if self.recent.len() > WINDOW {
+        if self.recent.len() > self.context.recent() {
             self.recent.pop_front();
         }
         let token = self

@@ -1,5 +1,6 @@
 //! What a replica is told once.
 
+use crate::authentication::Authentication;
 use crate::fault_model::FaultModel;
 use crate::identity::{ClusterId, Epoch, Nanos, ReplicaId};
 use crate::state::LEAF_BYTES_MAX;
@@ -24,6 +25,8 @@ pub struct Config {
     pub behaviour_version: u32,
     /// Batches from one checkpoint to the next: the same number on every replica, for good.
     pub checkpoint_interval: u64,
+    /// Whether votes are signed: the same on every replica, for good.
+    pub authentication: Authentication,
     /// The bound on the rows of one leaf of the state tree. It decides every digest; a simulation
     /// has small ones, so that small states make deep trees.
     #[doc(hidden)]
@@ -58,6 +61,7 @@ impl Config {
             genesis,
             behaviour_version: 1,
             checkpoint_interval: CHECKPOINT_INTERVAL,
+            authentication: Authentication::Sig,
             leaf_bytes_max: LEAF_BYTES_MAX,
             reply_whole_bytes: REPLY_WHOLE_BYTES,
             session_idle: SESSION_IDLE,
@@ -69,6 +73,7 @@ impl Config {
     #[must_use]
     pub fn context(&self) -> Context {
         let mut context = Context::new(self.cluster, self.epoch, self.model);
+        context.authentication = self.authentication;
         match self.sabotage {
             Some(Sabotage::QuorumOneShort) => context.quorum = context.quorum.saturating_sub(1),
             Some(Sabotage::DuplicateSignerCounted) => context.duplicates = true,
@@ -113,11 +118,17 @@ pub enum Sabotage {
     ThroughputComparedIdle,
     /// Clients believe a single replica that says that something they watch has changed.
     WatchOnOneCopy,
+    /// What one replica claims to have prepared is chosen though not enough have accepted it.
+    ClaimNotAccepted,
+    /// A view begins with nothing where it is not known yet what it begins with.
+    NothingInsteadOfWaiting,
+    /// A committed batch is believed on one replica's word.
+    OneVoucher,
 }
 
 impl Sabotage {
     /// Every defect.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::QuorumOneShort,
         Self::VoteWithoutPreparedCertificate,
         Self::PrepareWithoutBody,
@@ -133,5 +144,8 @@ impl Sabotage {
         Self::ReplyCacheOutsideState,
         Self::ThroughputComparedIdle,
         Self::WatchOnOneCopy,
+        Self::ClaimNotAccepted,
+        Self::NothingInsteadOfWaiting,
+        Self::OneVoucher,
     ];
 }

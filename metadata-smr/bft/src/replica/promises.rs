@@ -7,10 +7,11 @@
 use super::{Replica, Sabotage};
 use crate::identity::Sequence;
 use crate::journal::Record;
+use crate::ordering::claims::unsigned;
 use crate::service::Service;
 use crate::state::Store;
 use crate::step::{Destination, Effect, Effects, Token};
-use crate::wire::message::Message;
+use crate::wire::message::{Kind, Message};
 use crate::wire::{Envelope, Unsigned};
 use std::collections::VecDeque;
 
@@ -26,6 +27,8 @@ pub(super) struct Promises {
     shown_before: Sequence,
     /// Records that name a higher one than any before them, and are not durable yet.
     naming: VecDeque<(Sequence, Token)>,
+    /// The record of the last batch that was executed.
+    executed: Token,
     /// The simulator's sabotage: nothing waits for the disk.
     forgetful: bool,
 }
@@ -41,6 +44,7 @@ impl Promises {
             named: Sequence(0),
             shown_before: Sequence(0),
             naming: VecDeque::new(),
+            executed: Token(0),
             forgetful,
         }
     }
@@ -85,6 +89,16 @@ impl Promises {
     /// What a send has to name.
     pub(super) fn after(&self, token: Token) -> Option<Token> {
         (!self.durable(token)).then_some(token)
+    }
+
+    /// This record says that a batch was executed.
+    pub(super) const fn executed(&mut self, token: Token) {
+        self.executed = token;
+    }
+
+    /// What has to be durable before anything is said about what was executed.
+    pub(super) const fn last_executed(&self) -> Token {
+        self.executed
     }
 
     /// What was found at the start names this sequence: it may have been shown.
@@ -137,9 +151,19 @@ impl Promises {
 pub(super) struct NotNamed;
 
 impl<S: Service, D: Store> Replica<S, D> {
-    /// Asks for a signature under a message of the current view.
-    pub(super) fn sign(&self, message: Message, effects: &mut Effects) {
+    /// Asks for a signature under a message of the current view. Where votes are not signed they
+    /// are ready at once, and are taken up within this call.
+    pub(super) fn sign(&mut self, message: Message, effects: &mut Effects) {
         let header = self.context.header(self.views.view);
+        let vote = matches!(
+            message.kind(),
+            Kind::Proposal | Kind::Prepare | Kind::Commit
+        );
+        if vote && !self.signs_votes() {
+            let envelope = unsigned(header, message);
+            self.signed(&envelope, effects);
+            return;
+        }
         effects.push(Effect::Sign {
             message: Unsigned::new(header, message),
         });

@@ -64,27 +64,28 @@ impl<S: Service, D: Store> Replica<S, D> {
             && !self.history.backlog()
     }
 
-    /// Proposes, if it is this replica's turn and there is something to propose.
-    pub(super) fn propose(&mut self, effects: &mut Effects) {
+    /// Proposes, if it is this replica's turn and there is something to propose. Whether there may
+    /// be more at once.
+    pub(super) fn propose(&mut self, effects: &mut Effects) -> bool {
         if !self.may_propose() {
-            return;
+            return false;
         }
         let Some((last, in_flight)) = self.next_place() else {
-            return;
+            return false;
         };
         let sequence = last.sequence.next();
         let carried = self.views.choice.carried_at(sequence).cloned();
         let batch = match carried.as_ref().and_then(|carried| carried.batch()) {
             // It follows upon another history than ours: to propose it would be refused here too,
             // again and again. Only where agreement is broken already can that be.
-            Some(batch) if batch.previous != last.digest => return,
+            Some(batch) if batch.previous != last.digest => return false,
             Some(batch) => {
                 let Some(slot) = self.window.get_mut(sequence) else {
-                    return;
+                    return false;
                 };
                 slot.collect(batch, |digest| self.pool.get(digest));
                 if !slot.missing.is_empty() {
-                    return;
+                    return false;
                 }
                 batch.requests.iter().for_each(|it| self.pool.fly(it));
                 self.counters.reproposals += 1;
@@ -92,14 +93,14 @@ impl<S: Service, D: Store> Replica<S, D> {
             }
             None => {
                 if in_flight > 0 && self.accumulates(in_flight) != Some(Nanos(0)) {
-                    return;
+                    return false;
                 }
                 // A tick is due by what has been executed: with something under way nobody knows.
                 let due = |deadline| deadline <= self.now.clock;
                 let tick = in_flight == 0 && self.deadline.is_some_and(due);
                 let bodies = self.pool.select(self.now.monotonic);
                 if bodies.is_empty() && !tick {
-                    return;
+                    return false;
                 }
                 self.counters.pipelined += u64::from(in_flight > 0);
                 self.counters.pipelined_deep += u64::from(in_flight > 2);
@@ -113,6 +114,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         };
         self.views.proposing = true;
         self.sign(Message::Proposal(batch), effects);
+        let placed = self.window.get(sequence);
+        placed.is_some_and(|slot| slot.proposal.is_some())
     }
 
     /// Whatever no open proposal asks for may be proposed again.
@@ -156,7 +159,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         let current = place.is_some_and(|(last, _)| {
             last.sequence.next() == batch.sequence && last.digest == batch.previous
         });
-        let (now, prepares) = (self.now.monotonic, self.has_prepare_phase());
+        let now = self.now.monotonic;
+        // Elsewhere a proposal is no vote.
+        let prepares = self.has_prepare_phase() && self.signs_votes();
         let fresh = !self
             .views
             .choice

@@ -34,7 +34,6 @@ use crate::ordering::window::Window;
 use crate::service::Service;
 use crate::state::{KeySpace, StateError, Store};
 use crate::step::{Effects, Token};
-use crate::wire::limits::WINDOW;
 use crate::wire::message::{Batch, Kind, Message};
 use crate::wire::signed_bytes::genesis_digest;
 use crate::wire::{Envelope, Malformed};
@@ -144,7 +143,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         let mut states = States::stored(&space)?;
         let applied = executor.applied(&space)?;
-        let recent = recent_certificates(&space, applied.sequence)?;
+        let recent = recent_certificates(&space, applied.sequence, context.recent())?;
         let genesis = genesis_digest(config.cluster, &config.genesis);
         let digest = recent.back().map_or(genesis, |last| last.digest);
         let tip = Place {
@@ -196,6 +195,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             inquiry: Inquiry::default(),
             observers: Observers::default(),
             fetched: BTreeMap::new(),
+            vouchers: BTreeMap::new(),
             timers: Timers::default(),
             counters: Counters::default(),
         })
@@ -259,7 +259,9 @@ impl<S: Service, D: Store> Replica<S, D> {
                     self.window.leave_view();
                 }
                 if frame.view() == self.views.view {
-                    self.views.departures.change(self.config.replica, &frame);
+                    let small = self.context.model.small().into();
+                    let departures = &mut self.views.departures;
+                    departures.change(self.config.replica, &frame, small);
                     self.views.own_change = Some(Promise {
                         message: frame,
                         token,
@@ -382,14 +384,14 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 }
 
-/// The certificates of the last batches under the durable root, a window of them if there are as
-/// many.
+/// The certificates of the last `count` batches under the durable root, if there are as many.
 fn recent_certificates<D: Store>(
     space: &KeySpace<D>,
     tip: Sequence,
+    count: usize,
 ) -> Result<VecDeque<CommitCertificate>, StateError> {
     let mut recent = VecDeque::new();
-    for step in 0..WINDOW as u64 {
+    for step in 0..count as u64 {
         let sequence = Sequence(tip.0.saturating_sub(step));
         // The last one is there; of those before, what has not been truncated.
         if step > 0 && stored_batch(space, sequence)?.is_none() {

@@ -131,6 +131,9 @@ impl<S: Service, D: Store> Replica<S, D> {
                 }
             }
         }
+        if views.active() && view == views.view && status.active {
+            self.echoes(status, &mut lacking);
+        }
         self.counters.resends += lacking.len() as u64;
         for (envelope, token) in lacking {
             self.send(Destination::Replica(peer), &envelope, token, effects);
@@ -289,13 +292,15 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         let from = self.tip.sequence.next();
         self.inquiry.asked_from = Some(from);
-        self.counters.committed_fetched += 1;
-        let to = Destination::Replica(self.inquiry.asked);
-        self.say(
-            to,
-            Message::FetchCommitted(FetchCommitted { from }),
-            effects,
-        );
+        let mut asked = self.inquiry.asked;
+        for more in (0..self.vouchers_needed()).rev() {
+            self.counters.committed_fetched += 1;
+            let fetch = Message::FetchCommitted(FetchCommitted { from });
+            self.say(Destination::Replica(asked), fetch, effects);
+            if more > 0 {
+                asked = self.peer_after(asked, true);
+            }
+        }
         self.timers.ask_again_after(FETCH_HEDGE, effects);
     }
 
@@ -435,7 +440,7 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// A committed batch with its certificate. Several are on their way at a time and need not
     /// come in order.
-    pub(super) fn committed_elsewhere(&mut self, envelope: &Arc<Envelope>) {
+    pub(super) fn committed_elsewhere(&mut self, peer: ReplicaId, envelope: &Arc<Envelope>) {
         let Message::Committed(committed) = envelope.message() else {
             return;
         };
@@ -444,13 +449,21 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         let (sequence, tip) = (committed.batch.sequence, self.tip.sequence);
         let room = tip.0.saturating_add(FETCH_BATCHES_MAX as u64);
-        if sequence > tip && sequence.0 <= room {
+        if sequence <= tip || sequence.0 > room {
+            return;
+        }
+        if !self.signs_votes() {
+            self.voucher(peer, sequence, envelope);
+        } else {
             self.fetched.insert(sequence, Arc::clone(envelope));
         }
     }
 
     /// Executes the next batch if a peer has sent it. Whether it did.
     pub(super) fn advance_fetched(&mut self, effects: &mut Effects) -> Result<bool, StateError> {
+        if !self.signs_votes() {
+            return self.advance_vouched(effects);
+        }
         let next = self.tip.sequence.next();
         while let Some(entry) = self.fetched.first_entry()
             && *entry.key() <= next

@@ -159,6 +159,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         slots.any(|slot| slot.proposal.is_some() || slot.heard.is_some())
             || !self.pool.is_empty()
             || self.views.choice.carried_at(open.sequence).is_some()
+            || self.waits_for_others()
             || self
                 .deadline
                 .is_some_and(|deadline| deadline.plus(CLOCK_LEAD_MAX) <= self.now.clock)

@@ -313,6 +313,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         self.views.proposing = false;
         self.fetched.clear();
+        self.vouchers.clear();
         self.forwarded.clear();
         self.inquiry.asked_from = None;
         if self.voting == Voting::Diverged || self.voting == Voting::Voting {

@@ -10,7 +10,7 @@
 //! VIEW-CHANGE is made. The VIEW-CHANGE promises to vote in no earlier view and is recorded, with
 //! the certificates that it cites, before it is sent; so is the NEW-VIEW.
 
-use super::{Replica, Sabotage};
+use super::Replica;
 use crate::certificate::CommitCertificate;
 use crate::identity::{Monotonic, ReplicaId, Sequence, View};
 use crate::journal::Record;
@@ -201,7 +201,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             && self.promises.durable(own.token)
         {
             let own = Arc::clone(&own.message);
-            self.views.departures.change(self.config.replica, &own);
+            self.note_change(self.config.replica, &own, effects);
         }
         self.make_new_view(effects);
         if let Leading::Persisting(token) = self.views.leading
@@ -220,10 +220,14 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.leave_view();
         self.grievances.view_failed();
         self.timers.progressed(effects);
-        let change = ViewChange {
-            signer: self.config.replica,
-            base: self.recent.iter().cloned().collect(),
-            prepared: self.window.certificates(),
+        let change = match self.signs_votes() {
+            true => ViewChange {
+                signer: self.config.replica,
+                base: self.recent.iter().cloned().collect(),
+                prepared: self.window.certificates(),
+                claims: None,
+            },
+            false => self.claims(),
         };
         self.sign(Message::ViewChange(change), effects);
     }
@@ -263,16 +267,24 @@ impl<S: Service, D: Store> Replica<S, D> {
         let Some(own) = own else {
             return;
         };
-        let mut chosen: Vec<_> = others.take(quorum.saturating_sub(1)).collect();
+        let enough = match self.signs_votes() {
+            true => quorum.saturating_sub(1),
+            // The more claims, the more is known.
+            false => usize::MAX,
+        };
+        let mut chosen: Vec<_> = others.take(enough).collect();
         chosen.push(own);
         if chosen.len() < quorum {
             return;
         }
         chosen.sort_by_key(|(signer, _)| *signer);
-        let view_changes = chosen
+        let view_changes: Vec<_> = chosen
             .into_iter()
             .map(|(_, change)| Arc::clone(change))
             .collect();
+        if self.begins_with(&view_changes, view).is_none() {
+            return;
+        }
         self.views.leading = Leading::Signing;
         self.sign(Message::NewView(NewView { view_changes }), effects);
     }
@@ -300,8 +312,12 @@ impl<S: Service, D: Store> Replica<S, D> {
         if let Message::NewView(new) = envelope.message() {
             for change in &new.view_changes {
                 if let Message::ViewChange(said) = change.message() {
-                    self.views.departures.change(said.signer, change);
+                    self.note_change(said.signer, change, effects);
                 }
+            }
+            if self.begins_with(&new.view_changes, view).is_none() {
+                self.counters.new_views_refused += 1;
+                return;
             }
         }
         self.promises.persist(
@@ -332,6 +348,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.suspect(Reason::Abdicated, effects);
         }
         self.advance_proposals(effects);
+        self.echo_carried(effects);
     }
 
     /// What belongs to the view that is over goes with it.
@@ -353,14 +370,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.views.go(envelope.view(), Phase::Active);
         self.leave_view();
         if let Message::NewView(new) = envelope.message() {
-            let lowest = self.sabotaged(Sabotage::LockOnLowerView);
-            let changes = new.view_changes.iter().map(|change| change.message());
-            let shown = changes.flat_map(|change| match change {
-                Message::ViewChange(change) => change.base.as_slice(),
-                _ => &[],
-            });
-            self.views.shown = shown.cloned().collect();
-            self.views.choice = Choice::of(&new.view_changes, self.genesis, lowest);
+            self.views.shown = self.shown_by(&new.view_changes);
+            let choice = self.begins_with(&new.view_changes, envelope.view());
+            self.views.choice = choice.unwrap_or_default();
             self.counters.chains_carried += u64::from(self.views.choice.length() > 1);
         }
         self.views.new_view = Some(Arc::clone(envelope));

@@ -34,7 +34,13 @@ fn vote_of(envelope: &Envelope) -> Option<(Ballot, Vote)> {
 }
 
 impl<S: Service, D: Store> Replica<S, D> {
-    fn sign_ballot(&self, kind: Kind, sequence: Sequence, digest: Digest, effects: &mut Effects) {
+    fn sign_ballot(
+        &mut self,
+        kind: Kind,
+        sequence: Sequence,
+        digest: Digest,
+        effects: &mut Effects,
+    ) {
         let ballot = Ballot {
             sequence,
             digest,
@@ -329,7 +335,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         let early = self.sabotaged(Sabotage::CommitBeforePredecessor);
         let in_order = self.has_prepare_phase() && (early || self.stands_on_commits(sequence));
         let (view, leader) = (self.views.view, self.leader());
-        let others = self.context.prepared_quorum().saturating_sub(1);
+        let (others, except) = self.context.prepares_needed(leader);
+        let signed = self.signs_votes();
         let Some(slot) = self.window.get_mut(sequence).filter(|_| in_order) else {
             return;
         };
@@ -338,12 +345,12 @@ impl<S: Service, D: Store> Replica<S, D> {
             return;
         };
         let digest = proposal.digest();
-        let Some(votes) = slot.prepares.quorum(view, &digest, others, Some(leader)) else {
+        let Some(votes) = slot.prepares.quorum(view, &digest, others, except) else {
             return;
         };
         slot.prepared = Some(PreparedCertificate {
             proposal: Arc::clone(proposal),
-            votes,
+            votes: if signed { votes } else { Vec::new() },
         });
         slot.commit = CommitStage::Signing;
         self.sign_ballot(Kind::Commit, sequence, digest, effects);

@@ -11,11 +11,12 @@
 //! here yet is nobody's fault.
 
 use super::frame::{Envelope, Header, Malformed};
-use super::limits::WINDOW;
-use super::message::{Kind, Message, NewView, StrayRequest, ViewChange};
-use crate::authentication::{KeyDirectory, Verifier};
+use super::limits::{self, WINDOW};
+use super::message::{Accepted, Claims, Kind, Message, NewView, StrayRequest, ViewChange};
+use crate::authentication::{Authentication, KeyDirectory, Verifier};
 use crate::fault_model::FaultModel;
-use crate::identity::{ClusterId, Epoch, Group, PublicKey, ReplicaId, Sequence, View};
+use crate::identity::{ClusterId, Epoch, Group, PublicKey, ReplicaId, Sequence, Signature, View};
+use crate::ordering::claims::EXECUTED_SHOWN;
 use crate::step::Peer;
 use bytes::Bytes;
 use std::ops::Deref;
@@ -30,6 +31,8 @@ pub struct Context {
     pub epoch: Epoch,
     /// Who may fail.
     pub model: FaultModel,
+    /// Whether votes are signed.
+    pub authentication: Authentication,
     /// The medium quorum; only a simulation that wants to be caught changes it.
     pub(crate) quorum: u16,
     /// Whether a signer may count twice; only a simulation that wants to be caught says yes.
@@ -44,6 +47,7 @@ impl Context {
             cluster,
             epoch,
             model,
+            authentication: Authentication::Sig,
             quorum: model.medium(),
             duplicates: false,
         }
@@ -62,6 +66,36 @@ impl Context {
             1
         } else {
             self.quorum.into()
+        }
+    }
+
+    /// How many PREPAREs besides the proposal a prepared certificate takes, and whose does not
+    /// count. Where votes are not signed a leader says PREPARE like everybody else, once its
+    /// proposal is durable.
+    #[must_use]
+    pub(crate) fn prepares_needed(&self, leader: ReplicaId) -> (usize, Option<ReplicaId>) {
+        match self.authentication.signs_votes() {
+            true => (self.prepared_quorum().saturating_sub(1), Some(leader)),
+            false => (self.prepared_quorum(), None),
+        }
+    }
+
+    /// How many sequences are voted on at a time.
+    #[must_use]
+    pub(crate) const fn window(&self) -> usize {
+        // A NEW-VIEW may need more than a quorum of claims.
+        match self.authentication.signs_votes() {
+            true => limits::window(self.quorum),
+            false => limits::window(self.model.replicas()),
+        }
+    }
+
+    /// How many of the last batches a VIEW-CHANGE shows.
+    #[must_use]
+    pub(crate) const fn recent(&self) -> usize {
+        match self.authentication.signs_votes() {
+            true => WINDOW,
+            false => EXECUTED_SHOWN,
         }
     }
 
@@ -127,6 +161,9 @@ pub enum Rejection {
     /// It names a replica that is no voter.
     #[error("a frame signed as a replica that does not exist")]
     UnknownSigner,
+    /// It is a vote in another name than that of the replica at the other end.
+    #[error("a vote in the name of another replica than the one that sent it")]
+    OtherVoice,
     /// A signature does not hold.
     #[error("a frame with a signature that does not hold")]
     BadSignature,
@@ -146,6 +183,7 @@ impl Rejection {
             Self::Malformed(_)
             | Self::NotYours
             | Self::UnknownSigner
+            | Self::OtherVoice
             | Self::BadSignature
             | Self::BadCertificate => true,
         }
@@ -173,6 +211,7 @@ pub fn admit(
         return Err(Rejection::NotYours);
     }
     let check = Check {
+        from,
         keys,
         verifier,
         context,
@@ -190,6 +229,7 @@ pub fn admit(
 }
 
 struct Check<'a> {
+    from: Peer,
     keys: &'a dyn KeyDirectory,
     verifier: &'a dyn Verifier,
     context: &'a Context,
@@ -222,6 +262,32 @@ impl Check<'_> {
     fn by_replica(&self, envelope: &Envelope, signer: ReplicaId) -> Result<(), Rejection> {
         let key = self.keys.replica(signer).ok_or(Rejection::UnknownSigner)?;
         self.signed(envelope, &key)
+    }
+
+    /// A proposal or vote of a cluster that does not sign them: there is one encoding of it.
+    fn not_signed(&self, envelope: &Envelope) -> Result<(), Rejection> {
+        match envelope.signature() {
+            Some(signature) if *signature == Signature::default() => Ok(()),
+            _ => Err(Rejection::BadSignature),
+        }
+    }
+
+    fn ballot(&self, envelope: &Envelope, signer: ReplicaId) -> Result<(), Rejection> {
+        if self.context.authentication.signs_votes() {
+            return self.by_replica(envelope, signer);
+        }
+        match self.from == Peer::Replica(signer) {
+            true => self.not_signed(envelope),
+            false => Err(Rejection::OtherVoice),
+        }
+    }
+
+    fn proposal(&self, envelope: &Envelope) -> Result<(), Rejection> {
+        match self.context.authentication.signs_votes() {
+            true => self.by_replica(envelope, self.context.leader(envelope.view())),
+            // Whether it is its leader's is for the core to say.
+            false => self.not_signed(envelope),
+        }
     }
 
     /// What is signed by a session: unknown sessions are passed on as strays.
@@ -268,9 +334,9 @@ impl Check<'_> {
         let leader = self.context.leader(header.view);
         match envelope.message() {
             Message::OpenSession(open) => self.signed(envelope, &open.principal),
-            Message::Proposal(_) => self.by_replica(envelope, leader),
+            Message::Proposal(_) => self.proposal(envelope),
             Message::Prepare(ballot) | Message::Commit(ballot) => {
-                self.by_replica(envelope, ballot.signer)
+                self.ballot(envelope, ballot.signer)
             }
             Message::Suspect(suspect) => self.by_replica(envelope, suspect.signer),
             Message::Checkpoint(vote) => self.by_replica(envelope, vote.signer),
@@ -291,6 +357,10 @@ impl Check<'_> {
                     .iter()
                     .try_for_each(|body| self.belongs(body.header()))?;
                 let certificate = &committed.certificate;
+                if !self.context.authentication.signs_votes() {
+                    // It proves nothing, and is one replica's word for what it has executed.
+                    return Ok(());
+                }
                 match certificate.verify(header, self.context, self.keys, self.verifier) {
                     true => Ok(()),
                     false => Err(Rejection::BadCertificate),
@@ -303,6 +373,11 @@ impl Check<'_> {
     fn view_change(&self, envelope: &Envelope, change: &ViewChange) -> Result<(), Rejection> {
         self.by_replica(envelope, change.signer)?;
         let header = *envelope.header();
+        match (&change.claims, self.context.authentication.signs_votes()) {
+            (None, true) => {}
+            (Some(claims), false) => return self.claims(header, change, claims),
+            _ => return Err(Rejection::NotYours),
+        }
         let mut base: Option<Sequence> = None;
         for certificate in &change.base {
             let sequence = certificate.sequence;
@@ -333,6 +408,49 @@ impl Check<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Claims prove nothing: what is checked is their form, and the one certificate among them.
+    fn claims(
+        &self,
+        header: Header,
+        change: &ViewChange,
+        claims: &Claims,
+    ) -> Result<(), Rejection> {
+        let executed = change.base.iter().map(|it| it.sequence.0);
+        let contiguous = executed.clone().zip(executed.clone().skip(1));
+        let tip = Sequence(executed.clone().next_back().unwrap_or(0));
+        let open = |sequence: Sequence| sequence > tip && sequence.0 - tip.0 <= WINDOW as u64;
+        let mut last = tip;
+        for prepared in &change.prepared {
+            let proposal = &prepared.proposal;
+            self.belongs(proposal.header())?;
+            self.not_signed(proposal)?;
+            let sequence = proposal.batch().map_or(Sequence(0), |it| it.sequence);
+            if sequence <= last || !open(sequence) || proposal.view() >= header.view {
+                return Err(Rejection::BadCertificate);
+            }
+            last = sequence;
+        }
+        let place = |it: &Accepted| (it.sequence, it.digest);
+        let sorted = claims
+            .accepted
+            .is_sorted_by(|one, other| place(one) < place(other));
+        let mut accepted = claims.accepted.iter();
+        let holds = executed.clone().all(|sequence| sequence > 0)
+            && contiguous
+                .into_iter()
+                .all(|(one, next)| one.checked_add(1) == Some(next))
+            && sorted
+            && accepted.all(|it| open(it.sequence) && it.view < header.view)
+            && claims
+                .stable
+                .as_ref()
+                .is_none_or(|stable| stable.verify(header, self.context, self.keys, self.verifier));
+        match holds {
+            true => Ok(()),
+            false => Err(Rejection::BadCertificate),
+        }
     }
 
     fn new_view(&self, header: Header, new: &NewView) -> Result<(), Rejection> {

@@ -1,6 +1,7 @@
 //! The body of each message, field by field. `docs/FORMAT.md` says the same in a table, and the
 //! golden fixtures pin it.
 
+mod claims;
 mod observe;
 mod read;
 
@@ -87,11 +88,14 @@ pub(crate) fn encode(message: &Message, bytes: &mut Vec<u8>) {
             ballot.digest.write(bytes);
             ballot.signer.write(bytes);
         }
-        Message::ViewChange(change) => {
-            change.signer.write(bytes);
-            write_list(bytes, &change.base, encode_certificate);
-            write_list(bytes, &change.prepared, encode_prepared);
-        }
+        Message::ViewChange(change) => match &change.claims {
+            None => {
+                change.signer.write(bytes);
+                write_list(bytes, &change.base, encode_certificate);
+                write_list(bytes, &change.prepared, encode_prepared);
+            }
+            Some(claims) => claims::encode(change, claims, bytes),
+        },
         Message::NewView(new) => encode_nested(bytes, &new.view_changes),
         Message::Suspect(suspect) => suspect.signer.write(bytes),
         Message::Status(status) => {
@@ -172,9 +176,11 @@ pub(crate) fn decode(kind: Kind, reader: &mut Reader<'_>) -> Parsed<Message> {
             signer: reader.get("signer")?,
             base: reader.list("base", WINDOW, decode_certificate)?,
             prepared: reader.list("prepared", WINDOW, decode_prepared)?,
+            claims: None,
         }),
+        Kind::Claims => Message::ViewChange(claims::decode(reader)?),
         Kind::NewView => Message::NewView(NewView {
-            view_changes: decode_nested(reader, REPLICAS_MAX.into(), &[Kind::ViewChange])?,
+            view_changes: decode_nested(reader, REPLICAS_MAX.into(), &VIEW_CHANGE_KINDS)?,
         }),
         Kind::Suspect => Message::Suspect(Suspect {
             signer: reader.get("signer")?,
@@ -247,6 +253,8 @@ pub(crate) fn decode(kind: Kind, reader: &mut Reader<'_>) -> Parsed<Message> {
     })
 }
 
+/// What a NEW-VIEW may hold.
+const VIEW_CHANGE_KINDS: [Kind; 2] = [Kind::ViewChange, Kind::Claims];
 /// What a batch may hold.
 const CLIENT_KINDS: [Kind; 3] = [Kind::Request, Kind::OpenSession, Kind::CloseSession];
 

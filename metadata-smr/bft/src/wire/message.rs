@@ -8,7 +8,7 @@
 //! | [`Batch`] as a proposal | the leader | this batch at this sequence; the leader's PREPARE |
 //! | [`Ballot`] as PREPARE | a replica | I hold it with all bodies, and nothing else in this view |
 //! | [`Ballot`] as COMMIT | a replica | I hold its prepared certificate |
-//! | [`ViewChange`] | a replica | I vote in no earlier view; this is what I know |
+//! | [`ViewChange`] | a replica | I vote in no earlier view; this is what I know, or claim |
 //! | [`NewView`] | the new leader | these q VIEW-CHANGEs decide what the view begins with |
 //! | [`Suspect`] | a replica | this view's leader should go; promises nothing |
 //! | [`CheckpointVote`] | a replica | this state is durable here |
@@ -24,6 +24,9 @@
 //! | [`WatchEvent`] | – | what your session watches has changed |
 //! | [`StatusQuery`], [`StatusAnswer`] | – | an operator's question |
 //!
+//! In a cluster whose votes are not signed ([`crate::authentication::Authentication`]) the proposal
+//! and both kinds of [`Ballot`] have a signature of zeros.
+//!
 //! What is not signed rests on the transport's word about who sent it, or proves itself: a body by
 //! its digest and its client's signature, a committed batch by its certificate, a node by the
 //! digest that its parent names.
@@ -32,7 +35,7 @@ use super::Envelope;
 use crate::certificate::{CommitCertificate, PreparedCertificate};
 use crate::checkpoint::{Checkpoint, CheckpointCertificate};
 use crate::identity::{
-    Digest, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, Time,
+    Digest, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, Time, View,
 };
 use crate::metrics::ReplicaStatus;
 use crate::observer::{NumberedReport, Observe, Observed, WatchEvent, WatchId};
@@ -72,11 +75,12 @@ pub enum Kind {
     Observed,
     Report,
     WatchEvent,
+    Claims,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Request,
         Self::OpenSession,
         Self::CloseSession,
@@ -104,6 +108,7 @@ impl Kind {
         Self::Observed,
         Self::Report,
         Self::WatchEvent,
+        Self::Claims,
     ];
 
     /// The domain tag that begins its frames and signed bytes.
@@ -137,6 +142,7 @@ impl Kind {
             Self::Observed => b"QFS:OBSD",
             Self::Report => b"QFS:RPRT",
             Self::WatchEvent => b"QFS:EVNT",
+            Self::Claims => b"QFS:CLMS",
         }
     }
 
@@ -161,6 +167,7 @@ impl Kind {
                 | Self::NewView
                 | Self::Suspect
                 | Self::Checkpoint
+                | Self::Claims
         )
     }
 
@@ -266,6 +273,30 @@ pub struct ViewChange {
     pub base: Vec<CommitCertificate>,
     /// For the window after that: what it has prepared, each in the latest view, by sequence.
     pub prepared: Vec<PreparedCertificate>,
+    /// What it claims besides, where votes are not signed. Then `base` and `prepared` are claims
+    /// too: without votes, the former without views and with one batch more than a window.
+    pub claims: Option<Claims>,
+}
+
+/// What a replica claims of the window after its last batch, where votes are not signed; see
+/// [`crate::ordering::claims`].
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Claims {
+    /// The newest stable checkpoint that it knows; nothing at genesis.
+    pub stable: Option<CheckpointCertificate>,
+    /// What it has accepted, by sequence and digest.
+    pub accepted: Vec<Accepted>,
+}
+
+/// A batch that was voted for, durably and with all bodies in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Accepted {
+    /// Its place.
+    pub sequence: Sequence,
+    /// The batch.
+    pub digest: Digest,
+    /// The latest view that it was proposed in.
+    pub view: View,
 }
 
 /// The new leader's proof of what its view begins with.
@@ -568,7 +599,10 @@ impl Message {
             Self::Proposal(_) => Kind::Proposal,
             Self::Prepare(_) => Kind::Prepare,
             Self::Commit(_) => Kind::Commit,
-            Self::ViewChange(_) => Kind::ViewChange,
+            Self::ViewChange(change) => match change.claims {
+                None => Kind::ViewChange,
+                Some(_) => Kind::Claims,
+            },
             Self::NewView(_) => Kind::NewView,
             Self::Suspect(_) => Kind::Suspect,
             Self::Status(_) => Kind::Status,

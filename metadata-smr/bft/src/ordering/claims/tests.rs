@@ -1,0 +1,382 @@
+//! The rule case by case, and against a liar in random histories.
+
+use super::*;
+use crate::identity::Time;
+use crate::wire::message::Batch;
+use proptest::prelude::*;
+
+const GENESIS: Digest = Digest([9; 32]);
+const RULE: Rule = Rule {
+    quorum: 3,
+    small: 2,
+    without_acceptance: false,
+    without_waiting: false,
+    lowest_view: false,
+};
+
+fn at(view: u64) -> Header {
+    Header {
+        view: View(view),
+        ..Header::default()
+    }
+}
+
+fn proposal(view: u64, sequence: u64, previous: Digest, time: u64) -> Arc<Envelope> {
+    let batch = Batch {
+        sequence: Sequence(sequence),
+        time: Time(time),
+        previous,
+        behaviour_version: 1,
+        tick: false,
+        requests: Vec::new(),
+    };
+    unsigned(at(view), Message::Proposal(batch))
+}
+
+/// What one replica says.
+#[derive(Clone, Debug, Default)]
+struct Voice {
+    executed: Vec<(u64, Digest)>,
+    prepared: Vec<Arc<Envelope>>,
+    accepted: Vec<Arc<Envelope>>,
+}
+
+impl Voice {
+    fn holding(all: &[Arc<Envelope>]) -> Self {
+        Self {
+            executed: Vec::new(),
+            prepared: all.to_vec(),
+            accepted: all.to_vec(),
+        }
+    }
+
+    fn said(&self, signer: u16, view: u64) -> Arc<Envelope> {
+        let executed = self
+            .executed
+            .iter()
+            .map(|(sequence, digest)| CommitCertificate {
+                view: View(0),
+                sequence: Sequence(*sequence),
+                digest: *digest,
+                votes: Vec::new(),
+            });
+        let prepared = self.prepared.iter().map(|proposal| PreparedCertificate {
+            proposal: Arc::clone(proposal),
+            votes: Vec::new(),
+        });
+        let accepted = self.accepted.iter().map(|proposal| Accepted {
+            sequence: proposal.batch().map_or(Sequence(0), |it| it.sequence),
+            digest: proposal.digest(),
+            view: proposal.view(),
+        });
+        let change = ViewChange {
+            signer: ReplicaId(signer),
+            base: executed.collect(),
+            prepared: prepared.collect(),
+            claims: Some(Claims {
+                stable: None,
+                accepted: accepted.collect(),
+            }),
+        };
+        unsigned(at(view), Message::ViewChange(change))
+    }
+}
+
+fn choice(voices: &[Voice], rule: Rule) -> Option<Choice> {
+    let said: Vec<_> = voices
+        .iter()
+        .zip(0..)
+        .map(|(voice, id)| voice.said(id, 9))
+        .collect();
+    choose(&said, GENESIS, at(9), rule)
+}
+
+/// The times of what is carried over.
+fn times(choice: &Choice) -> Vec<u64> {
+    let from = choice.base_sequence().0 + 1;
+    let carried = (from..).map_while(|it| choice.carried_at(Sequence(it))?.batch());
+    carried.map(|batch| batch.time.0).collect()
+}
+
+#[test]
+fn what_one_replica_claims_needs_others_who_have_accepted_it() {
+    let one = proposal(1, 1, GENESIS, 10);
+    let alone = Voice::holding(std::slice::from_ref(&one));
+    let witness = Voice {
+        accepted: vec![one.clone()],
+        ..Voice::default()
+    };
+    let nobody = Voice::default();
+    // Only one of three has accepted it, and only two have prepared nothing: one has to wait.
+    let three = [alone.clone(), nobody.clone(), nobody.clone()];
+    assert!(choice(&three, RULE).is_none());
+    let sabotaged = Rule {
+        without_waiting: true,
+        ..RULE
+    };
+    assert_eq!(choice(&three, sabotaged).map(|it| times(&it)), Some(vec![]));
+    let sabotaged = Rule {
+        without_acceptance: true,
+        ..RULE
+    };
+    assert_eq!(
+        choice(&three, sabotaged).map(|it| times(&it)),
+        Some(vec![10])
+    );
+    // The fourth decides, whatever it says.
+    let four = [
+        alone.clone(),
+        nobody.clone(),
+        nobody.clone(),
+        nobody.clone(),
+    ];
+    assert_eq!(choice(&four, RULE).map(|it| times(&it)), Some(vec![]));
+    let four = [alone, nobody.clone(), nobody, witness];
+    assert_eq!(choice(&four, RULE).map(|it| times(&it)), Some(vec![10]));
+}
+
+#[test]
+fn what_was_accepted_in_an_earlier_view_only_does_not_vouch_for_a_later_claim() {
+    let one = proposal(1, 1, GENESIS, 10);
+    let again = proposal(3, 1, GENESIS, 10);
+    assert_eq!(one.digest(), again.digest());
+    let early = Voice::holding(std::slice::from_ref(&one));
+    let late = Voice::holding(std::slice::from_ref(&again));
+    let other = Voice::holding(&[proposal(2, 1, GENESIS, 20)]);
+    // Of view 3 there is one word only; of view 1 there are two, but view 2 has something else.
+    assert!(choice(&[early.clone(), late.clone(), other.clone()], RULE).is_none());
+    // Three are for it: the other one cannot be committed.
+    let four = [early.clone(), late, other, early];
+    assert_eq!(choice(&four, RULE).map(|it| times(&it)), Some(vec![10]));
+}
+
+#[test]
+fn the_base_is_what_enough_have_executed_and_whoever_is_alone_beyond_agrees_with_the_rest() {
+    let one = proposal(1, 1, GENESIS, 10);
+    let two = proposal(1, 2, one.digest(), 20);
+    let ahead = Voice {
+        executed: vec![(1, one.digest()), (2, two.digest())],
+        ..Voice::default()
+    };
+    let behind = Voice {
+        executed: vec![(1, one.digest())],
+        prepared: vec![two.clone()],
+        accepted: vec![two.clone()],
+    };
+    let all = [ahead.clone(), behind.clone(), behind.clone()];
+    let chosen = choice(&all, RULE).expect("two is prepared and accepted");
+    assert_eq!((chosen.base_sequence().0, times(&chosen)), (1, vec![20]));
+    assert_eq!(chosen.base().map(|it| it.votes.len()), Some(3));
+    // Nobody else saw it: the one who executed it counts for nothing else, and not for nothing.
+    let other = Voice {
+        executed: vec![(1, one.digest())],
+        ..Voice::default()
+    };
+    assert!(choice(&[ahead.clone(), other.clone(), other.clone()], RULE).is_none());
+    let chosen = choice(&[ahead.clone(), ahead, other.clone()], RULE);
+    let chosen = chosen.expect("two have executed it");
+    assert_eq!((chosen.base_sequence().0, times(&chosen)), (2, vec![]));
+}
+
+#[test]
+fn whoever_is_too_far_ahead_to_show_a_sequence_does_not_count_for_nothing_there() {
+    let far = Voice {
+        executed: (40..50).map(|it| (it, Digest([it as u8; 32]))).collect(),
+        ..Voice::default()
+    };
+    let nobody = Voice::default();
+    assert!(choice(&[far.clone(), nobody.clone(), nobody.clone()], RULE).is_none());
+    let four = [far, nobody.clone(), nobody.clone(), nobody];
+    assert_eq!(choice(&four, RULE).map(|it| times(&it)), Some(vec![]));
+}
+
+/// What happens in one view of a random history.
+#[derive(Clone, Debug)]
+struct Act {
+    /// How far each correct replica accepts, prepares and executes.
+    accepts: [u64; 3],
+    prepares: [u64; 3],
+    executes: [u64; 3],
+    /// Whose VIEW-CHANGE the NEW-VIEW does without; 4 for nobody's.
+    without: u8,
+    /// The liar's: of all proposals ever made, what it claims to have prepared and executed.
+    lies: Vec<(u8, u8)>,
+    invents: bool,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let far = || [0_u64..7, 0_u64..7, 0_u64..7];
+    let lies = proptest::collection::vec((any::<u8>(), any::<u8>()), 0..5);
+    (far(), far(), far(), 0_u8..5, lies, any::<bool>()).prop_map(
+        |(accepts, prepares, executes, without, lies, invents)| Act {
+            accepts,
+            prepares,
+            executes,
+            without,
+            lies,
+            invents,
+        },
+    )
+}
+
+/// A correct replica.
+#[derive(Clone, Debug, Default)]
+struct Correct {
+    executed: Vec<Digest>,
+    prepared: BTreeMap<u64, Arc<Envelope>>,
+    accepted: BTreeMap<(u64, Digest), Arc<Envelope>>,
+}
+
+impl Correct {
+    fn tip(&self) -> u64 {
+        self.executed.len() as u64
+    }
+
+    fn voice(&self) -> Voice {
+        let executed = self
+            .executed
+            .iter()
+            .zip(1_u64..)
+            .map(|(digest, at)| (at, *digest));
+        Voice {
+            executed: executed.collect(),
+            prepared: self.prepared.values().cloned().collect(),
+            accepted: self.accepted.values().cloned().collect(),
+        }
+    }
+
+    fn execute(&mut self, digest: Digest) {
+        self.executed.push(digest);
+        let tip = self.tip();
+        self.prepared.retain(|sequence, _| *sequence > tip);
+        self.accepted.retain(|(sequence, _), _| *sequence > tip);
+    }
+}
+
+/// The liar's VIEW-CHANGE: whatever was proposed at any time it claims to have prepared just now.
+fn lie(act: &Act, all: &[Arc<Envelope>], view: u64) -> Voice {
+    let mut voice = Voice::default();
+    let pick = |number: u8| all.get(usize::from(number) % all.len().max(1));
+    let mut prepared: BTreeMap<u64, Arc<Envelope>> = BTreeMap::new();
+    for (prepares, executes) in &act.lies {
+        if let Some(batch) = pick(*prepares).and_then(|it| it.batch()) {
+            let mut batch = batch.clone();
+            batch.time.0 += u64::from(act.invents);
+            let said = unsigned(at(view - 1), Message::Proposal(batch.clone()));
+            voice.accepted.push(Arc::clone(&said));
+            prepared.insert(batch.sequence.0, said);
+        }
+        if let Some(executed) = pick(*executes) {
+            let sequence = executed.batch().map_or(0, |it| it.sequence.0);
+            if voice
+                .executed
+                .last()
+                .is_none_or(|(last, _)| *last < sequence)
+            {
+                voice.executed.push((sequence, executed.digest()));
+            }
+        }
+    }
+    voice.prepared = prepared.into_values().collect();
+    voice
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2048, ..ProptestConfig::default() })]
+
+    /// Three correct replicas and one that claims anything. What may have been committed stays in
+    /// its place in every later view, and with the words of all who are correct the choice is made.
+    #[test]
+    fn what_may_be_committed_is_kept_and_all_correct_replicas_together_decide(
+        acts in proptest::collection::vec(act(), 1..9),
+    ) {
+        const LAST: u64 = 6;
+        let mut correct = vec![Correct::default(); 3];
+        let mut all: Vec<Arc<Envelope>> = Vec::new();
+        let mut decided: Vec<Digest> = Vec::new();
+        for (act, view) in acts.iter().zip(1_u64..) {
+            let liar = lie(act, &all, view);
+            let mut said: Vec<_> = correct.iter().zip(0..)
+                .map(|(replica, id)| replica.voice().said(id, view))
+                .collect();
+            said.push(liar.said(3, view));
+            prop_assert!(
+                choose(&said, GENESIS, at(view), RULE).is_some()
+                    && choose(&said[..3], GENESIS, at(view), RULE).is_some(),
+                "view {view}: all who are correct have spoken"
+            );
+            if usize::from(act.without) < said.len() {
+                said.remove(act.without.into());
+            }
+            let Some(chosen) = choose(&said, GENESIS, at(view), RULE) else {
+                continue;
+            };
+            // The view's chain: what is below its base is committed, then what it begins with, then
+            // something fresh.
+            let base = chosen.base_sequence().0;
+            let known = usize::try_from(base).unwrap_or(usize::MAX);
+            prop_assert!(known <= decided.len(), "view {view}: the base is committed");
+            let last = known.checked_sub(1).map(|it| decided[it]);
+            prop_assert_eq!(chosen.base().map(|it| it.digest), last);
+            let mut previous = last.unwrap_or(GENESIS);
+            let mut chain: BTreeMap<u64, Arc<Envelope>> = BTreeMap::new();
+            for sequence in base + 1..=LAST {
+                let fresh = || proposal(view, sequence, previous, 100 * view + 10 * sequence);
+                let carried = chosen.carried_at(Sequence(sequence)).cloned();
+                let proposal = carried.unwrap_or_else(fresh);
+                let batch = proposal.batch().expect("a proposal");
+                prop_assert_eq!(batch.previous, previous);
+                prop_assert_eq!(proposal.view(), View(view));
+                if let Some(kept) = decided.get(sequence as usize - 1) {
+                    prop_assert_eq!(*kept, proposal.digest(), "view {} at {}", view, sequence);
+                }
+                previous = proposal.digest();
+                all.push(Arc::clone(&proposal));
+                chain.insert(sequence, proposal);
+            }
+            // Nobody votes beyond a base that it has not executed.
+            for (far, replica) in act.accepts.iter().zip(&mut correct) {
+                while *far > 0 && replica.tip() < base {
+                    replica.execute(decided[replica.executed.len()]);
+                }
+            }
+            // Who has executed a batch has accepted and prepared it in every view; the liar says
+            // that it has done everything.
+            let reach = |far: &[u64; 3], correct: &[Correct]| -> Vec<u64> {
+                far.iter().zip(correct).map(|(far, it)| it.tip().max(base + far)).collect()
+            };
+            let quorum = |reached: &[u64]| {
+                let mut reached = reached.to_vec();
+                reached.sort_unstable();
+                reached[1]
+            };
+            let accepts = reach(&act.accepts, &correct);
+            let prepared = quorum(&accepts);
+            let prepares: Vec<u64> = reach(&act.prepares, &correct).iter().zip(&accepts)
+                .zip(&correct)
+                .map(|((far, accepts), it)| (*far).min(*accepts).min(prepared).max(it.tip()))
+                .collect();
+            let committed = quorum(&prepares).min(LAST);
+            for (index, replica) in correct.iter_mut().enumerate() {
+                for (sequence, proposal) in &chain {
+                    if *sequence > replica.tip() && *sequence <= accepts[index] {
+                        let place = (*sequence, proposal.digest());
+                        replica.accepted.insert(place, Arc::clone(proposal));
+                    }
+                    if *sequence > replica.tip() && *sequence <= prepares[index] {
+                        replica.prepared.insert(*sequence, Arc::clone(proposal));
+                    }
+                }
+            }
+            for sequence in decided.len() as u64 + 1..=committed {
+                decided.push(chain[&sequence].digest());
+            }
+            for (far, replica) in act.executes.iter().zip(&mut correct) {
+                while replica.tip() < committed.min(base + far) {
+                    let digest = decided[replica.executed.len()];
+                    replica.execute(digest);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! What a replica does differently where votes are not signed; [`crate::ordering::claims`] has the
+//! rules and the proof.
+//!
+//! * It says PROPOSAL, PREPARE and COMMIT without asking for a signature (`promises`).
+//! * A proposal that others repeat is taken on r + 1 words.
+//! * What a view begins with is taken from its NEW-VIEW, not from a proposal.
+//! * What was executed is voted for again, for those who have not: COMMITs cannot be handed on.
+//! * Committed batches are taken on r + 1 words, unless it is known otherwise that they are.
+
+use super::{Replica, Sabotage};
+use crate::certificate::CommitCertificate;
+use crate::identity::{Digest, ReplicaId, Sequence, View};
+use crate::metrics::Voting;
+use crate::ordering::claims::{self, Rule, unsigned};
+use crate::ordering::new_view::Choice;
+use crate::ordering::slot::Heard;
+use crate::ordering::vote::bit;
+use crate::service::Service;
+use crate::state::{StateError, Store};
+use crate::step::{Effects, Peer, Token};
+use crate::wire::Envelope;
+use crate::wire::limits::WINDOW;
+use crate::wire::message::{Ballot, Committed, Message, PeerStatus, ViewChange};
+use std::sync::Arc;
+
+impl<S: Service, D: Store> Replica<S, D> {
+    /// Whether votes are signed here.
+    pub(super) const fn signs_votes(&self) -> bool {
+        self.context.authentication.signs_votes()
+    }
+
+    fn small(&self) -> usize {
+        self.context.model.small().into()
+    }
+
+    /// How many peers have to give a batch as executed.
+    pub(super) fn vouchers_needed(&self) -> usize {
+        match self.signs_votes() || self.sabotaged(Sabotage::OneVoucher) {
+            true => 1,
+            false => self.small(),
+        }
+    }
+
+    /// Somebody votes for a view, and shows or claims what it knows.
+    pub(super) fn note_change(
+        &mut self,
+        signer: ReplicaId,
+        change: &Arc<Envelope>,
+        effects: &mut Effects,
+    ) {
+        let small = self.small();
+        self.views.departures.change(signer, change, small);
+        let stable = claims::checkpoints(std::iter::once(change)).next();
+        if let Some(stable) = stable.cloned() {
+            self.stable(&stable, effects);
+        }
+    }
+
+    /// What a VIEW-CHANGE of this replica claims now.
+    pub(super) fn claims(&self) -> ViewChange {
+        let stable = self.states.known.stable();
+        let mut executed = self.recent.iter();
+        claims::view_change(self.config.replica, &mut executed, &self.window, stable)
+    }
+
+    /// What a view begins with by these VIEW-CHANGEs; nothing if they do not say.
+    pub(super) fn begins_with(&self, view_changes: &[Arc<Envelope>], view: View) -> Option<Choice> {
+        let lowest_view = self.sabotaged(Sabotage::LockOnLowerView);
+        if self.signs_votes() {
+            return Some(Choice::of(view_changes, self.genesis, lowest_view));
+        }
+        let rule = Rule {
+            quorum: self.context.quorum.into(),
+            small: self.small(),
+            without_acceptance: self.sabotaged(Sabotage::ClaimNotAccepted),
+            without_waiting: self.sabotaged(Sabotage::NothingInsteadOfWaiting),
+            lowest_view,
+        };
+        claims::choose(view_changes, self.genesis, self.context.header(view), rule)
+    }
+
+    /// What these VIEW-CHANGEs prove to be committed.
+    pub(super) fn shown_by(&self, view_changes: &[Arc<Envelope>]) -> Vec<CommitCertificate> {
+        if !self.signs_votes() {
+            return claims::executed_by(view_changes.iter(), self.small());
+        }
+        let changes = view_changes.iter().map(|change| change.message());
+        let shown = changes.flat_map(|change| match change {
+            Message::ViewChange(change) => change.base.as_slice(),
+            _ => &[],
+        });
+        shown.cloned().collect()
+    }
+
+    /// Whether a proposal that somebody repeats is its leader's: where it is signed it proves that
+    /// itself, elsewhere r + 1 replicas have to say that they took it.
+    pub(super) fn vouched(&self, from: Peer, proposal: &Envelope) -> bool {
+        if self.signs_votes() {
+            return true;
+        }
+        let (Peer::Replica(from), Some(batch)) = (from, proposal.batch()) else {
+            return false;
+        };
+        let view = proposal.view();
+        if view != self.views.view || !self.views.active() {
+            return false;
+        }
+        let digest = proposal.digest();
+        self.window.get(batch.sequence).is_some_and(|slot| {
+            let voters = slot.prepares.mask(view, &digest) | slot.commits.mask(view, &digest);
+            let who = (voters | bit(from)) & !bit(self.config.replica);
+            who.count_ones() as usize >= self.small()
+        })
+    }
+
+    /// Takes what the NEW-VIEW says that has to be proposed, as far as it is not here yet. The
+    /// leader proposes it in its turn, when it has the bodies.
+    pub(super) fn take_carried(&mut self, effects: &mut Effects) {
+        if self.signs_votes() || self.leader() == self.config.replica {
+            return;
+        }
+        let open = self.window.open();
+        for step in 0..WINDOW as u64 {
+            let sequence = Sequence(open.0.saturating_add(step));
+            let Some(carried) = self.views.choice.carried_at(sequence) else {
+                continue;
+            };
+            let slot = self.window.get(sequence);
+            if slot.is_some_and(|slot| slot.proposal.is_none() && slot.heard.is_none()) {
+                let heard = Heard {
+                    proposal: Arc::clone(carried),
+                    directly: true,
+                };
+                self.consider(&heard, effects);
+            }
+        }
+    }
+
+    /// The digest of one of the last batches that were executed here.
+    fn executed_at(&self, sequence: Sequence) -> Option<Digest> {
+        let mut recent = self.recent.iter().rev();
+        let here = recent.find(|it| it.sequence == sequence);
+        here.map(|it| it.digest)
+    }
+
+    /// The votes for a batch that was executed here, in the view that this replica is in.
+    fn executed_votes(&self, sequence: Sequence) -> Option<(Digest, [Arc<Envelope>; 2])> {
+        if self.signs_votes() || self.voting != Voting::Voting || !self.views.active() {
+            return None;
+        }
+        let digest = self.executed_at(sequence)?;
+        let ballot = Ballot {
+            sequence,
+            digest,
+            signer: self.config.replica,
+        };
+        let header = self.context.header(self.views.view);
+        let prepare = unsigned(header, Message::Prepare(ballot));
+        let commit = unsigned(header, Message::Commit(ballot));
+        Some((digest, [prepare, commit]))
+    }
+
+    /// Votes once more for what was executed here: it was proposed again.
+    pub(super) fn echo(&mut self, sequence: Sequence, effects: &mut Effects) {
+        let Some((_, votes)) = self.executed_votes(sequence) else {
+            return;
+        };
+        let token = Some(self.promises.last_executed());
+        let phases = self.has_prepare_phase();
+        self.counters.echoes += 1;
+        for vote in votes.iter().skip(usize::from(!phases)) {
+            self.broadcast(vote, token, effects);
+        }
+    }
+
+    /// Votes for what the view begins with and was executed here.
+    pub(super) fn echo_carried(&mut self, effects: &mut Effects) {
+        let first = self.views.choice.base_sequence().next().0;
+        for sequence in first
+            ..=self
+                .tip
+                .sequence
+                .0
+                .min(first.saturating_add(2 * WINDOW as u64))
+        {
+            self.echo(Sequence(sequence), effects);
+        }
+    }
+
+    /// The own votes for what a peer has not executed, and this replica has.
+    pub(super) fn echoes(
+        &self,
+        status: &PeerStatus,
+        lacking: &mut Vec<(Arc<Envelope>, Option<Token>)>,
+    ) {
+        let me = bit(self.config.replica);
+        let token = Some(self.promises.last_executed());
+        let phases = self.has_prepare_phase();
+        for step in 0..WINDOW as u64 {
+            let sequence = Sequence(status.committed.0.saturating_add(1 + step));
+            if sequence > self.tip.sequence {
+                return;
+            }
+            let Some((digest, [prepare, commit])) = self.executed_votes(sequence) else {
+                continue;
+            };
+            let theirs = usize::try_from(step)
+                .ok()
+                .and_then(|step| status.open.get(step));
+            let theirs = theirs.copied().unwrap_or_default();
+            let same = theirs.proposal == Some(digest);
+            if phases && (!same || theirs.prepares & me == 0) {
+                lacking.push((prepare, token));
+            }
+            if !same || theirs.commits & me == 0 {
+                lacking.push((commit, token));
+            }
+        }
+    }
+
+    /// A peer gives a batch as executed. Of each peer one is kept for a sequence.
+    pub(super) fn voucher(
+        &mut self,
+        peer: ReplicaId,
+        sequence: Sequence,
+        envelope: &Arc<Envelope>,
+    ) {
+        let digest = |it: &Envelope| match it.message() {
+            Message::Committed(committed) => Some(committed.certificate.digest),
+            _ => None,
+        };
+        let given = self.vouchers.entry(sequence).or_default();
+        let mut known = given.values();
+        let same = known.find(|it| digest(it) == digest(envelope)).cloned();
+        given.insert(peer, same.unwrap_or_else(|| Arc::clone(envelope)));
+    }
+
+    /// Whether it is known that this was committed, without anybody's word for it now.
+    fn known_committed(&self, sequence: Sequence, digest: &Digest) -> bool {
+        let slot = self.window.lowest();
+        let decided = slot.commits.decided(self.context.quorum.into());
+        let here = slot.sequence == sequence && decided.is_some_and(|it| it.1 == *digest);
+        let mut shown = self.views.shown.iter().chain(self.views.departures.bases());
+        let stable = self.states.known.stable().map(|it| it.checkpoint);
+        here || shown.any(|it| it.sequence == sequence && it.digest == *digest)
+            || stable.is_some_and(|it| it.sequence == sequence && it.batch == *digest)
+    }
+
+    /// Executes the next batch if enough peers have given it. Whether it did.
+    pub(super) fn advance_vouched(&mut self, effects: &mut Effects) -> Result<bool, StateError> {
+        let next = self.tip.sequence.next();
+        self.vouchers = self.vouchers.split_off(&next);
+        let Some(given) = self.vouchers.get(&next) else {
+            return Ok(false);
+        };
+        let committed = |it: &Arc<Envelope>| match it.message() {
+            Message::Committed(committed) => Some((**committed).clone()),
+            _ => None,
+        };
+        let digest_of = |it: &Arc<Envelope>| match it.message() {
+            Message::Committed(committed) => committed.certificate.digest,
+            _ => Digest::default(),
+        };
+        let believed = given.values().find(|it| {
+            let digest = digest_of(it);
+            let alike = given.values().filter(|it| digest_of(it) == digest).count();
+            alike >= self.vouchers_needed() || self.known_committed(next, &digest)
+        });
+        let Some(believed) = believed.and_then(committed) else {
+            return Ok(false);
+        };
+        let Committed {
+            batch,
+            certificate,
+            bodies,
+        } = believed;
+        if batch.previous != self.tip.digest {
+            return Ok(false);
+        }
+        self.vouchers.remove(&next);
+        self.inquiry.in_vain = 0;
+        self.inquiry.hopeless = false;
+        self.deliver(batch, bodies, certificate, true, effects)?;
+        Ok(true)
+    }
+
+    /// Whether what was executed here is not yet said to be executed by a quorum. With more liars
+    /// than failures, whoever is left behind may be too few to end the view, and is helped by this.
+    pub(super) fn waits_for_others(&self) -> bool {
+        let model = self.context.model;
+        if self.signs_votes() || model.right() <= model.up() || model.up() == 0 {
+            return false;
+        }
+        let tip = self.tip.sequence;
+        let others = self.peers.iter().zip(0..).filter(|(peer, index)| {
+            *index != self.config.replica.0 && peer.committed() >= Some(tip)
+        });
+        tip > Sequence(0) && others.count() + 1 < usize::from(self.context.quorum)
+    }
+}
