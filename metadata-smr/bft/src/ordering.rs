@@ -12,8 +12,8 @@
 //! * [`window`]: the sequences that are open.  * [`slot`]: what is known about one.
 //! * [`vote`]: counting votes.  * [`proposer`]: making batches.
 //! * [`suspicion`]: when a leader should go.  * [`view_change`]: who has left which view.
-//! * [`new_view`]: what a view begins with; [`claims`]: the same where votes are not signed.  * [`status`]: what a peer lacks, and how often it is
-//!   sent.
+//! * [`new_view`]: what a view begins with.  * [`claims`]: the same where votes are not signed.
+//! * [`status`]: what a peer lacks, and how often it is sent.
 //!
 //! # Why it is right
 //!

@@ -13,8 +13,8 @@
 //!   9       1      verdict: 0 from the dialer, or 0 welcome, else the reason of the refusal
 //!   10      2      the sender's replica index, 65535 for a client
 //!   12      2      the replica index that the dialer wants to reach
-//!   14      2      what authenticates votes in the sender's cluster: 0 signatures (and clients, who
-//!                  need not know), 1 the channels
+//!   14      2      what authenticates votes in the sender's cluster: 0 signatures (and in what
+//!                  clients send, who need not know), 1 the channels
 //!   16      16     cluster
 //! ```
 

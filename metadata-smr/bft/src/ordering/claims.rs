@@ -40,7 +40,7 @@
 //! 1. A leader says PREPARE as everybody does, once its proposal is durable with all bodies. So (d,
 //!    s, v) prepared means that q replicas have Q for it, through any crash.
 //! 2. A proposal that comes from another than its leader is taken if r + 1 replicas say that they
-//!    took it: those who repeat it, PREPARE or COMMIT it. One is correct and had it from the leader.
+//!    took it: those who repeat it, PREPARE or COMMIT it. One is correct and heard the leader.
 //! 3. What a view begins with is proposed by its NEW-VIEW, which the leader has signed.
 //! 4. A replica takes d as committed at s if q COMMITs for it in one view came to it, if r + 1
 //!    replicas gave it the batch as executed, or if r + 1 VIEW-CHANGEs claim E for it, or by a
@@ -96,13 +96,13 @@
 //! * If somebody in C has executed d at σ: r + 1 of C have P(d, ≥ v) with Q or have executed it, so
 //!   A2 holds of d. One at least has P, or all r + 1 have executed it and σ is not above the base.
 //!   And all P of C from v on are for d, so A1 holds of the highest.
-//! * Else, if there are P in C, take the highest, (d, v). A1 holds by C. It is prepared, so q have Q
-//!   for it from v on, r + 1 of them in C: A2 holds.
+//! * Else, if there are P in C, take the highest, (d, v). A1 holds by C. It is prepared, so q have
+//!   Q for it from v on, r + 1 of them in C: A2 holds.
 //! * Else B holds by C.
 //!
 //! A liar's claims come on top and undo nothing. They may have something chosen that nobody has
-//! prepared; but r + 1 have accepted it, so a correct replica has all its bodies. Should that one be
-//! down before it hands them out, the view fails, and the next one is without its claim. What is
+//! prepared; but r + 1 have accepted it, so a correct replica has all its bodies. Should that one
+//! be down before it hands them out, the view fails, and the next is without its claim. What is
 //! bounded is how many digests of one sequence Q remembers
 //! ([`BATCHES_KEPT`](crate::wire::limits::BATCHES_KEPT), with their bodies):
 //! whoever wants to have it forgotten has to make as many views fail, each with another batch.

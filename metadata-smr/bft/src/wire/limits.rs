@@ -263,6 +263,10 @@ mod tests {
             let change = 512 + WINDOW * (64 + votes) + window(quorum) * (proposal + votes);
             assert!(window(quorum) >= 2, "{quorum}");
             assert!(count * (change + 4) + 256 <= FRAME_BYTES_MAX, "{quorum}");
+            // The same of claims, of as many replicas as there are.
+            let claims = 1024 + WINDOW * 40 + votes;
+            let claims = claims + window(quorum) * (proposal + BATCHES_KEPT * 48);
+            assert!(count * (claims + 4) + 256 <= FRAME_BYTES_MAX, "{quorum}");
         }
         assert_eq!((window(3), window(43)), (WINDOW, WINDOW));
     }
