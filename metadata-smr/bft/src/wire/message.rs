@@ -31,11 +31,15 @@
 //! its digest and its client's signature, a committed batch by its certificate, a node by the
 //! digest that its parent names.
 
+mod view_change;
+
+pub use view_change::{Accepted, Claims, NewView, ViewChange};
+
 use super::Envelope;
-use crate::certificate::{CommitCertificate, PreparedCertificate};
+use crate::certificate::CommitCertificate;
 use crate::checkpoint::{Checkpoint, CheckpointCertificate};
 use crate::identity::{
-    Digest, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, Time, View,
+    Digest, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, Time,
 };
 use crate::metrics::ReplicaStatus;
 use crate::observer::{NumberedReport, Observe, Observed, WatchEvent, WatchId};
@@ -260,50 +264,6 @@ pub struct Ballot {
     pub digest: Digest,
     /// Who votes.
     pub signer: ReplicaId,
-}
-
-/// A replica's promise to vote in no view below the header's, and what it knows.
-#[derive(Clone, Debug)]
-pub struct ViewChange {
-    /// Who says so.
-    pub signer: ReplicaId,
-    /// The last batches that it has seen committed, without a gap, at most a window; nothing at
-    /// genesis. The last of them is where it stands; those before are for who has the batches, but
-    /// has not seen them committed.
-    pub base: Vec<CommitCertificate>,
-    /// For the window after that: what it has prepared, each in the latest view, by sequence.
-    pub prepared: Vec<PreparedCertificate>,
-    /// What it claims besides, where votes are not signed. Then `base` and `prepared` are claims
-    /// too: without votes, the former without views and with one batch more than a window.
-    pub claims: Option<Claims>,
-}
-
-/// What a replica claims of the window after its last batch, where votes are not signed; see
-/// [`crate::ordering::claims`].
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct Claims {
-    /// The newest stable checkpoint that it knows; nothing at genesis.
-    pub stable: Option<CheckpointCertificate>,
-    /// What it has accepted, by sequence and digest.
-    pub accepted: Vec<Accepted>,
-}
-
-/// A batch that was voted for, durably and with all bodies in hand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Accepted {
-    /// Its place.
-    pub sequence: Sequence,
-    /// The batch.
-    pub digest: Digest,
-    /// The latest view that it was proposed in.
-    pub view: View,
-}
-
-/// The new leader's proof of what its view begins with.
-#[derive(Clone, Debug)]
-pub struct NewView {
-    /// q VIEW-CHANGEs for this view, signers ascending.
-    pub view_changes: Vec<Arc<Envelope>>,
 }
 
 /// The header's view should end.
