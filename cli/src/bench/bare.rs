@@ -315,6 +315,10 @@ impl Core for Bare {
     fn status(&self) -> ReplicaStatus {
         ReplicaStatus {
             replica: self.me,
+            epoch: self.context.epoch,
+            began: Sequence(0),
+            ended: false,
+            reborn: None,
             view: VIEW,
             leader: self.context.leader(VIEW),
             active: true,

@@ -114,6 +114,7 @@ impl Said {
                 Voting::Poisoned => "poisoned",
                 Voting::Diverged => "diverged",
                 Voting::Abstaining => "abstaining",
+                Voting::Observing => "observing",
             },
         }
     }

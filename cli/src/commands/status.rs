@@ -69,6 +69,7 @@ impl Replica {
                 Voting::Poisoned => "poisoned",
                 Voting::Diverged => "diverged",
                 Voting::Abstaining => "abstaining",
+                Voting::Observing => "observing",
             }),
             said: said.map(|said| Said {
                 view: said.view.0,

@@ -412,6 +412,8 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
                 self.around.roster.session_closed(id);
             }
             Effect::Blacklist { peer, reason } => self.around.roster.blacklist(peer, reason),
+            // A process is told its membership at its start and keeps it.
+            Effect::NewEpoch { .. } => {}
             Effect::Alarm { reason } => tracing::error!("{reason}"),
             Effect::Poison { reason } => return Err(Ending::Poisoned(reason)),
         }

@@ -10,6 +10,7 @@ use quorumfs_bft::client::{
     Client, ClientConfig, Effect, Effects, End, Event, Failure, Kind, SigningKey, Ticket,
 };
 use quorumfs_bft::identity::{ClusterId, ConnectionId, Monotonic, Nanos, ReplicaId, SessionId};
+use quorumfs_bft::membership::Membership;
 use quorumfs_bft::observer::{Observation, Watched};
 use quorumfs_bft::replica::Sabotage;
 use std::collections::{BTreeMap, VecDeque};
@@ -54,6 +55,8 @@ pub(crate) enum Wish {
     Ended {
         end: End,
     },
+    /// Its connections have other numbers now.
+    Renumber,
 }
 
 #[derive(Debug)]
@@ -68,6 +71,8 @@ pub(crate) struct Customer {
     core: Client,
     principal: FakeSigner,
     session: FakeSigner,
+    keyring: Keyring,
+    genesis: Membership,
     pub(crate) generation: u64,
     pub(crate) links: BTreeMap<usize, ConnectionId>,
     pub(crate) session_id: Option<SessionId>,
@@ -87,7 +92,7 @@ const WATCH_PATIENCE: Nanos = Nanos::from_secs(120);
 
 impl Customer {
     pub(crate) fn new(
-        cluster: ClusterId,
+        (cluster, membership): (ClusterId, &Membership),
         (plan, sabotage): (&Plan, Option<Sabotage>),
         principal: FakeSigner,
         keyring: &Keyring,
@@ -101,12 +106,14 @@ impl Customer {
             unordered_reads: plan.unordered_reads,
             jitter_seed: random.next(),
             believes_one_watch_event: sabotage == Some(Sabotage::WatchOnOneCopy),
-            ..ClientConfig::new(cluster, plan.fault_model, key)
+            ..ClientConfig::following(cluster, membership.clone(), key)
         };
         Self {
             core: Client::new(config),
             principal,
             session: keyring.generate(random.bytes()),
+            keyring: keyring.clone(),
+            genesis: membership.clone(),
             generation,
             links: BTreeMap::new(),
             session_id: None,
@@ -117,6 +124,11 @@ impl Customer {
             watching: plan.watching,
             watches: BTreeMap::new(),
         }
+    }
+
+    /// The membership that it knows.
+    pub(crate) fn membership(&self) -> &Membership {
+        self.core.membership().unwrap_or(&self.genesis)
     }
 
     /// Begins.
@@ -199,6 +211,7 @@ impl Customer {
                     }
                 }
             }
+            let mut follow = Vec::new();
             for effect in effects.drain() {
                 match effect {
                     Effect::Sign { key, message } => {
@@ -254,7 +267,12 @@ impl Customer {
                     }
                     Effect::Watched { watched } => wishes.push(Wish::Watched { watched }),
                     Effect::Ended { end } => wishes.push(Wish::Ended { end }),
+                    Effect::Follow { frame } => follow.push(frame),
+                    Effect::NewEpoch { .. } => wishes.push(Wish::Renumber),
                 }
+            }
+            for frame in follow {
+                self.core.follow(now, &frame, &self.keyring, &mut effects);
             }
         }
     }

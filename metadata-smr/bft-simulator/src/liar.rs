@@ -178,6 +178,12 @@ impl Proxy {
         }
     }
 
+    /// It has another number from now on, in another epoch.
+    pub fn renumber(&mut self, replica: ReplicaId, replicas: u16) {
+        self.replica = replica;
+        self.replicas = replicas.max(1);
+    }
+
     /// The same liar, who lies to those who read and, one time in two, to nobody else.
     #[must_use]
     pub fn misreading(mut self) -> Self {

@@ -14,8 +14,9 @@ use crate::random::Random;
 use bytes::Bytes;
 use quorumfs_bft::admission::Blacklist;
 use quorumfs_bft::authentication::KeyDirectory;
-use quorumfs_bft::identity::{ConnectionId, Now, PublicKey, ReplicaId, SessionId};
-use quorumfs_bft::journal::{Condition, Journal, examine, frame};
+use quorumfs_bft::identity::{ConnectionId, Incarnation, Now, PublicKey, ReplicaId, SessionId};
+use quorumfs_bft::journal::{Condition, Entry, Journal, Record, examine, frame};
+use quorumfs_bft::membership::Membership;
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::replica::{Config, Replica};
 use quorumfs_bft::service::Service;
@@ -28,7 +29,7 @@ use std::collections::{BTreeMap, VecDeque};
 #[derive(Debug)]
 pub(crate) enum Act {
     ToReplica {
-        to: ReplicaId,
+        to: PublicKey,
         told: Told,
     },
     ToClient {
@@ -71,7 +72,6 @@ pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) signer: FakeSigner,
     pub(crate) keyring: Keyring,
-    pub(crate) replica_keys: Vec<PublicKey>,
     pub(crate) clock: Clock,
     pub(crate) proxy: Option<Proxy>,
     pub(crate) forgetful: bool,
@@ -84,6 +84,9 @@ pub(crate) struct Setup {
 pub(crate) struct Node<S: Service> {
     setup: Setup,
     admission: Context,
+    /// Who is who in the epoch that it is in, and its own number there.
+    pub(crate) membership: Membership,
+    me: ReplicaId,
     core: Option<Replica<Observed<S>, MemoryStore>>,
     pub(crate) clock: Clock,
     disk: Disk,
@@ -107,6 +110,8 @@ impl<S: Service> Node<S> {
             clock: setup.clock.clone(),
             disk: Disk::new(setup.forgetful),
             admission: setup.config.context(),
+            membership: setup.config.genesis_membership.clone(),
+            me: setup.config.replica,
             blacklist: Blacklist::default(),
             setup,
             core: None,
@@ -124,7 +129,18 @@ impl<S: Service> Node<S> {
     }
 
     pub(crate) const fn replica(&self) -> ReplicaId {
-        self.setup.config.replica
+        self.me
+    }
+
+    /// The key that it is known by.
+    pub(crate) const fn key(&self) -> PublicKey {
+        self.setup.config.key
+    }
+
+    /// What its journal begins with, as far as anybody was told.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        let reborn = self.status().and_then(|status| status.reborn);
+        reborn.unwrap_or(self.setup.config.incarnation)
     }
 
     /// Whether everything that it does has to be right.
@@ -158,10 +174,12 @@ impl<S: Service> Node<S> {
     /// Starts the process on what is on the disk.
     pub(crate) fn start(&mut self, now: Now, service: S, counters: &mut Counters) -> Vec<Act> {
         self.generation += 1;
-        self.keys = Directory {
-            replicas: self.setup.replica_keys.clone(),
-            sessions: BTreeMap::new(),
-        };
+        self.keys = Directory::default();
+        let numbers = [self.generation.to_le_bytes(), u64::MAX.to_le_bytes()];
+        let numbers = numbers.concat().into_iter().zip(self.key().0);
+        for (to, (number, key)) in self.setup.config.reincarnation.0.iter_mut().zip(numbers) {
+            *to = number ^ key;
+        }
         self.timers.clear();
         self.held.clear();
         self.durable = None;
@@ -219,7 +237,9 @@ impl<S: Service> Node<S> {
             && let Event::Received { from, message } = &event
         {
             let told = proxy.hear(*from, message.envelope());
-            if let Peer::Replica(to) = *from {
+            if let Peer::Replica(from) = *from
+                && let Some(to) = self.membership.member(from).map(|it| it.key)
+            {
                 acts.extend(told.into_iter().map(|told| Act::ToReplica { to, told }));
             }
             if proxy.ignores(message.envelope()) {
@@ -263,7 +283,7 @@ impl<S: Service> Node<S> {
                     Some(token) if self.durable.is_none_or(|durable| durable < token) => {
                         self.held.push_back((token, to, frame));
                     }
-                    _ => send(&mut self.setup, to, &frame, acts),
+                    _ => send(&mut self.setup, &self.membership, to, &frame, acts),
                 },
                 Effect::Show { to, frame } => {
                     let frames = match &mut self.setup.proxy {
@@ -298,6 +318,16 @@ impl<S: Service> Node<S> {
                 Effect::SessionClosed { id } => {
                     self.keys.sessions.remove(&id);
                 }
+                Effect::NewEpoch { membership, me } => {
+                    self.admission = self.setup.config.context_of(&membership);
+                    self.keys.replicas = membership.voters.iter().map(|it| it.key).collect();
+                    self.membership = *membership;
+                    self.me = me;
+                    self.blacklist = Blacklist::default();
+                    if let Some(proxy) = &mut self.setup.proxy {
+                        proxy.renumber(me, self.membership.model.replicas());
+                    }
+                }
                 // The core does not listen to it any more; the driver could drop frames earlier.
                 Effect::Blacklist { .. } => {}
                 // Its status says so, and the counters count it.
@@ -329,7 +359,7 @@ impl<S: Service> Node<S> {
         self.durable = Some(token);
         for (after, to, frame) in std::mem::take(&mut self.held) {
             if after <= token {
-                send(&mut self.setup, to, &frame, &mut acts);
+                send(&mut self.setup, &self.membership, to, &frame, &mut acts);
             } else {
                 self.held.push_back((after, to, frame));
             }
@@ -369,6 +399,10 @@ impl<S: Service> Node<S> {
             return Journal::default();
         };
         let mut journal = examine(&[found]);
+        let reborn =
+            |entry: &Entry| matches!(Record::decode(&entry.record), Ok(Record::Incarnation(_)));
+        // Until the new one has begun, there is none.
+        self.lost &= !journal.entries.iter().any(reborn);
         if self.lost {
             journal = Journal::lost("the simulation took it away");
         }
@@ -387,12 +421,21 @@ impl<S: Service> Node<S> {
 }
 
 /// Sends, or has the liar send what it makes of it.
-fn send(setup: &mut Setup, to: Destination, frame: &Bytes, acts: &mut Vec<Act>) {
-    let own = setup.config.replica;
-    let replicas = setup.config.model.replicas();
-    let everybody = (0..replicas).map(ReplicaId).filter(|id| *id != own);
-    let receivers: Vec<ReplicaId> = match to {
-        Destination::Replica(id) => vec![id],
+fn send(
+    setup: &mut Setup,
+    membership: &Membership,
+    to: Destination,
+    frame: &Bytes,
+    acts: &mut Vec<Act>,
+) {
+    let own = setup.config.key;
+    let keys = membership.members().map(|member| member.key);
+    let everybody = (0..)
+        .map(ReplicaId)
+        .zip(keys)
+        .filter(|(_, key)| *key != own);
+    let receivers: Vec<(ReplicaId, PublicKey)> = match to {
+        Destination::Replica(id) => everybody.filter(|(it, _)| *it == id).collect(),
         Destination::Replicas => everybody.collect(),
         Destination::Client(to) => {
             let frame = match &mut setup.proxy {
@@ -403,9 +446,9 @@ fn send(setup: &mut Setup, to: Destination, frame: &Bytes, acts: &mut Vec<Act>) 
             return;
         }
     };
-    for to in receivers {
+    for (id, to) in receivers {
         let told = match &mut setup.proxy {
-            Some(proxy) => proxy.tell(to, frame),
+            Some(proxy) => proxy.tell(id, frame),
             None => vec![Told {
                 frame: frame.clone(),
                 lie: None,

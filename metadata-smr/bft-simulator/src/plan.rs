@@ -7,8 +7,11 @@
 //! may rest on no bound there and progress is asked for only after the last one has healed.
 
 mod aimed;
+mod changes;
 
 pub(crate) use aimed::LAG_MAX;
+
+pub use changes::Change;
 
 use crate::agenda::{Instant, MICROSECOND, MILLISECOND, SECOND};
 use crate::disk::Crash;
@@ -121,9 +124,13 @@ pub struct Fault {
 pub struct Plan {
     /// Who may fail, and how many replicas there are.
     pub fault_model: FaultModel,
-    /// For every replica how it lies, if it does.
+    /// For every machine how it lies, if it does: the replicas at genesis, then the spares.
     pub liars: Vec<Option<Liar>>,
-    /// Nodes: one a replica, and a second one for each pair of twins, at the end.
+    /// Changes of the membership, one after the other.
+    pub changes: Vec<Change>,
+    /// The machine that loses its disk, if one does.
+    pub unreliable: Option<usize>,
+    /// Nodes: one a machine, and a second one for each pair of twins, at the end.
     pub nodes: Vec<usize>,
     /// Honest clients.
     pub clients: usize,
@@ -238,11 +245,17 @@ impl Plan {
             Some(fixed) => fixed,
             None => FaultModel::new(up, right, replicas)?,
         };
-        let replicas = fault_model.replicas();
+        let changes = match profile {
+            Profile::Membership => changes::draw(&fault_model, &mut random.clone().fork(11)),
+            _ => Vec::new(),
+        };
+        let machines = usize::from(fault_model.replicas()) + changes::spares(&changes);
         let mut plan = Self {
             fault_model,
-            liars: vec![None; usize::from(replicas)],
-            nodes: (0..usize::from(replicas)).collect(),
+            liars: vec![None; machines],
+            changes,
+            unreliable: None,
+            nodes: (0..machines).collect(),
             clients: random.between(2, 5) as usize,
             lanes: random.between(1, 3) as u16,
             in_flight: random.between(1, 2) as u16,
@@ -280,6 +293,12 @@ impl Plan {
             plan.operations *= if loops < 8 { 2 } else { 3 };
         }
         let unreliable = plan.draw_liars(profile, random);
+        plan.unreliable = unreliable;
+        if profile == Profile::Membership {
+            // One speaks for the administrator, and one for each machine that asks for something.
+            let speakers = 1 + changes::spares(&plan.changes) + usize::from(unreliable.is_some());
+            plan.clients = plan.clients.max(speakers);
+        }
         for _ in 0..plan.nodes.len() {
             let drift = random.between(0, 400) as i64 - 200;
             let skew = random.between(0, 40) as i64 * MILLISECOND as i64;
@@ -298,7 +317,7 @@ impl Plan {
         }
         if matches!(
             profile,
-            Profile::Mixed | Profile::Crash | Profile::Byzantine
+            Profile::Mixed | Profile::Crash | Profile::Byzantine | Profile::Membership
         ) {
             plan.draw_absence(random);
         }
@@ -318,6 +337,7 @@ impl Plan {
             let liar = match profile {
                 Profile::Byzantine | Profile::Reads => Some(Liar::Proxy),
                 Profile::Twins => Some(Liar::Twins),
+                Profile::Membership if random.chance(1, 2) => Some(Liar::Proxy),
                 Profile::Disk if random.chance(1, 2) => Some(Liar::Forgetful),
                 Profile::Mixed => match random.below(10) {
                     0..4 => Some(Liar::Proxy),
@@ -338,7 +358,11 @@ impl Plan {
                 *slot = Some(liar);
             }
         }
-        let loses = matches!(profile, Profile::Mixed | Profile::Disk) && random.chance(1, 2);
+        let loses = match profile {
+            Profile::Mixed | Profile::Disk => random.chance(1, 2),
+            Profile::Membership => random.chance(3, 4),
+            _ => false,
+        };
         if left > 0 && loses {
             order.next()
         } else {
@@ -433,6 +457,7 @@ impl Plan {
             Profile::Disk => *random.pick(&[4, 6, 6, 0]).unwrap_or(&6),
             Profile::Clock => *random.pick(&[7, 7, 7, 0, 2]).unwrap_or(&7),
             Profile::Reads => *random.pick(&[0, 1, 1, 2, 3, 4, 4, 5, 8]).unwrap_or(&1),
+            Profile::Membership => *random.pick(&[0, 1, 2, 3, 4, 4, 5, 6]).unwrap_or(&4),
             Profile::Clients => *random.pick(&[8, 8, 0, 2, 4]).unwrap_or(&8),
             Profile::Byzantine | Profile::Twins => *random.pick(&[0, 0, 1, 2, 3, 4]).unwrap_or(&0),
             Profile::Mixed | Profile::Calm | Profile::Mac => random.below(10),
@@ -550,6 +575,9 @@ mod tests {
                 })
                 .collect();
             lost.dedup();
+            if profile == Profile::Membership {
+                assert!(!plan.changes.is_empty());
+            }
             assert!(liars <= usize::from(plan.fault_model.right()));
             assert!(liars + lost.len() <= usize::from(plan.fault_model.up()));
             assert!(lost.iter().all(|replica| plan.liars[*replica].is_none()));

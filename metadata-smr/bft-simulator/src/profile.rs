@@ -24,6 +24,8 @@ pub enum Profile {
     Clock,
     /// Clients that crash, flood, forge and contradict themselves.
     Clients,
+    /// Replicas that are added, replaced, removed, and that lose their disks and rejoin.
+    Membership,
     /// Queries out of order, with liars, laggards and crashes among those who answer.
     Reads,
     /// Votes that the channels authenticate instead of signatures, with the faults of the others.
@@ -40,7 +42,7 @@ pub struct UnknownProfile {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Mixed,
         Self::Calm,
         Self::Network,
@@ -50,6 +52,7 @@ impl Profile {
         Self::Twins,
         Self::Clock,
         Self::Clients,
+        Self::Membership,
         Self::Reads,
         Self::Mac,
     ];
@@ -67,6 +70,7 @@ impl Profile {
             Self::Twins => "twins",
             Self::Clock => "clock",
             Self::Clients => "clients",
+            Self::Membership => "membership",
             Self::Reads => "reads",
             Self::Mac => "mac",
         }

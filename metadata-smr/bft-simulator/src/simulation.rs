@@ -22,8 +22,12 @@ mod deliver;
 mod fault;
 mod make_up;
 mod observe;
+mod options;
 mod quiet;
+mod stewards;
 mod watching;
+
+pub use options::Options;
 
 use crate::agenda::{Agenda, Instant, MILLISECOND};
 use crate::authentication::{FakeSigner, Keyring};
@@ -45,38 +49,13 @@ use crate::workload::Workload;
 use bytes::Bytes;
 use quiet::Quiet;
 use quorumfs_bft::authentication::Signer as _;
-use quorumfs_bft::fault_model::{FaultModel, FaultModelError};
+use quorumfs_bft::fault_model::FaultModelError;
 use quorumfs_bft::identity::{ClusterId, ConnectionId, Sequence, SessionId};
-use quorumfs_bft::replica::Sabotage;
+use quorumfs_bft::membership::Membership;
 use quorumfs_bft::step::Timer;
 use std::collections::{BTreeMap, BTreeSet};
+use stewards::Stewards;
 use watching::Watching;
-
-/// What can be chosen about a run.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// Decides everything.
-    pub seed: u64,
-    /// What may go wrong.
-    pub profile: Profile,
-    /// A defect to build into every honest replica, to see it caught.
-    pub sabotage: Option<Sabotage>,
-    /// The fault model, if it is not to be drawn from the seed.
-    pub fault_model: Option<FaultModel>,
-}
-
-impl Options {
-    /// Nothing but the seed and the profile.
-    #[must_use]
-    pub const fn new(seed: u64, profile: Profile) -> Self {
-        Self {
-            seed,
-            profile,
-            sabotage: None,
-            fault_model: None,
-        }
-    }
-}
 
 /// Takes what happens, when it happens.
 pub type Trace<'a> = Option<&'a mut dyn FnMut(&str)>;
@@ -141,6 +120,7 @@ pub(crate) enum Happening {
     End(usize),
     Look,
     Murmur,
+    Steward,
 }
 
 /// Where a frame to a node comes from.
@@ -205,6 +185,9 @@ pub struct Simulation<'a, W: Workload> {
     /// Until when faults, or the long quiet after them, last.
     settled: Instant,
     quiet: Quiet,
+    stewards: Stewards,
+    /// The membership that everybody begins with.
+    genesis: Membership,
     finished: bool,
     events: u64,
 }
@@ -243,13 +226,14 @@ impl<'a, W: Workload> Simulation<'a, W> {
         for (to, from) in cluster.0.iter_mut().zip(keys.bytes()) {
             *to = from;
         }
-        let signers: Vec<FakeSigner> = (0..model.replicas())
+        let signers: Vec<FakeSigner> = (0..plan.liars.len())
             .map(|_| keyring.generate(keys.bytes()))
             .collect();
-        let replica_keys: Vec<_> = signers.iter().map(FakeSigner::public_key).collect();
-        let principals: Vec<FakeSigner> = (0..=plan.clients)
+        let mut principals: Vec<FakeSigner> = (0..=plan.clients)
             .map(|_| keyring.generate(keys.bytes()))
             .collect();
+        stewards::speak_for(&plan, &signers, &mut principals);
+        let membership = stewards::genesis(&plan, &signers, &principals);
         let principal_keys: Vec<_> = principals.iter().map(FakeSigner::public_key).collect();
         let genesis = workload.genesis(&principal_keys);
         let network = Network::new(plan.nodes.len() + plan.clients + 1, plan.network);
@@ -279,7 +263,9 @@ impl<'a, W: Workload> Simulation<'a, W> {
             let genesis = genesis.clone();
             let sizes = (plan.checkpoint_interval, plan.leaf_bytes_max);
             let whole = plan.reply_whole_bytes;
-            let mut config = observe::config(cluster, model, id, genesis, sizes, options.sabotage);
+            let (membership, key) = (membership.clone(), signer.public_key());
+            let mut config =
+                observe::config(cluster, membership, key, genesis, sizes, options.sabotage);
             config.reply_whole_bytes = whole;
             config.session_idle = plan.session_idle;
             config.authentication = plan.authentication;
@@ -287,7 +273,6 @@ impl<'a, W: Workload> Simulation<'a, W> {
                 config,
                 signer,
                 keyring: keyring.clone(),
-                replica_keys: replica_keys.clone(),
                 clock: Clock::new(*skew, *drift),
                 proxy,
                 forgetful: liar == Some(Liar::Forgetful),
@@ -305,9 +290,8 @@ impl<'a, W: Workload> Simulation<'a, W> {
             .take(plan.clients)
             .map(|principal| {
                 let principal = principal.clone();
-                let random = &mut client_random;
-                let sabotage = options.sabotage;
-                Customer::new(cluster, (&plan, sabotage), principal, &keyring, 0, random)
+                let (known, settings) = ((cluster, &membership), (&plan, options.sabotage));
+                Customer::new(known, settings, principal, &keyring, 0, &mut client_random)
             })
             .collect();
         let outlaw = principals
@@ -322,7 +306,6 @@ impl<'a, W: Workload> Simulation<'a, W> {
         Ok(Self {
             options,
             down: vec![None; nodes.len()],
-            plan,
             workload,
             cluster,
             agenda: Agenda::default(),
@@ -359,6 +342,9 @@ impl<'a, W: Workload> Simulation<'a, W> {
             done: None,
             settled,
             quiet,
+            stewards: Stewards::of(&plan),
+            genesis: membership,
+            plan,
             finished: false,
             events: 0,
         })
@@ -384,6 +370,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
         if self.outlaw.is_some() {
             self.agenda.after(20 * MILLISECOND, Happening::Outlaw);
         }
+        self.begin_stewards();
         let look = self.plan.healed.plus(50 * MILLISECOND);
         self.agenda.put(look, Happening::Look);
     }
@@ -450,6 +437,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
             }
             Happening::Look => self.look(),
             Happening::Murmur => self.murmur(),
+            Happening::Steward => self.steward(),
         }
     }
 
@@ -567,7 +555,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
 
     /// The clients that are not done.
     fn waiting(&self) -> Vec<String> {
-        let mut waiting = Vec::new();
+        let mut waiting = self.unsettled();
         if !self.enough() {
             waiting.push(format!(
                 "{} of {} operations were answered",

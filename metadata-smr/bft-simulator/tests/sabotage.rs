@@ -38,6 +38,7 @@ fn seen(sabotage: Sabotage) {
     let profile = match sabotage {
         Sabotage::ReadWithoutVersion => Profile::Reads,
         Sabotage::ThroughputComparedIdle => Profile::Calm,
+        Sabotage::OldEpochVoteCounted => Profile::Membership,
         Sabotage::ClaimNotAccepted | Sabotage::NothingInsteadOfWaiting | Sabotage::OneVoucher => {
             Profile::Mac
         }
@@ -55,6 +56,11 @@ fn seen(sabotage: Sabotage) {
 #[test]
 fn a_quorum_one_short_is_seen() {
     seen(Sabotage::QuorumOneShort);
+}
+
+#[test]
+fn a_vote_of_an_earlier_epoch_that_counts_is_seen() {
+    seen(Sabotage::OldEpochVoteCounted);
 }
 
 #[test]

@@ -47,6 +47,45 @@ fn a_seed_is_the_same_run_every_time() {
     }
 }
 
+#[test]
+fn memberships_change_and_hold() {
+    holds(Profile::Membership, 1..=100);
+}
+
+/// Whoever had the record of the next epoch from others, and executed its end by itself, did not
+/// take the record for the proof that its own root was stable.
+#[test]
+fn a_record_from_others_makes_the_own_root_stable() {
+    holds(Profile::Membership, [427, 472]);
+}
+
+/// A state transfer that was taken up again after a crash, while the root before it was written
+/// once more, took that root's completion for its own.
+#[test]
+fn a_transfer_that_is_taken_up_again_is_not_overtaken_by_a_flush() {
+    holds(Profile::Membership, [573]);
+    holds(Profile::Mac, [30297]);
+}
+
+/// A checkpoint that was taken over in the next epoch left its batch's certificate, of the epoch
+/// before, as the base of a VIEW-CHANGE.
+#[test]
+fn no_certificate_of_an_earlier_epoch_is_shown_in_a_later_one() {
+    holds(Profile::Membership, [586]);
+}
+
+/// Clients knew nobody but replicas that had all been replaced, who told them nothing.
+#[test]
+fn replicas_that_were_replaced_lead_their_clients_on() {
+    holds(Profile::Membership, [534]);
+}
+
+/// The only voter of an epoch lacked its state, which only the replica that it had replaced had.
+#[test]
+fn a_voter_takes_its_state_from_whom_it_replaced() {
+    holds(Profile::Membership, [1294]);
+}
+
 /// Replicas that were to crash were down already, so that most of the plan came to nothing.
 #[test]
 fn a_run_whose_faults_came_to_nothing_gets_others() {

@@ -53,6 +53,9 @@ pub struct Checkpoint {
     pub batch: Digest,
     /// The digest of all rows after it.
     pub root: Digest,
+    /// The digest of the membership after it: if that is another one than before, the certificate
+    /// is the record of the next epoch.
+    pub membership: Digest,
 }
 
 /// q replicas hold this state durably.
@@ -115,6 +118,11 @@ impl Checkpoints {
     pub fn stable_sequence(&self) -> Sequence {
         let stable = self.stable.as_ref();
         stable.map_or(Sequence(0), |it| it.checkpoint.sequence)
+    }
+
+    /// An epoch begins: the words of the one before count for nothing in it.
+    pub fn forget_votes(&mut self) {
+        self.votes.clear();
     }
 
     /// Takes a verified certificate in. Whether it is news.
@@ -190,6 +198,7 @@ mod tests {
             sequence: Sequence(sequence),
             batch: Digest([9; 32]),
             root: Digest([root; 32]),
+            membership: Digest([7; 32]),
         }
     }
 

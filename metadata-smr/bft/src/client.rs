@@ -38,6 +38,7 @@
 
 mod answer;
 pub mod config;
+mod epochs;
 pub mod event;
 pub mod failure;
 mod flight;
@@ -81,6 +82,8 @@ pub struct Client {
     timer: Option<Monotonic>,
     busy: u64,
     retries: u64,
+    /// When records of later epochs were asked for last.
+    epochs_asked: Option<Monotonic>,
 }
 
 /// A bundle that has its place: what has to be signed.
@@ -105,6 +108,7 @@ impl Client {
             timer: None,
             busy: 0,
             retries: 0,
+            epochs_asked: None,
         }
     }
 
@@ -235,7 +239,7 @@ impl Client {
         match pending.kind {
             Kind::Read if self.config.unordered_reads && !long_ago => {}
             Kind::SessionRead if !long_ago => {}
-            Kind::Execute | Kind::Watch | Kind::Unwatch => {
+            Kind::Execute | Kind::Administer | Kind::Watch | Kind::Unwatch => {
                 return self.queue.push(&self.config, pending);
             }
             Kind::Query | Kind::Read | Kind::SessionRead => {

@@ -42,6 +42,7 @@ mod credit;
 pub mod delivery;
 mod heads;
 mod lingering;
+mod members;
 mod operations;
 mod read;
 mod replay;

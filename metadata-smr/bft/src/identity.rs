@@ -159,6 +159,10 @@ bytes! {
     ClusterId[16]
 }
 bytes! {
+    /// What a replica's journal begins with: random, and another one after each loss.
+    Incarnation[16]
+}
+bytes! {
     /// BLAKE3-256 under a derive-key context that names what was hashed.
     Digest[32]
 }

@@ -19,6 +19,7 @@
 //! | [`wire`] | messages as bytes, and every constant |
 //! | [`certificate`] | what a quorum of signatures proves |
 //! | [`checkpoint`] | agreement on the state, so that what is below can be forgotten |
+//! | [`membership`] | who votes, in which epoch, and how that changes |
 //! | [`journal`] | what must not be forgotten, as bytes |
 //! | [`ordering`] | proposals, votes, views, suspicion, STATUS |
 //! | [`admission`] | requests that wait, and who is not listened to |
@@ -114,6 +115,7 @@ pub mod execution;
 pub mod fault_model;
 pub mod identity;
 pub mod journal;
+pub mod membership;
 pub mod metrics;
 pub mod observer;
 pub mod ordering;

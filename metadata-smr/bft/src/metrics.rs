@@ -3,7 +3,7 @@
 //! Every name of a counter stands here and nowhere else. They tell an operator what is going on and
 //! the simulator that a path was really taken.
 
-use crate::identity::{Digest, ReplicaId, Sequence, Time, View};
+use crate::identity::{Digest, Epoch, Incarnation, ReplicaId, Sequence, Time, View};
 use borsh::{BorshDeserialize, BorshSerialize};
 
 macro_rules! counters {
@@ -149,6 +149,14 @@ counters! {
     observers_refused,
     /// Events of sessions that watch.
     watch_events,
+    /// Epochs entered.
+    epochs_entered,
+    /// Of those, by their records alone, without the state that they begin from.
+    epochs_jumped,
+    /// Records of epochs handed out.
+    epochs_served,
+    /// Batches that ended an epoch.
+    epochs_ended,
     /// Batches replayed from the journal at the start.
     replayed,
     /// Votes for what was executed here before, for those who have not.
@@ -162,12 +170,15 @@ counters! {
 pub enum Voting {
     /// It does.
     Voting,
-    /// It lost its journal: it follows and serves, but it cannot know what it promised.
+    /// It lost its journal: it follows and serves, but it cannot know what it promised. It votes
+    /// from the epoch that begins with its rejoining.
     Lost,
     /// Its state store failed: it is silent.
     Poisoned,
     /// Its state is not the one that a quorum has, or no quorum has the same.
     Diverged,
+    /// The membership does not name it as a voter: it follows and serves.
+    Observing,
     /// Its state came from others, and it may have voted for what it has not executed again yet.
     Abstaining,
 }
@@ -177,6 +188,14 @@ pub enum Voting {
 pub struct ReplicaStatus {
     /// Who it is.
     pub replica: ReplicaId,
+    /// The epoch that it is in.
+    pub epoch: Epoch,
+    /// The last batch of the epoch before.
+    pub began: Sequence,
+    /// Whether it has executed the end of its epoch, and waits for the next one to begin.
+    pub ended: bool,
+    /// What its journal begins with, where that is not what the membership says.
+    pub reborn: Option<Incarnation>,
     /// The view that it is in.
     pub view: View,
     /// That view's leader.

@@ -22,6 +22,7 @@
 //! * `channel`: what is different where votes are not signed.
 //! * `views`: leaving a view and entering the next.
 //! * `reads`: queries out of order.  * `observers`: those who watch.
+//! * `epochs`: from one membership to the next.
 //! * `repair`: STATUS, resending, fetching.  * `promises`: signing and recording.  * `timers`.
 //!
 //! # How a step goes
@@ -50,6 +51,7 @@ mod channel;
 mod checkpoints;
 mod clients;
 mod commit;
+mod epochs;
 mod observers;
 mod promises;
 mod proposing;
@@ -86,6 +88,7 @@ use crate::wire::message::Message;
 use crate::wire::{Context, Envelope, Verified};
 use checkpoints::States;
 use commit::History;
+use epochs::Epochs;
 use observers::Observers;
 use promises::Promises;
 use proposing::DecideTime;
@@ -107,8 +110,7 @@ pub struct Replica<S, D> {
     tip_certificate: Option<CommitCertificate>,
     /// The same of the last batches, a window of them at most.
     recent: VecDeque<CommitCertificate>,
-    /// What the first batch follows upon.
-    genesis: Digest,
+    epochs: Epochs,
     /// When the service wants to be called again.
     deadline: Option<Time>,
     window: Window,
@@ -212,6 +214,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let envelope = message.envelope();
         match (envelope.message(), from) {
             (Message::Request(_) | Message::OpenSession(_) | Message::CloseSession(_), from) => {
+                self.lead_client(from, envelope.header().epoch, effects)?;
                 self.request(from, envelope, effects)?
             }
             (Message::Stray(stray), Peer::Client(connection)) => {
@@ -241,7 +244,17 @@ impl<S: Service, D: Store> Replica<S, D> {
             (Message::NewView(_), _) => self.new_view(envelope, effects),
             (Message::Suspect(suspect), _) => self.suspected(suspect.signer, envelope, effects),
             (Message::Status(status), Peer::Replica(peer)) => {
-                self.peer_status(peer, envelope.view(), status, effects)?;
+                let epoch = envelope.header().epoch;
+                match epoch == self.context.epoch {
+                    true => self.peer_status(peer, envelope.view(), status, effects),
+                    false => self.status_of_other_epoch(peer, epoch, status, effects)?,
+                }
+            }
+            (Message::FetchEpochs(fetch), from) => {
+                self.serve_epochs(from, fetch.after, effects)?;
+            }
+            (Message::Epochs(records), Peer::Replica(_)) => {
+                self.epochs_came(records);
             }
             (Message::FetchBodies(fetch), Peer::Replica(peer)) => {
                 self.serve_bodies(peer, fetch, effects);
@@ -270,6 +283,7 @@ impl<S: Service, D: Store> Replica<S, D> {
     /// Does whatever can be done now.
     fn advance(&mut self, effects: &mut Effects) -> Result<(), StateError> {
         self.advance_transfer(effects)?;
+        self.advance_epochs(effects)?;
         loop {
             self.advance_abstention();
             self.advance_views(effects);
@@ -334,6 +348,10 @@ impl<S: Service, D: Store> Replica<S, D> {
         let certificate = self.tip_certificate.iter();
         Status {
             replica: self.config.replica,
+            epoch: self.context.epoch,
+            began: self.epochs.from(),
+            ended: self.epochs.ended(),
+            reborn: self.epochs.reborn.then_some(self.epochs.incarnation),
             view: self.views.view,
             leader: self.leader(),
             active: self.views.active(),

@@ -13,6 +13,7 @@
 //! order in which they were emitted.
 
 use crate::identity::{ConnectionId, Nanos, PublicKey, ReplicaId, Sequence, SessionId};
+use crate::membership::Membership;
 use crate::service::Credit;
 use crate::state::{DurableRoot, WriteBatch};
 use crate::wire::{Unsigned, Verified};
@@ -179,6 +180,14 @@ pub enum Effect {
         peer: Peer,
         /// Why, for the operator.
         reason: &'static str,
+    },
+    /// An epoch has begun: from now on replicas are numbered, verified and found by this
+    /// membership, and frames are admitted into its context. Also said once at the start.
+    NewEpoch {
+        /// Who is who.
+        membership: Box<Membership>,
+        /// This replica's own number; beyond all members' if it is none.
+        me: ReplicaId,
     },
     /// Something that an operator has to know; the replica goes on as its status says.
     Alarm {

@@ -17,6 +17,7 @@
 pub mod admit;
 mod body;
 pub mod frame;
+mod kind;
 pub mod limits;
 pub mod message;
 mod reader;
@@ -30,4 +31,4 @@ pub(crate) use body::{
     decode_certificate, decode_committed, decode_nested, decode_prepared, decode_stable,
     encode_certificate, encode_committed, encode_nested, encode_prepared, encode_stable, nested,
 };
-pub(crate) use reader::{Field, Reader, write_bytes, write_option};
+pub(crate) use reader::{Field, Reader, write_bytes, write_list, write_option};

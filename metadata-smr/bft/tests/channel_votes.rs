@@ -9,7 +9,7 @@ use quorumfs_bft::identity::{
     View,
 };
 use quorumfs_bft::step::Peer;
-use quorumfs_bft::wire::message::{Ballot, Claims, Suspect, ViewChange};
+use quorumfs_bft::wire::message::{Ballot, Suspect, ViewChange};
 use quorumfs_bft::wire::{Context, Message, Rejection, Unsigned, admit};
 
 struct Keys;
@@ -62,7 +62,7 @@ fn change(claims: bool) -> Message {
         signer: ReplicaId(2),
         base: Vec::new(),
         prepared: Vec::new(),
-        claims: claims.then(Claims::default),
+        claims: claims.then(Box::default),
     })
 }
 

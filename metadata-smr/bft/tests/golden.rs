@@ -8,11 +8,13 @@
 use bytes::Bytes;
 use quorumfs_bft::certificate::{CommitCertificate, PreparedCertificate, Vote};
 use quorumfs_bft::checkpoint::{Checkpoint, CheckpointCertificate};
+use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{
-    ClusterId, Digest, Epoch, Group, Lane, PublicKey, ReplicaId, RequestNumber, Sequence,
-    SessionId, Signature, Time, View,
+    ClusterId, Digest, Epoch, Group, Incarnation, Lane, PublicKey, ReplicaId, RequestNumber,
+    Sequence, SessionId, Signature, Time, View,
 };
 use quorumfs_bft::journal::{Record, frame};
+use quorumfs_bft::membership::{EpochRecord, Member, Membership};
 use quorumfs_bft::metrics::{Counters, ReplicaStatus, Voting};
 use quorumfs_bft::observer::{
     NumberedReport, Observe, Observed, Refusal, Report, WatchEvent, WatchId,
@@ -21,9 +23,9 @@ use quorumfs_bft::service::Credit;
 use quorumfs_bft::step::Token;
 use quorumfs_bft::wire::message::{
     Accepted, AnswerBody, Answered, Ballot, Batch, Bodies, CheckpointVote, Claims, CloseSession,
-    Committed, FetchBodies, FetchCommitted, FetchNodes, NewView, Nodes, OpenSession, OpenStatus,
-    Operation, Outcome, PeerStatus, Read, ReadAnswer, Reply, Request, StatusAnswer, StatusQuery,
-    Suspect, ViewChange,
+    Committed, FetchBodies, FetchCommitted, FetchEpochs, FetchNodes, NewView, Nodes, OpenSession,
+    OpenStatus, Operation, Outcome, PeerStatus, Read, ReadAnswer, Reply, Request, StatusAnswer,
+    StatusQuery, Suspect, ViewChange,
 };
 use quorumfs_bft::wire::{Envelope, Header, Message, Unsigned};
 use std::path::PathBuf;
@@ -57,6 +59,7 @@ fn request() -> Arc<Envelope> {
             operations: vec![
                 Operation::Execute(Bytes::from_static(b"execute this")),
                 Operation::Query(Bytes::from_static(b"and answer that")),
+                Operation::Administer(Bytes::from_static(b"and change that")),
             ],
         }),
     )
@@ -114,6 +117,7 @@ fn checkpoint() -> Checkpoint {
         sequence: Sequence(8),
         batch: proposal().digest(),
         root: Digest([0x22; 32]),
+        membership: Digest([0x33; 32]),
     }
 }
 
@@ -122,6 +126,28 @@ fn stable() -> CheckpointCertificate {
         checkpoint: checkpoint(),
         votes: certificate(8).votes,
     }
+}
+
+fn epoch_record() -> EpochRecord {
+    let member = |number: u8| Member {
+        key: PublicKey([number; 32]),
+        incarnation: Incarnation([number; 16]),
+        address: Bytes::from_static(b"replica.example:7000"),
+        since: Sequence(3),
+    };
+    let model = FaultModel::new(1, 0, 3).expect("a preset");
+    let membership = Membership {
+        epoch: Epoch(8),
+        from: Sequence(8),
+        others: vec![member(4)],
+        retired: vec![PublicKey([5; 32])],
+        ..Membership::genesis(
+            model,
+            (1..=3).map(member).collect(),
+            vec![PublicKey([6; 32])],
+        )
+    };
+    EpochRecord::new(stable(), membership)
 }
 
 fn view_change() -> Arc<Envelope> {
@@ -154,10 +180,10 @@ fn claims() -> Arc<Envelope> {
             proposal: Arc::clone(proposal.envelope()),
             votes: Vec::new(),
         }],
-        claims: Some(Claims {
+        claims: Some(Box::new(Claims {
             stable: Some(stable()),
             accepted: vec![accepted],
-        }),
+        })),
     };
     signed(3, Message::ViewChange(change))
 }
@@ -201,6 +227,10 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
     };
     let status = ReplicaStatus {
         replica: ReplicaId(1),
+        epoch: Epoch(7),
+        began: Sequence(2),
+        ended: false,
+        reborn: Some(Incarnation([0x44; 16])),
         view: View(3),
         leader: ReplicaId(3),
         active: true,
@@ -366,6 +396,11 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
                 ..read_answer()
             })),
         ),
+        (
+            "fetch_epochs",
+            unsigned(Message::FetchEpochs(FetchEpochs { after: Epoch(7) })),
+        ),
+        ("epochs", unsigned(Message::Epochs(vec![epoch_record()]))),
     ]
     .into_iter()
     .chain(observed())
@@ -468,10 +503,12 @@ fn records() -> Vec<(&'static str, Record)> {
                 ),
             },
         ),
-        ("lost", Record::Lost),
+        ("incarnation", Record::Incarnation(Incarnation([0x44; 16]))),
+        ("epoch", Record::Epoch(Box::new(epoch_record()))),
         (
             "abstain",
             Record::Abstain {
+                epoch: Epoch(7),
                 until: Sequence(12),
             },
         ),

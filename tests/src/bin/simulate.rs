@@ -207,6 +207,11 @@ fn tried_with(sabotage: Sabotage, arguments: &Arguments) -> Arguments {
             profile: Profile::Calm,
             ..arguments.clone()
         },
+        // What is of an earlier epoch shows only where there are several.
+        Sabotage::OldEpochVoteCounted => Arguments {
+            profile: Profile::Membership,
+            ..arguments.clone()
+        },
         Sabotage::ClaimNotAccepted | Sabotage::NothingInsteadOfWaiting | Sabotage::OneVoucher => {
             Arguments {
                 profile: Profile::Mac,

@@ -46,7 +46,7 @@ impl Driven {
     fn start(journal: Journal) -> Option<Self> {
         let genesis = Bytes::from_static(&PRINCIPAL.0);
         let mut config = Config::new(ReplicaId(1), CLUSTER, four(), genesis);
-        config.epoch = EPOCH;
+        config.genesis_membership.epoch = EPOCH;
         let store = MemoryStore::new();
         let mut effects = Effects::default();
         let started = Replica::recover(

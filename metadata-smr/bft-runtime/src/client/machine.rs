@@ -199,6 +199,8 @@ impl Machine {
             }
             Effect::Observed { observation } => state.feeds.observed(observation),
             Effect::Watched { watched } => state.feeds.watched(&watched),
+            // It was told one membership, for good, and follows nobody.
+            Effect::Follow { .. } | Effect::NewEpoch { .. } => {}
             Effect::Ended { end } => {
                 state.feeds.end();
                 self.notice.send_replace(Notice::Ended(end));

@@ -29,6 +29,10 @@ impl Core for Scripted {
     fn status(&self) -> ReplicaStatus {
         ReplicaStatus {
             replica: ReplicaId(0),
+            epoch: Default::default(),
+            began: Default::default(),
+            ended: false,
+            reborn: None,
             view: Default::default(),
             leader: ReplicaId(0),
             active: true,

@@ -54,7 +54,7 @@ impl Plan {
     /// without one is what it would be if there were no such thing.
     pub(super) fn draw_blackout(&mut self, profile: Profile, random: &mut Random) {
         let wanted = match profile {
-            Profile::Mixed | Profile::Reads => random.chance(1, 5),
+            Profile::Mixed | Profile::Reads | Profile::Membership => random.chance(1, 5),
             Profile::Crash | Profile::Disk => random.chance(1, 2),
             _ => false,
         };

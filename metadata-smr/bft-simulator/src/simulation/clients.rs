@@ -1,6 +1,6 @@
 //! The honest clients: what they wish for, and what they ask next.
 
-use super::{Happening, Simulation};
+use super::{Happening, Simulation, stewards};
 use crate::agenda::MILLISECOND;
 use crate::customer::{Customer, Wish};
 use crate::history::{Call, Kind, SessionRead};
@@ -44,6 +44,13 @@ impl<W: Workload> Simulation<'_, W> {
                         number,
                     },
                 ),
+                Wish::Renumber => self.renumber(index, generation),
+                Wish::Answered { call, result, .. } if stewards::asked(call) => {
+                    self.steward_hears(call, Some(&result));
+                }
+                Wish::Unanswered { call, .. } if stewards::asked(call) => {
+                    self.steward_hears(call, None);
+                }
                 Wish::Answered {
                     call,
                     operation,

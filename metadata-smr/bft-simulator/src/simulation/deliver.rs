@@ -7,10 +7,10 @@ use crate::lie::Lie;
 use crate::workload::Workload;
 use bytes::Bytes;
 use quorumfs_bft::client;
-use quorumfs_bft::identity::{ConnectionId, Monotonic, ReplicaId, Signature};
+use quorumfs_bft::identity::{ConnectionId, Monotonic, PublicKey, ReplicaId, Signature};
 use quorumfs_bft::step::{Event, Peer};
 use quorumfs_bft::wire::message::Kind;
-use quorumfs_bft::wire::{Envelope, Message};
+use quorumfs_bft::wire::{Envelope, Message, Rejection};
 
 impl<W: Workload> Simulation<'_, W> {
     /// The network's number of a client, or of the Byzantine client behind the honest ones.
@@ -19,16 +19,11 @@ impl<W: Workload> Simulation<'_, W> {
     }
 
     /// Sends what a node says to every node of a replica.
-    pub(super) fn tell(&mut self, node: usize, generation: u64, to: ReplicaId, told: Told) {
+    pub(super) fn tell(&mut self, node: usize, generation: u64, to: PublicKey, told: Told) {
         if let Some(lie) = told.lie {
             self.counters.count(lie.sent());
         }
-        let receivers = self.plan.nodes.iter().enumerate();
-        let receivers: Vec<usize> = receivers
-            .filter(|(_, replica)| **replica == usize::from(to.0))
-            .map(|(receiver, _)| receiver)
-            .collect();
-        for to in receivers {
+        for to in self.nodes_of(&to) {
             let Told { frame, lie, delay } = told.clone();
             if delay > 0 {
                 self.agenda.after(
@@ -45,6 +40,13 @@ impl<W: Workload> Simulation<'_, W> {
                 self.transmit(node, to, frame, lie);
             }
         }
+    }
+
+    /// The nodes that are known by this key: two, if they are twins.
+    fn nodes_of(&self, key: &PublicKey) -> Vec<usize> {
+        let nodes = self.nodes.iter().enumerate();
+        let known = nodes.filter(|(_, node)| node.key() == *key);
+        known.map(|(index, _)| index).collect()
     }
 
     /// From node to node.
@@ -118,12 +120,12 @@ impl<W: Workload> Simulation<'_, W> {
 
     /// From an honest client to every node of a replica.
     pub(super) fn ask(&mut self, client: usize, to: ReplicaId, frame: &Bytes) {
-        let nodes = self.plan.nodes.iter().enumerate();
-        let nodes: Vec<usize> = nodes
-            .filter(|(_, replica)| **replica == usize::from(to.0))
-            .map(|(node, _)| node)
-            .collect();
-        for node in nodes {
+        let customer = self.customers.get(client);
+        let known = customer.and_then(|customer| customer.membership().member(to));
+        let Some(key) = known.map(|member| member.key) else {
+            return;
+        };
+        for node in self.nodes_of(&key) {
             self.client_to_node(client, node, frame, None);
         }
     }
@@ -172,7 +174,17 @@ impl<W: Workload> Simulation<'_, W> {
     ) {
         let peer = match from {
             Source::Node(other) => match self.nodes.get(other) {
-                Some(other) => Peer::Replica(other.replica()),
+                Some(other) => {
+                    let listener = self.nodes.get(index);
+                    let key = other.key();
+                    match listener.and_then(|node| node.membership.place(&key)) {
+                        Some(place) => Peer::Replica(place),
+                        None => {
+                            self.counters.count("frames_of_strangers");
+                            return;
+                        }
+                    }
+                }
                 None => return,
             },
             Source::Client(connection) if self.links.contains_key(&connection) => {
@@ -225,7 +237,7 @@ impl<W: Workload> Simulation<'_, W> {
             Err(rejection) => {
                 if let Some(lie) = lie.filter(|_| honest) {
                     self.counters.count(lie.rejected());
-                } else if honest && self.is_honest(from) {
+                } else if honest && self.is_honest(from) && rejection != Rejection::OtherEpoch {
                     let what = format!("node {index} refuses {peer:?}, who is honest: {rejection}");
                     self.judge.violation(what);
                 }
@@ -262,9 +274,6 @@ impl<W: Workload> Simulation<'_, W> {
             let _ = Envelope::decode(frame);
             return;
         }
-        let Some(from) = self.nodes.get(node).map(crate::node::Node::replica) else {
-            return;
-        };
         self.note(|_| {
             let envelope = Envelope::decode(frame.clone());
             let message = envelope.as_ref().map(Envelope::message);
@@ -274,9 +283,30 @@ impl<W: Workload> Simulation<'_, W> {
             self.outlaw_hears(&frame);
             return;
         }
+        let Some(from) = self.known_as(client, node) else {
+            return;
+        };
         self.with_client(client, generation, |client, now| {
             client.step(now, client::Event::Received { from, frame })
         });
+    }
+
+    /// The number of a node in the membership that a client knows.
+    fn known_as(&self, client: usize, node: usize) -> Option<ReplicaId> {
+        let key = self.nodes.get(node)?.key();
+        self.customers.get(client)?.membership().place(&key)
+    }
+
+    /// A client knows another membership: its connections have other numbers now.
+    pub(super) fn renumber(&mut self, client: usize, generation: u64) {
+        let links = self.customers.get(client).map(|it| it.links.clone());
+        for node in links.unwrap_or_default().into_keys() {
+            if let Some(replica) = self.known_as(client, node) {
+                self.with_client(client, generation, |client, now| {
+                    client.step(now, client::Event::Connected { replica })
+                });
+            }
+        }
     }
 
     fn fresh_connection(&mut self, client: usize, node: usize) -> ConnectionId {
@@ -298,11 +328,12 @@ impl<W: Workload> Simulation<'_, W> {
         }
         let connection = self.fresh_connection(client, node);
         let now = Monotonic(self.agenda.now().0);
-        let Some(replica) = self.nodes.get(node).map(crate::node::Node::replica) else {
-            return;
-        };
+        let replica = self.known_as(client, node);
         if let Some(customer) = self.customers.get_mut(client) {
             customer.links.insert(node, connection);
+            let Some(replica) = replica else {
+                return;
+            };
             let wishes = customer.step(now, client::Event::Connected { replica });
             let generation = customer.generation;
             self.grant(client, generation, wishes);
@@ -313,15 +344,14 @@ impl<W: Workload> Simulation<'_, W> {
     pub(super) fn disconnect_node(&mut self, node: usize) {
         self.links.retain(|_, link| link.node != node);
         let now = Monotonic(self.agenda.now().0);
-        let Some(replica) = self.nodes.get(node).map(crate::node::Node::replica) else {
-            return;
-        };
         for client in 0..self.customers.len() {
+            let replica = self.known_as(client, node);
             let Some(customer) = self.customers.get_mut(client) else {
                 continue;
             };
             if customer.links.remove(&node).is_some() && !self.twin_linked(client, node) {
-                let Some(customer) = self.customers.get_mut(client) else {
+                let (Some(customer), Some(replica)) = (self.customers.get_mut(client), replica)
+                else {
                     continue;
                 };
                 let wishes = customer.step(now, client::Event::Disconnected { replica });

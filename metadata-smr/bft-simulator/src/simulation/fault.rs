@@ -224,9 +224,9 @@ impl<W: Workload> Simulation<'_, W> {
         self.effective.insert(index);
         self.disconnect_client(client);
         let random = &mut self.client_random;
-        let (cluster, plan, keyring) = (self.cluster, &self.plan, &self.keyring);
-        let settings = (plan, self.options.sabotage);
-        let fresh = Customer::new(cluster, settings, principal, keyring, generation, random);
+        let (plan, keyring) = (&self.plan, &self.keyring);
+        let (known, settings) = ((self.cluster, &self.genesis), (plan, self.options.sabotage));
+        let fresh = Customer::new(known, settings, principal, keyring, generation, random);
         if let Some(customer) = self.customers.get_mut(client) {
             *customer = fresh;
         }

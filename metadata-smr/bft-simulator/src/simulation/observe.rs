@@ -150,13 +150,21 @@ impl<W: Workload> Simulation<'_, W> {
 
 pub(super) fn config(
     cluster: quorumfs_bft::identity::ClusterId,
-    fault_model: quorumfs_bft::fault_model::FaultModel,
-    replica: quorumfs_bft::identity::ReplicaId,
+    membership: quorumfs_bft::membership::Membership,
+    key: quorumfs_bft::identity::PublicKey,
     genesis: bytes::Bytes,
     (checkpoint_interval, leaf_bytes_max): (u64, u64),
     sabotage: Option<quorumfs_bft::replica::Sabotage>,
 ) -> quorumfs_bft::replica::Config {
-    let config = quorumfs_bft::replica::Config::new(replica, cluster, fault_model, genesis);
+    let incarnation = super::stewards::first_incarnation(&key);
+    let config = quorumfs_bft::replica::Config::member(
+        key,
+        incarnation,
+        quorumfs_bft::identity::Incarnation::default(),
+        cluster,
+        membership,
+        genesis,
+    );
     quorumfs_bft::replica::Config {
         sabotage,
         checkpoint_interval,

@@ -18,11 +18,15 @@ impl Client {
         frame: &Bytes,
         effects: &mut Effects,
     ) {
-        if from.0 >= self.config.fault_model.replicas() {
-            return;
-        }
-        match speech::hear(&self.config, frame) {
+        let heard = speech::hear(&self.config, frame);
+        let votes = from.0 < self.config.fault_model.replicas();
+        match heard {
             None => {}
+            Some(Heard::Later) => self.heard_of_later(now, from, effects),
+            Some(Heard::Epochs) => effects.push(Effect::Follow {
+                frame: frame.clone(),
+            }),
+            Some(_) if !votes => {}
             Some(Heard::Busy) => self.busy = self.busy.saturating_add(1),
             Some(Heard::Opening { request, opening }) => {
                 self.opening((now, from), request, opening, effects);

@@ -2,6 +2,7 @@
 
 use crate::fault_model::FaultModel;
 use crate::identity::{ClusterId, Epoch, Nanos, PublicKey};
+use crate::membership::Membership;
 use crate::wire::limits::OPERATIONS_MAX;
 
 /// A client's configuration.
@@ -13,6 +14,9 @@ pub struct ClientConfig {
     pub epoch: Epoch,
     /// Who may fail, and how many replicas there are (numbered from 0).
     pub fault_model: FaultModel,
+    /// The membership that is known, from which later epochs are followed. Without one the client
+    /// believes in this epoch for good. With one, the epoch and the fault model are that one's.
+    pub membership: Option<Membership>,
     /// The principal that sessions are opened for.
     pub principal: PublicKey,
     /// Lanes to ask for; the service may grant fewer.
@@ -54,6 +58,16 @@ impl ClientConfig {
         }
     }
 
+    /// The same on a cluster whose membership may change.
+    #[must_use]
+    pub fn following(cluster: ClusterId, membership: Membership, principal: PublicKey) -> Self {
+        Self {
+            epoch: membership.epoch,
+            membership: Some(membership.clone()),
+            ..Self::new(cluster, membership.model, principal)
+        }
+    }
+
     /// The usual settings for `principal` on this cluster.
     #[must_use]
     pub const fn new(cluster: ClusterId, fault_model: FaultModel, principal: PublicKey) -> Self {
@@ -61,6 +75,7 @@ impl ClientConfig {
             cluster,
             epoch: Epoch(0),
             fault_model,
+            membership: None,
             principal,
             lanes: 8,
             in_flight: 1,

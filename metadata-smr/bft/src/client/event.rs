@@ -2,6 +2,7 @@
 
 use super::failure::Failure;
 use crate::identity::{Monotonic, Nanos, PublicKey, ReplicaId, Sequence, SessionId, Time};
+use crate::membership::Membership;
 use crate::observer::{Observation, Watched};
 use crate::service::Credit;
 use crate::wire::{Unsigned, Verified};
@@ -16,6 +17,8 @@ pub struct Ticket(pub u64);
 pub enum Kind {
     /// It runs as `Service::execute`.
     Execute,
+    /// It is a [`crate::membership::Command`], for the library.
+    Administer,
     /// It runs as `Service::read_in_order`, in the order like everything else.
     Query,
     /// It runs as `Service::read`, out of order, and sees all that took effect before it was asked,
@@ -167,6 +170,16 @@ pub enum Effect {
     Watched {
         /// What.
         watched: Watched,
+    },
+    /// Hand this frame to [`super::Client::follow`] with a verifier.
+    Follow {
+        /// The frame.
+        frame: Bytes,
+    },
+    /// The replicas are these from now on. All connections count as gone: say which there are.
+    NewEpoch {
+        /// Who is who.
+        membership: Box<Membership>,
     },
     /// There is no session (any more); every ticket has been answered. [`Event::Open`] starts
     /// another one.

@@ -160,6 +160,21 @@ impl Reads {
         }
     }
 
+    /// The replicas are others from now on: what they were asked takes its place in the order.
+    pub(super) fn enter(&mut self, config: &ClientConfig, queue: &mut Queue) {
+        let flights = std::mem::take(&mut self.flights).into_values();
+        for asked in flights.flat_map(|flight| flight.asked) {
+            if let Some(pending) = asked.pending {
+                self.fallen_back = self.fallen_back.saturating_add(1);
+                queue.requeue(Pending {
+                    kind: Kind::Query,
+                    ..pending
+                });
+            }
+        }
+        self.order = Self::new(config).order;
+    }
+
     pub(super) fn push(&mut self, pending: Pending) {
         self.waiting.push_back(pending);
     }

@@ -69,6 +69,12 @@ impl<T: Eq> Asking<T> {
         self.quorum = ReplyQuorum::default();
     }
 
+    /// Others are asked the same from now on.
+    pub(super) fn ask_others(&mut self, config: &ClientConfig, now: Monotonic) {
+        self.quorum = ReplyQuorum::default();
+        self.retry.wait(config, now);
+    }
+
     /// Fixes the bytes.
     pub(super) fn sign(&mut self, digest: Digest, frame: Bytes) {
         self.signed = Some((digest, frame));
@@ -182,6 +188,17 @@ impl Session {
     /// Every request under way, for good.
     pub(super) fn into_flights(self) -> impl Iterator<Item = Flight> {
         self.lanes.into_iter().flat_map(|lane| lane.flights)
+    }
+
+    /// Others are asked the same from now on.
+    pub(super) fn ask_others(&mut self, config: &ClientConfig, now: Monotonic) {
+        self.lost = ReplyQuorum::default();
+        for flight in self.flights_mut() {
+            flight.quorum = ReplyQuorum::default();
+        }
+        if let Some(close) = &mut self.close {
+            close.ask_others(config, now);
+        }
     }
 
     /// The next instant at which something has to be done.

@@ -16,8 +16,8 @@ use crate::observer::{NumberedReport, Observe, Observed, WatchEvent, WatchId};
 use crate::wire::frame::{Envelope, Header, Unsigned, encode};
 use crate::wire::limits::{OPERATIONS_MAX, REPLY_COMPARED_BYTES, REQUEST_BYTES_MAX};
 use crate::wire::message::{
-    CloseSession, Message, OpenSession, Operation, OperationResult, Outcome, Read, ReadAnswer,
-    Reply, Request,
+    CloseSession, FetchEpochs, Message, OpenSession, Operation, OperationResult, Outcome, Read,
+    ReadAnswer, Reply, Request,
 };
 use crate::wire::signed_bytes::results_digest;
 use bytes::Bytes;
@@ -74,6 +74,10 @@ pub(super) enum Heard {
     Observed(Observed),
     Event(WatchEvent),
     Busy,
+    /// Something of a later epoch.
+    Later,
+    /// Records of epochs.
+    Epochs,
 }
 
 const fn header(config: &ClientConfig) -> Header {
@@ -110,6 +114,7 @@ pub(super) fn open(config: &ClientConfig, key: PublicKey, time: Time) -> Unsigne
 pub(super) fn request(config: &ClientConfig, session: SessionId, bundle: Bundle) -> Unsigned {
     let operation = |(kind, operation)| match kind {
         Kind::Execute => Operation::Execute(operation),
+        Kind::Administer => Operation::Administer(operation),
         Kind::Query | Kind::Read | Kind::SessionRead => Operation::Query(operation),
         Kind::Watch => Operation::Watch(operation),
         Kind::Unwatch => Operation::Unwatch(watch_named(&operation)),
@@ -150,6 +155,12 @@ pub(super) fn observe(config: &ClientConfig, observe: Observe) -> Bytes {
     encode(header(config), &Message::Observe(observe))
 }
 
+/// Asks for what leads to later epochs.
+pub(super) fn fetch_epochs(config: &ClientConfig) -> Bytes {
+    let after = config.epoch;
+    encode(header(config), &Message::FetchEpochs(FetchEpochs { after }))
+}
+
 /// Gives a session up.
 pub(super) fn close(config: &ClientConfig, session: SessionId) -> Unsigned {
     Unsigned::new(
@@ -184,8 +195,14 @@ pub(super) fn own(message: &Envelope) -> Option<Own> {
 pub(super) fn hear(config: &ClientConfig, frame: &Bytes) -> Option<Heard> {
     let envelope = Envelope::decode(frame.clone()).ok()?;
     let theirs = envelope.header();
-    if theirs.cluster != config.cluster || theirs.epoch != config.epoch {
+    if theirs.cluster != config.cluster {
         return None;
+    }
+    if matches!(envelope.message(), Message::Epochs(_)) {
+        return Some(Heard::Epochs);
+    }
+    if theirs.epoch != config.epoch {
+        return (theirs.epoch > config.epoch).then_some(Heard::Later);
     }
     match envelope.message() {
         Message::Reply(reply) => Some(understand(reply)),

@@ -105,6 +105,7 @@ impl Desk {
                     }
                     Effect::Failed { ticket, reason } => self.failed.push((ticket.0, reason)),
                     Effect::Opened { .. } => self.opened = true,
+                    Effect::Follow { .. } | Effect::NewEpoch { .. } => {}
                     Effect::Ended { end } => self.ended.push(end),
                     Effect::Observed { .. } => self.observed += 1,
                     Effect::Watched { watched } => self.watched.push(watched),

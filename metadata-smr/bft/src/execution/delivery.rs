@@ -9,8 +9,9 @@ use super::lingering::{self, Lingering};
 use super::reply_cache::{self, Place};
 use super::rows::{ClockRow, SessionRow};
 use super::session::Known;
-use super::{clock, credit, replay, session, watch};
+use super::{clock, credit, members, replay, session, watch};
 use crate::identity::{Digest, Nanos, PublicKey, Sequence, SessionId, Time};
+use crate::membership::Membership;
 use crate::observer::WatchEvent;
 use crate::service::{Context, Credit, Service};
 use crate::state::{Area, KeySpace, StateError, Store, View};
@@ -57,6 +58,8 @@ pub struct Executed {
     pub ticked: bool,
     /// What sessions watch and the batch changed: one for each such session.
     pub events: Vec<WatchEvent>,
+    /// Whether the membership changed: the epoch ends with this batch.
+    pub ends_epoch: bool,
 }
 
 /// Where a request stands before it is ordered.
@@ -179,12 +182,14 @@ impl<S: Service> Executor<S> {
         &self,
         space: &mut KeySpace<D>,
         genesis: &[u8],
+        membership: &Membership,
     ) -> Result<(), StateError> {
         let mut txn = space.begin(Area::Service, Sequence(0));
         self.service.genesis(&mut txn, genesis)?;
         txn.commit();
         let mut txn = space.begin(Area::Library, Sequence(0));
         clock::write(&mut txn, &ClockRow::default())?;
+        members::write(&mut txn, membership)?;
         txn.commit();
         Ok(())
     }
@@ -195,6 +200,14 @@ impl<S: Service> Executor<S> {
     /// If the store fails.
     pub fn applied<D: Store>(&self, space: &KeySpace<D>) -> Result<ClockRow, StateError> {
         clock::read(&space.view(Area::Library))
+    }
+
+    /// The membership after the last batch.
+    ///
+    /// # Errors
+    /// If the store fails, or has none.
+    pub fn membership<D: Store>(&self, space: &KeySpace<D>) -> Result<Membership, StateError> {
+        members::read(&space.view(Area::Library))
     }
 
     /// All open sessions, for a replica that starts.
@@ -317,7 +330,8 @@ impl<S: Service> Executor<S> {
                         let rows = space.view(Area::Service);
                         let now = now.max(clock::read(&view)?.time);
                         let welcome = replay::is_recent(open.time, now)
-                            && self.service.may_open(&rows, &open.principal)?;
+                            && (self.service.may_open(&rows, &open.principal)?
+                                || members::knows(&view, &open.principal)?);
                         Ok(if welcome {
                             Standing::New
                         } else {
@@ -354,7 +368,7 @@ pub(super) struct Run<'a, S, D> {
     pub(super) space: &'a mut KeySpace<D>,
     pub(super) clock: ClockRow,
     pub(super) context: Context,
-    done: Executed,
+    pub(super) done: Executed,
 }
 
 impl<S: Service, D: Store> Run<'_, S, D> {
@@ -479,6 +493,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         if !credit::has_room(&self.clock, &holder) {
             return Ok(None);
         }
+        let known = members::knows(&self.space.view(Area::Library), &open.principal)?;
         let caller = crate::service::Caller {
             session: id,
             principal: open.principal,
@@ -487,8 +502,10 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         let wanted = self
             .service
             .open_session(&mut txn, &self.context, &caller)?;
-        let Some(wanted) = wanted else {
-            return Ok(None);
+        let wanted = match wanted {
+            Some(wanted) => wanted,
+            None if known => members::CREDIT,
+            None => return Ok(None),
         };
         txn.commit();
         let granted = credit::grant(wanted, open.lanes, &self.clock, &holder);

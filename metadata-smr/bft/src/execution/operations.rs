@@ -4,7 +4,7 @@
 
 use super::delivery::Run;
 use super::rows::SessionRow;
-use super::session;
+use super::{members, session};
 use crate::service::{Caller, Service};
 use crate::state::{Area, StateError, Store};
 use crate::wire::limits::RESULTS_BYTES_MAX;
@@ -26,6 +26,15 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         for operation in &request.operations {
             let result = match operation {
                 Operation::Execute(bytes) => self.execute_one(&caller, bytes, room)?,
+                Operation::Administer(bytes) => {
+                    let mut txn = self.space.begin(Area::Library, self.context.sequence);
+                    let sequence = self.context.sequence;
+                    let done = members::administer(&mut txn, bytes, &row.principal, sequence)?;
+                    let (answer, ends) = done;
+                    txn.commit();
+                    self.done.ends_epoch |= ends;
+                    (answer.len() <= room).then_some(answer)
+                }
                 Operation::Query(bytes) => {
                     let view = self.space.view(Area::Service);
                     let answer =

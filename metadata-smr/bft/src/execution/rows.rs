@@ -11,6 +11,8 @@
 //!  "e" ‖ until (8) ‖ principal ‖ session key   –      (openings that may be forgotten then)
 //!  "l" ‖ ended at (8) ‖ session (8)      principal, session key: of sessions that ended recently,
 //!                                        so that a batch may still name them
+//!  "m"                                   the membership, see `crate::membership`
+//!  "a" ‖ key (32)                        what a replica announced: checkpoint, behaviour
 //!  "p" ‖ principal (32)                  its open sessions, their credit beyond the floor
 //!  "i" ‖ last active (8) ‖ session (8)   –            (who has been idle for longest comes first)
 //!  "w" ‖ session (8)                     its watches, its last event

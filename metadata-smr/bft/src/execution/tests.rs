@@ -4,7 +4,9 @@ mod heads;
 mod watch;
 
 use super::{Executed, Executor, Standing};
+use crate::fault_model::FaultModel;
 use crate::identity::{Digest, Lane, Nanos, PublicKey, RequestNumber, Sequence, SessionId, Time};
+use crate::membership::Membership;
 use crate::service::{Caller, Context, Credit, Service};
 use crate::state::{Area, KeySpace, MemoryStore, StateError, Txn, View};
 use crate::wire::frame::Header;
@@ -136,7 +138,10 @@ impl Bench {
     fn new() -> Self {
         let executor = Executor::new(Counter);
         let mut space = KeySpace::open(MemoryStore::new()).expect("empty");
-        executor.genesis(&mut space, b"g").expect("memory");
+        let model = FaultModel::new(1, 1, 4).expect("a preset");
+        let membership = Membership::unnamed(model);
+        let genesis = executor.genesis(&mut space, b"g", &membership);
+        genesis.expect("memory");
         Self {
             executor,
             space,

@@ -10,7 +10,8 @@
 //! | `NewView` | the own NEW-VIEW, and votes in that view | it, with all that it cites |
 //! | `Stable` | – (it is proof enough by itself) | the newest stable checkpoint's certificate |
 //! | `Abstain` | a root below what was voted for | up to where no votes are given |
-//! | `Lost` | anything else that is recorded | that an earlier journal was lost: no votes |
+//! | `Incarnation` | anything else that is recorded | an earlier one was lost: what this is |
+//! | `Epoch` | anything said in that epoch | its record: what is said of earlier ones is void |
 //!
 //! A record is a version byte, a tag byte and borsh-like fields; frames are embedded as they were
 //! received or sent. Records come from our own disk under a checksum, so their signatures are not
@@ -18,7 +19,8 @@
 
 use crate::certificate::{CommitCertificate, PreparedCertificate};
 use crate::checkpoint::CheckpointCertificate;
-use crate::identity::Sequence;
+use crate::identity::{Epoch, Incarnation, Sequence};
+use crate::membership::EpochRecord;
 use crate::wire::frame::Malformed;
 use crate::wire::limits::{BATCH_REQUESTS_MAX, FRAME_BYTES_MAX};
 use crate::wire::message::{Batch, Committed, Kind};
@@ -71,10 +73,15 @@ pub enum Record {
         /// Its NEW-VIEW.
         frame: Arc<Envelope>,
     },
-    /// An earlier journal was lost: this replica does not know what it promised.
-    Lost,
+    /// An earlier journal was lost, and what it promised is not known. This one is another
+    /// incarnation, which votes once the membership names it.
+    Incarnation(Incarnation),
+    /// An epoch was entered.
+    Epoch(Box<EpochRecord>),
     /// The state went back in time: no votes before this sequence has been executed again.
     Abstain {
+        /// In which epoch.
+        epoch: Epoch,
         /// The last one that may have been voted for.
         until: Sequence,
     },
@@ -135,9 +142,17 @@ impl Record {
                 bytes.push(6);
                 write_bytes(&mut bytes, frame.frame());
             }
-            Self::Lost => bytes.push(7),
-            Self::Abstain { until } => {
+            Self::Incarnation(incarnation) => {
+                bytes.push(7);
+                incarnation.write(&mut bytes);
+            }
+            Self::Epoch(record) => {
+                bytes.push(10);
+                record.encode(&mut bytes);
+            }
+            Self::Abstain { epoch, until } => {
                 bytes.push(9);
+                epoch.write(&mut bytes);
                 until.write(&mut bytes);
             }
             Self::Stable { certificate } => {
@@ -157,6 +172,21 @@ impl Record {
             Self::Committed { certificate, .. } => Some(certificate.sequence),
             _ => None,
         }
+    }
+
+    /// The epoch whose promise it holds, if it holds one.
+    pub(crate) fn epoch(&self) -> Option<Epoch> {
+        let frame = match self {
+            Self::Voted { proposal, .. } => proposal,
+            Self::Prepared { prepared, commit } => match (prepared, commit) {
+                (Some(prepared), _) => &prepared.proposal,
+                (None, commit) => commit.as_ref()?,
+            },
+            Self::ViewChange { frame } | Self::NewView { frame } => frame,
+            Self::Abstain { epoch, .. } => return Some(*epoch),
+            _ => return None,
+        };
+        Some(frame.header().epoch)
     }
 
     fn size_hint(&self) -> usize {
@@ -222,8 +252,10 @@ impl Record {
             6 => Self::NewView {
                 frame: framed(&mut reader, &[Kind::NewView])?,
             },
-            7 => Self::Lost,
+            7 => Self::Incarnation(reader.get("incarnation")?),
+            10 => Self::Epoch(Box::new(EpochRecord::decode(&mut reader)?)),
             9 => Self::Abstain {
+                epoch: reader.get("epoch")?,
                 until: reader.get("until")?,
             },
             8 => Self::Stable {

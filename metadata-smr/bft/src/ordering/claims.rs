@@ -191,10 +191,10 @@ pub fn view_change(
         signer,
         base: base.collect(),
         prepared: prepared.collect(),
-        claims: Some(Claims {
+        claims: Some(Box::new(Claims {
             stable: stable.cloned(),
             accepted: accepted.collect(),
-        }),
+        })),
     }
 }
 
@@ -297,11 +297,11 @@ pub fn checkpoints<'a>(
 }
 
 /// What these leave a view to begin with, whose messages have this header; nothing if that is not
-/// known yet. The first batch of all follows upon `genesis`.
+/// known yet. The epoch's first batch follows upon `start`.
 #[must_use]
 pub fn choose(
     view_changes: &[Arc<Envelope>],
-    genesis: Digest,
+    start: (Sequence, Digest),
     header: Header,
     rule: Rule,
 ) -> Option<Choice> {
@@ -318,8 +318,8 @@ pub fn choose(
         .into_iter()
         .chain(stable)
         .max_by_key(|it| it.sequence);
-    let mut stands_on = base.as_ref().map_or(genesis, |base| base.digest);
-    let mut sequence = base.as_ref().map_or(Sequence(0), |base| base.sequence);
+    let mut stands_on = base.as_ref().map_or(start.1, |base| base.digest);
+    let mut sequence = base.as_ref().map_or(start.0, |base| base.sequence);
     let mut carried = Vec::new();
     loop {
         sequence = Sequence(sequence.0.checked_add(1)?);
@@ -350,7 +350,7 @@ pub fn choose(
         stands_on = proposal.digest();
         carried.push(proposal);
     }
-    Some(Choice::new(base, carried))
+    Some(Choice::new(start.0, base, carried))
 }
 
 /// How many of the last batches a replica that claims has to know: a window, and the one before.

@@ -17,7 +17,9 @@ use std::sync::Arc;
 /// What a view begins with.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
-    /// The last batch that is known to be committed; nothing at genesis.
+    /// Where the epoch begins.
+    start: Sequence,
+    /// The last batch that is known to be committed; nothing at the beginning of an epoch.
     base: Option<CommitCertificate>,
     /// What has to be proposed right after it, in this order.
     carried: Vec<Arc<Envelope>>,
@@ -25,13 +27,26 @@ pub struct Choice {
 
 impl Choice {
     /// What follows from claims; see [`super::claims`].
-    pub(super) const fn new(base: Option<CommitCertificate>, carried: Vec<Arc<Envelope>>) -> Self {
-        Self { base, carried }
+    pub(super) const fn new(
+        start: Sequence,
+        base: Option<CommitCertificate>,
+        carried: Vec<Arc<Envelope>>,
+    ) -> Self {
+        Self {
+            start,
+            base,
+            carried,
+        }
     }
 
-    /// The choice that these VIEW-CHANGEs leave; the first batch of all follows upon `genesis`.
+    /// The choice that these VIEW-CHANGEs leave; the epoch's first batch follows upon `start`.
     #[must_use]
-    pub fn of(view_changes: &[Arc<Envelope>], genesis: Digest, lowest_view: bool) -> Self {
+    pub fn of(
+        view_changes: &[Arc<Envelope>],
+        start: (Sequence, Digest),
+        lowest_view: bool,
+    ) -> Self {
+        let (start, genesis) = start;
         let changes = || {
             let messages = view_changes.iter().map(|envelope| envelope.message());
             messages.filter_map(|message| match message {
@@ -42,7 +57,7 @@ impl Choice {
         let bases = changes().filter_map(|change| change.base.last());
         let base = bases.max_by_key(|base| base.sequence).cloned();
         let mut stands_on = base.as_ref().map_or(genesis, |base| base.digest);
-        let mut sequence = base.as_ref().map_or(Sequence(0), |base| base.sequence);
+        let mut sequence = base.as_ref().map_or(start, |base| base.sequence);
         let mut carried = Vec::new();
         loop {
             sequence = sequence.next();
@@ -60,7 +75,11 @@ impl Choice {
             stands_on = proposal.digest();
             carried.push(Arc::clone(proposal));
         }
-        Self { base, carried }
+        Self {
+            start,
+            base,
+            carried,
+        }
     }
 
     /// The last batch that is known to be committed.
@@ -72,7 +91,7 @@ impl Choice {
     /// The sequence of the base.
     #[must_use]
     pub fn base_sequence(&self) -> Sequence {
-        self.base.as_ref().map_or(Sequence(0), |base| base.sequence)
+        self.base.as_ref().map_or(self.start, |base| base.sequence)
     }
 
     /// How many batches are carried over.
@@ -107,6 +126,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     const GENESIS: Digest = Digest([9; 32]);
+    const START: (Sequence, Digest) = (Sequence(0), GENESIS);
 
     fn at(view: u64) -> Header {
         Header {
@@ -160,23 +180,23 @@ mod tests {
         let two = proposal(1, 2, one.digest(), 20);
         let three = proposal(1, 3, two.digest(), 30);
         let all = change(None, &[one.clone(), two.clone(), three.clone()]);
-        assert_eq!(times(&Choice::of(&[all], GENESIS, false)), [10, 20, 30]);
+        assert_eq!(times(&Choice::of(&[all], START, false)), [10, 20, 30]);
         // Nobody shows the middle: it cannot be committed, nor can what follows upon it.
         let gap = change(None, &[one.clone(), three.clone()]);
-        assert_eq!(times(&Choice::of(&[gap], GENESIS, false)), [10]);
+        assert_eq!(times(&Choice::of(&[gap], START, false)), [10]);
         // A later view has something else in the middle, which only another replica shows.
         let other = proposal(2, 2, one.digest(), 21);
         let changes = [
             change(None, &[one.clone(), two.clone(), three.clone()]),
             change(None, &[one.clone(), other.clone()]),
         ];
-        assert_eq!(times(&Choice::of(&changes, GENESIS, false)), [10, 21]);
+        assert_eq!(times(&Choice::of(&changes, START, false)), [10, 21]);
         // What somebody has executed is not proposed again, what follows upon it is.
         let changes = [
             change(Some((2, two.digest())), &[three]),
             change(None, &[one, two]),
         ];
-        let choice = Choice::of(&changes, GENESIS, false);
+        let choice = Choice::of(&changes, START, false);
         assert_eq!((choice.base_sequence().0, times(&choice)), (2, vec![30]));
         assert!(choice.carried_at(Sequence(2)).is_none());
         assert!(choice.carried_at(Sequence(3)).is_some());
@@ -188,7 +208,7 @@ mod tests {
         let stray = proposal(3, 3, Digest([1; 32]), 30);
         let choice = Choice::of(
             &[change(Some((2, Digest([2; 32]))), &[stray])],
-            GENESIS,
+            START,
             false,
         );
         assert_eq!((choice.base_sequence().0, choice.length()), (2, 0));
@@ -214,7 +234,7 @@ mod tests {
                         change(None, &held.values().cloned().collect::<Vec<_>>())
                     })
                     .collect();
-                let choice = Choice::of(&changes, GENESIS, false);
+                let choice = Choice::of(&changes, START, false);
                 let carried: Vec<Digest> = choice.carried.iter().map(|it| it.digest()).collect();
                 prop_assert!(carried.starts_with(&decided), "view {view}");
                 // The view's chain: what is carried, then something fresh.

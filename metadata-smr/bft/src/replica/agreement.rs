@@ -219,7 +219,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let distinct: BTreeSet<&Digest> = batch.requests.iter().collect();
         batch.previous == last.digest
             && batch.time > last.time
-            && batch.behaviour_version == self.config.behaviour_version
+            && batch.behaviour_version == self.epochs.current.behaviour_version
             && distinct.len() == batch.requests.len()
             && (!batch.requests.is_empty() || batch.tick)
     }

@@ -59,6 +59,8 @@ impl<S: Service, D: Store> Replica<S, D> {
     /// What a VIEW-CHANGE of this replica claims now.
     pub(super) fn claims(&self) -> ViewChange {
         let stable = self.states.known.stable();
+        // What an earlier epoch has signed is no claim in this one.
+        let stable = stable.filter(|it| it.checkpoint.sequence > self.epochs.from());
         let mut executed = self.recent.iter();
         claims::view_change(self.config.replica, &mut executed, &self.window, stable)
     }
@@ -66,8 +68,9 @@ impl<S: Service, D: Store> Replica<S, D> {
     /// What a view begins with by these VIEW-CHANGEs; nothing if they do not say.
     pub(super) fn begins_with(&self, view_changes: &[Arc<Envelope>], view: View) -> Option<Choice> {
         let lowest_view = self.sabotaged(Sabotage::LockOnLowerView);
+        let start = (self.epochs.from(), self.epochs.start);
         if self.signs_votes() {
-            return Some(Choice::of(view_changes, self.genesis, lowest_view));
+            return Some(Choice::of(view_changes, start, lowest_view));
         }
         let rule = Rule {
             quorum: self.context.quorum.into(),
@@ -76,7 +79,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             without_waiting: self.sabotaged(Sabotage::NothingInsteadOfWaiting),
             lowest_view,
         };
-        claims::choose(view_changes, self.genesis, self.context.header(view), rule)
+        claims::choose(view_changes, start, self.context.header(view), rule)
     }
 
     /// What these VIEW-CHANGEs prove to be committed.

@@ -87,6 +87,12 @@ impl States {
         }
     }
 
+    /// An epoch begins: what was said in the one before counts no more.
+    pub(super) fn epoch_begins(&mut self) {
+        self.known.forget_votes();
+        self.own.values_mut().for_each(|(_, signed)| *signed = None);
+    }
+
     /// The own state is this checkpoint's now, whatever it was before.
     pub(super) fn replaced(&mut self, checkpoint: Checkpoint) {
         self.own.clear();
@@ -123,7 +129,11 @@ pub(super) fn from_note(note: &Bytes) -> Result<CheckpointCertificate, StateErro
 impl<S: Service, D: Store> Replica<S, D> {
     /// Whether execution has to wait: for the disk and the others at a boundary, or for good.
     pub(super) fn holds_still(&self) -> bool {
-        self.history.backlog() || self.states.finding.is_some() || self.sink.is_some()
+        self.history.backlog()
+            || self.states.finding.is_some()
+            || self.sink.is_some()
+            || self.epochs.ended()
+            || self.follows()
     }
 
     /// Whether the newest durable root is stable, so that another one may take the place of the
@@ -146,12 +156,14 @@ impl<S: Service, D: Store> Replica<S, D> {
             rows.extend(gone);
         }
         rows.push(self.states.row());
+        rows.extend(self.epochs.rows());
         let (batch, root) = self.space.flush(self.tip.sequence, rows)?;
         self.history.handed_out(root.sequence);
         self.states.writing = Some(Checkpoint {
             sequence: root.sequence,
             batch: self.tip.digest,
             root: root.digest,
+            membership: self.epochs.digest(),
         });
         self.counters.flushes += 1;
         effects.push(Effect::Flush { batch, root });
@@ -209,7 +221,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         else {
             return;
         };
-        if envelope.view() != View(0) {
+        if envelope.view() != View(0) || envelope.header().epoch != self.context.epoch {
             return;
         }
         let vote = Vote {
@@ -269,6 +281,13 @@ impl<S: Service, D: Store> Replica<S, D> {
         effects.push(Effect::Alarm { reason });
     }
 
+    /// The newest stable checkpoint, if it is of this epoch: the proof of an earlier one proves
+    /// nothing to those who know this epoch's keys alone.
+    pub(super) fn stable_here(&self) -> Option<&CheckpointCertificate> {
+        let stable = self.states.known.stable();
+        stable.filter(|it| it.checkpoint.sequence > self.epochs.from())
+    }
+
     /// Sends a peer what it lacks about checkpoints.
     pub(super) fn resend_checkpoints(
         &mut self,
@@ -276,7 +295,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         stable: Sequence,
         effects: &mut Effects,
     ) {
-        if let Some(certificate) = self.states.known.stable()
+        if let Some(certificate) = self.stable_here()
             && certificate.checkpoint.sequence > stable
         {
             let message = Message::Stable(certificate.clone());

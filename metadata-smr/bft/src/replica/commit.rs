@@ -13,7 +13,6 @@ use crate::certificate::CommitCertificate;
 use crate::execution::{Executor, Opened};
 use crate::identity::{ConnectionId, Sequence, SessionId};
 use crate::journal::Record;
-use crate::metrics::Voting;
 use crate::ordering::proposer::Place;
 use crate::ordering::slot::{Promise, Slot};
 use crate::ordering::suspicion::{Reason, Served};
@@ -118,6 +117,15 @@ impl History {
         }
     }
 
+    /// An epoch begins: what was executed in earlier ones is not served from memory any more. A
+    /// root that is on its way to the disk stays on it.
+    pub(super) fn epoch_begins(&mut self) {
+        *self = Self {
+            flushing: self.flushing,
+            ..Self::every(self.interval)
+        };
+    }
+
     fn push(&mut self, committed: Arc<Committed>, token: Token) {
         let bytes: usize = committed.bodies.iter().map(|body| body.frame().len()).sum();
         self.since = (self.since.0 + 1, self.since.1.saturating_add(bytes));
@@ -157,6 +165,11 @@ impl History {
     /// nothing may be executed, voted for or proposed beyond it.
     pub(super) const fn backlog(&self) -> bool {
         self.boundary
+    }
+
+    /// The state as it is now is to be a checkpoint, however little came since the last one.
+    pub(super) const fn cut(&mut self) {
+        self.boundary = true;
     }
 
     /// The state at the boundary is on its way to the disk.
@@ -284,6 +297,10 @@ impl<S: Service, D: Store> Replica<S, D> {
         effects: &mut Effects,
     ) -> Result<(Told, Came), StateError> {
         let executed = self.executor.execute(&mut self.space, batch, bodies)?;
+        if executed.ends_epoch {
+            self.epochs.agree(self.executor.membership(&self.space)?);
+            self.counters.epochs_ended += 1;
+        }
         let came = Came {
             ran: executed.ran as u64,
             progress: executed.ran > 0 || executed.ticked || executed.expired > 0,
@@ -409,6 +426,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         bodies: Vec<Arc<Envelope>>,
         certificate: CommitCertificate,
     ) {
+        let ends = self.epochs.ended_by(batch.sequence);
         self.tip = Place {
             sequence: batch.sequence,
             digest: certificate.digest,
@@ -432,6 +450,9 @@ impl<S: Service, D: Store> Replica<S, D> {
             }),
             token,
         );
+        if ends {
+            self.history.cut();
+        }
     }
 
     /// A root is durable: the journal behind it can go.
@@ -445,6 +466,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         self.history.flushing = None;
         self.space.flushed(sequence);
+        self.epochs.written();
         self.history.forget_up_to(sequence);
         let first = self.promises.next();
         self.record_standing(effects);
@@ -456,17 +478,26 @@ impl<S: Service, D: Store> Replica<S, D> {
         Ok(())
     }
 
+    /// What a journal has to begin with.
+    pub(super) const fn start_mark(&self) -> Record {
+        match self.epochs.reborn {
+            true => Record::Incarnation(self.epochs.incarnation),
+            false => Record::BootMark,
+        }
+    }
+
     /// Writes what older records say and still counts.
     pub(super) fn record_standing(&mut self, effects: &mut Effects) {
-        let mark = if self.voting == Voting::Lost {
-            Record::Lost
-        } else {
-            Record::BootMark
-        };
+        let mark = self.start_mark();
         self.promises.persist(&mark, effects);
+        for record in self.epochs.unwritten() {
+            let record = Record::Epoch(Box::new(record.clone()));
+            self.promises.persist(&record, effects);
+        }
         if self.abstain > self.tip.sequence {
-            let until = self.abstain;
-            self.promises.persist(&Record::Abstain { until }, effects);
+            let (epoch, until) = (self.context.epoch, self.abstain);
+            let record = Record::Abstain { epoch, until };
+            self.promises.persist(&record, effects);
         }
         if let Some(certificate) = self.states.known.stable().cloned() {
             let record = Record::Stable { certificate };

@@ -2,7 +2,8 @@
 
 use crate::authentication::Authentication;
 use crate::fault_model::FaultModel;
-use crate::identity::{ClusterId, Epoch, Nanos, ReplicaId};
+use crate::identity::{ClusterId, Incarnation, Nanos, PublicKey, ReplicaId};
+use crate::membership::Membership;
 use crate::state::LEAF_BYTES_MAX;
 use crate::wire::Context;
 use crate::wire::limits::{CHECKPOINT_INTERVAL, REPLY_WHOLE_BYTES, SESSION_IDLE};
@@ -11,17 +12,22 @@ use bytes::Bytes;
 /// A replica's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Who this is.
+    /// Which replica this is, in the epoch that it is in; the core sets it.
     pub replica: ReplicaId,
+    /// The key that it is known by.
+    pub key: PublicKey,
+    /// What its journal began with when its disk was new.
+    pub incarnation: Incarnation,
+    /// What it begins with if it turns out that the journal was lost: a random one at each start.
+    /// It must be none that this replica ever had.
+    pub reincarnation: Incarnation,
     /// The cluster.
     pub cluster: ClusterId,
-    /// Its epoch.
-    pub epoch: Epoch,
-    /// Who may fail, and how many replicas there are (numbered from 0).
-    pub model: FaultModel,
+    /// Its membership at genesis, the same on every replica.
+    pub genesis_membership: Membership,
     /// What the service begins with: the same bytes on every replica.
     pub genesis: Bytes,
-    /// The version of the behaviour that is run.
+    /// The highest version of the behaviour that this release knows.
     pub behaviour_version: u32,
     /// Batches from one checkpoint to the next: the same number on every replica, for good.
     pub checkpoint_interval: u64,
@@ -45,19 +51,45 @@ pub struct Config {
 }
 
 impl Config {
-    /// The usual settings.
+    /// The usual settings, for a membership that is known by numbers and never changes.
     #[must_use]
-    pub const fn new(
-        replica: ReplicaId,
+    pub fn new(replica: ReplicaId, cluster: ClusterId, model: FaultModel, genesis: Bytes) -> Self {
+        let membership = Membership::unnamed(model);
+        let key = membership.member(replica).map(|member| member.key);
+        let lost = Incarnation([u8::MAX; 16]);
+        let key = key.unwrap_or_default();
+        Self {
+            replica,
+            ..Self::member(
+                key,
+                Incarnation::default(),
+                lost,
+                cluster,
+                membership,
+                genesis,
+            )
+        }
+    }
+
+    /// The usual settings for whoever has this key, in a membership that can change.
+    #[must_use]
+    pub fn member(
+        key: PublicKey,
+        incarnation: Incarnation,
+        reincarnation: Incarnation,
         cluster: ClusterId,
-        model: FaultModel,
+        genesis_membership: Membership,
         genesis: Bytes,
     ) -> Self {
         Self {
-            replica,
+            replica: genesis_membership
+                .place(&key)
+                .unwrap_or(ReplicaId(u16::MAX)),
+            key,
+            incarnation,
+            reincarnation,
             cluster,
-            epoch: Epoch(0),
-            model,
+            genesis_membership,
             genesis,
             behaviour_version: 1,
             checkpoint_interval: CHECKPOINT_INTERVAL,
@@ -69,14 +101,29 @@ impl Config {
         }
     }
 
-    /// What [`crate::wire::admit`] needs to know.
+    /// The membership at genesis, with what else is agreed for good.
+    pub(super) fn membership(&self) -> Membership {
+        Membership {
+            checkpoint_interval: self.checkpoint_interval,
+            ..self.genesis_membership.clone()
+        }
+    }
+
+    /// What [`crate::wire::admit`] needs to know at genesis.
     #[must_use]
     pub fn context(&self) -> Context {
-        let mut context = Context::new(self.cluster, self.epoch, self.model);
+        self.context_of(&self.genesis_membership)
+    }
+
+    /// The same in a later epoch.
+    #[must_use]
+    pub fn context_of(&self, membership: &Membership) -> Context {
+        let mut context = membership.context(self.cluster);
         context.authentication = self.authentication;
         match self.sabotage {
             Some(Sabotage::QuorumOneShort) => context.quorum = context.quorum.saturating_sub(1),
             Some(Sabotage::DuplicateSignerCounted) => context.duplicates = true,
+            Some(Sabotage::OldEpochVoteCounted) => context.old_votes = true,
             _ => {}
         }
         context
@@ -118,6 +165,8 @@ pub enum Sabotage {
     ThroughputComparedIdle,
     /// Clients believe a single replica that says that something they watch has changed.
     WatchOnOneCopy,
+    /// What was proposed and voted for in an earlier epoch counts in this one.
+    OldEpochVoteCounted,
     /// What one replica claims to have prepared is chosen though not enough have accepted it.
     ClaimNotAccepted,
     /// A view begins with nothing where it is not known yet what it begins with.
@@ -128,7 +177,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// Every defect.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::QuorumOneShort,
         Self::VoteWithoutPreparedCertificate,
         Self::PrepareWithoutBody,
@@ -144,6 +193,7 @@ impl Sabotage {
         Self::ReplyCacheOutsideState,
         Self::ThroughputComparedIdle,
         Self::WatchOnOneCopy,
+        Self::OldEpochVoteCounted,
         Self::ClaimNotAccepted,
         Self::NothingInsteadOfWaiting,
         Self::OneVoucher,

@@ -112,6 +112,13 @@ impl Promises {
         self.named = self.named.max(sequence);
     }
 
+    /// An epoch begins after this sequence: what was said of later ones is void.
+    pub(super) fn epoch_begins(&mut self, from: Sequence) {
+        self.named = from;
+        self.shown_before = self.shown_before.min(from);
+        self.naming.clear();
+    }
+
     /// Nothing older than this may be shown.
     pub(super) const fn shown_before(&self) -> Sequence {
         self.shown_before
@@ -171,6 +178,9 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// The driver has signed something: each kind has its own next step.
     pub(super) fn signed(&mut self, envelope: &std::sync::Arc<Envelope>, effects: &mut Effects) {
+        if envelope.header().epoch != self.context.epoch {
+            return;
+        }
         if let Message::Checkpoint(_) = envelope.message() {
             return self.own_checkpoint(envelope, effects);
         }

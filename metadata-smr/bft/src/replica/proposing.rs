@@ -62,6 +62,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             && self.views.choice.base_sequence() <= self.tip.sequence
             && self.promises.durable(self.views.boot_token)
             && !self.history.backlog()
+            && !self.epochs.ended()
     }
 
     /// Proposes, if it is this replica's turn and there is something to propose. Whether there may
@@ -104,7 +105,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 }
                 self.counters.pipelined += u64::from(in_flight > 0);
                 self.counters.pipelined_deep += u64::from(in_flight > 2);
-                let version = self.config.behaviour_version;
+                let version = self.epochs.current.behaviour_version;
                 let batch = fresh_batch(&last, self.now.clock, version, tick, &bodies);
                 if let Some(slot) = self.window.get_mut(sequence) {
                     bodies.iter().for_each(|body| slot.keep(body));

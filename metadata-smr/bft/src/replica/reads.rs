@@ -35,6 +35,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         let tip = self.tip.sequence;
         let shown = self.promises.shown(tip);
         let knows = self.voting == Voting::Voting && tip >= self.promises.shown_before();
+        // Else a reader of this epoch could miss what the next one has told its writers.
+        let knows = knows && !self.epochs.ended();
         let mut answer = ReadAnswer {
             nonce: read.nonce,
             applied: tip,

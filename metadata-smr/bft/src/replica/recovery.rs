@@ -9,15 +9,17 @@
 //! does not start, and the newer release finds everything as it was.
 //!
 //! If the journal was lost, or contradicts the state, the replica does not vote: what it reads is
-//! used to catch up, but it cannot know what else it promised. It says so in a record, in case
-//! somebody gives it an empty journal later.
+//! used to catch up, but it cannot know what else it promised. It is another incarnation from then
+//! on, which the new journal begins with, and votes once the membership names that one.
+//!
+//! Records of earlier epochs than the one that was entered last promise nothing any more.
 
 use super::config::{Config, Sabotage};
 use super::observers::Observers;
 use super::promises::Promises;
 use super::proposing::DecideTime;
 use super::views::{Phase, Views};
-use super::{History, Replica, States, Timers, commit, commit::stored_batch};
+use super::{Epochs, History, Replica, States, Timers, commit, commit::stored_batch};
 use crate::admission::{Blacklist, Pool};
 use crate::certificate::{CommitCertificate, PreparedCertificate};
 use crate::checkpoint::Checkpoint;
@@ -27,7 +29,7 @@ use crate::journal::{Condition, Journal, Record};
 use crate::metrics::{Counters, Voting};
 use crate::ordering::proposer::Place;
 use crate::ordering::slot::{CommitStage, Promise, Stage};
-use crate::ordering::status::{Inquiry, PeerRecord};
+use crate::ordering::status::Inquiry;
 use crate::ordering::suspicion::{Grievances, Reason};
 use crate::ordering::throughput::Throughput;
 use crate::ordering::window::Window;
@@ -67,12 +69,21 @@ impl<S: Service, D: Store> Replica<S, D> {
         let last = journal.entries.last().map_or(Token(0), |entry| entry.token);
         let next = Token(last.0.saturating_add(1)).max(journal.next);
         let mut voted = Voted::new();
-        let mut named = replica.tip.sequence;
+        let mut named = replica.tip.sequence.max(replica.epochs.from());
+        // First, so that nothing of the state that is being replaced is flushed meanwhile.
+        replica.resume_transfer()?;
         for entry in journal.entries {
             // The first record that makes no sense ends what can be relied on.
             let made_sense = match Record::decode(&entry.record) {
                 Ok(record) => {
-                    named = record.sequence().map_or(named, |it| named.max(it));
+                    let void = record.epoch().is_some_and(|of| of < replica.context.epoch);
+                    named = match (&record, record.sequence()) {
+                        (Record::Epoch(record), _) if record.epoch() > replica.context.epoch => {
+                            record.membership.from
+                        }
+                        (_, Some(sequence)) if !void => named.max(sequence),
+                        _ => named,
+                    };
                     replica.replay(record, entry.token, &mut voted, effects)?
                 }
                 // Its checksum holds, so it is no damage. What it promises is not known here.
@@ -88,16 +99,20 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         replica.promises = Promises::new(next, Self::forgetful(&replica.config));
         replica.promises.recovered(named);
-        if lost || replica.voting == Voting::Lost {
-            replica.voting = Voting::Lost;
+        if lost {
+            replica.epochs.incarnation = replica.config.reincarnation;
+            replica.epochs.reborn = true;
+        }
+        replica.voting = match replica.standing() {
+            Voting::Abstaining => Voting::Voting,
+            other => other,
+        };
+        if replica.voting != Voting::Voting {
             replica.views.forget_own();
             replica.window.leave_view();
         }
-        let mark = if replica.voting == Voting::Lost {
-            Record::Lost
-        } else {
-            Record::BootMark
-        };
+        replica.announce_epoch(effects);
+        let mark = replica.start_mark();
         replica.views.boot_token = replica.promises.persist(&mark, effects);
         if !fresh {
             replica.views.barred = Some(replica.views.view);
@@ -105,7 +120,6 @@ impl<S: Service, D: Store> Replica<S, D> {
                 replica.suspect(Reason::Abdicated, effects);
             }
         }
-        replica.resume_transfer()?;
         if replica.voting == Voting::Voting {
             replica.voting = Voting::Abstaining;
             replica.advance_abstention();
@@ -125,7 +139,6 @@ impl<S: Service, D: Store> Replica<S, D> {
         now: Now,
         effects: &mut Effects,
     ) -> Result<Self, StateError> {
-        let context = config.context();
         let config_interval = config.checkpoint_interval;
         let mut space = KeySpace::open_with_leaves(store, config.leaf_bytes_max)?;
         let root = space.durable_root().map_or(Sequence(0), |it| it.sequence);
@@ -139,13 +152,23 @@ impl<S: Service, D: Store> Replica<S, D> {
             space.trust();
         }
         if space.durable_root().is_none() {
-            executor.genesis(&mut space, &config.genesis)?;
+            executor.genesis(&mut space, &config.genesis, &config.membership())?;
         }
         let mut states = States::stored(&space)?;
         let applied = executor.applied(&space)?;
-        let recent = recent_certificates(&space, applied.sequence, context.recent())?;
         let genesis = genesis_digest(config.cluster, &config.genesis);
-        let digest = recent.back().map_or(genesis, |last| last.digest);
+        let agreed = executor.membership(&space)?;
+        let epochs = Epochs::stored(&config, &space, agreed, genesis)?;
+        let count = config.context().recent();
+        let recent = recent_certificates(&space, applied.sequence, epochs.from(), count)?;
+        let digest = match (recent.back(), applied.sequence == epochs.from()) {
+            (Some(last), _) => last.digest,
+            (None, true) => epochs.start,
+            // Older than its epoch: another state takes its place before anything follows upon it.
+            (None, false) => {
+                stored_certificate(&space, applied.sequence)?.map_or(genesis, |last| last.digest)
+            }
+        };
         let tip = Place {
             sequence: applied.sequence,
             digest,
@@ -156,6 +179,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 sequence: root.sequence,
                 batch: digest,
                 root: root.digest,
+                membership: epochs.digest(),
             });
         }
         let throughput = match config.sabotage {
@@ -164,9 +188,10 @@ impl<S: Service, D: Store> Replica<S, D> {
         };
         let mut pool = Pool::default();
         commit::announce_sessions(&executor, &space, &mut pool, effects)?;
-        Ok(Self {
+        let context = config.context_of(&epochs.current);
+        let mut replica = Self {
             deadline: executor.next_deadline(&space)?,
-            peers: vec![PeerRecord::default(); context.model.replicas().into()],
+            peers: Vec::new(),
             context,
             config,
             now,
@@ -177,7 +202,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             tip,
             tip_certificate: recent.back().cloned(),
             recent,
-            genesis,
+            epochs,
             early: BTreeMap::new(),
             decide_time: DecideTime::default(),
             views: Views::default(),
@@ -198,7 +223,9 @@ impl<S: Service, D: Store> Replica<S, D> {
             vouchers: BTreeMap::new(),
             timers: Timers::default(),
             counters: Counters::default(),
-        })
+        };
+        replica.settle_in();
+        Ok(replica)
     }
 
     /// Takes up one record. `false` if it cannot be true.
@@ -209,20 +236,30 @@ impl<S: Service, D: Store> Replica<S, D> {
         voted: &mut Voted,
         effects: &mut Effects,
     ) -> Result<bool, StateError> {
+        if record.epoch().is_some_and(|of| of < self.context.epoch) {
+            return Ok(true);
+        }
         match record {
             Record::BootMark => Ok(true),
+            Record::Epoch(record) => {
+                if record.epoch() > self.context.epoch {
+                    self.take_up(*record)?;
+                }
+                Ok(true)
+            }
             Record::Stable { certificate } => {
                 // What waits at a boundary may have waited for this.
                 self.states.known.learn(&certificate);
                 self.flush_if_due(effects)?;
                 Ok(true)
             }
-            Record::Abstain { until } => {
+            Record::Abstain { until, .. } => {
                 self.abstain = self.abstain.max(until);
                 Ok(true)
             }
-            Record::Lost => {
-                self.voting = Voting::Lost;
+            Record::Incarnation(incarnation) => {
+                self.epochs.incarnation = incarnation;
+                self.epochs.reborn = true;
                 Ok(true)
             }
             Record::Voted {
@@ -388,11 +425,15 @@ impl<S: Service, D: Store> Replica<S, D> {
 fn recent_certificates<D: Store>(
     space: &KeySpace<D>,
     tip: Sequence,
+    from: Sequence,
     count: usize,
 ) -> Result<VecDeque<CommitCertificate>, StateError> {
     let mut recent = VecDeque::new();
     for step in 0..count as u64 {
         let sequence = Sequence(tip.0.saturating_sub(step));
+        if sequence <= from {
+            break;
+        }
         // The last one is there; of those before, what has not been truncated.
         if step > 0 && stored_batch(space, sequence)?.is_none() {
             break;

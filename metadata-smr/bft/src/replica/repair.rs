@@ -69,21 +69,20 @@ impl<S: Service, D: Store> Replica<S, D> {
         view: View,
         status: &PeerStatus,
         effects: &mut Effects,
-    ) -> Result<(), StateError> {
+    ) {
         let now = self.now.monotonic;
         let Some(record) = self.peers.get_mut(usize::from(peer.0)) else {
-            return Ok(());
+            return;
         };
         record.known = Some((view, status.clone()));
         if peer == self.config.replica || !record.may_resend(now) {
-            return Ok(());
+            return;
         }
         if status.committed > self.tip.sequence {
             self.behind(peer, status.committed);
         }
         self.resend_checkpoints(peer, status.stable, effects);
         self.resend(peer, view, status, effects);
-        Ok(())
     }
 
     /// Sends a peer what it lacks of what this replica has said.

@@ -175,7 +175,8 @@ impl<S: Service, D: Store> Replica<S, D> {
                 self.grievances.progress = Progress::Forwarded;
             }
             Progress::Forwarded => {
-                if self.promises.outstanding() || self.history.backlog() {
+                let ended = self.epochs.ended();
+                if self.promises.outstanding() || self.history.backlog() || ended {
                     return;
                 }
                 if self.waits_for_body() && !self.window.lowest().patience_used {

@@ -18,20 +18,24 @@ use crate::state_transfer::source;
 use crate::step::{Destination, Effect, Effects};
 use crate::wire::Envelope;
 use crate::wire::limits::TRANSFER_WAIT;
-use crate::wire::message::{Committed, FetchCommitted, FetchNodes, Message, Nodes};
-use std::collections::{BTreeSet, VecDeque};
+use crate::wire::message::{FetchCommitted, FetchNodes, Message, Nodes};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl<S: Service, D: Store> Replica<S, D> {
+    /// Whoever may have the state: also those that do not vote, one of whom may be the last to
+    /// have it.
     fn others(&self) -> Vec<ReplicaId> {
-        let all = (0..self.context.model.replicas()).map(ReplicaId);
+        let peers = u16::try_from(self.peers.len()).unwrap_or(u16::MAX);
+        let all = (0..peers).map(ReplicaId);
         all.filter(|it| *it != self.config.replica).collect()
     }
 
     /// Whether enough peers to contain a correct one have removed the batch that is needed next.
     fn left_behind(&self) -> bool {
         let next = self.tip.sequence.next();
-        let known = self.peers.iter().filter_map(|peer| peer.known.as_ref());
+        let voters = self.peers.iter().take(self.context.model.replicas().into());
+        let known = voters.filter_map(|peer| peer.known.as_ref());
         let gone = known.filter(|(_, status)| status.kept > next).count();
         let vouchers = usize::from(self.context.model.right()) + 1;
         gone > 0 && gone >= vouchers.min(self.others().len())
@@ -45,7 +49,8 @@ impl<S: Service, D: Store> Replica<S, D> {
             Some(Finding::Split(_)) => None,
             None => {
                 let ahead = stable.checkpoint.sequence > self.tip.sequence;
-                (ahead && (self.left_behind() || self.inquiry.hopeless)).then_some(stable)
+                let lags = self.follows() || self.left_behind() || self.inquiry.hopeless;
+                (ahead && lags).then_some(stable)
             }
         }
     }
@@ -88,7 +93,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         let next = match (&self.sink, stable) {
             (Some(sink), Some(stable)) => {
                 let newer = stable.checkpoint.sequence > sink.target.checkpoint.sequence;
-                let moves = newer && sink.ending == Ending::Open && sink.stuck(now);
+                // What is of an earlier epoch is not served by those who are ahead.
+                let old = sink.target.checkpoint.sequence < self.epochs.from();
+                let moves = newer && sink.ending == Ending::Open && (old || sink.stuck(now));
                 moves.then(|| (stable.clone(), sink.moved(stable.clone(), now)))
             }
             (None, _) if !self.history.is_flushing() => self
@@ -122,7 +129,10 @@ impl<S: Service, D: Store> Replica<S, D> {
         let root = sink.target.checkpoint.root;
         let from = sink.target.checkpoint.sequence;
         let questions = sink.questions(&mut self.space, &others, now);
-        let batch_of = sink.batch_question(&others, now);
+        let batch_of = match from > self.epochs.from() {
+            true => sink.batch_question(&others, now),
+            false => None,
+        };
         for (peer, paths) in questions {
             let fetch = Message::FetchNodes(FetchNodes { root, paths });
             self.say(Destination::Replica(peer), fetch, effects);
@@ -162,7 +172,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         self.counters.nodes_served += answer.nodes.len() as u64;
         if answer.gone
-            && let Some(stable) = self.states.known.stable().cloned()
+            && let Some(stable) = self.stable_here().cloned()
         {
             self.say(Destination::Replica(peer), Message::Stable(stable), effects);
         }
@@ -214,17 +224,21 @@ impl<S: Service, D: Store> Replica<S, D> {
             return Ok(());
         };
         let checkpoint = sink.target.checkpoint;
-        let Some(last) = sink.batch.clone() else {
+        // The record of an epoch names the batch that it begins after.
+        let last = sink.batch.clone();
+        if last.is_none() && checkpoint.sequence > self.epochs.from() {
             return Ok(());
-        };
+        }
         if sink.ending == Ending::Open && self.space.import_complete() {
             // Whoever goes forward keeps what it knows of later sequences, and what it promised.
             let mut until = self.abstain;
             if checkpoint.sequence < tip {
                 until = until.max(promised);
             }
+            let epoch = self.context.epoch;
+            let record = Record::Abstain { epoch, until };
             let token = match until > self.abstain {
-                true => self.promises.persist(&Record::Abstain { until }, effects),
+                true => self.promises.persist(&record, effects),
                 false => crate::step::Token(0),
             };
             self.abstain = until;
@@ -242,12 +256,17 @@ impl<S: Service, D: Store> Replica<S, D> {
         if let Some(durable) = durable.filter(|it| *it < checkpoint.sequence) {
             rows = self.states.truncate(durable);
         }
-        if self.states.kept < checkpoint.sequence {
-            self.states.kept = checkpoint.sequence;
+        let first = match last {
+            Some(_) => checkpoint.sequence,
+            None => checkpoint.sequence.next(),
+        };
+        self.states.kept = self.states.kept.max(first);
+        if let Some(last) = last {
+            let row = batch_row(last.frame());
+            rows.push((batch_key(checkpoint.sequence), Some(row)));
         }
-        let row = batch_row(last.frame());
-        rows.push((batch_key(checkpoint.sequence), Some(row)));
         rows.push(self.states.row());
+        rows.extend(self.epochs.rows());
         let (batch, root) = self.space.finish_import(rows)?;
         effects.push(Effect::Flush { batch, root });
         Ok(())
@@ -285,15 +304,20 @@ impl<S: Service, D: Store> Replica<S, D> {
         let forward = checkpoint.sequence >= self.tip.sequence;
         self.executor.state_replaced();
         let applied = self.executor.applied(&self.space)?;
+        self.epochs.agree(self.executor.membership(&self.space)?);
+        self.epochs.written();
         self.tip = Place {
             sequence: checkpoint.sequence,
             digest: checkpoint.batch,
             time: applied.time,
         };
+        self.tip_certificate = None;
+        self.recent.clear();
         if let Some(Message::Committed(last)) = sink.batch.as_deref().map(Envelope::message) {
-            let Committed { certificate, .. } = &**last;
-            self.tip_certificate = Some(certificate.clone());
-            self.recent = VecDeque::from([certificate.clone()]);
+            // The last one of an earlier epoch proves nothing in this one.
+            let certificate = Some(&last.certificate).filter(|it| it.sequence > self.epochs.from());
+            self.tip_certificate = certificate.cloned();
+            self.recent.extend(certificate.cloned());
         }
         self.deadline = self.executor.next_deadline(&self.space)?;
         // What waits here may have been executed: whoever asked asks again.
@@ -316,9 +340,10 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.vouchers.clear();
         self.forwarded.clear();
         self.inquiry.asked_from = None;
-        if self.voting == Voting::Diverged || self.voting == Voting::Voting {
-            self.voting = Voting::Abstaining;
-        }
+        self.voting = match self.voting {
+            Voting::Diverged | Voting::Voting => self.standing(),
+            other => other,
+        };
         self.promises.remembered(checkpoint.sequence);
         let first = self.promises.next();
         self.record_standing(effects);

@@ -352,7 +352,7 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     /// What belongs to the view that is over goes with it.
-    fn leave_view(&mut self) {
+    pub(super) fn leave_view(&mut self) {
         self.window.leave_view();
         self.pool.clear_shelf();
         self.pool.land();

@@ -211,7 +211,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             }
             return;
         }
-        if self.history.backlog() {
+        if self.history.backlog() || self.epochs.ended() {
             return;
         }
         let kind = if self.has_prepare_phase() {

@@ -16,6 +16,7 @@ use super::message::{Accepted, Claims, Kind, Message, NewView, StrayRequest, Vie
 use crate::authentication::{Authentication, KeyDirectory, Verifier};
 use crate::fault_model::FaultModel;
 use crate::identity::{ClusterId, Epoch, Group, PublicKey, ReplicaId, Sequence, Signature, View};
+use crate::membership::EpochRecord;
 use crate::ordering::claims::EXECUTED_SHOWN;
 use crate::step::Peer;
 use bytes::Bytes;
@@ -31,12 +32,16 @@ pub struct Context {
     pub epoch: Epoch,
     /// Who may fail.
     pub model: FaultModel,
+    /// The last batch of the epoch before.
+    pub from: Sequence,
     /// Whether votes are signed.
     pub authentication: Authentication,
     /// The medium quorum; only a simulation that wants to be caught changes it.
     pub(crate) quorum: u16,
     /// Whether a signer may count twice; only a simulation that wants to be caught says yes.
     pub(crate) duplicates: bool,
+    /// Whether votes of earlier epochs count; only a simulation that wants to be caught says yes.
+    pub(crate) old_votes: bool,
 }
 
 impl Context {
@@ -47,10 +52,18 @@ impl Context {
             cluster,
             epoch,
             model,
+            from: Sequence(0),
             authentication: Authentication::Sig,
             quorum: model.medium(),
             duplicates: false,
+            old_votes: false,
         }
+    }
+
+    /// The same for an epoch that begins after this batch.
+    #[must_use]
+    pub const fn after(self, from: Sequence) -> Self {
+        Self { from, ..self }
     }
 
     /// The leader of a view, of the one ordering instance that there is.
@@ -216,16 +229,14 @@ pub fn admit(
         verifier,
         context,
     };
-    check.belongs(envelope.header())?;
-    let envelope = match envelope.message() {
-        Message::Bodies(_) => check.bodies(envelope)?,
-        Message::Request(_) | Message::CloseSession(_) => check.session_request(envelope)?,
-        _ => {
-            check.message(&envelope)?;
-            envelope
-        }
-    };
-    Ok(Verified(Arc::new(envelope)))
+    check.belongs(&envelope)?;
+    let old = envelope.header().epoch < context.epoch && !kind.crosses_epochs();
+    let checked = check.checked(envelope);
+    match old {
+        // Only a simulation that wants to be caught gets here.
+        true => checked.map_err(|_| Rejection::OtherEpoch),
+        false => checked,
+    }
 }
 
 struct Check<'a> {
@@ -236,11 +247,28 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    fn belongs(&self, header: &Header) -> Result<(), Rejection> {
+    fn checked(&self, envelope: Envelope) -> Result<Verified, Rejection> {
+        let envelope = match envelope.message() {
+            Message::Bodies(_) => self.bodies(envelope)?,
+            Message::Request(_) | Message::CloseSession(_) => self.session_request(envelope)?,
+            _ => {
+                self.message(&envelope)?;
+                envelope
+            }
+        };
+        Ok(Verified(Arc::new(envelope)))
+    }
+
+    fn belongs(&self, envelope: &Envelope) -> Result<(), Rejection> {
+        let (header, kind) = (envelope.header(), envelope.message().kind());
         if header.cluster != self.context.cluster {
             return Err(Rejection::OtherCluster);
         }
-        if header.epoch != self.context.epoch || header.group != Group(0) {
+        let votes = matches!(kind, Kind::Proposal | Kind::Prepare | Kind::Commit);
+        let counts = header.epoch == self.context.epoch
+            || kind.crosses_epochs()
+            || (self.context.old_votes && votes && header.epoch < self.context.epoch);
+        if !counts || header.group != Group(0) {
             return Err(Rejection::OtherEpoch);
         }
         Ok(())
@@ -314,7 +342,7 @@ impl Check<'_> {
         };
         let mut known = Vec::with_capacity(bodies.requests.len());
         for body in &bodies.requests {
-            self.belongs(body.header())?;
+            self.belongs(body)?;
             let key = match body.message() {
                 Message::Request(request) => self.keys.session(request.session),
                 Message::CloseSession(close) => self.keys.session(close.session),
@@ -355,7 +383,7 @@ impl Check<'_> {
                 committed
                     .bodies
                     .iter()
-                    .try_for_each(|body| self.belongs(body.header()))?;
+                    .try_for_each(|body| self.belongs(body))?;
                 let certificate = &committed.certificate;
                 if !self.context.authentication.signs_votes() {
                     // It proves nothing, and is one replica's word for what it has executed.
@@ -366,8 +394,30 @@ impl Check<'_> {
                     false => Err(Rejection::BadCertificate),
                 }
             }
+            Message::Epochs(records) => {
+                // Of those that are known here nothing is believed or needed.
+                let new = records
+                    .iter()
+                    .skip_while(|it| it.epoch() <= self.context.epoch);
+                let new: Vec<EpochRecord> = new.cloned().collect();
+                match EpochRecord::lead_on(&new, self.context, self.keys, self.verifier) {
+                    true => Ok(()),
+                    false
+                        if new
+                            .first()
+                            .is_some_and(|it| it.epoch().0 > self.next_epoch()) =>
+                    {
+                        Err(Rejection::OtherEpoch)
+                    }
+                    false => Err(Rejection::BadCertificate),
+                }
+            }
             _ => Ok(()),
         }
+    }
+
+    const fn next_epoch(&self) -> u64 {
+        self.context.epoch.0.saturating_add(1)
     }
 
     fn view_change(&self, envelope: &Envelope, change: &ViewChange) -> Result<(), Rejection> {
@@ -384,18 +434,18 @@ impl Check<'_> {
             let follows = base.is_none_or(|last| last.next() == sequence);
             base = Some(sequence);
             // It may be of a later view than this one: whoever fetched it need not have been there.
-            let holds = sequence.0 > 0
+            let holds = sequence > self.context.from
                 && follows
                 && certificate.verify(header, self.context, self.keys, self.verifier);
             if !holds {
                 return Err(Rejection::BadCertificate);
             }
         }
-        let base = base.unwrap_or_default();
+        let base = base.unwrap_or(self.context.from);
         let mut last = base;
         for prepared in &change.prepared {
             let proposal = &prepared.proposal;
-            self.belongs(proposal.header())?;
+            self.belongs(proposal)?;
             self.by_replica(proposal, self.context.leader(proposal.view()))?;
             let sequence = proposal.batch().map_or(Sequence(0), |it| it.sequence);
             let open = sequence > last && sequence.0 - base.0 <= WINDOW as u64;
@@ -419,12 +469,13 @@ impl Check<'_> {
     ) -> Result<(), Rejection> {
         let executed = change.base.iter().map(|it| it.sequence.0);
         let contiguous = executed.clone().zip(executed.clone().skip(1));
-        let tip = Sequence(executed.clone().next_back().unwrap_or(0));
+        let from = self.context.from;
+        let tip = executed.clone().next_back().map_or(from, Sequence);
         let open = |sequence: Sequence| sequence > tip && sequence.0 - tip.0 <= WINDOW as u64;
         let mut last = tip;
         for prepared in &change.prepared {
             let proposal = &prepared.proposal;
-            self.belongs(proposal.header())?;
+            self.belongs(proposal)?;
             self.not_signed(proposal)?;
             let sequence = proposal.batch().map_or(Sequence(0), |it| it.sequence);
             if sequence <= last || !open(sequence) || proposal.view() >= header.view {
@@ -437,7 +488,7 @@ impl Check<'_> {
             .accepted
             .is_sorted_by(|one, other| place(one) < place(other));
         let mut accepted = claims.accepted.iter();
-        let holds = executed.clone().all(|sequence| sequence > 0)
+        let holds = executed.clone().all(|sequence| sequence > from.0)
             && contiguous
                 .into_iter()
                 .all(|(one, next)| one.checked_add(1) == Some(next))

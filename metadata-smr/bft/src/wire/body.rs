@@ -7,13 +7,13 @@ mod read;
 
 use super::frame::{Envelope, Malformed};
 use super::limits::{
-    BATCH_REQUESTS_MAX, FRAME_BYTES_MAX, OPERATIONS_MAX, REQUEST_BYTES_MAX, RESULTS_BYTES_MAX,
-    TRANSFER_NODES_MAX, WINDOW,
+    BATCH_REQUESTS_MAX, EPOCHS_MAX, FRAME_BYTES_MAX, OPERATIONS_MAX, REQUEST_BYTES_MAX,
+    RESULTS_BYTES_MAX, TRANSFER_NODES_MAX, WINDOW,
 };
 use super::message::{
     Ballot, Batch, Bodies, CheckpointVote, CloseSession, Committed, FetchBodies, FetchCommitted,
-    FetchNodes, Kind, Message, NewView, Nodes, OpenSession, OpenStatus, Operation, Outcome,
-    PeerStatus, Reply, Request, StatusAnswer, StatusQuery, Suspect, ViewChange,
+    FetchEpochs, FetchNodes, Kind, Message, NewView, Nodes, OpenSession, OpenStatus, Operation,
+    Outcome, PeerStatus, Reply, Request, StatusAnswer, StatusQuery, Suspect, ViewChange,
 };
 pub(crate) use super::reader::Reader;
 use super::reader::{Field, write_bytes, write_count, write_list, write_option};
@@ -21,6 +21,7 @@ use super::signed_bytes::batch_digest;
 use crate::certificate::{CommitCertificate, PreparedCertificate, Vote};
 use crate::checkpoint::{Checkpoint, CheckpointCertificate};
 use crate::fault_model::REPLICAS_MAX;
+use crate::membership::EpochRecord;
 use crate::service::Credit;
 use crate::state::import::PATH_MAX;
 use bytes::Bytes;
@@ -35,8 +36,10 @@ pub(crate) fn size_hint(message: &Message) -> usize {
             .operations
             .iter()
             .map(|operation| match operation {
-                Operation::Execute(bytes) | Operation::Query(bytes) => bytes.len() + 5,
-                Operation::Watch(bytes) => bytes.len() + 5,
+                Operation::Execute(bytes)
+                | Operation::Query(bytes)
+                | Operation::Watch(bytes)
+                | Operation::Administer(bytes) => bytes.len() + 5,
                 Operation::Unwatch(_) => 9,
             })
             .sum::<usize>()
@@ -148,6 +151,8 @@ pub(crate) fn encode(message: &Message, bytes: &mut Vec<u8>) {
                 write_bytes(bytes, node);
             });
         }
+        Message::FetchEpochs(fetch) => fetch.after.write(bytes),
+        Message::Epochs(records) => write_list(bytes, records, EpochRecord::encode),
         Message::Read(read) => read::encode(read, bytes),
         Message::ReadAnswer(answer) => read::encode_answer(answer, bytes),
         Message::Observe(observe) => observe::encode(observe, bytes),
@@ -244,6 +249,10 @@ pub(crate) fn decode(kind: Kind, reader: &mut Reader<'_>) -> Parsed<Message> {
                 Ok((path, reader.bytes("node", FRAME_BYTES_MAX)?))
             })?,
         }),
+        Kind::FetchEpochs => Message::FetchEpochs(FetchEpochs {
+            after: reader.get("epoch")?,
+        }),
+        Kind::Epochs => Message::Epochs(reader.list("records", EPOCHS_MAX, EpochRecord::decode)?),
         Kind::Read => Message::Read(read::decode(reader)?),
         Kind::ReadAnswer => Message::ReadAnswer(read::decode_answer(reader)?),
         Kind::Observe => Message::Observe(observe::decode(reader)?),
@@ -272,6 +281,7 @@ fn encode_request(request: &Request, bytes: &mut Vec<u8>) {
                 watch.write(bytes);
                 return;
             }
+            Operation::Administer(body) => (4, body),
         };
         bytes.push(tag);
         write_bytes(bytes, body);
@@ -291,6 +301,7 @@ fn decode_request(reader: &mut Reader<'_>) -> Parsed<Request> {
                 1 => Ok(Operation::Query(body(reader)?)),
                 2 => Ok(Operation::Watch(body(reader)?)),
                 3 => Ok(Operation::Unwatch(reader.get("watch")?)),
+                4 => Ok(Operation::Administer(body(reader)?)),
                 _ => Err(Malformed::Impossible { field: "operation" }),
             }
         })?,
@@ -361,6 +372,7 @@ fn encode_checkpoint(checkpoint: &Checkpoint, bytes: &mut Vec<u8>) {
     checkpoint.sequence.write(bytes);
     checkpoint.batch.write(bytes);
     checkpoint.root.write(bytes);
+    checkpoint.membership.write(bytes);
 }
 
 fn decode_checkpoint(reader: &mut Reader<'_>) -> Parsed<Checkpoint> {
@@ -368,6 +380,7 @@ fn decode_checkpoint(reader: &mut Reader<'_>) -> Parsed<Checkpoint> {
         sequence: reader.get("sequence")?,
         batch: reader.get("batch")?,
         root: reader.get("root")?,
+        membership: reader.get("membership")?,
     })
 }
 

@@ -42,6 +42,30 @@ pub const BATCH_OPENS_MAX: usize = 16;
 /// The longest journal record: a vote with all bodies.
 pub const RECORD_BYTES_MAX: usize = FRAME_BYTES_MAX;
 
+// ---- membership --------------------------------------------------------------------------------
+
+/// Where a replica is found: a name and a port, or what else its runtime makes of it.
+pub const ADDRESS_BYTES_MAX: usize = 256;
+/// Keys that may change the membership: people, of whom there are few.
+pub const ADMINISTRATORS_MAX: usize = 16;
+/// Replicas that are told everything and do not vote: learners, and those that left lately.
+pub const OTHERS_MAX: usize = 8;
+/// Keys that are remembered as retired: what it takes to replace a replica a week for ten years.
+pub const RETIRED_MAX: usize = 512;
+/// A membership's row.
+pub const MEMBERSHIP_BYTES_MAX: usize = 64 << 10;
+/// Records of epochs in one answer; whoever is further behind asks again.
+pub const EPOCHS_MAX: usize = 8;
+/// Words of a refusal.
+pub const REFUSAL_BYTES_MAX: usize = 512;
+/// A learner has caught up if it holds a checkpoint of the last so many intervals.
+pub const READY_INTERVALS: u64 = 4;
+/// Whoever has the record of the next epoch gives its own execution so long to get there before it
+/// takes the state over from others.
+pub const EPOCH_PATIENCE: Nanos = Nanos::from_millis(600);
+/// What an administrator's or replica's session is granted if the service would grant none.
+pub const MEMBERSHIP_CREDIT: u32 = 128 << 10;
+
 // ---- clients -----------------------------------------------------------------------------------
 
 /// The first retry comes no sooner, however fast answers usually are: a busy machine or a view

@@ -18,6 +18,7 @@
 //! | [`FetchBodies`], [`Bodies`] | – | requests by digest |
 //! | [`FetchCommitted`], [`Committed`] | – | committed batches with certificate and bodies |
 //! | [`FetchNodes`], [`Nodes`] | – | parts of a checkpoint's state |
+//! | [`FetchEpochs`], [`EpochRecord`]s | – | what leads from an epoch to the next ones |
 //! | [`Read`], [`ReadAnswer`] | – | queries that are answered out of order |
 //! | [`Observe`], [`Observed`] | – | tell me what happens; I will, or why not |
 //! | [`NumberedReport`] | – | what I am now |
@@ -33,162 +34,22 @@
 
 mod view_change;
 
+pub use super::kind::Kind;
 pub use view_change::{Accepted, Claims, NewView, ViewChange};
 
 use super::Envelope;
 use crate::certificate::CommitCertificate;
 use crate::checkpoint::{Checkpoint, CheckpointCertificate};
 use crate::identity::{
-    Digest, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, Time,
+    Digest, Epoch, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, Time,
 };
+use crate::membership::EpochRecord;
 use crate::metrics::ReplicaStatus;
 use crate::observer::{NumberedReport, Observe, Observed, WatchEvent, WatchId};
 use crate::service::Credit;
 use crate::state::Path;
 use bytes::Bytes;
 use std::sync::Arc;
-
-/// What a frame holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs)]
-pub enum Kind {
-    Request,
-    OpenSession,
-    CloseSession,
-    Proposal,
-    Prepare,
-    Commit,
-    ViewChange,
-    NewView,
-    Suspect,
-    Status,
-    Reply,
-    FetchBodies,
-    Bodies,
-    FetchCommitted,
-    Committed,
-    StatusQuery,
-    StatusAnswer,
-    Checkpoint,
-    Stable,
-    FetchNodes,
-    Nodes,
-    Read,
-    ReadAnswer,
-    Observe,
-    Observed,
-    Report,
-    WatchEvent,
-    Claims,
-}
-
-impl Kind {
-    /// Every kind.
-    pub const ALL: [Self; 28] = [
-        Self::Request,
-        Self::OpenSession,
-        Self::CloseSession,
-        Self::Proposal,
-        Self::Prepare,
-        Self::Commit,
-        Self::ViewChange,
-        Self::NewView,
-        Self::Suspect,
-        Self::Status,
-        Self::Reply,
-        Self::FetchBodies,
-        Self::Bodies,
-        Self::FetchCommitted,
-        Self::Committed,
-        Self::StatusQuery,
-        Self::StatusAnswer,
-        Self::Checkpoint,
-        Self::Stable,
-        Self::FetchNodes,
-        Self::Nodes,
-        Self::Read,
-        Self::ReadAnswer,
-        Self::Observe,
-        Self::Observed,
-        Self::Report,
-        Self::WatchEvent,
-        Self::Claims,
-    ];
-
-    /// The domain tag that begins its frames and signed bytes.
-    #[must_use]
-    pub const fn tag(self) -> [u8; 8] {
-        *match self {
-            Self::Request => b"QFS:REQU",
-            Self::OpenSession => b"QFS:OPEN",
-            Self::CloseSession => b"QFS:CLOS",
-            Self::Proposal => b"QFS:PROP",
-            Self::Prepare => b"QFS:PREP",
-            Self::Commit => b"QFS:COMM",
-            Self::ViewChange => b"QFS:VCHG",
-            Self::NewView => b"QFS:NEWV",
-            Self::Suspect => b"QFS:SUSP",
-            Self::Status => b"QFS:STAT",
-            Self::Reply => b"QFS:REPL",
-            Self::FetchBodies => b"QFS:FBOD",
-            Self::Bodies => b"QFS:BODS",
-            Self::FetchCommitted => b"QFS:FCOM",
-            Self::Committed => b"QFS:CMTD",
-            Self::StatusQuery => b"QFS:SQRY",
-            Self::StatusAnswer => b"QFS:SANS",
-            Self::Checkpoint => b"QFS:CKPT",
-            Self::Stable => b"QFS:STBL",
-            Self::FetchNodes => b"QFS:FNOD",
-            Self::Nodes => b"QFS:NODS",
-            Self::Read => b"QFS:READ",
-            Self::ReadAnswer => b"QFS:RANS",
-            Self::Observe => b"QFS:OBSV",
-            Self::Observed => b"QFS:OBSD",
-            Self::Report => b"QFS:RPRT",
-            Self::WatchEvent => b"QFS:EVNT",
-            Self::Claims => b"QFS:CLMS",
-        }
-    }
-
-    /// The kind that a tag stands for.
-    #[must_use]
-    pub fn of_tag(tag: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.tag() == tag)
-    }
-
-    /// Whether its frames end with a signature.
-    #[must_use]
-    pub const fn signed(self) -> bool {
-        matches!(
-            self,
-            Self::Request
-                | Self::OpenSession
-                | Self::CloseSession
-                | Self::Proposal
-                | Self::Prepare
-                | Self::Commit
-                | Self::ViewChange
-                | Self::NewView
-                | Self::Suspect
-                | Self::Checkpoint
-                | Self::Claims
-        )
-    }
-
-    /// Whether a client's connection may carry it towards a replica.
-    #[must_use]
-    pub const fn from_clients(self) -> bool {
-        matches!(
-            self,
-            Self::Request
-                | Self::OpenSession
-                | Self::CloseSession
-                | Self::StatusQuery
-                | Self::Read
-                | Self::Observe
-        )
-    }
-}
 
 /// One operation of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,6 +62,8 @@ pub enum Operation {
     Watch(Bytes),
     /// Asks to be told of them no longer.
     Unwatch(WatchId),
+    /// A [`crate::membership::Command`]: for the library, not for the service.
+    Administer(Bytes),
 }
 
 /// A bundle: operations with independent results under one signature.
@@ -434,6 +297,13 @@ pub struct Nodes {
     pub nodes: Vec<(Path, Bytes)>,
 }
 
+/// Asks for the records of later epochs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetchEpochs {
+    /// The epoch that is known.
+    pub after: Epoch,
+}
+
 /// An operator's question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusQuery {
@@ -545,6 +415,8 @@ pub enum Message {
     Observed(Observed),
     Report(NumberedReport),
     WatchEvent(WatchEvent),
+    FetchEpochs(FetchEpochs),
+    Epochs(Vec<EpochRecord>),
     Stray(StrayRequest),
 }
 
@@ -583,6 +455,8 @@ impl Message {
             Self::Observed(_) => Kind::Observed,
             Self::Report(_) => Kind::Report,
             Self::WatchEvent(_) => Kind::WatchEvent,
+            Self::FetchEpochs(_) => Kind::FetchEpochs,
+            Self::Epochs(_) => Kind::Epochs,
         }
     }
 }

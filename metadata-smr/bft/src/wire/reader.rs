@@ -7,8 +7,8 @@
 use super::frame::{HEADER_BYTES, Header, Malformed, SIGNATURE_BYTES, VERSION};
 use super::message::Kind;
 use crate::identity::{
-    ClusterId, Digest, Epoch, Group, Lane, PublicKey, ReplicaId, RequestNumber, Sequence,
-    SessionId, Signature, Time, View,
+    ClusterId, Digest, Epoch, Group, Incarnation, Lane, PublicKey, ReplicaId, RequestNumber,
+    Sequence, SessionId, Signature, Time, View,
 };
 use crate::observer::WatchId;
 use bytes::Bytes;
@@ -203,7 +203,7 @@ newtypes!(
     Time,
     WatchId
 );
-newtypes!(Digest, PublicKey, Signature);
+newtypes!(Digest, Incarnation, PublicKey, Signature);
 
 impl<const N: usize> Field for [u8; N] {
     fn read(reader: &mut Reader<'_>, field: &'static str) -> Result<Self, Malformed> {

@@ -4,8 +4,8 @@
 //! ‖ body`, numbers little-endian. A frame is exactly its signed bytes with the signature behind
 //! them, so what came in is what is verified; nothing is ever encoded again for that. The bodies of
 //! PREPARE and COMMIT have a fixed layout, `sequence (8) ‖ digest (32) ‖ signer (2)`, and so has
-//! that of CHECKPOINT, `sequence (8) ‖ batch (32) ‖ root (32) ‖ signer (2)`, which is why a
-//! certificate can name them by signer and signature alone.
+//! that of CHECKPOINT, `sequence (8) ‖ batch (32) ‖ root (32) ‖ membership (32) ‖ signer (2)`,
+//! which is why a certificate can name them by signer and signature alone.
 
 use super::frame::{HEADER_BYTES, Header};
 use super::message::{Kind, OperationResult};
@@ -15,12 +15,13 @@ use crate::identity::{ClusterId, Digest, ReplicaId, Sequence};
 /// Bytes of the body of a PREPARE or COMMIT.
 pub const VOTE_BODY_BYTES: usize = 8 + 32 + 2;
 /// Bytes of the body of a CHECKPOINT.
-pub const CHECKPOINT_BODY_BYTES: usize = 8 + 32 + 32 + 2;
+pub const CHECKPOINT_BODY_BYTES: usize = 8 + 32 + 32 + 32 + 2;
 
 const CONTEXT_BATCH: &str = "quorumfs 2026 bft batch";
 const CONTEXT_REQUEST: &str = "quorumfs 2026 bft request";
 const CONTEXT_ANSWER: &str = "quorumfs 2026 bft answer";
 const CONTEXT_RESULTS: &str = "quorumfs 2026 bft results";
+const CONTEXT_MEMBERSHIP: &str = "quorumfs 2026 bft membership";
 const CONTEXT_GENESIS: &str = "quorumfs 2026 bft genesis";
 
 fn hash(context: &str, parts: &[&[u8]]) -> Digest {
@@ -64,6 +65,12 @@ pub fn results_digest(results: &[OperationResult]) -> Digest {
     Digest(*hasher.finalize().as_bytes())
 }
 
+/// The digest of a membership's row.
+#[must_use]
+pub fn membership_digest(row: &[u8]) -> Digest {
+    hash(CONTEXT_MEMBERSHIP, &[row])
+}
+
 /// What the first batch names as its predecessor.
 #[must_use]
 pub fn genesis_digest(cluster: ClusterId, genesis: &[u8]) -> Digest {
@@ -95,6 +102,7 @@ pub fn checkpoint_bytes(header: &Header, checkpoint: &Checkpoint, signer: Replic
     bytes.extend_from_slice(&checkpoint.sequence.0.to_le_bytes());
     bytes.extend_from_slice(&checkpoint.batch.0);
     bytes.extend_from_slice(&checkpoint.root.0);
+    bytes.extend_from_slice(&checkpoint.membership.0);
     bytes.extend_from_slice(&signer.0.to_le_bytes());
     bytes
 }

@@ -6,6 +6,8 @@ use crate::wire::message::Batch;
 use proptest::prelude::*;
 
 const GENESIS: Digest = Digest([9; 32]);
+/// What the first batch follows upon.
+const START: (Sequence, Digest) = (Sequence(0), GENESIS);
 const RULE: Rule = Rule {
     quorum: 3,
     small: 2,
@@ -73,10 +75,10 @@ impl Voice {
             signer: ReplicaId(signer),
             base: executed.collect(),
             prepared: prepared.collect(),
-            claims: Some(Claims {
+            claims: Some(Box::new(Claims {
                 stable: None,
                 accepted: accepted.collect(),
-            }),
+            })),
         };
         unsigned(at(view), Message::ViewChange(change))
     }
@@ -88,7 +90,7 @@ fn choice(voices: &[Voice], rule: Rule) -> Option<Choice> {
         .zip(0..)
         .map(|(voice, id)| voice.said(id, 9))
         .collect();
-    choose(&said, GENESIS, at(9), rule)
+    choose(&said, START, at(9), rule)
 }
 
 /// The times of what is carried over.
@@ -301,14 +303,14 @@ proptest! {
                 .collect();
             said.push(liar.said(3, view));
             prop_assert!(
-                choose(&said, GENESIS, at(view), RULE).is_some()
-                    && choose(&said[..3], GENESIS, at(view), RULE).is_some(),
+                choose(&said, START, at(view), RULE).is_some()
+                    && choose(&said[..3], START, at(view), RULE).is_some(),
                 "view {view}: all who are correct have spoken"
             );
             if usize::from(act.without) < said.len() {
                 said.remove(act.without.into());
             }
-            let Some(chosen) = choose(&said, GENESIS, at(view), RULE) else {
+            let Some(chosen) = choose(&said, START, at(view), RULE) else {
                 continue;
             };
             // The view's chain: what is below its base is committed, then what it begins with, then

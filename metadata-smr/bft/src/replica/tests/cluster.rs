@@ -379,6 +379,7 @@ impl Cluster {
                         .written
                         .retain(|entry| entry.token >= before);
                 }
+                Effect::NewEpoch { .. } => {}
                 Effect::SetTimer { timer, after } => {
                     let at = self.now + after.0;
                     self.nodes[node].timers.insert(timer, at);

@@ -54,6 +54,6 @@ pub(super) fn decode(reader: &mut Reader<'_>) -> Parsed<ViewChange> {
         signer,
         base,
         prepared,
-        claims: Some(Claims { stable, accepted }),
+        claims: Some(Box::new(Claims { stable, accepted })),
     })
 }

@@ -19,7 +19,7 @@ pub struct ViewChange {
     pub prepared: Vec<PreparedCertificate>,
     /// What it claims besides, where votes are not signed. Then `base` and `prepared` are claims
     /// too: without votes, the former without views and with one batch more than a window.
-    pub claims: Option<Claims>,
+    pub claims: Option<Box<Claims>>,
 }
 
 /// What a replica claims of the window after its last batch, where votes are not signed; see

@@ -1,0 +1,82 @@
+//! A client goes along with its cluster from epoch to epoch.
+//!
+//! Replies name the epoch that they are given in. Answers of another epoch than the client's count
+//! for nothing: the replicas are numbered and counted anew in each. A later one makes the client
+//! ask for the records, which whoever drives it has checked, under the keys that the client knows,
+//! by [`Client::follow`]. What is under way is sent again, in the same bytes, to the replicas of
+//! the new epoch; what they said before is forgotten.
+
+use super::event::{Effect, Effects};
+use super::session::Phase;
+use super::{Client, send, speech};
+use crate::authentication::Verifier;
+use crate::identity::{Monotonic, ReplicaId};
+use crate::membership::{EpochRecord, Membership};
+use crate::wire::limits::RETRY_MIN;
+use crate::wire::{Envelope, Message};
+use bytes::Bytes;
+
+impl Client {
+    /// The membership that the client knows; nothing if it was told none and follows nobody.
+    #[must_use]
+    pub const fn membership(&self) -> Option<&Membership> {
+        self.config.membership.as_ref()
+    }
+
+    /// A replica speaks of a later epoch: asks it for what leads there, now and then.
+    pub(super) fn heard_of_later(
+        &mut self,
+        now: Monotonic,
+        from: ReplicaId,
+        effects: &mut Effects,
+    ) {
+        let lately = |at: Monotonic| now.since(at) < RETRY_MIN;
+        if self.config.membership.is_none() || self.epochs_asked.is_some_and(lately) {
+            return;
+        }
+        self.epochs_asked = Some(now);
+        let frame = speech::fetch_epochs(&self.config);
+        send(from, Some(&frame), effects);
+    }
+
+    /// Takes up what [`Effect::Follow`] hands out, if it follows from what is known. The driver
+    /// then tells which replicas, by their new numbers, it is connected to.
+    pub fn follow(
+        &mut self,
+        now: Monotonic,
+        frame: &Bytes,
+        verifier: &dyn Verifier,
+        effects: &mut Effects,
+    ) {
+        let Ok(envelope) = Envelope::decode(frame.clone()) else {
+            return;
+        };
+        let (Message::Epochs(records), Some(known)) = (envelope.message(), &self.config.membership)
+        else {
+            return;
+        };
+        let later = records.iter().filter(|it| it.epoch() > known.epoch);
+        let later: Vec<EpochRecord> = later.cloned().collect();
+        let context = known.context(self.config.cluster);
+        let leads = EpochRecord::lead_on(&later, &context, known, verifier);
+        if let Some(last) = later.last().filter(|_| leads) {
+            self.enter(now, last.membership.clone(), effects);
+        }
+    }
+
+    fn enter(&mut self, now: Monotonic, membership: Membership, effects: &mut Effects) {
+        self.config.epoch = membership.epoch;
+        self.config.fault_model = membership.model;
+        self.config.membership = Some(membership.clone());
+        self.connected.clear();
+        self.epochs_asked = None;
+        self.reads.enter(&self.config, &mut self.queue);
+        match &mut self.phase {
+            Phase::None => {}
+            Phase::Opening { asking, .. } => asking.ask_others(&self.config, now),
+            Phase::Open(session) => session.ask_others(&self.config, now),
+        }
+        let membership = Box::new(membership);
+        effects.push(Effect::NewEpoch { membership });
+    }
+}

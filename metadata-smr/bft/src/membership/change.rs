@@ -1,0 +1,203 @@
+//! From one membership to the next: a pure function of the row, the announcements and a command.
+
+use super::command::{Command, Refusal};
+use super::{Member, Membership};
+use crate::fault_model::{FaultModel, REPLICAS_MAX};
+use crate::identity::{Epoch, PublicKey, Sequence};
+use crate::wire::limits::{OTHERS_MAX, READY_INTERVALS, RETIRED_MAX};
+use borsh::{BorshDeserialize, BorshSerialize};
+
+/// What a replica has said about itself in the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, BorshSerialize, BorshDeserialize)]
+pub struct Announcement {
+    /// The checkpoint that it says it holds; 0 if it said nothing.
+    pub ready: Sequence,
+    /// The highest behaviour that it says it knows; everybody knows 1.
+    pub behaviour: u32,
+}
+
+/// What a command comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// The membership of the next epoch.
+    Next(Box<Membership>),
+    /// Something to be remembered of whoever asked.
+    Noted(Announcement),
+    /// Nothing; the row is the answer.
+    Shown,
+}
+
+/// Carries out `command`, which `principal` asks for in the batch at `sequence`.
+///
+/// # Errors
+/// If it is refused.
+pub fn apply(
+    now: &Membership,
+    command: &Command,
+    principal: &PublicKey,
+    sequence: Sequence,
+    said: &dyn Fn(&PublicKey) -> Announcement,
+) -> Result<Applied, Refusal> {
+    let own = match command {
+        Command::Show => return Ok(Applied::Shown),
+        Command::Rejoin { .. } | Command::Ready { .. } | Command::Announce { .. } => true,
+        _ => false,
+    };
+    if own && now.place(principal).is_none() {
+        return Err(Refusal::NotReplica);
+    }
+    if !own && !now.administrators.contains(principal) {
+        return Err(Refusal::NotAdministrator);
+    }
+    match *command {
+        Command::Ready { checkpoint } => {
+            let before = said(principal);
+            return Ok(Applied::Noted(Announcement {
+                ready: before.ready.max(checkpoint.min(sequence)),
+                ..before
+            }));
+        }
+        Command::Announce { behaviour } => {
+            let before = said(principal);
+            return Ok(Applied::Noted(Announcement {
+                behaviour: before.behaviour.max(behaviour),
+                ..before
+            }));
+        }
+        _ => {}
+    }
+    if now.from == sequence {
+        return Err(Refusal::UnderWay);
+    }
+    let mut next = now.clone();
+    next.epoch = Epoch(now.epoch.0.saturating_add(1));
+    next.from = sequence;
+    match command {
+        Command::Admit {
+            key,
+            incarnation,
+            address,
+        } => next.admit(Member {
+            key: *key,
+            incarnation: *incarnation,
+            address: address.clone(),
+            since: sequence,
+        })?,
+        Command::Dismiss { key } => {
+            let place = next.others.iter().position(|it| it.key == *key);
+            next.others.remove(place.ok_or(Refusal::NoLearner)?);
+        }
+        Command::Promote { key, up, right } => {
+            let learner = next.learner(key, sequence, said)?;
+            next.voters.push(learner);
+            next.remodel(*up, *right)?;
+        }
+        Command::Replace { out, into } => {
+            let learner = next.learner(into, sequence, said)?;
+            let place = next.voters.iter().position(|it| it.key == *out);
+            let place = place.and_then(|place| next.voters.get_mut(place));
+            let gone = std::mem::replace(place.ok_or(Refusal::NoVoter)?, learner);
+            next.retire(gone)?;
+        }
+        Command::Remove { key, up, right } => {
+            let place = next.voters.iter().position(|it| it.key == *key);
+            let gone = next.voters.remove(place.ok_or(Refusal::NoVoter)?);
+            next.retire(gone)?;
+            next.remodel(*up, *right)?;
+        }
+        Command::Behave { version } => {
+            if *version <= next.behaviour_version {
+                return Err(Refusal::Behind(next.behaviour_version));
+            }
+            let mut voters = next.voters.iter();
+            if !voters.all(|voter| said(&voter.key).behaviour >= *version) {
+                return Err(Refusal::Unannounced);
+            }
+            next.behaviour_version = *version;
+        }
+        Command::Entrust { administrators } => {
+            if administrators.is_empty() {
+                return Err(Refusal::Nobody);
+            }
+            next.administrators.clone_from(administrators);
+        }
+        Command::Rejoin { incarnation } => {
+            let interval = next.checkpoint_interval;
+            let mut members = next.voters.iter_mut().chain(&mut next.others);
+            let member = members.find(|it| it.key == *principal);
+            let member = member.ok_or(Refusal::NotReplica)?;
+            if member.incarnation == *incarnation {
+                return Err(Refusal::Known);
+            }
+            let again = Sequence(member.since.0.saturating_add(interval));
+            if member.since > Sequence(0) && sequence < again {
+                return Err(Refusal::TooSoon(again));
+            }
+            member.incarnation = *incarnation;
+            member.since = sequence;
+        }
+        Command::Ready { .. } | Command::Announce { .. } | Command::Show => {
+            return Ok(Applied::Shown);
+        }
+    }
+    Ok(Applied::Next(Box::new(next)))
+}
+
+impl Membership {
+    fn admit(&mut self, member: Member) -> Result<(), Refusal> {
+        if self.place(&member.key).is_some() {
+            return Err(Refusal::Known);
+        }
+        if self.retired.contains(&member.key) {
+            return Err(Refusal::Retired);
+        }
+        self.make_room()?;
+        self.others.push(member);
+        Ok(())
+    }
+
+    /// Whoever left longest ago makes room.
+    fn make_room(&mut self) -> Result<(), Refusal> {
+        if self.others.len() < OTHERS_MAX && self.peers() < usize::from(REPLICAS_MAX) {
+            return Ok(());
+        }
+        let retired = |member: &Member| self.retired.contains(&member.key);
+        let oldest = self.others.iter().position(retired);
+        self.others.remove(oldest.ok_or(Refusal::Full("learners"))?);
+        Ok(())
+    }
+
+    fn learner(
+        &mut self,
+        key: &PublicKey,
+        sequence: Sequence,
+        said: &dyn Fn(&PublicKey) -> Announcement,
+    ) -> Result<Member, Refusal> {
+        let place = self.others.iter().position(|member| member.key == *key);
+        let place = place.filter(|_| !self.retired.contains(key));
+        let place = place.ok_or(Refusal::NoLearner)?;
+        let recent = self.checkpoint_interval.saturating_mul(READY_INTERVALS);
+        let needed = Sequence(sequence.0.saturating_sub(recent));
+        let ready = said(key).ready;
+        if ready == Sequence(0) || ready < needed {
+            return Err(Refusal::NotReady(needed));
+        }
+        Ok(self.others.remove(place))
+    }
+
+    fn retire(&mut self, member: Member) -> Result<(), Refusal> {
+        if self.retired.len() >= RETIRED_MAX {
+            return Err(Refusal::Full("retired keys"));
+        }
+        self.make_room()?;
+        self.retired.push(member.key);
+        self.others.push(member);
+        Ok(())
+    }
+
+    fn remodel(&mut self, up: u16, right: u16) -> Result<(), Refusal> {
+        let voters = u16::try_from(self.voters.len()).unwrap_or(u16::MAX);
+        self.model = FaultModel::new(up, right, voters).map_err(Refusal::Model)?;
+        Ok(())
+    }
+}

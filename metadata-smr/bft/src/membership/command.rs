@@ -1,0 +1,303 @@
+//! What may be asked about the membership, and how that is answered.
+//!
+//! A command is the body of an `Operation::Administer`: a tag byte and fields as in a message. An
+//! answer is a tag byte and fields too; a refusal says what stands against it, in words.
+
+use crate::fault_model::FaultModelError;
+use crate::identity::{Epoch, Incarnation, PublicKey, Sequence};
+use crate::wire::limits::{ADDRESS_BYTES_MAX, ADMINISTRATORS_MAX, REFUSAL_BYTES_MAX};
+use crate::wire::{Field, Malformed, Reader, write_bytes, write_list};
+use bytes::Bytes;
+
+/// Something to do about the membership.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// An administrator: tell this replica everything from now on; it may vote later.
+    Admit {
+        /// Its key.
+        key: PublicKey,
+        /// What its journal begins with.
+        incarnation: Incarnation,
+        /// Where it is found.
+        address: Bytes,
+    },
+    /// An administrator: tell this one, which does not vote, nothing any more.
+    Dismiss {
+        /// Its key.
+        key: PublicKey,
+    },
+    /// An administrator: a learner votes from now on.
+    Promote {
+        /// Its key.
+        key: PublicKey,
+        /// u from then on.
+        up: u16,
+        /// r from then on.
+        right: u16,
+    },
+    /// An administrator: a learner takes a voter's place.
+    Replace {
+        /// Who goes.
+        out: PublicKey,
+        /// Who comes.
+        into: PublicKey,
+    },
+    /// An administrator: a voter votes no more.
+    Remove {
+        /// Its key.
+        key: PublicKey,
+        /// u from then on.
+        up: u16,
+        /// r from then on.
+        right: u16,
+    },
+    /// An administrator: batches are executed with this behaviour from now on.
+    Behave {
+        /// Which.
+        version: u32,
+    },
+    /// An administrator: these may change the membership from now on.
+    Entrust {
+        /// Who.
+        administrators: Vec<PublicKey>,
+    },
+    /// A replica: its journal was lost, and begins with this now.
+    Rejoin {
+        /// What it begins with.
+        incarnation: Incarnation,
+    },
+    /// A learner: it holds the state at this checkpoint.
+    Ready {
+        /// Which.
+        checkpoint: Sequence,
+    },
+    /// A replica: it knows behaviours up to this one.
+    Announce {
+        /// Which.
+        behaviour: u32,
+    },
+    /// Anybody who has a session: how the membership is.
+    Show,
+}
+
+impl Command {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let mut bytes = Vec::with_capacity(128);
+        match self {
+            Self::Admit {
+                key,
+                incarnation,
+                address,
+            } => {
+                bytes.push(0);
+                key.write(&mut bytes);
+                incarnation.write(&mut bytes);
+                write_bytes(&mut bytes, address);
+            }
+            Self::Dismiss { key } => {
+                bytes.push(1);
+                key.write(&mut bytes);
+            }
+            Self::Promote { key, up, right } => {
+                bytes.push(2);
+                key.write(&mut bytes);
+                up.write(&mut bytes);
+                right.write(&mut bytes);
+            }
+            Self::Replace { out, into } => {
+                bytes.push(3);
+                out.write(&mut bytes);
+                into.write(&mut bytes);
+            }
+            Self::Remove { key, up, right } => {
+                bytes.push(4);
+                key.write(&mut bytes);
+                up.write(&mut bytes);
+                right.write(&mut bytes);
+            }
+            Self::Behave { version } => {
+                bytes.push(5);
+                version.write(&mut bytes);
+            }
+            Self::Entrust { administrators } => {
+                bytes.push(6);
+                write_list(&mut bytes, administrators, Field::write);
+            }
+            Self::Rejoin { incarnation } => {
+                bytes.push(7);
+                incarnation.write(&mut bytes);
+            }
+            Self::Ready { checkpoint } => {
+                bytes.push(8);
+                checkpoint.write(&mut bytes);
+            }
+            Self::Announce { behaviour } => {
+                bytes.push(9);
+                behaviour.write(&mut bytes);
+            }
+            Self::Show => bytes.push(10),
+        }
+        bytes.into()
+    }
+
+    /// Takes it apart.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn decode(bytes: &Bytes) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let command = match reader.get::<u8>("command")? {
+            0 => Self::Admit {
+                key: reader.get("key")?,
+                incarnation: reader.get("incarnation")?,
+                address: reader.bytes("address", ADDRESS_BYTES_MAX)?,
+            },
+            1 => Self::Dismiss {
+                key: reader.get("key")?,
+            },
+            2 => Self::Promote {
+                key: reader.get("key")?,
+                up: reader.get("u")?,
+                right: reader.get("r")?,
+            },
+            3 => Self::Replace {
+                out: reader.get("key")?,
+                into: reader.get("key")?,
+            },
+            4 => Self::Remove {
+                key: reader.get("key")?,
+                up: reader.get("u")?,
+                right: reader.get("r")?,
+            },
+            5 => Self::Behave {
+                version: reader.get("version")?,
+            },
+            6 => Self::Entrust {
+                administrators: reader
+                    .list("administrators", ADMINISTRATORS_MAX, |it| it.get("key"))?,
+            },
+            7 => Self::Rejoin {
+                incarnation: reader.get("incarnation")?,
+            },
+            8 => Self::Ready {
+                checkpoint: reader.get("checkpoint")?,
+            },
+            9 => Self::Announce {
+                behaviour: reader.get("behaviour")?,
+            },
+            10 => Self::Show,
+            _ => return Err(Malformed::Impossible { field: "command" }),
+        };
+        reader.end()?;
+        Ok(command)
+    }
+}
+
+/// Why a command is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It is no command.
+    #[error("this is no command that this release knows")]
+    Unknown,
+    /// Only an administrator may.
+    #[error("only an administrator's key may ask for this, and this session's is none")]
+    NotAdministrator,
+    /// Only the replica itself may.
+    #[error("only a replica may ask for this, with its own key, and this session's is none")]
+    NotReplica,
+    /// Another change came before it in the batch that ends the epoch.
+    #[error("another change was made at the same time: ask again")]
+    UnderWay,
+    /// It is one already.
+    #[error("this key is a member's already")]
+    Known,
+    /// It was one.
+    #[error("this key was retired and is never taken again: give the replica another one")]
+    Retired,
+    /// It is none.
+    #[error("this key is not one of the voters")]
+    NoVoter,
+    /// It is none.
+    #[error("this key is not one of the learners: admit it first")]
+    NoLearner,
+    /// It has not caught up.
+    #[error("the learner has not shown that it holds a checkpoint after batch {0}: wait for it")]
+    NotReady(Sequence),
+    /// The numbers do not work.
+    #[error("{0}")]
+    Model(FaultModelError),
+    /// Too many.
+    #[error("there is no room for more {0}")]
+    Full(&'static str),
+    /// Not every voter knows it.
+    #[error("not every voter has announced that it knows this behaviour: update them first")]
+    Unannounced,
+    /// It goes forward only.
+    #[error("the behaviour is at {0} already, and never goes back")]
+    Behind(u32),
+    /// Once in a while only.
+    #[error("this replica has rejoined lately: it may again after batch {0}")]
+    TooSoon(Sequence),
+    /// There would be nobody left.
+    #[error("there has to be an administrator")]
+    Nobody,
+}
+
+/// What became of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It was noted; nothing changes by it alone.
+    Noted,
+    /// This epoch begins with it.
+    Begins(Epoch),
+    /// The membership's row.
+    Shown(Bytes),
+    /// It was refused.
+    Refused(String),
+}
+
+impl Answer {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let mut bytes = Vec::new();
+        match self {
+            Self::Noted => bytes.push(0),
+            Self::Begins(epoch) => {
+                bytes.push(1);
+                epoch.write(&mut bytes);
+            }
+            Self::Shown(row) => {
+                bytes.push(2);
+                write_bytes(&mut bytes, row);
+            }
+            Self::Refused(words) => {
+                bytes.push(3);
+                write_bytes(&mut bytes, words.as_bytes());
+            }
+        }
+        bytes.into()
+    }
+
+    /// Takes it apart.
+    ///
+    /// # Errors
+    /// If it is none.
+    pub fn decode(bytes: &Bytes) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let answer = match reader.get::<u8>("answer")? {
+            0 => Self::Noted,
+            1 => Self::Begins(reader.get("epoch")?),
+            2 => Self::Shown(reader.bytes("membership", bytes.len())?),
+            3 => {
+                let words = reader.bytes("refusal", REFUSAL_BYTES_MAX)?;
+                Self::Refused(String::from_utf8_lossy(&words).into_owned())
+            }
+            _ => return Err(Malformed::Impossible { field: "answer" }),
+        };
+        reader.end()?;
+        Ok(answer)
+    }
+}

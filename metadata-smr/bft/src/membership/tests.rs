@@ -1,0 +1,176 @@
+//! The rules of changes, one by one.
+
+use super::*;
+use crate::identity::Incarnation;
+
+const ADMINISTRATOR: PublicKey = PublicKey([200; 32]);
+
+fn member(number: u8) -> Member {
+    Member {
+        key: PublicKey([number; 32]),
+        incarnation: Incarnation([number; 16]),
+        address: Bytes::from(vec![number]),
+        since: Sequence(0),
+    }
+}
+
+fn four() -> Membership {
+    let model = FaultModel::new(1, 1, 4).expect("a preset");
+    let voters = (1..=4).map(member).collect();
+    Membership {
+        checkpoint_interval: 10,
+        ..Membership::genesis(model, voters, vec![ADMINISTRATOR])
+    }
+}
+
+fn nothing(_: &PublicKey) -> Announcement {
+    Announcement::default()
+}
+
+fn ready(_: &PublicKey) -> Announcement {
+    Announcement {
+        ready: Sequence(100),
+        behaviour: 2,
+    }
+}
+
+fn admit(number: u8) -> Command {
+    let Member {
+        key,
+        incarnation,
+        address,
+        ..
+    } = member(number);
+    Command::Admit {
+        key,
+        incarnation,
+        address,
+    }
+}
+
+fn next(applied: Result<Applied, Refusal>) -> Membership {
+    match applied {
+        Ok(Applied::Next(membership)) => *membership,
+        other => panic!("no new membership: {other:?}"),
+    }
+}
+
+fn ask(now: &Membership, command: &Command, at: u64) -> Result<Applied, Refusal> {
+    apply(now, command, &ADMINISTRATOR, Sequence(at), &ready)
+}
+
+#[test]
+fn a_replica_is_replaced_by_a_learner_that_has_caught_up_and_its_key_never_returns() {
+    let now = next(ask(&four(), &admit(5), 101));
+    assert_eq!((now.epoch, now.from), (Epoch(1), Sequence(101)));
+    assert_eq!(now.place(&PublicKey([5; 32])), Some(ReplicaId(4)));
+    assert!(!now.votes(ReplicaId(4)));
+    let swap = Command::Replace {
+        out: PublicKey([2; 32]),
+        into: PublicKey([5; 32]),
+    };
+    let early = apply(&now, &swap, &ADMINISTRATOR, Sequence(102), &nothing);
+    assert!(matches!(early, Err(Refusal::NotReady(_))), "{early:?}");
+    let late = ask(&now, &swap, 100 + 10 * READY + 1);
+    assert!(matches!(late, Err(Refusal::NotReady(_))), "{late:?}");
+    let now = next(ask(&now, &swap, 110));
+    assert_eq!(now.place(&PublicKey([5; 32])), Some(ReplicaId(1)));
+    assert_eq!(now.place(&PublicKey([2; 32])), Some(ReplicaId(4)));
+    assert_eq!(ask(&now, &admit(2), 120), Err(Refusal::Known));
+    let gone = Command::Dismiss {
+        key: PublicKey([2; 32]),
+    };
+    let now = next(ask(&now, &gone, 120));
+    assert_eq!(ask(&now, &admit(2), 130), Err(Refusal::Retired));
+    let decoded = Membership::decode(&now.encode()).expect("its own bytes");
+    assert_eq!(decoded, now);
+}
+
+const READY: u64 = crate::wire::limits::READY_INTERVALS;
+
+#[test]
+fn only_who_may_changes_anything_and_one_change_ends_an_epoch() {
+    let refused = apply(&four(), &admit(5), &PublicKey([1; 32]), Sequence(9), &ready);
+    assert_eq!(refused, Err(Refusal::NotAdministrator));
+    let incarnation = Incarnation([77; 16]);
+    let rejoin = Command::Rejoin { incarnation };
+    assert_eq!(ask(&four(), &rejoin, 9), Err(Refusal::NotReplica));
+    let now = next(ask(&four(), &admit(5), 9));
+    assert_eq!(ask(&now, &admit(6), 9), Err(Refusal::UnderWay));
+    let fewer = Command::Remove {
+        key: PublicKey([1; 32]),
+        up: 1,
+        right: 1,
+    };
+    assert!(matches!(ask(&now, &fewer, 20), Err(Refusal::Model(_))));
+}
+
+#[test]
+fn a_replica_rejoins_once_in_an_interval() {
+    let one = PublicKey([1; 32]);
+    let rejoin = |number: u8| Command::Rejoin {
+        incarnation: Incarnation([number; 16]),
+    };
+    let ask =
+        |now: &Membership, number, at| apply(now, &rejoin(number), &one, Sequence(at), &ready);
+    assert_eq!(ask(&four(), 1, 5), Err(Refusal::Known));
+    let now = next(ask(&four(), 50, 5));
+    assert_eq!(now.voters[0].incarnation, Incarnation([50; 16]));
+    assert_eq!(ask(&now, 51, 14), Err(Refusal::TooSoon(Sequence(15))));
+    assert_eq!(next(ask(&now, 51, 15)).epoch, Epoch(2));
+}
+
+#[test]
+fn a_behaviour_is_raised_when_every_voter_knows_it() {
+    let raise = |version| Command::Behave { version };
+    let unannounced = apply(&four(), &raise(2), &ADMINISTRATOR, Sequence(1), &nothing);
+    assert_eq!(unannounced, Err(Refusal::Unannounced));
+    assert_eq!(ask(&four(), &raise(3), 1), Err(Refusal::Unannounced));
+    assert_eq!(next(ask(&four(), &raise(2), 1)).behaviour_version, 2);
+    assert_eq!(ask(&four(), &raise(1), 1), Err(Refusal::Behind(1)));
+}
+
+#[test]
+fn every_command_and_answer_comes_back_as_it_went() {
+    let key = PublicKey([3; 32]);
+    for command in [
+        admit(1),
+        Command::Dismiss { key },
+        Command::Promote {
+            key,
+            up: 1,
+            right: 1,
+        },
+        Command::Replace {
+            out: key,
+            into: key,
+        },
+        Command::Remove {
+            key,
+            up: 2,
+            right: 0,
+        },
+        Command::Behave { version: 4 },
+        Command::Entrust {
+            administrators: vec![key],
+        },
+        Command::Rejoin {
+            incarnation: Incarnation([4; 16]),
+        },
+        Command::Ready {
+            checkpoint: Sequence(5),
+        },
+        Command::Announce { behaviour: 6 },
+        Command::Show,
+    ] {
+        assert_eq!(Command::decode(&command.encode()), Ok(command));
+    }
+    for answer in [
+        Answer::Noted,
+        Answer::Begins(Epoch(7)),
+        Answer::Shown(four().encode()),
+        Answer::Refused(Refusal::UnderWay.to_string()),
+    ] {
+        assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
+    }
+}

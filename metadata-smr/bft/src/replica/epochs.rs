@@ -1,0 +1,384 @@
+//! From one epoch to the next, as a replica lives it. Why that is right stands in
+//! [`crate::membership`].
+//!
+//! ```text
+//!  the end is executed ─► root durable ─► CHECKPOINT ─► stable: the record is complete ─► enter
+//!  records came from others, and own execution does not get there ──────────► enter, then transfer
+//! ```
+//!
+//! A replica enters an epoch in place: what it knows of views, votes and open sequences goes; the
+//! state, the sessions and the requests that wait stay. The record goes into the journal first, and
+//! beside the next root that is written.
+
+use super::Replica;
+use super::config::Config;
+use super::views::Views;
+use crate::admission::Blacklist;
+use crate::identity::{Digest, Epoch, Incarnation, Monotonic, PublicKey, ReplicaId, Sequence};
+use crate::journal::Record;
+use crate::membership::{EpochRecord, Membership};
+use crate::metrics::Voting;
+use crate::ordering::status::{Inquiry, PeerRecord};
+use crate::ordering::suspicion::Grievances;
+use crate::ordering::throughput::Throughput;
+use crate::ordering::window::Window;
+use crate::service::Service;
+use crate::state::{KeySpace, StateError, Store};
+use crate::state_transfer::sink::Ending;
+use crate::step::{Destination, Effect, Effects, Peer, Token};
+use crate::wire::limits::{EPOCH_PATIENCE, EPOCHS_MAX};
+use crate::wire::message::{FetchEpochs, Message, PeerStatus};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// The key, outside the tree, of the record of the epoch that was entered last.
+const ENTERED_KEY: &[u8] = b"n";
+
+/// The key, outside the tree, of an epoch's record.
+fn record_key(epoch: Epoch) -> Bytes {
+    let mut key = vec![b'e'];
+    key.extend_from_slice(&epoch.0.to_be_bytes());
+    key.into()
+}
+
+fn stored_record<D: Store>(
+    space: &KeySpace<D>,
+    key: &[u8],
+) -> Result<Option<EpochRecord>, StateError> {
+    let Some(row) = space.extra(key)? else {
+        return Ok(None);
+    };
+    let record = EpochRecord::from_bytes(&row).map_err(|error| StateError::Damaged {
+        place: "the record of an epoch".to_owned(),
+        reason: error.to_string(),
+    })?;
+    Ok(Some(record))
+}
+
+/// Which epoch this is, and what is known of others.
+#[derive(Debug)]
+pub(super) struct Epochs {
+    /// The membership of the epoch that this replica is in.
+    pub(super) current: Membership,
+    /// The batch that its first one follows upon.
+    pub(super) start: Digest,
+    /// What the state after the last batch says: another one once the end was executed.
+    agreed: Membership,
+    agreed_digest: Digest,
+    /// Records that no durable root has beside it.
+    unwritten: BTreeMap<Epoch, EpochRecord>,
+    /// Of those, up to which one they go beside the root that is being written.
+    writing: Option<Epoch>,
+    /// Records of later epochs that others have shown, without a gap.
+    ahead: Vec<EpochRecord>,
+    /// Since when.
+    ahead_since: Monotonic,
+    /// What the own journal begins with.
+    pub(super) incarnation: Incarnation,
+    /// Whether it says so itself, since an earlier one was lost.
+    pub(super) reborn: bool,
+}
+
+impl Epochs {
+    /// What the durable root says; `agreed` is the membership in it.
+    pub(super) fn stored<D: Store>(
+        config: &Config,
+        space: &KeySpace<D>,
+        agreed: Membership,
+        genesis: Digest,
+    ) -> Result<Self, StateError> {
+        let (current, start) = match stored_record(space, ENTERED_KEY)? {
+            Some(record) => (record.membership, record.certificate.checkpoint.batch),
+            None => (config.membership(), genesis),
+        };
+        Ok(Self {
+            current,
+            start,
+            agreed_digest: agreed.digest(),
+            agreed,
+            unwritten: BTreeMap::new(),
+            writing: None,
+            ahead: Vec::new(),
+            ahead_since: Monotonic(0),
+            incarnation: config.incarnation,
+            reborn: false,
+        })
+    }
+
+    /// The last batch of the epoch before this one.
+    pub(super) const fn from(&self) -> Sequence {
+        self.current.from
+    }
+
+    /// Whether the end of this epoch has been executed: nothing may be, beyond it.
+    pub(super) fn ended(&self) -> bool {
+        self.agreed.epoch > self.current.epoch
+    }
+
+    /// Whether this batch was the end.
+    pub(super) fn ended_by(&self, sequence: Sequence) -> bool {
+        self.ended() && self.agreed.from == sequence
+    }
+
+    /// What a CHECKPOINT of the state as it is names.
+    pub(super) const fn digest(&self) -> Digest {
+        self.agreed_digest
+    }
+
+    /// The state says this now.
+    pub(super) fn agree(&mut self, membership: Membership) {
+        self.agreed_digest = membership.digest();
+        self.agreed = membership;
+    }
+
+    /// What goes beside the next root.
+    pub(super) fn rows(&mut self) -> Vec<(Bytes, Option<Bytes>)> {
+        let encoded = |record: &EpochRecord| {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            Some(Bytes::from(bytes))
+        };
+        let each = self.unwritten.iter();
+        let each = each.map(|(epoch, record)| (record_key(*epoch), encoded(record)));
+        let newest = self.unwritten.last_key_value();
+        self.writing = newest.map(|(epoch, _)| *epoch);
+        let entered = newest.map(|(_, it)| (Bytes::from_static(ENTERED_KEY), encoded(it)));
+        each.chain(entered).collect()
+    }
+
+    /// The root is durable, and what went beside it.
+    pub(super) fn written(&mut self) {
+        let written = self.writing.take();
+        self.unwritten.retain(|epoch, _| Some(*epoch) > written);
+    }
+
+    /// What only the journal has.
+    pub(super) fn unwritten(&self) -> impl Iterator<Item = &EpochRecord> {
+        self.unwritten.values()
+    }
+
+    /// Whether a member with this key votes in this epoch, as far as the membership goes.
+    fn standing(&self, key: &PublicKey) -> Voting {
+        let voter = self.current.voters.iter().find(|it| it.key == *key);
+        match voter {
+            None => Voting::Observing,
+            Some(voter) if voter.incarnation != self.incarnation => Voting::Lost,
+            Some(_) => Voting::Abstaining,
+        }
+    }
+}
+
+impl<S: Service, D: Store> Replica<S, D> {
+    /// Whether this replica may vote in this epoch, once it has executed what it must have.
+    pub(super) fn standing(&self) -> Voting {
+        self.epochs.standing(&self.config.key)
+    }
+
+    /// Whether the state is older than the epoch: it has to come from others.
+    pub(super) fn follows(&self) -> bool {
+        self.tip.sequence < self.epochs.from()
+    }
+
+    /// Enters the next epoch if everything is there for it.
+    pub(super) fn advance_epochs(&mut self, effects: &mut Effects) -> Result<(), StateError> {
+        if let Some(first) = self.epochs.ahead.first().map(|it| it.certificate.clone()) {
+            self.stable(&first, effects);
+        }
+        let busy = |ending: &Ending| *ending != Ending::Open;
+        let sink = self.sink.as_ref();
+        if self.history.is_flushing() || sink.is_some_and(|it| it.writing || busy(&it.ending)) {
+            return Ok(());
+        }
+        if let Some(record) = self.completed() {
+            return self.enter(vec![record], effects);
+        }
+        let waited = self.now.monotonic.since(self.epochs.ahead_since);
+        let several = self.epochs.ahead.len() > 1;
+        let beyond = |record: &EpochRecord| record.membership.from > self.tip.sequence;
+        if self.epochs.ahead.last().is_some_and(beyond) && (several || waited >= EPOCH_PATIENCE) {
+            self.counters.epochs_jumped += 1;
+            let records = std::mem::take(&mut self.epochs.ahead);
+            return self.enter(records, effects);
+        }
+        Ok(())
+    }
+
+    /// The record of the next epoch, if its state is durable here and stable.
+    fn completed(&self) -> Option<EpochRecord> {
+        let tip = self.tip.sequence;
+        let durable = self.space.durable_root()?.sequence;
+        let certificate = self.states.known.stable()?;
+        let complete = self.epochs.ended_by(tip)
+            && durable == tip
+            && certificate.checkpoint.sequence == tip
+            && certificate.checkpoint.membership == self.epochs.digest()
+            && self.states.finding.is_none()
+            && self.sink.is_none();
+        complete.then(|| EpochRecord::new(certificate.clone(), self.epochs.agreed.clone()))
+    }
+
+    fn enter(
+        &mut self,
+        records: Vec<EpochRecord>,
+        effects: &mut Effects,
+    ) -> Result<(), StateError> {
+        let mut token = Token(0);
+        for record in records {
+            self.counters.epochs_entered += 1;
+            let kept = Record::Epoch(Box::new(record.clone()));
+            token = self.promises.persist(&kept, effects);
+            self.take_up(record)?;
+        }
+        self.views.boot_token = token;
+        self.announce_epoch(effects);
+        self.timers.progressed(effects);
+        self.send_status(None, effects);
+        Ok(())
+    }
+
+    /// Tells the driver which epoch this is.
+    pub(super) fn announce_epoch(&self, effects: &mut Effects) {
+        effects.push(Effect::NewEpoch {
+            membership: Box::new(self.epochs.current.clone()),
+            me: self.config.replica,
+        });
+    }
+
+    /// Begins the epoch of this record, which is in the journal or on its way there.
+    pub(super) fn take_up(&mut self, record: EpochRecord) -> Result<(), StateError> {
+        let membership = record.membership.clone();
+        if membership.behaviour_version > self.config.behaviour_version {
+            return Err(StateError::Newer {
+                found: membership.behaviour_version,
+                known: self.config.behaviour_version,
+            });
+        }
+        self.states.known.learn(&record.certificate);
+        self.states.epoch_begins();
+        self.epochs.start = record.certificate.checkpoint.batch;
+        self.epochs.current = membership;
+        self.epochs.unwritten.insert(record.epoch(), record);
+        let epoch = self.epochs.current.epoch;
+        self.epochs.ahead.retain(|ahead| ahead.epoch() > epoch);
+        self.settle_in();
+        self.views = Views::default();
+        self.leave_view();
+        self.early.clear();
+        self.grievances = Grievances::default();
+        self.throughput = Throughput::default();
+        self.inquiry = Inquiry::default();
+        self.fetched.clear();
+        self.vouchers.clear();
+        self.blacklist = Blacklist::default();
+        self.history.epoch_begins();
+        self.recent.clear();
+        self.tip_certificate = None;
+        self.abstain = self.epochs.from();
+        self.promises.epoch_begins(self.epochs.from());
+        if self.voting != Voting::Diverged {
+            self.voting = self.standing();
+        }
+        Ok(())
+    }
+
+    /// What follows from the epoch's membership alone.
+    pub(super) fn settle_in(&mut self) {
+        let current = &self.epochs.current;
+        self.context = self.config.context_of(current);
+        self.config.replica = current.place(&self.config.key).unwrap_or(NOBODY);
+        self.peers = vec![PeerRecord::default(); current.peers()];
+        self.window = Window::after(self.tip.sequence, &self.context);
+    }
+
+    /// A peer that is in another epoch says where it stands. Whoever is behind is led.
+    pub(super) fn status_of_other_epoch(
+        &mut self,
+        peer: ReplicaId,
+        epoch: Epoch,
+        status: &PeerStatus,
+        effects: &mut Effects,
+    ) -> Result<(), StateError> {
+        let now = self.now.monotonic;
+        let record = self.peers.get_mut(usize::from(peer.0));
+        if !record.is_some_and(|record| record.may_resend(now)) {
+            return Ok(());
+        }
+        if epoch < self.context.epoch {
+            return self.serve_epochs(Peer::Replica(peer), epoch, effects);
+        }
+        self.behind(peer, status.committed);
+        let after = self.context.epoch;
+        let fetch = Message::FetchEpochs(FetchEpochs { after });
+        self.say(Destination::Replica(peer), fetch, effects);
+        Ok(())
+    }
+
+    /// Somebody asks for the records of the epochs after this one.
+    pub(super) fn serve_epochs(
+        &mut self,
+        peer: Peer,
+        after: Epoch,
+        effects: &mut Effects,
+    ) -> Result<(), StateError> {
+        let mut records = Vec::new();
+        let last = self.context.epoch.0;
+        for epoch in (after.0.saturating_add(1)..=last).take(EPOCHS_MAX) {
+            let epoch = Epoch(epoch);
+            let record = match self.epochs.unwritten.get(&epoch) {
+                Some(record) => Some(record.clone()),
+                None => stored_record(&self.space, &record_key(epoch))?,
+            };
+            match record {
+                Some(record) => records.push(record),
+                None => break,
+            }
+        }
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.counters.epochs_served += records.len() as u64;
+        let to = match peer {
+            Peer::Replica(replica) => Destination::Replica(replica),
+            Peer::Client(connection) => Destination::Client(connection),
+        };
+        self.say(to, Message::Epochs(records), effects);
+        Ok(())
+    }
+
+    /// Whoever votes answers in its epoch, from which a client learns of that. One that does not
+    /// may be all that a client of an earlier epoch knows.
+    pub(super) fn lead_client(
+        &mut self,
+        from: Peer,
+        epoch: Epoch,
+        effects: &mut Effects,
+    ) -> Result<(), StateError> {
+        match from {
+            Peer::Client(_) if self.voting == Voting::Observing && epoch < self.context.epoch => {
+                self.serve_epochs(from, epoch, effects)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Records of later epochs, each of which follows upon the one before.
+    pub(super) fn epochs_came(&mut self, records: &[EpochRecord]) {
+        let now = self.context.epoch;
+        let new: Vec<EpochRecord> = records
+            .iter()
+            .filter(|it| it.epoch() > now)
+            .cloned()
+            .collect();
+        let follows = new.first().is_some_and(|it| it.epoch().0 == now.0 + 1);
+        if !follows || new.len() <= self.epochs.ahead.len() {
+            return;
+        }
+        if self.epochs.ahead.is_empty() {
+            self.epochs.ahead_since = self.now.monotonic;
+        }
+        self.epochs.ahead = new;
+    }
+}
+
+/// The number of whoever is not a member.
+const NOBODY: ReplicaId = ReplicaId(u16::MAX);
