@@ -2,8 +2,9 @@
 //!
 //! In the place of a replica's core stands this: the same messages over the same links, with the
 //! same signatures and checks of them (request to all, proposal, PREPAREs, COMMITs, replies), and
-//! no order that anybody could rely on: no state, no journal, no timers, no repair. Batches are
-//! made as they are by a replica whose window is one: at once if nothing is under way.
+//! no order that anybody could rely on: no state, no journal, no timers. Batches are made as they
+//! are by a replica whose window is one: at once if nothing is under way. What was sent before all
+//! links were up may be lost; a client that asks again has it sent again.
 
 use bytes::Bytes;
 use quorumfs_bft::identity::{
@@ -34,10 +35,12 @@ const CREDIT: Credit = Credit {
 #[derive(Default)]
 struct Slot {
     proposal: Option<Arc<Envelope>>,
-    /// Those of others, and the own one once it is signed.
-    prepares: u16,
-    commits: u16,
+    /// Whose are here, a bit for each; the own one once it is signed.
+    prepares: u64,
+    commits: u64,
     committing: bool,
+    /// What this replica has said of it.
+    said: Vec<Bytes>,
 }
 
 /// The messages of a replica.
@@ -55,6 +58,8 @@ pub(super) struct Bare {
     proposed: Sequence,
     decided: Sequence,
     previous: Digest,
+    /// What this replica said of the last batch that it saw decided.
+    said: Vec<Bytes>,
     counters: Counters,
 }
 
@@ -72,6 +77,7 @@ impl Bare {
             proposed: Sequence(0),
             decided: Sequence(0),
             previous: Digest::default(),
+            said: Vec::new(),
             counters: Counters::default(),
         }
     }
@@ -111,14 +117,19 @@ impl Bare {
                     self.answer(connection, request, digest, decided, effects);
                     return;
                 }
-                if self.bodies.len() < WAITING_MAX {
+                if self.bodies.contains_key(&digest) {
+                    self.say_again(effects);
+                } else if self.bodies.len() < WAITING_MAX {
                     self.bodies.insert(digest, Arc::clone(envelope));
                     self.ready.push(digest);
                 }
                 self.propose(effects);
             }
-            (Message::Proposal(batch), _) => {
+            (Message::Proposal(batch), _) if batch.sequence > self.decided => {
                 let slot = self.slots.entry(batch.sequence).or_default();
+                if slot.proposal.is_some() {
+                    return;
+                }
                 slot.proposal = Some(Arc::clone(envelope));
                 let ballot = self.ballot(batch.sequence, envelope.digest());
                 if self.context.model.right() > 0 {
@@ -127,11 +138,11 @@ impl Bare {
                 self.advance(batch.sequence, effects);
             }
             (Message::Prepare(ballot), _) if ballot.sequence > self.decided => {
-                self.slots.entry(ballot.sequence).or_default().prepares += 1;
+                self.slot(ballot).prepares |= bit(ballot.signer);
                 self.advance(ballot.sequence, effects);
             }
             (Message::Commit(ballot), _) if ballot.sequence > self.decided => {
-                self.slots.entry(ballot.sequence).or_default().commits += 1;
+                self.slot(ballot).commits |= bit(ballot.signer);
                 self.advance(ballot.sequence, effects);
             }
             _ => {}
@@ -151,16 +162,35 @@ impl Bare {
                 batch.sequence
             }
             Message::Prepare(ballot) if ballot.sequence > self.decided => {
-                self.slots.entry(ballot.sequence).or_default().prepares += 1;
+                self.slot(ballot).prepares |= bit(ballot.signer);
                 ballot.sequence
             }
             Message::Commit(ballot) if ballot.sequence > self.decided => {
-                self.slots.entry(ballot.sequence).or_default().commits += 1;
+                self.slot(ballot).commits |= bit(ballot.signer);
                 ballot.sequence
             }
             _ => return,
         };
+        if let Some(slot) = self.slots.get_mut(&sequence) {
+            slot.said.push(envelope.frame().clone());
+        }
         self.advance(sequence, effects);
+    }
+
+    /// What is not decided may not have got through.
+    fn say_again(&self, effects: &mut Effects) {
+        let open = self.slots.values().flat_map(|slot| &slot.said);
+        for frame in self.said.iter().chain(open) {
+            effects.push(Effect::Send {
+                to: Destination::Replicas,
+                frame: frame.clone(),
+                after: None,
+            });
+        }
+    }
+
+    fn slot(&mut self, ballot: &Ballot) -> &mut Slot {
+        self.slots.entry(ballot.sequence).or_default()
     }
 
     const fn ballot(&self, sequence: Sequence, digest: Digest) -> Ballot {
@@ -214,11 +244,12 @@ impl Bare {
 
     fn advance(&mut self, sequence: Sequence, effects: &mut Effects) {
         let (quorum, two_phases) = (self.context.model.medium(), self.context.model.right() > 0);
+        let quorum = u32::from(quorum);
         let me = self.me;
         if let Some(slot) = self.slots.get_mut(&sequence)
             && let Some(proposal) = &slot.proposal
             && !slot.committing
-            && (!two_phases || slot.prepares + 1 >= quorum)
+            && (!two_phases || slot.prepares.count_ones() + 1 >= quorum)
         {
             slot.committing = true;
             let ballot = Ballot {
@@ -229,11 +260,12 @@ impl Bare {
             self.sign(Message::Commit(ballot), effects);
         }
         while let Some(slot) = self.slots.get(&self.decided.next())
-            && slot.commits >= quorum
+            && slot.commits.count_ones() >= quorum
             && let Some(proposal) = slot.proposal.clone()
         {
             self.decided = self.decided.next();
-            self.slots.remove(&self.decided);
+            let slot = self.slots.remove(&self.decided);
+            self.said = slot.map(|slot| slot.said).unwrap_or_default();
             self.previous = proposal.digest();
             self.decide(&proposal, effects);
         }
@@ -285,6 +317,10 @@ impl Bare {
         };
         self.reply(connection, reply, effects);
     }
+}
+
+const fn bit(replica: ReplicaId) -> u64 {
+    1 << (replica.0 % 64)
 }
 
 const fn answer_to(
