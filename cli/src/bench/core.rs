@@ -1,21 +1,20 @@
 //! The core alone: four pure replicas in one thread, without network, disk, TLS or signatures.
 //!
-//! Every message is let in by a verifier that accepts all, outside of what is timed; records count
-//! as durable at once; the state lies in memory. What is timed is the replicas' steps, each
-//! replica's own, and the figure is that of the slowest: how many operations one replica could do
-//! on one core if all else were free. The time is what this thread was given of a processor, so
-//! that others on the machine do not count. Bundles hold one operation each, and enough lanes are
-//! kept busy for batches of 256.
+//! Every message is let in by a verifier that accepts all; records count as durable at once; the
+//! state lies in memory. Bundles hold one operation each, and enough lanes are kept busy for
+//! batches of 256. These four only make the conversation. What is timed is two more replicas
+//! ([`super::probe`]) that hear what the leader and one of the others hear, each for itself.
 
 use super::failed;
+use super::probe::{Probe, Spent};
 use super::replica::{CLUSTER, Null};
 use crate::failure::Outcome as Result;
 use bytes::Bytes;
 use quorumfs_bft::authentication::{KeyDirectory, Signer, Verifier};
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{
-    ConnectionId, Lane, Monotonic, Now, PublicKey, ReplicaId, RequestNumber, SessionId, Signature,
-    Time, View,
+    ConnectionId, Lane, Monotonic, Nanos, Now, PublicKey, ReplicaId, RequestNumber, SessionId,
+    Signature, Time, View,
 };
 use quorumfs_bft::journal::Journal;
 use quorumfs_bft::replica::{Config, Replica};
@@ -27,15 +26,19 @@ use quorumfs_bft::wire::{Verified, admit};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-const SESSIONS: u64 = 8;
+const SESSIONS: u64 = 20;
 const LANES: u16 = 64;
+/// The leader, and one that is not.
+const PROBED: u16 = 2;
+/// The virtual time that is enough for opening a session.
+const OPENING_MAX: Nanos = Nanos::from_secs(10);
 /// The wall clock at the start: any time will do.
 const START: u64 = 1_800_000_000_000_000_000;
 /// Virtual time from one event to the next.
 const STEP_NANOS: u64 = 200;
 
 /// Signs with zeros and accepts everything.
-struct Nobody;
+pub(super) struct Nobody;
 
 impl Signer for Nobody {
     fn public_key(&self) -> PublicKey {
@@ -65,7 +68,7 @@ struct Node {
     core: Replica<Null, MemoryStore>,
     store: MemoryStore,
     timers: BTreeMap<Timer, Monotonic>,
-    busy: Duration,
+    probe: Option<Probe>,
 }
 
 /// Four replicas, and what is under way to them.
@@ -75,7 +78,6 @@ struct Rig {
     mail: VecDeque<(usize, Event)>,
     /// Client messages that have to go to every replica.
     sessions: BTreeMap<ConnectionId, SessionId>,
-    answered: u64,
     monotonic: u64,
 }
 
@@ -86,6 +88,19 @@ fn principal(number: u64) -> PublicKey {
     PublicKey(key)
 }
 
+/// A replica that begins with nothing.
+pub(super) fn start(
+    config: Config,
+    now: Now,
+    effects: &mut Effects,
+) -> Result<(Replica<Null, MemoryStore>, MemoryStore)> {
+    let store = MemoryStore::new();
+    let (service, journal) = (Null::answering(0), Journal::default());
+    let core = Replica::recover(config, service, store.clone(), journal, now, effects)
+        .map_err(|error| failed("start a core", &error))?;
+    Ok((core, store))
+}
+
 impl Rig {
     fn new(model: FaultModel) -> Result<Self> {
         let config = Config::new(ReplicaId(0), CLUSTER, model, Bytes::new());
@@ -93,30 +108,22 @@ impl Rig {
             nodes: Vec::new(),
             mail: VecDeque::new(),
             sessions: BTreeMap::new(),
-            answered: 0,
             monotonic: 0,
             config,
         };
         for number in 0..model.replicas() {
-            let mut config = rig.config.clone();
-            config.replica = ReplicaId(number);
-            let (store, mut effects) = (MemoryStore::new(), Effects::default());
-            let service = Null::answering(0);
-            let journal = Journal::default();
-            let core = Replica::recover(
-                config,
-                service,
-                store.clone(),
-                journal,
-                rig.now(),
-                &mut effects,
-            )
-            .map_err(|error| failed("start a core", &error))?;
+            let config = Config::new(ReplicaId(number), CLUSTER, model, Bytes::new());
+            let mut effects = Effects::default();
+            let (core, store) = start(config.clone(), rig.now(), &mut effects)?;
+            let probed = number < PROBED;
             rig.nodes.push(Node {
                 core,
                 store,
                 timers: BTreeMap::new(),
-                busy: Duration::ZERO,
+                probe: match probed {
+                    true => Some(Probe::new(config, rig.now())?),
+                    false => None,
+                },
             });
             rig.carry_out(usize::from(number), &mut effects)?;
         }
@@ -170,9 +177,10 @@ impl Rig {
         };
         let (now, mut effects) = (self.now(), Effects::default());
         if let Some(node) = self.nodes.get_mut(to) {
-            let start = Instant::now();
+            if let Some(probe) = &mut node.probe {
+                probe.hear(now, &event)?;
+            }
             node.core.step(now, event, &mut effects);
-            node.busy += start.elapsed();
         }
         self.carry_out(to, &mut effects)
     }
@@ -241,7 +249,6 @@ impl Rig {
                 Ok(())
             }
             Outcome::Results(_) => {
-                self.answered += 1;
                 let number = RequestNumber(reply.number.0 + 1);
                 self.request(connection, reply.session, reply.lane, number)
             }
@@ -265,8 +272,8 @@ impl Rig {
         self.ask(connection, Message::Request(request))
     }
 
-    fn busy(&self) -> Vec<Duration> {
-        self.nodes.iter().map(|node| node.busy).collect()
+    fn probes(&self) -> impl Iterator<Item = &Probe> {
+        self.nodes.iter().filter_map(|node| node.probe.as_ref())
     }
 }
 
@@ -278,8 +285,14 @@ pub(super) fn given() -> f64 {
 
 /// What the core alone can do.
 pub(super) struct Core {
+    /// Of whichever was slower, the leader or one of the others.
     pub(super) operations_per_second: f64,
     pub(super) operations_per_batch: f64,
+    /// Nanoseconds for each operation: of the leader's steps, and of another one's.
+    pub(super) leader_ns: f64,
+    pub(super) follower_ns: f64,
+    /// For taking frames apart and hashing requests, before the steps.
+    pub(super) frames_ns: f64,
 }
 
 /// Measures for about so long.
@@ -294,7 +307,11 @@ pub(super) fn measure(length: Duration) -> Result<Core> {
             time: rig.now().clock,
         };
         rig.ask(ConnectionId(number), Message::OpenSession(open))?;
+        let given_up = rig.monotonic + OPENING_MAX.0;
         while !rig.sessions.contains_key(&ConnectionId(number)) {
+            if rig.monotonic > given_up {
+                return Err(failed("open a session", &"nobody answers"));
+            }
             rig.step()?;
         }
     }
@@ -307,23 +324,39 @@ pub(super) fn measure(length: Duration) -> Result<Core> {
     while warm.elapsed() < length / 4 {
         rig.step()?;
     }
-    let batches = |rig: &Rig| rig.nodes.first().map_or(0, |it| it.core.committed().0);
-    let (began, answered, before) = (Instant::now(), rig.answered, rig.busy());
-    let given_before = given();
-    let batches_before = batches(&rig);
+    let leads = rig.nodes.first().map(|it| it.core.status().leader);
+    if leads != Some(ReplicaId(0)) {
+        return Err(failed("measure", &"the leader was replaced"));
+    }
+    let before: Vec<Spent> = rig.probes().map(Probe::spent).collect();
+    let began = Instant::now();
     while began.elapsed() < length {
         rig.step()?;
     }
-    let operations = (rig.answered - answered) as f64;
-    let share = (given() - given_before) / began.elapsed().as_secs_f64();
-    let spent = rig.busy();
-    let slowest = spent
-        .iter()
-        .zip(&before)
-        .map(|(after, before)| *after - *before);
-    let slowest = slowest.max().unwrap_or_default().as_secs_f64();
+    let spent = rig.probes().map(Probe::spent).zip(before);
+    let spent: Vec<Spent> = spent.map(|(after, before)| after.since(before)).collect();
+    let [leader, follower] = spent.as_slice() else {
+        return Err(failed("measure", &"there are two probes"));
+    };
+    let nanos = |seconds: f64, spent: &Spent| seconds * 1e9 / spent.operations.max(1) as f64;
+    let (leader_ns, follower_ns) = (nanos(leader.steps, leader), nanos(follower.steps, follower));
     Ok(Core {
-        operations_per_second: operations / (slowest * share),
-        operations_per_batch: operations / (batches(&rig) - batches_before).max(1) as f64,
+        operations_per_second: 1e9 / leader_ns.max(follower_ns),
+        operations_per_batch: leader.operations as f64 / leader.batches.max(1) as f64,
+        leader_ns,
+        follower_ns,
+        frames_ns: nanos(leader.frames, leader).max(nanos(follower.frames, follower)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_cores_order_in_batches_and_the_probes_hear_it_all() {
+        let core = measure(Duration::from_millis(400)).expect("the cores agree");
+        assert!(core.operations_per_second > 0.0 && core.frames_ns > 0.0);
+        assert!(core.operations_per_batch > 100.0, "the lanes are kept busy");
+    }
 }

@@ -18,7 +18,8 @@
 //! | [`wicked`] | a replica with a bad habit |
 //! | [`attackers`] | clients and a replica that flood |
 //! | [`parts`] | the core, signatures and a connection, each alone |
-//! | [`core`] | pure replicas in one thread, timed |
+//! | [`core`] | pure replicas in one thread |
+//! | [`probe`] | one more of them, timed |
 
 mod attackers;
 pub(crate) mod attacks;
@@ -28,6 +29,7 @@ mod core;
 mod load;
 mod observers;
 pub(crate) mod parts;
+mod probe;
 pub(crate) mod replica;
 pub(crate) mod smr;
 mod talk;

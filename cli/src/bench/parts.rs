@@ -48,9 +48,14 @@ const BOUNDS: Bounds = Bounds {
 #[derive(Serialize)]
 struct Record {
     seconds: f64,
-    /// Of the slowest of four replicas, each on a core of its own, bundles of one operation.
+    /// The steps of one replica of four on a core of its own, bundles of one operation: of the
+    /// leader or of another one, whichever is slower.
     core_ops_per_second: f64,
     core_operations_per_batch: f64,
+    core_leader_ns: f64,
+    core_follower_ns: f64,
+    /// Before the steps: a request's frame taken apart and hashed, its signature not checked.
+    core_frames_ns: f64,
     sign_us: f64,
     verify_us: f64,
     /// Each of twelve that are checked together.
@@ -76,6 +81,9 @@ pub(crate) async fn run(arguments: &BenchPartsArguments, output: Output) -> Outc
             seconds: length.as_secs_f64(),
             core_ops_per_second: core.operations_per_second,
             core_operations_per_batch: core.operations_per_batch,
+            core_leader_ns: core.leader_ns,
+            core_follower_ns: core.follower_ns,
+            core_frames_ns: core.frames_ns,
             sign_us: micros(part / 3, 1, || crypto.sign()),
             verify_us: micros(part / 3, 1, || crypto.verify()),
             verify_batched_us: micros(part / 3, BATCH, || crypto.verify_batch()),
@@ -95,11 +103,15 @@ pub(crate) async fn run(arguments: &BenchPartsArguments, output: Output) -> Outc
 fn describe(record: &Record) -> String {
     format!(
         "{:>12.0} operations/s through the core of one replica on one core, {:.0} a batch\n\
+         {:>12.0} ns each of a leader's steps, {:.0} of another one's; {:.0} before them\n\
          {:>12.2} µs to sign, {:.2} to verify, {:.2} each of {BATCH} together\n\
          {:>12.2} GiB/s hashed\n\
          {:>12.1} µs there and back over TLS, {:.0} frames/s echoed",
         record.core_ops_per_second,
         record.core_operations_per_batch,
+        record.core_leader_ns,
+        record.core_follower_ns,
+        record.core_frames_ns,
         record.sign_us,
         record.verify_us,
         record.verify_batched_us,
