@@ -6,6 +6,7 @@ use crate::exit;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// One file system over several clouds, none of which has to be trusted.
 #[derive(Debug, Parser)]
@@ -320,6 +321,10 @@ pub(crate) struct BenchSmrArguments {
     #[arg(long, value_name = "S", default_value_t = 10,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) seconds: u64,
+    /// Let the clients work and rest by turns: so many milliseconds each on average, from nothing
+    /// to twice that
+    #[arg(long, value_name = "WORK/REST", value_parser = bursts)]
+    pub(crate) bursts: Option<Bursts>,
     /// Where the replicas' disks lie while it runs (default: the directory for temporary files)
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
@@ -383,6 +388,29 @@ fn authentication(text: &str) -> Result<&'static str, String> {
         "mac" => Ok("mac"),
         "none" => Ok("none"),
         _ => Err("say sig, mac or none".into()),
+    }
+}
+
+/// How long clients work and rest, on average.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bursts {
+    pub(crate) work: Duration,
+    pub(crate) rest: Duration,
+}
+
+fn bursts(text: &str) -> Result<Bursts, String> {
+    let millis = |text: &str| {
+        text.parse()
+            .ok()
+            .filter(|millis| (1..=60_000).contains(millis))
+    };
+    let pair = text.split_once('/');
+    match pair.map(|(work, rest)| (millis(work), millis(rest))) {
+        Some((Some(work), Some(rest))) => Ok(Bursts {
+            work: Duration::from_millis(work),
+            rest: Duration::from_millis(rest),
+        }),
+        _ => Err("say two numbers of milliseconds, each from 1 to 60000, like 300/700".into()),
     }
 }
 

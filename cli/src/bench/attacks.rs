@@ -106,6 +106,7 @@ fn load(arguments: &BenchAttacksArguments) -> BenchSmrArguments {
         reads: 0,
         warm_up: arguments.warm_up,
         seconds: arguments.seconds,
+        bursts: None,
         directory: arguments.directory.clone(),
         with_bare: false,
         down: 0,

@@ -1,6 +1,7 @@
 //! Clients that keep so many operations in flight, and what they saw.
 
 use super::failed;
+use crate::arguments::{BenchSmrArguments, Bursts};
 use crate::failure::Outcome;
 use bytes::Bytes;
 use hdrhistogram::Histogram;
@@ -9,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tokio::task::JoinSet;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
 
 /// Longer than any deadline of a client, so that nothing is ever cut off.
 const LATENCY_MAX_NANOS: u64 = 600_000_000_000;
@@ -35,6 +37,31 @@ impl Watch {
         self.gap
             .fetch_max(now.saturating_sub(before), Ordering::Relaxed);
         now
+    }
+}
+
+/// Lets all hands work and rest by turns, for as long as somebody listens. How long is drawn evenly
+/// from nothing to twice the mean, the same in each run.
+async fn rhythm(bursts: Bursts, works: watch::Sender<bool>, watch: Arc<Watch>) {
+    let mut random = 1_u64;
+    let mut about = |mean: Duration| {
+        // The multiplier is Knuth's, of MMIX; the upper bits are the random ones.
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        mean.mul_f64((random >> 32) as f64 / f64::from(u32::MAX) * 2.0)
+    };
+    loop {
+        // Silence is what a client waits through, not a rest.
+        watch.last.store(watch.nanos(), Ordering::Relaxed);
+        if works.send(true).is_err() {
+            return;
+        }
+        tokio::time::sleep(about(bursts.work)).await;
+        if works.send(false).is_err() {
+            return;
+        }
+        tokio::time::sleep(about(bursts.rest)).await;
     }
 }
 
@@ -80,6 +107,7 @@ pub(super) struct Load {
     watch: Arc<Watch>,
     latencies: Vec<Shared>,
     hands: JoinSet<Outcome<()>>,
+    rhythm: Option<AbortHandle>,
 }
 
 impl Load {
@@ -87,11 +115,10 @@ impl Load {
     /// hundred, `reads` are queries out of order.
     pub(super) fn start(
         clients: &[Client],
-        in_flight: u16,
-        reads: u8,
-        operation: &Bytes,
+        arguments: &BenchSmrArguments,
         thread: &Handle,
     ) -> Outcome<Self> {
+        let operation = Bytes::from(vec![7; arguments.request_bytes as usize]);
         let watch = Arc::new(Watch {
             began: Instant::now(),
             counts: AtomicBool::new(false),
@@ -101,13 +128,19 @@ impl Load {
         });
         let mut hands = JoinSet::new();
         let mut latencies = Vec::new();
+        let (works, working) = arguments
+            .bursts
+            .map(|bursts| (bursts, watch::channel(false)))
+            .map(|(bursts, (sender, receiver))| ((bursts, sender), receiver))
+            .unzip();
         for client in clients {
             let latency: Shared = Arc::new(Mutex::new(Latencies::new()?));
-            for number in 0..in_flight {
+            for number in 0..arguments.in_flight {
                 let work = Work {
                     client: client.clone(),
                     operation: operation.clone(),
-                    reads,
+                    reads: arguments.reads,
+                    working: working.clone(),
                     // Not all of them read at the same time.
                     turn: u8::try_from(number % 100).unwrap_or_default(),
                 };
@@ -115,10 +148,15 @@ impl Load {
             }
             latencies.push(latency);
         }
+        let rhythm = works.map(|(bursts, works)| {
+            let rhythm = rhythm(bursts, works, watch.clone());
+            thread.spawn(rhythm).abort_handle()
+        });
         Ok(Self {
             watch,
             latencies,
             hands,
+            rhythm,
         })
     }
 
@@ -132,7 +170,9 @@ impl Load {
         tokio::time::sleep(time).await;
         watch.counts.store(false, Ordering::Relaxed);
         let counted = started.elapsed();
-        watch.answered();
+        if self.rhythm.is_none() {
+            watch.answered(); // the silence at the end counts, unless it may be a rest
+        }
         let gap = Duration::from_nanos(watch.gap.load(Ordering::Relaxed));
         (counted, gap)
     }
@@ -141,6 +181,9 @@ impl Load {
     /// and those of the first one.
     pub(super) async fn finish(mut self) -> Outcome<(Latencies, Latencies)> {
         self.watch.over.store(true, Ordering::Relaxed);
+        if let Some(rhythm) = &self.rhythm {
+            rhythm.abort();
+        }
         let (mut all, mut first) = (Latencies::new()?, Latencies::new()?);
         while let Some(hand) = self.hands.join_next().await {
             hand.map_err(|error| failed("run a client", &error))??;
@@ -167,11 +210,18 @@ struct Work {
     operation: Bytes,
     reads: u8,
     turn: u8,
+    /// Whether it is time to work; always, if there are no bursts.
+    working: Option<watch::Receiver<bool>>,
 }
 
 /// One operation after the other, until it is over.
 async fn hand(mut work: Work, watch: Arc<Watch>, latency: Shared) -> Outcome<()> {
     while !watch.over.load(Ordering::Relaxed) {
+        if let Some(working) = &mut work.working
+            && working.wait_for(|working| *working).await.is_err()
+        {
+            break; // nobody beats the time any more
+        }
         // Spread evenly: so many of every hundred, by steps of a number that has none in common.
         work.turn = (work.turn + 37) % 100;
         let (client, operation) = (&work.client, work.operation.clone());

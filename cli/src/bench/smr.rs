@@ -5,7 +5,7 @@
 //! The service does nothing, so what is measured is the library. Latency is from the submission
 //! until r + 1 equal replies, or a medium quorum of them if there are reads out of order. The
 //! longest gap is the longest time in which no client at all was answered: it is where a view
-//! change shows.
+//! change shows. With `--bursts`, clients rest in between, which is no gap.
 //!
 //! With a fault, the same without it is measured first, in the same run: goodput is the share of
 //! that. With `--with-bare`, the messages alone ([`super::bare`]) are measured last.
@@ -38,6 +38,8 @@ struct Record {
     durability: String,
     bundling: bool,
     seconds: f64,
+    /// Milliseconds of work and of rest, on average.
+    bursts_ms: Option<(u128, u128)>,
     processors: usize,
     operations: u64,
     ops_per_second: f64,
@@ -213,6 +215,9 @@ fn record(arguments: &BenchSmrArguments, durability: Durability, seen: &Seen) ->
         durability: durability.to_string(),
         bundling: arguments.bundling,
         seconds: seen.seconds,
+        bursts_ms: arguments
+            .bursts
+            .map(|bursts| (bursts.work.as_millis(), bursts.rest.as_millis())),
         processors: std::thread::available_parallelism().map_or(0, usize::from),
         operations: seen.operations(),
         ops_per_second: seen.ops_per_second(),
