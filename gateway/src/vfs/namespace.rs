@@ -229,10 +229,32 @@ impl FileSystem {
             expected: Some(target.inode),
             held,
         };
-        let step = Step::Unlink(remove);
+        let removed = self
+            .remove(
+                "unlink",
+                credentials(),
+                directory,
+                name,
+                Step::Unlink(remove),
+            )
+            .await?;
+        inner.removed(&removed);
+        Ok(())
+    }
+
+    /// Has a name removed by `step`, and forgets it. `call` is what the application called.
+    async fn remove(
+        &self,
+        call: &'static str,
+        credentials: Credentials,
+        directory: InodeId,
+        name: &[u8],
+        step: Step,
+    ) -> Result<Removed, VfsError> {
+        let inner = &self.inner;
         match inner
             .metadata
-            .step("unlink", credentials(), clock::now(), step)
+            .step(call, credentials, clock::now(), step)
             .await
         {
             Ok(StepDone::Removed { removed, parent }) => {
@@ -240,10 +262,9 @@ impl FileSystem {
                 inner
                     .cache
                     .change_name(directory, name, Some(Known::Absent));
-                inner.removed(&removed);
-                Ok(())
+                Ok(removed)
             }
-            Ok(other) => Err(inner.metadata.mismatch("unlink", &other)),
+            Ok(other) => Err(inner.metadata.mismatch(call, &other)),
             Err(error) => Err(inner.doubt(directory, name, error)),
         }
     }
@@ -280,23 +301,11 @@ impl FileSystem {
             expected: Some(target.inode),
             held: false,
         });
-        let credentials = credentials();
-        match inner
-            .metadata
-            .step("rmdir", credentials, clock::now(), step)
-            .await
-        {
-            Ok(StepDone::Removed { removed, parent }) => {
-                inner.learn_own(&parent);
-                inner
-                    .cache
-                    .change_name(directory, name, Some(Known::Absent));
-                inner.cache.forget(removed.inode.inode);
-                Ok(())
-            }
-            Ok(other) => Err(inner.metadata.mismatch("rmdir", &other)),
-            Err(error) => Err(inner.doubt(directory, name, error)),
-        }
+        let removed = self
+            .remove("rmdir", credentials(), directory, name, step)
+            .await?;
+        inner.cache.forget(removed.inode.inode);
+        Ok(())
     }
 
     /// Moves a name.

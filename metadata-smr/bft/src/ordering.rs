@@ -81,6 +81,8 @@
 //! "UpRight Fault Tolerance" (2010), chapter 6; B. Oki and B. Liskov, "Viewstamped Replication"
 //! (1988), for r = 0.
 
+#[cfg(test)]
+mod chains;
 pub mod claims;
 pub mod new_view;
 pub mod proposer;

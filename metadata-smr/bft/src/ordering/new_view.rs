@@ -119,34 +119,12 @@ impl Choice {
 mod tests {
     use super::*;
     use crate::certificate::PreparedCertificate;
-    use crate::identity::{ReplicaId, Signature, Time, View};
-    use crate::wire::message::{Batch, ViewChange};
-    use crate::wire::{Header, Unsigned};
+    use crate::identity::{ReplicaId, Signature, View};
+    use crate::ordering::chains::{GENESIS, START, at, proposal};
+    use crate::wire::Unsigned;
+    use crate::wire::message::ViewChange;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
-
-    const GENESIS: Digest = Digest([9; 32]);
-    const START: (Sequence, Digest) = (Sequence(0), GENESIS);
-
-    fn at(view: u64) -> Header {
-        Header {
-            view: View(view),
-            ..Header::default()
-        }
-    }
-
-    fn proposal(view: u64, sequence: u64, previous: Digest, time: u64) -> Arc<Envelope> {
-        let batch = Batch {
-            sequence: Sequence(sequence),
-            time: Time(time),
-            previous,
-            behaviour_version: 1,
-            tick: false,
-            requests: Vec::new(),
-        };
-        let unsigned = Unsigned::new(at(view), Message::Proposal(batch));
-        Arc::clone(unsigned.with_signature(Signature::default()).envelope())
-    }
 
     fn change(base: Option<(u64, Digest)>, prepared: &[Arc<Envelope>]) -> Arc<Envelope> {
         let base = base.map(|(sequence, digest)| CommitCertificate {

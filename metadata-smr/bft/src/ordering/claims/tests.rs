@@ -1,13 +1,9 @@
 //! The rule case by case, and against a liar in random histories.
 
 use super::*;
-use crate::identity::Time;
-use crate::wire::message::Batch;
+use crate::ordering::chains::{GENESIS, START, at, proposal};
 use proptest::prelude::*;
 
-const GENESIS: Digest = Digest([9; 32]);
-/// What the first batch follows upon.
-const START: (Sequence, Digest) = (Sequence(0), GENESIS);
 const RULE: Rule = Rule {
     quorum: 3,
     small: 2,
@@ -15,25 +11,6 @@ const RULE: Rule = Rule {
     without_waiting: false,
     lowest_view: false,
 };
-
-fn at(view: u64) -> Header {
-    Header {
-        view: View(view),
-        ..Header::default()
-    }
-}
-
-fn proposal(view: u64, sequence: u64, previous: Digest, time: u64) -> Arc<Envelope> {
-    let batch = Batch {
-        sequence: Sequence(sequence),
-        time: Time(time),
-        previous,
-        behaviour_version: 1,
-        tick: false,
-        requests: Vec::new(),
-    };
-    unsigned(at(view), Message::Proposal(batch))
-}
 
 /// What one replica says.
 #[derive(Clone, Debug, Default)]
