@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
-use quorumfs_bft::identity::{ClusterId, Nanos, ReplicaId, SessionId, Time};
+use quorumfs_bft::identity::{ClusterId, Nanos, ReplicaId, SessionId};
 use quorumfs_bft::replica::Replica;
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
@@ -42,10 +42,6 @@ impl Null {
 }
 
 impl Service for Null {
-    fn genesis(&self, _: &mut Txn<'_>, _: &[u8]) -> Result<(), StateError> {
-        Ok(())
-    }
-
     fn open_session(
         &self,
         _: &mut Txn<'_>,
@@ -56,10 +52,6 @@ impl Service for Null {
             lanes: 64,
             bytes: 64 << 20,
         }))
-    }
-
-    fn close_session(&self, _: &mut Txn<'_>, _: &Context, _: &Caller) -> Result<(), StateError> {
-        Ok(())
     }
 
     fn execute(
@@ -74,14 +66,6 @@ impl Service for Null {
 
     fn read(&self, _: &View<'_>, _: &Caller, _: &[u8]) -> Result<Bytes, StateError> {
         Ok(self.answer.clone())
-    }
-
-    fn next_deadline(&self, _: &View<'_>) -> Result<Option<Time>, StateError> {
-        Ok(None)
-    }
-
-    fn tick(&self, _: &mut Txn<'_>, _: &Context) -> Result<(), StateError> {
-        Ok(())
     }
 }
 

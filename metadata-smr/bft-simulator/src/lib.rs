@@ -40,7 +40,6 @@
 //! use quorumfs_bft_simulator::random::Random;
 //! use quorumfs_bft_simulator::simulation::{Options, Simulation};
 //! use quorumfs_bft_simulator::workload::Workload;
-//! # use quorumfs_bft::identity::Time;
 //! # use quorumfs_bft::service::{Caller, Context, Credit, Service};
 //! # use quorumfs_bft::state::{StateError, Txn, View};
 //! # /// Counts: an operation is a byte to add, and everybody is told the sum.
@@ -60,11 +59,6 @@
 //! #     ) -> Result<Option<Credit>, StateError> {
 //! #         Ok(Some(Credit { lanes: 8, bytes: 1 << 20 })) // everybody is welcome
 //! #     }
-//! #     fn close_session(
-//! #         &self, _: &mut Txn<'_>, _: &Context, _: &Caller,
-//! #     ) -> Result<(), StateError> {
-//! #         Ok(())
-//! #     }
 //! #     fn execute(
 //! #         &self, txn: &mut Txn<'_>, _: &Context, _: &Caller, operation: &[u8],
 //! #     ) -> Result<Bytes, StateError> {
@@ -75,12 +69,6 @@
 //! #     }
 //! #     fn read(&self, view: &View<'_>, _: &Caller, _: &[u8]) -> Result<Bytes, StateError> {
 //! #         Ok(Bytes::from(sum(view)?.to_be_bytes().to_vec()))
-//! #     }
-//! #     fn next_deadline(&self, _: &View<'_>) -> Result<Option<Time>, StateError> {
-//! #         Ok(None) // nothing ever happens by itself
-//! #     }
-//! #     fn tick(&self, _: &mut Txn<'_>, _: &Context) -> Result<(), StateError> {
-//! #         Ok(())
 //! #     }
 //! # }
 //!

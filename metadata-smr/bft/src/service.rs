@@ -95,13 +95,6 @@
 //! #   ) -> Result<Option<Credit>, StateError> {
 //! #       Ok(Some(Credit { lanes: 8, bytes: 1 << 20 }))
 //! #   }
-//! #   fn close_session(
-//! #       &self, _: &mut Txn<'_>, _: &Context, _: &Caller,
-//! #   ) -> Result<(), StateError> {
-//! #       Ok(())
-//! #   }
-//! #   fn next_deadline(&self, _: &View<'_>) -> Result<Option<Time>, StateError> { Ok(None) }
-//! #   fn tick(&self, _: &mut Txn<'_>, _: &Context) -> Result<(), StateError> { Ok(()) }
 //! }
 //! #
 //! # let mut space = KeySpace::open(MemoryStore::new())?;
@@ -179,11 +172,14 @@ pub struct Credit {
 
 /// A replicated application.
 pub trait Service {
-    /// Writes the first rows, from bytes that every replica was initialised with.
+    /// Writes the first rows, from bytes that every replica was initialised with. None, unless a
+    /// service says otherwise.
     ///
     /// # Errors
     /// Only if the store fails; a genesis that makes no sense must be refused before it gets here.
-    fn genesis(&self, txn: &mut Txn<'_>, genesis: &[u8]) -> Result<(), StateError>;
+    fn genesis(&self, _txn: &mut Txn<'_>, _genesis: &[u8]) -> Result<(), StateError> {
+        Ok(())
+    }
 
     /// Decides whether `principal` may open a session and what it may have in flight, and writes
     /// what the service keeps about sessions. `None` refuses.
@@ -208,16 +204,19 @@ pub trait Service {
         Ok(true)
     }
 
-    /// A session has ended, by its own wish or because it was idle for too long.
+    /// A session has ended, by its own wish or because it was idle for too long. A service that
+    /// keeps nothing about sessions leaves this as it is.
     ///
     /// # Errors
     /// Only if the store fails.
     fn close_session(
         &self,
-        txn: &mut Txn<'_>,
-        context: &Context,
-        caller: &Caller,
-    ) -> Result<(), StateError>;
+        _txn: &mut Txn<'_>,
+        _context: &Context,
+        _caller: &Caller,
+    ) -> Result<(), StateError> {
+        Ok(())
+    }
 
     /// Executes one operation and answers it.
     ///
@@ -272,16 +271,21 @@ pub trait Service {
         Ok(None)
     }
 
-    /// The agreed time at which [`Service::tick`] wants to run, if it does.
+    /// The agreed time at which [`Service::tick`] wants to run, if it does. Never, unless a service
+    /// says otherwise; whoever does implements both.
     ///
     /// # Errors
     /// Only if the store fails.
-    fn next_deadline(&self, view: &View<'_>) -> Result<Option<Time>, StateError>;
+    fn next_deadline(&self, _view: &View<'_>) -> Result<Option<Time>, StateError> {
+        Ok(None)
+    }
 
     /// Does a bounded piece of work that time or earlier operations left over. Called once in a
     /// batch whose time has reached [`Service::next_deadline`], before the batch's requests.
     ///
     /// # Errors
     /// Only if the store fails.
-    fn tick(&self, txn: &mut Txn<'_>, context: &Context) -> Result<(), StateError>;
+    fn tick(&self, _txn: &mut Txn<'_>, _context: &Context) -> Result<(), StateError> {
+        Ok(())
+    }
 }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use clap::Parser;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::{ClusterId, ReplicaId, Time};
+use quorumfs_bft::identity::{ClusterId, ReplicaId};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
 use quorumfs_bft_runtime::client::{Client, ClientConfig, Member};
@@ -53,10 +53,6 @@ struct Arguments {
 struct Keep;
 
 impl Service for Keep {
-    fn genesis(&self, _: &mut Txn<'_>, _: &[u8]) -> Result<(), StateError> {
-        Ok(())
-    }
-
     fn open_session(
         &self,
         _: &mut Txn<'_>,
@@ -67,10 +63,6 @@ impl Service for Keep {
             lanes: 64,
             bytes: 8 << 20,
         }))
-    }
-
-    fn close_session(&self, _: &mut Txn<'_>, _: &Context, _: &Caller) -> Result<(), StateError> {
-        Ok(())
     }
 
     fn execute(
@@ -87,14 +79,6 @@ impl Service for Keep {
 
     fn read(&self, _: &View<'_>, _: &Caller, _: &[u8]) -> Result<Bytes, StateError> {
         Ok(Bytes::new())
-    }
-
-    fn next_deadline(&self, _: &View<'_>) -> Result<Option<Time>, StateError> {
-        Ok(None)
-    }
-
-    fn tick(&self, _: &mut Txn<'_>, _: &Context) -> Result<(), StateError> {
-        Ok(())
     }
 }
 

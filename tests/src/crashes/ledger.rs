@@ -1,7 +1,6 @@
 //! Counters: an operation is the name of one, counts it up, and is answered with its new value.
 
 use bytes::Bytes;
-use quorumfs_bft::identity::Time;
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
 
@@ -21,10 +20,6 @@ pub fn decode(answer: &[u8]) -> u64 {
 }
 
 impl Service for Ledger {
-    fn genesis(&self, _: &mut Txn<'_>, _: &[u8]) -> Result<(), StateError> {
-        Ok(())
-    }
-
     fn open_session(
         &self,
         _: &mut Txn<'_>,
@@ -35,10 +30,6 @@ impl Service for Ledger {
             lanes: 64,
             bytes: 8 << 20,
         }))
-    }
-
-    fn close_session(&self, _: &mut Txn<'_>, _: &Context, _: &Caller) -> Result<(), StateError> {
-        Ok(())
     }
 
     fn execute(
@@ -55,13 +46,5 @@ impl Service for Ledger {
 
     fn read(&self, view: &View<'_>, _: &Caller, name: &[u8]) -> Result<Bytes, StateError> {
         Ok(Bytes::from(value(view, name)?.to_be_bytes().to_vec()))
-    }
-
-    fn next_deadline(&self, _: &View<'_>) -> Result<Option<Time>, StateError> {
-        Ok(None)
-    }
-
-    fn tick(&self, _: &mut Txn<'_>, _: &Context) -> Result<(), StateError> {
-        Ok(())
     }
 }

@@ -12,7 +12,7 @@
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::{ClusterId, ReplicaId, Time};
+use quorumfs_bft::identity::{ClusterId, ReplicaId};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
 use quorumfs_bft_runtime::client::{Client, ClientConfig, Member};
@@ -50,15 +50,6 @@ impl Service for KeyValue {
             bytes: 8 << 20,
         };
         Ok((unwanted != caller.principal.0[..]).then_some(credit))
-    }
-
-    fn close_session(
-        &self,
-        _txn: &mut Txn<'_>,
-        _context: &Context,
-        _caller: &Caller,
-    ) -> Result<(), StateError> {
-        Ok(())
     }
 
     fn execute(
@@ -100,14 +91,6 @@ impl Service for KeyValue {
         watch: &[u8],
     ) -> Result<Option<Vec<Bytes>>, StateError> {
         Ok((watch != b"unwanted").then(|| vec![Bytes::copy_from_slice(watch)]))
-    }
-
-    fn next_deadline(&self, _view: &View<'_>) -> Result<Option<Time>, StateError> {
-        Ok(None)
-    }
-
-    fn tick(&self, _txn: &mut Txn<'_>, _context: &Context) -> Result<(), StateError> {
-        Ok(())
     }
 }
 

@@ -115,10 +115,6 @@ impl Service for KeyValue {
         Ok(view.get(&key)?.is_some())
     }
 
-    fn close_session(&self, _: &mut Txn<'_>, _: &Context, _: &Caller) -> Result<(), StateError> {
-        Ok(())
-    }
-
     fn execute(
         &self,
         txn: &mut Txn<'_>,

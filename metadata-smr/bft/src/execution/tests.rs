@@ -88,12 +88,6 @@ impl Service for Counter {
             Some(_) => Some(vec![what]),
         })
     }
-    fn next_deadline(&self, _: &View<'_>) -> Result<Option<Time>, StateError> {
-        Ok(None)
-    }
-    fn tick(&self, _: &mut Txn<'_>, _: &Context) -> Result<(), StateError> {
-        Ok(())
-    }
 }
 
 struct Bench {

@@ -32,14 +32,6 @@ impl Service for Counter {
             bytes: 1 << 20,
         }))
     }
-    fn close_session(
-        &self,
-        _: &mut Txn<'_>,
-        _: &BatchContext,
-        _: &Caller,
-    ) -> Result<(), StateError> {
-        Ok(())
-    }
     fn execute(
         &self,
         txn: &mut Txn<'_>,
