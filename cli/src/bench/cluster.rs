@@ -10,7 +10,7 @@ use crate::commands::volume::public_key;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::{ClusterId, ReplicaId};
+use quorumfs_bft::identity::{ClusterId, Incarnation, ReplicaId};
 use quorumfs_bft_runtime::client::Member;
 use quorumfs_bft_runtime::unsigned;
 use rustix::process::{Pid, Signal, kill_process};
@@ -163,6 +163,7 @@ impl Cluster {
             members.push(Member {
                 id: ReplicaId(number),
                 key: public_key(&hello.key)?,
+                incarnation: Incarnation::default(),
                 address: hello.address,
             });
             hellos.push(hello);

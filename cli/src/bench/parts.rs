@@ -241,7 +241,6 @@ fn network(length: Duration) -> Outcome<Network> {
             .map_err(|error| failed("use TLS", &error))?,
         cluster: CLUSTER,
         authentication: Authentication::Sig,
-        me: ReplicaId(0),
         gatekeeper: Arc::new(Echo),
     };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

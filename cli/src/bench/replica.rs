@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
-use quorumfs_bft::identity::{ClusterId, Nanos, ReplicaId, SessionId};
+use quorumfs_bft::identity::{ClusterId, Incarnation, Nanos, ReplicaId, SessionId};
 use quorumfs_bft::replica::Replica;
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
@@ -121,12 +121,14 @@ async fn start(
         .parse()
         .map_err(|error: String| Failure::new(Exit::Usage, error))?;
     let describe = |error| failed("start a replica", &error);
-    ReplicaServer::initialise(&setting.directory).map_err(|error| describe(error.to_string()))?;
+    let created = ReplicaServer::initialise_as(&setting.directory, Incarnation::default());
+    created.map_err(|error| describe(error.to_string()))?;
     let config = ReplicaConfig {
-        id: ReplicaId(setting.replica),
+        id: Some(ReplicaId(setting.replica)),
         cluster: setting.cluster(),
         fault_model,
         replicas: setting.replicas()?,
+        administrators: Vec::new(),
         key,
         listen: None,
         directory: setting.directory.clone(),

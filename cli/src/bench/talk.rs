@@ -15,7 +15,7 @@ use crate::commands::volume::public_key;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::{ClusterId, ReplicaId};
+use quorumfs_bft::identity::{ClusterId, Incarnation, ReplicaId};
 use quorumfs_bft_runtime::client::Member;
 use quorumfs_bft_runtime::unsigned;
 use serde::{Deserialize, Serialize};
@@ -66,6 +66,7 @@ impl Setting {
             Ok(Member {
                 id: ReplicaId(number),
                 key: public_key(&member.key)?,
+                incarnation: Incarnation::default(),
                 address: member.address,
             })
         };

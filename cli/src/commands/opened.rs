@@ -20,6 +20,7 @@ use quorumfs_bft_runtime::client::{
     Client, ClientConfig, Member, Observer, observe_replicas, status_of,
 };
 use quorumfs_bft_runtime::keys::NodeKey;
+use quorumfs_bft_runtime::server::first_incarnation;
 use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Cloud};
 use quorumfs_gateway::keys::KeyFile;
 use quorumfs_gateway::metadata::{MetadataClient, Ordered};
@@ -193,6 +194,7 @@ fn client_config(
         members.push(Member {
             id,
             key: replica.key,
+            incarnation: first_incarnation(&replica.key),
             address: section.address,
         });
     }

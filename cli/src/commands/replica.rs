@@ -19,7 +19,7 @@ use quorumfs_bft_runtime::client::Member;
 use quorumfs_bft_runtime::disk::{DiskError, Durability};
 use quorumfs_bft_runtime::event_loop::Ending;
 use quorumfs_bft_runtime::keys::{KeyError, NodeKey};
-use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaServer, ServerError};
+use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaServer, ServerError, first_incarnation};
 use quorumfs_gateway::volume::VolumeError;
 use quorumfs_metadata::Metadata;
 use quorumfs_metadata::genesis::{Genesis, SignedGenesis};
@@ -75,8 +75,10 @@ pub(crate) fn initialise(state: &StateDirectory, listen: SocketAddr) -> Outcome<
     }
     let key = NodeKey::generate().map_err(|error| key_failure(&error))?;
     key.store(&path).map_err(|error| key_failure(&error))?;
-    // Now and never again: a replica whose data have vanished must not be taken for a new one.
-    ReplicaServer::initialise(&state.join(DATA)).map_err(|error| server_failure(&error))?;
+    // Now and never again: a replica whose data have vanished must not be taken for what it was.
+    let first = first_incarnation(&key.public());
+    let created = ReplicaServer::initialise_as(&state.join(DATA), first);
+    created.map_err(|error| server_failure(&error))?;
     let value = ReplicaConfiguration {
         version: VERSION,
         listen,
@@ -123,7 +125,7 @@ pub(crate) async fn run(
         NodeKey::load(&state.join(&configuration.key)).map_err(|error| key_failure(&error))?;
     let (bytes, genesis) = genesis(&state, arguments.genesis.as_deref(), key.public())?;
     let config = server_config(&state, &configuration, key, bytes, &genesis)?;
-    let id = config.id;
+    let id = config.id.unwrap_or(ReplicaId(u16::MAX));
     let started = ReplicaServer::start(config, Metadata).await;
     let handle = started.map_err(|error| server_failure(&error))?;
     let ready = Ready {
@@ -184,17 +186,20 @@ fn server_config(
         replicas.push(Member {
             id: replica.id,
             key: replica.key,
+            incarnation: first_incarnation(&replica.key),
             address,
         });
     }
     let fault_model = genesis
         .fault_model()
         .map_err(|error| Failure::new(Exit::Damaged, format!("the genesis: {error}")))?;
+    let owner = genesis.principals.iter().take(1);
     Ok(ReplicaConfig {
-        id: ReplicaId(id.0),
+        id: Some(id),
         cluster: genesis.volume,
         fault_model,
         replicas,
+        administrators: owner.map(|it| it.key).collect(),
         key: Arc::new(key),
         listen: Some(configuration.listen),
         directory: state.join(DATA),

@@ -97,7 +97,10 @@ impl Replica {
             (Some(said), _) => {
                 let state = match self.state {
                     Some("voting") => "votes".to_string(),
-                    Some("lost") => "FOLLOWS (its log was lost; it cannot vote)".to_string(),
+                    Some("lost") => {
+                        "FOLLOWS (its log was lost; it asks the others to be taken up again)"
+                            .to_string()
+                    }
                     other => other.unwrap_or_default().to_uppercase(),
                 };
                 let (view, committed) = (said.view, said.committed);

@@ -51,7 +51,9 @@ fn failed(error: ClientError) -> MetadataError {
         ClientError::SessionEnded(_) | ClientError::Closed => {
             MetadataError::SessionEnded { reason }
         }
-        ClientError::OutcomeUnknown { .. } => MetadataError::OutcomeUnknown { reason },
+        ClientError::OutcomeUnknown { .. } | ClientError::UnknownAnswer => {
+            MetadataError::OutcomeUnknown { reason }
+        }
         ClientError::Configuration(_)
         | ClientError::TooFew { .. }
         | ClientError::Expired { .. }
@@ -59,6 +61,7 @@ fn failed(error: ClientError) -> MetadataError {
         | ClientError::TooLarge { .. }
         | ClientError::WatchRefused
         | ClientError::TooManyWatches
+        | ClientError::CommandRefused { .. }
         | ClientError::NoRoom => MetadataError::NotExecuted { reason },
     }
 }

@@ -19,15 +19,19 @@
 //! * At most the core's bound of operations waits; beyond it [`ClientError::Busy`] comes at once.
 //! * Replicas that cannot be reached are dialed again for ever; an error names them with reasons.
 //! * A session that was lost is not reopened silently: its owner has to know, and connects again.
+//! * The client follows its cluster from epoch to epoch: what is under way then is asked of the new
+//!   epoch's replicas in the same bytes, and is executed once.
 //! * When the last clone of a client is dropped, its tasks and connections end. The session then
 //!   ends by being idle; [`Client::close`] ends it at once.
 
+mod administer;
 pub mod error;
 pub(crate) mod links;
 mod machine;
 mod observer;
 mod own_thread;
 
+pub use administer::Administered;
 pub use error::{ClientError, StatusError, Unreachable};
 pub use observer::{Interest, Observer, Told};
 pub use own_thread::{BlockingClient, CallbackClient};
@@ -36,17 +40,19 @@ use crate::keys::NodeKey;
 use crate::tls::Identity;
 use crate::unsigned;
 use bytes::Bytes;
-use links::Links;
+use links::{Dialing, Links, Reach};
 use machine::{Machine, Notice};
 use quorumfs_bft::client::{self as core, Event, Failure, Kind};
 use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId, Time};
+use quorumfs_bft::identity::{ClusterId, Incarnation, PublicKey, ReplicaId, Sequence, Time};
+use quorumfs_bft::membership::{self, Membership};
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::wire::limits::OPERATIONS_MAX;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 
 /// An operation whose result found no room in its bundle had no effect, and is tried so often: the
 /// bundles after it hold others' results, so it gets ahead of them.
@@ -59,6 +65,8 @@ pub struct Member {
     pub id: ReplicaId,
     /// Its key.
     pub key: PublicKey,
+    /// What its first journal is known by; only replicas look at it.
+    pub incarnation: Incarnation,
     /// Where it listens.
     pub address: SocketAddr,
 }
@@ -68,10 +76,13 @@ pub struct Member {
 pub struct ClientConfig {
     /// The cluster.
     pub cluster: ClusterId,
-    /// Who may fail.
+    /// Who may fail, of those that the cluster began with.
     pub fault_model: FaultModel,
-    /// Its replicas.
+    /// The replicas that it began with. From what those say that are left, the client is led to who
+    /// they are now.
     pub replicas: Vec<Member>,
+    /// The membership of a later epoch, if one is known: the client is led on from there.
+    pub known: Option<Membership>,
     /// The key that sessions are opened with, and this client's TLS identity.
     pub principal: Arc<NodeKey>,
     /// How long an operation may take.
@@ -102,6 +113,7 @@ impl ClientConfig {
             cluster,
             fault_model,
             replicas,
+            known: None,
             principal,
             deadline: Duration::from_secs(30),
             connect_deadline: Duration::from_secs(30),
@@ -110,6 +122,21 @@ impl ClientConfig {
             bundle_max: OPERATIONS_MAX,
             unordered_reads: true,
         }
+    }
+
+    /// What the client believes before it has heard of anything later.
+    fn membership(&self) -> Membership {
+        let voter = |it: &Member| membership::Member {
+            key: it.key,
+            incarnation: it.incarnation,
+            address: Bytes::new(),
+            since: Sequence(0),
+        };
+        let first = || {
+            let voters = self.replicas.iter().map(voter).collect();
+            Membership::genesis(self.fault_model, voters, Vec::new())
+        };
+        self.known.clone().unwrap_or_else(first)
     }
 
     fn check(&self) -> Result<(), ClientError> {
@@ -171,7 +198,7 @@ impl Client {
     /// # Errors
     /// If too few replicas can be reached in time, or the service refuses this principal.
     pub async fn connect(config: ClientConfig) -> Result<Self, ClientError> {
-        let (client, session_key) = Self::dial(config)?;
+        let (client, session_key) = Self::dial(config, Reach::Voters)?;
         let machine = &client.inner.machine;
         let mut notices = machine.notices();
         machine.step(Event::Open {
@@ -186,12 +213,13 @@ impl Client {
     }
 
     /// Begins to dial all replicas; there is no session, but the key for one.
-    fn dial(config: ClientConfig) -> Result<(Self, PublicKey), ClientError> {
+    fn dial(config: ClientConfig, reach: Reach) -> Result<(Self, PublicKey), ClientError> {
         config.check()?;
         let identity = Identity::new(config.principal.clone())
             .map_err(|error| ClientError::Configuration(error.to_string()))?;
-        let mut settings =
-            core::ClientConfig::new(config.cluster, config.fault_model, identity.key());
+        let membership = config.membership();
+        let (cluster, key) = (config.cluster, identity.key());
+        let mut settings = core::ClientConfig::following(cluster, membership.clone(), key);
         settings.lanes = config.lanes;
         settings.bundle_max = config.bundle_max;
         settings.unordered_reads = config.unordered_reads;
@@ -199,15 +227,25 @@ impl Client {
         let session_key = Arc::new(
             NodeKey::generate().map_err(|error| ClientError::Configuration(error.to_string()))?,
         );
-        let (links, outboxes) = Links::prepare(&config, &identity)?;
         let machine = Arc::new(Machine::new(
             core::Client::new(settings),
             unsigned::signer(config.cluster, config.principal.clone()),
             unsigned::signer(config.cluster, session_key.clone()),
-            outboxes,
+            membership,
         ));
         let timer = Task(tokio::spawn(machine::keep_time(machine.clone())));
-        let links = links.start(Some(machine.clone()));
+        let dialing = Dialing {
+            identity,
+            cluster,
+            told: config
+                .replicas
+                .iter()
+                .map(|it| (it.key, it.address))
+                .collect(),
+            reach,
+            machine: machine.clone(),
+        };
+        let links = dialing.start()?;
         let inner = Arc::new(Inner {
             machine,
             links,
@@ -230,9 +268,9 @@ impl Client {
                 Notice::Ended(end) => return Err(ClientError::SessionEnded(end)),
                 Notice::Opening => {}
             }
-            let small = usize::from(self.inner.config.fault_model.small());
-            let hopeless = self.inner.links.hopeless();
-            if self.inner.config.replicas.len().saturating_sub(hopeless) < small {
+            let small = usize::from(self.membership().model.small());
+            let (links, hopeless) = self.inner.links.hopeless();
+            if links.saturating_sub(hopeless) < small {
                 return Err(self.too_few("opening a session"));
             }
             tokio::select! {
@@ -247,7 +285,7 @@ impl Client {
     fn too_few(&self, doing: &'static str) -> ClientError {
         ClientError::TooFew {
             doing,
-            needed: self.inner.config.fault_model.medium(),
+            needed: self.membership().model.medium(),
             unreachable: self.inner.links.unreachable(),
         }
     }
@@ -319,12 +357,29 @@ impl Client {
         }
     }
 
-    /// Asks every replica how it stands. Each answer is that replica's own word.
+    /// Asks every replica how it stands. Each answer is that replica's own word. If one is in a
+    /// later epoch than the client knows, the replicas of that one are asked, once it has proved
+    /// that there is one.
     pub async fn status(&self) -> Vec<(ReplicaId, Result<ReplicaStatus, StatusError>)> {
-        self.inner
-            .links
-            .ask_status(self.inner.config.status_deadline)
-            .await
+        let deadline = self.inner.config.status_deadline;
+        let mut memberships = self.inner.machine.memberships();
+        loop {
+            let known = memberships.borrow_and_update().epoch;
+            let answers = self.inner.links.ask_status(deadline).await;
+            let epochs = answers.iter().filter_map(|(_, it)| it.as_ref().ok());
+            let later = epochs.map(|it| it.epoch).max() > Some(known);
+            let led_on =
+                later && matches!(timeout(deadline, memberships.changed()).await, Ok(Ok(())));
+            if !led_on {
+                return answers;
+            }
+        }
+    }
+
+    /// The membership of the newest epoch that the client was led to.
+    #[must_use]
+    pub fn membership(&self) -> Arc<Membership> {
+        self.inner.machine.memberships().borrow().clone()
     }
 
     /// The replicas that are not connected now, with the reason.
@@ -374,24 +429,42 @@ fn no_randomness(error: getrandom::Error) -> ClientError {
 /// # Errors
 /// If the configuration makes no sense; a replica that cannot be reached is silent.
 pub fn observe_replicas(config: ClientConfig) -> Result<Observer, ClientError> {
-    let (client, _) = Client::dial(config)?;
+    let (client, _) = Client::dial(config, Reach::Voters)?;
     Ok(client.observe(Interest {
         reports: true,
         watches: false,
     }))
 }
 
-/// Asks every replica how it stands without opening a session: any key may ask.
+/// How a cluster is.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// The newest membership that its members could prove. Of the one that a cluster begins with
+    /// nobody proves more than what the asker knows.
+    pub membership: Arc<Membership>,
+    /// What each member says of itself, voters first, by its number there.
+    pub replicas: Vec<(ReplicaId, Result<ReplicaStatus, StatusError>)>,
+}
+
+/// Asks every member, voter or not, how it stands, without opening a session: any key may ask.
 ///
 /// # Errors
 /// If the configuration makes no sense; a replica's silence is in its own entry.
+pub async fn standing_of(config: &ClientConfig) -> Result<Standing, ClientError> {
+    let (client, _) = Client::dial(config.clone(), Reach::Members)?;
+    let replicas = client.status().await;
+    Ok(Standing {
+        membership: client.membership(),
+        replicas,
+    })
+}
+
+/// The same without the membership.
+///
+/// # Errors
+/// As there.
 pub async fn status_of(
     config: &ClientConfig,
 ) -> Result<Vec<(ReplicaId, Result<ReplicaStatus, StatusError>)>, ClientError> {
-    config.check()?;
-    let identity = Identity::new(config.principal.clone())
-        .map_err(|error| ClientError::Configuration(error.to_string()))?;
-    let (links, _) = Links::prepare(config, &identity)?;
-    let links = links.start(None);
-    Ok(links.ask_status(config.status_deadline).await)
+    Ok(standing_of(config).await?.replicas)
 }

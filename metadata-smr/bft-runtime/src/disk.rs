@@ -7,7 +7,8 @@
 //!                     have vanished is not mistaken for a new one
 //! lock                held by the one process that uses it
 //! run                 how the last process wrote, on which boot of the machine, and how it ended
-//! lost                if there: the journal was lost, and why; stays
+//! incarnation         what the first journal here is known by, in hexadecimal digits
+//! lost                if there: the journal was lost, and why; until another one has begun
 //! journal/N.journal   records N, N+1, … ; see [`segment`]
 //! state/              the database
 //! ```
@@ -29,8 +30,9 @@
 //! A replica that forgot what it said can be made to contradict itself. [`Opened::journal`] says
 //! [`Condition::Lost`](quorumfs_bft::journal::Condition) if a segment is missing or damaged, if the
 //! mode before was `os` and the machine was booted since without a clean stop, or if it was `none`.
-//! The verdict is written down before anything else is and stays; the segments move aside into
-//! `journal.lost` for whoever wants to look. A record cut short by the end of the last segment was
+//! The verdict is written down before anything else is, and stays until the journal that takes the
+//! lost one's place says durably which incarnation it is; the segments move aside into `journal.lost`
+//! for whoever wants to look. A record cut short by the end of the last segment was
 //! never reported, hence never acted on: it is dropped.
 //!
 //! Source: group commit as in J. Gray and A. Reuter, "Transaction Processing" (1993), 9.4; on
@@ -54,7 +56,7 @@ use crate::store::DiskStore;
 use bytes::Bytes;
 use files::Layout;
 use queue::Queue;
-use quorumfs_bft::identity::Sequence;
+use quorumfs_bft::identity::{Incarnation, Sequence};
 use quorumfs_bft::journal::Journal;
 use quorumfs_bft::state::{DurableRoot, WriteBatch};
 use quorumfs_bft::step::Token;
@@ -98,6 +100,8 @@ pub struct Opened {
     pub journal: Journal,
     /// For reading the state.
     pub store: DiskStore,
+    /// What the first journal on this disk is known by.
+    pub incarnation: Incarnation,
 }
 
 /// Writes records and states; one thread for each.
@@ -111,13 +115,15 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes `directory` the empty disk of a new replica.
+    /// Makes `directory` an empty disk, whose journal is known by `incarnation`, which no other disk
+    /// of the same replica ever was.
     ///
     /// # Errors
     /// If it is one already, or cannot be written.
-    pub fn create(directory: &Path) -> Result<(), DiskError> {
+    pub fn create(directory: &Path, incarnation: Incarnation) -> Result<(), DiskError> {
         let layout = Layout::new(directory);
         layout.create()?;
+        layout.name(incarnation)?;
         segment::Writer::create(&layout.journal(), Token(1))?;
         layout.seal()
     }
@@ -136,6 +142,7 @@ impl Disk {
         let layout = Layout::new(directory);
         let lock = layout.lock()?;
         layout.check_format()?;
+        let incarnation = layout.named()?;
         let (journal, next) = layout.recover()?;
         run_mark::begin(&layout, durability)?;
         let segments = segment::Writer::create(&layout.journal(), next)?;
@@ -163,6 +170,7 @@ impl Disk {
             },
             journal,
             store,
+            incarnation,
         })
     }
 

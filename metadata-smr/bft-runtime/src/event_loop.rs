@@ -17,26 +17,31 @@
 //!
 //! * A frame that names a write leaves only after the disk has said that this write, and every one
 //!   before it, is durable. It is the only place where such frames are held.
+//! * The core is told of nothing under the numbers, keys and context of an earlier epoch: a frame
+//!   is checked, and its sender numbered, for the epoch in which the core is when it sees it.
 //! * The core sees one event at a time, and the event's time is read just before.
 //! * Wall clock and monotonic clock are read in [`Clock`] and nowhere else in a replica.
 //! * A poisoned core, or a disk that failed, is never stepped again and sends nothing more.
 
 mod driven;
 
-use crate::inbox::{Arrival, Inbox, Input};
+use crate::inbox::{Arrival, Inbox, Input, Source};
 use crate::link::frame::Frame;
-use crate::pace::Accounts;
-use crate::roster::Roster;
-use crate::verification::{Raw, Verification};
+use crate::pace::{Accounts, Volumes};
+use crate::roster::{Roster, Route};
+use crate::verification::{Raw, Refused, Verification};
 use bytes::Bytes;
 use quorumfs_bft::authentication::Signer;
-use quorumfs_bft::identity::{ConnectionId, Monotonic, Now, Sequence, Time};
+use quorumfs_bft::identity::{
+    ConnectionId, Incarnation, Monotonic, Now, PublicKey, ReplicaId, Sequence, Time,
+};
+use quorumfs_bft::membership::Membership;
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::state::{DurableRoot, WriteBatch};
 use quorumfs_bft::step::{Destination, Effect, Effects, Event, Peer, Timer, Token};
 use quorumfs_bft::wire::{Message, Verified};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 /// The longest sleep without a timer, so that the published status does not grow old.
@@ -119,6 +124,8 @@ pub enum Ending {
 #[derive(Debug, Default)]
 pub(crate) struct Published {
     status: Mutex<Option<ReplicaStatus>>,
+    incarnation: Mutex<Incarnation>,
+    membership: Mutex<Option<Arc<Membership>>>,
 }
 
 impl Published {
@@ -132,6 +139,34 @@ impl Published {
     fn set(&self, status: ReplicaStatus) {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
     }
+
+    fn set_membership(&self, membership: Membership) {
+        let current = self.membership.lock();
+        *current.unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(membership));
+    }
+
+    /// What the first journal on the disk is known by.
+    pub(crate) fn set_incarnation(&self, incarnation: Incarnation) {
+        *self.named() = incarnation;
+    }
+
+    fn named(&self) -> MutexGuard<'_, Incarnation> {
+        self.incarnation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the journal is known by: the first one, unless that was lost.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        let reborn = self.get().and_then(|status| status.reborn);
+        reborn.unwrap_or_else(|| *self.named())
+    }
+
+    /// The membership of the epoch that the replica is in; nothing before it has recovered.
+    pub(crate) fn membership(&self) -> Option<Arc<Membership>> {
+        let membership = self.membership.lock();
+        membership.unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// What a loop works with.
@@ -140,6 +175,7 @@ pub(crate) struct Surroundings {
     pub(crate) roster: Arc<Roster>,
     pub(crate) verification: Arc<Verification>,
     pub(crate) accounts: Arc<Accounts>,
+    pub(crate) volumes: Arc<Volumes>,
     pub(crate) published: Arc<Published>,
     pub(crate) signer: Arc<dyn Signer + Send + Sync>,
     pub(crate) clock: Clock,
@@ -152,7 +188,7 @@ pub(crate) struct EventLoop<C, D> {
     around: Surroundings,
     timers: BTreeMap<Timer, Monotonic>,
     persisted: Option<Token>,
-    held: BTreeMap<Token, Vec<(Destination, Bytes)>>,
+    held: BTreeMap<Token, Vec<(Route, Bytes)>>,
     signed: VecDeque<Verified>,
     /// Durable without having been waited for.
     durable: Option<Token>,
@@ -250,7 +286,10 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
                 Event::Persisted { token }
             }
             Input::Flushed(sequence) => Event::Flushed { sequence },
-            Input::Connected(replica) => Event::Connected { replica },
+            Input::Connected(key) => match self.around.roster.place(&key) {
+                Some(replica) => Event::Connected { replica },
+                None => return Ok(()),
+            },
             Input::Gone(connection) => {
                 self.around.roster.release(connection);
                 Event::Disconnected { connection }
@@ -265,48 +304,92 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
     /// Frames in the order in which they were taken, the signatures of all of them checked at once.
     fn take_frames(
         &mut self,
-        frames: Vec<(Peer, Arrival)>,
+        mut frames: Vec<(Source, Arrival)>,
         effects: &mut Effects,
     ) -> Result<(), Ending> {
+        // Whoever is no member any more has nothing to say.
+        frames.retain(|(source, _)| self.around.roster.peer(*source).is_some());
+        let epoch = self.around.verification.epoch();
         let mut unchecked = Vec::new();
-        for (from, arrival) in &frames {
-            if let Arrival::Raw(frame, key) = arrival {
-                let (from, key, frame) = (*from, *key, frame.clone());
+        for (source, arrival) in &frames {
+            if let (Arrival::Raw(frame, key), Some(from)) =
+                (arrival, self.around.roster.peer(*source))
+            {
+                let (key, frame) = (*key, frame.clone());
                 unchecked.push(Raw { from, key, frame });
             }
         }
         let mut verdicts = self.around.verification.check_all(unchecked).into_iter();
-        for (from, arrival) in frames {
-            let (message, key) = match arrival {
-                Arrival::Admitted(message, key) => (*message, key),
-                Arrival::Raw(frame, key) => match verdicts.next() {
-                    Some(Ok(message)) => (message, key),
-                    Some(Err(refused)) => {
-                        if let Some(reason) = refused.blame {
-                            self.around.roster.blacklist(from, &reason);
-                        } else if matches!(from, Peer::Client(_)) {
-                            self.around
-                                .accounts
-                                .charge(key, frame.len(), Instant::now());
-                        }
-                        continue;
+        for (source, arrival) in frames {
+            let now = self.around.verification.epoch();
+            let (key, bytes, verdict) = match arrival {
+                Arrival::Admitted(message, of, key) => {
+                    let frame = message.frame().clone();
+                    let bytes = frame.len();
+                    match of == now {
+                        true => (key, bytes, Ok(*message)),
+                        false => (key, bytes, self.check_again(source, key, frame)),
                     }
-                    None => continue,
-                },
+                }
+                Arrival::Raw(frame, key) => {
+                    let bytes = frame.len();
+                    // One of these frames may have ended the epoch.
+                    match verdicts.next() {
+                        Some(verdict) if now == epoch => (key, bytes, verdict),
+                        _ => (key, bytes, self.check_again(source, key, frame)),
+                    }
+                }
             };
-            let read = matches!(message.message(), Message::Read(_));
-            let bytes = message.frame().len();
-            self.core_step(Event::Received { from, message }, effects);
-            if let Peer::Client(client) = from
-                && !read
-                && effects.iter().any(|effect| answers(effect, client))
-            {
-                // Not put into the order: a retry, a question, or too much.
-                self.around.accounts.charge(key, bytes, Instant::now());
+            match verdict {
+                Ok(message) => self.take_message(source, key, message, effects)?,
+                Err(refused) => self.refuse(source, key, bytes, refused),
             }
-            self.after_step(effects)?;
         }
         Ok(())
+    }
+
+    /// Checks a frame for the epoch that has begun since it was checked.
+    fn check_again(
+        &self,
+        source: Source,
+        key: PublicKey,
+        frame: Bytes,
+    ) -> Result<Verified, Refused> {
+        match self.around.roster.peer(source) {
+            Some(from) => self.around.verification.check(from, key, frame),
+            None => Err(Refused { blame: None }),
+        }
+    }
+
+    fn refuse(&self, source: Source, key: PublicKey, bytes: usize, refused: Refused) {
+        if let Some(reason) = refused.blame {
+            self.around.roster.blacklist(source, &reason);
+        } else if matches!(source, Source::Client(_)) {
+            self.around.accounts.charge(key, bytes, Instant::now());
+        }
+    }
+
+    fn take_message(
+        &mut self,
+        source: Source,
+        key: PublicKey,
+        message: Verified,
+        effects: &mut Effects,
+    ) -> Result<(), Ending> {
+        let Some(from) = self.around.roster.peer(source) else {
+            return Ok(());
+        };
+        let read = matches!(message.message(), Message::Read(_));
+        let bytes = message.frame().len();
+        self.core_step(Event::Received { from, message }, effects);
+        if let Peer::Client(client) = from
+            && !read
+            && effects.iter().any(|effect| answers(effect, client))
+        {
+            // Not put into the order: a retry, a question, or too much.
+            self.around.accounts.charge(key, bytes, Instant::now());
+        }
+        self.after_step(effects)
     }
 
     /// Lets the timers that are due run out, each once.
@@ -377,12 +460,18 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
                     self.durable = self.durable.max(Some(token));
                 }
             }
-            Effect::Send { to, frame, after } => match after {
-                Some(token) if self.persisted < Some(token) => {
-                    self.held.entry(token).or_default().push((to, frame));
+            Effect::Send { to, frame, after } => {
+                // Whom a number means is said now: an epoch may begin before the frame leaves.
+                let Some(to) = self.around.roster.route(to) else {
+                    return Ok(());
+                };
+                match after {
+                    Some(token) if self.persisted < Some(token) => {
+                        self.held.entry(token).or_default().push((to, frame));
+                    }
+                    _ => self.around.roster.send(to, Frame::message(frame)),
                 }
-                _ => self.around.roster.send(to, Frame::message(frame)),
-            },
+            }
             Effect::Show { to, frame } => {
                 self.around.roster.show(&to, &Frame::message(frame));
             }
@@ -411,13 +500,26 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
                 self.around.verification.close(id);
                 self.around.roster.session_closed(id);
             }
-            Effect::Blacklist { peer, reason } => self.around.roster.blacklist(peer, reason),
-            // A process is told its membership at its start and keeps it.
-            Effect::NewEpoch { .. } => {}
+            Effect::Blacklist { peer, reason } => {
+                if let Some(source) = self.around.roster.source(peer) {
+                    self.around.roster.blacklist(source, reason);
+                }
+            }
+            Effect::NewEpoch { membership, me } => self.enter(*membership, me),
             Effect::Alarm { reason } => tracing::error!("{reason}"),
             Effect::Poison { reason } => return Err(Ending::Poisoned(reason)),
         }
         Ok(())
+    }
+
+    /// From now on replicas are numbered, checked and found by this membership.
+    fn enter(&self, membership: Membership, me: ReplicaId) {
+        let (epoch, from) = (membership.epoch, membership.from);
+        tracing::info!(%epoch, %from, replica = %me, "the epoch begins");
+        self.around.verification.enter(&membership);
+        self.around.volumes.enter(membership.model);
+        self.around.roster.enter(&membership, me);
+        self.around.published.set_membership(membership);
     }
 
     /// A disk refuses everything after its first failure, which says more than the refusal does.
@@ -445,4 +547,4 @@ fn answers(effect: &Effect, client: ConnectionId) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

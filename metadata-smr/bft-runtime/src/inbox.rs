@@ -23,21 +23,33 @@
 use crate::event_loop::Ending;
 use crate::limits;
 use bytes::Bytes;
-use quorumfs_bft::identity::{ConnectionId, PublicKey, ReplicaId, Sequence};
-use quorumfs_bft::step::{Peer, Token};
+use quorumfs_bft::identity::{ConnectionId, Epoch, PublicKey, Sequence};
+use quorumfs_bft::step::Token;
 use quorumfs_bft::wire::Verified;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+/// Where frames come from. Replicas have another number in each epoch, and what waits here may be
+/// taken out in a later one than it came in: they are named by their keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    /// The replica with this key.
+    Replica(PublicKey),
+    /// Somebody who says that it is a replica, and is none of the epoch that is known here.
+    Newcomer(ConnectionId),
+    /// A client.
+    Client(ConnectionId),
+}
+
 /// A frame, before or after its signatures were checked.
 #[derive(Debug)]
 pub(crate) enum Arrival {
     /// Still to be checked; with the key that its connection proved.
     Raw(Bytes, PublicKey),
-    /// Checked on a thread apart; with the same key.
-    Admitted(Box<Verified>, PublicKey),
+    /// Checked on a thread apart, as one of this epoch; with the same key.
+    Admitted(Box<Verified>, Epoch, PublicKey),
 }
 
 /// What the event loop takes out.
@@ -52,11 +64,11 @@ pub(crate) enum Input {
     /// The state up to this root is durable.
     Flushed(Sequence),
     /// There is a new connection to a replica.
-    Connected(ReplicaId),
-    /// A client's connection is gone.
+    Connected(PublicKey),
+    /// A client's or newcomer's connection is gone.
     Gone(ConnectionId),
     /// A frame came.
-    Frame(Peer, Arrival),
+    Frame(Source, Arrival),
 }
 
 /// Whose frames share memory and turns.
@@ -90,12 +102,12 @@ struct Waiting {
 /// Queues of one kind of source, served round-robin.
 #[derive(Debug, Default)]
 struct Ring {
-    queues: BTreeMap<Peer, VecDeque<Waiting>>,
-    turn: VecDeque<Peer>,
+    queues: BTreeMap<Source, VecDeque<Waiting>>,
+    turn: VecDeque<Source>,
 }
 
 impl Ring {
-    fn push(&mut self, from: Peer, waiting: Waiting) {
+    fn push(&mut self, from: Source, waiting: Waiting) {
         let queue = self.queues.entry(from).or_default();
         if queue.is_empty() {
             self.turn.push_back(from);
@@ -103,7 +115,7 @@ impl Ring {
         queue.push_back(waiting);
     }
 
-    fn pop(&mut self) -> Option<(Peer, Waiting)> {
+    fn pop(&mut self) -> Option<(Source, Waiting)> {
         let from = self.turn.pop_front()?;
         let queue = self.queues.get_mut(&from)?;
         let waiting = queue.pop_front()?;
@@ -115,7 +127,7 @@ impl Ring {
         Some((from, waiting))
     }
 
-    fn forget(&mut self, from: Peer) {
+    fn forget(&mut self, from: Source) {
         if self.queues.remove(&from).is_some() {
             self.turn.retain(|other| *other != from);
         }
@@ -128,7 +140,7 @@ struct Queues {
     failed: Option<Ending>,
     persisted: Option<Token>,
     flushed: Option<Sequence>,
-    connected: BTreeSet<ReplicaId>,
+    connected: BTreeSet<PublicKey>,
     gone: VecDeque<ConnectionId>,
     peers: Ring,
     clients: Ring,
@@ -169,7 +181,7 @@ impl Queues {
         Some(Input::Frame(from, waiting.arrival))
     }
 
-    fn next_of_clients(&mut self) -> Option<(Peer, Waiting)> {
+    fn next_of_clients(&mut self) -> Option<(Source, Waiting)> {
         self.client_turns = self.client_turns.saturating_add(1);
         let taken = if self.client_turns < STRANGERS_TURN {
             self.clients.pop()
@@ -221,10 +233,10 @@ impl Inbox {
     }
 
     /// What a new source may have waiting.
-    pub(crate) fn allowance(from: Peer) -> Allowance {
+    pub(crate) fn allowance(from: Source) -> Allowance {
         let own_bytes = match from {
-            Peer::Replica(_) => limits::PEER_INBOX_BYTES_MAX,
-            Peer::Client(_) => limits::CLIENT_INBOX_BYTES_MAX,
+            Source::Replica(_) => limits::PEER_INBOX_BYTES_MAX,
+            Source::Newcomer(_) | Source::Client(_) => limits::CLIENT_INBOX_BYTES_MAX,
         };
         Allowance {
             own: Arc::new(Semaphore::new(own_bytes)),
@@ -235,7 +247,7 @@ impl Inbox {
     /// Puts a frame in, as soon as its source has room.
     pub(crate) async fn put(
         &self,
-        from: Peer,
+        from: Source,
         class: Class,
         bytes: usize,
         allowance: &Allowance,
@@ -271,17 +283,18 @@ impl Inbox {
         });
     }
 
-    /// A connection of a client is gone, and what it had waiting with it.
+    /// A connection of a client or newcomer is gone, and what it had waiting with it.
     pub(crate) fn gone(&self, connection: ConnectionId) {
         self.change(|queues| {
-            queues.clients.forget(Peer::Client(connection));
-            queues.strangers.forget(Peer::Client(connection));
+            queues.clients.forget(Source::Client(connection));
+            queues.strangers.forget(Source::Client(connection));
+            queues.strangers.forget(Source::Newcomer(connection));
             queues.gone.push_back(connection);
         });
     }
 
     /// There is a new connection to a replica.
-    pub(crate) fn connected(&self, replica: ReplicaId) {
+    pub(crate) fn connected(&self, replica: PublicKey) {
         self.change(|queues| {
             queues.connected.insert(replica);
         });
@@ -353,14 +366,15 @@ mod tests {
         Arrival::Raw(vec![number].into(), PublicKey([0; 32]))
     }
 
-    fn class(from: Peer) -> Class {
+    fn class(from: Source) -> Class {
         match from {
-            Peer::Replica(_) => Class::Peer,
-            Peer::Client(_) => Class::Client,
+            Source::Replica(_) => Class::Peer,
+            Source::Client(_) => Class::Client,
+            Source::Newcomer(_) => Class::Stranger,
         }
     }
 
-    async fn put(inbox: &Inbox, from: Peer, allowance: &Allowance, count: u8) {
+    async fn put(inbox: &Inbox, from: Source, allowance: &Allowance, count: u8) {
         for number in 0..count {
             let class = class(from);
             inbox.put(from, class, 1, allowance, raw(number)).await;
@@ -374,7 +388,7 @@ mod tests {
         let mut strangers = 0;
         let wait = Duration::from_millis(20);
         for number in 100..1000 {
-            let from = Peer::Client(ConnectionId(number));
+            let from = Source::Client(ConnectionId(number));
             let allowance = Inbox::allowance(from);
             let put = inbox.put(from, Class::Stranger, frame, &allowance, raw(0));
             if tokio::time::timeout(wait, put).await.is_err() {
@@ -383,7 +397,7 @@ mod tests {
             strangers += 1;
         }
         assert_eq!(strangers * frame, limits::STRANGERS_INBOX_BYTES_MAX);
-        let client = Peer::Client(ConnectionId(1));
+        let client = Source::Client(ConnectionId(1));
         let allowance = Inbox::allowance(client);
         for _ in 0..21 {
             let put = inbox.put(client, Class::Client, frame, &allowance, raw(0));
@@ -396,7 +410,7 @@ mod tests {
         assert_eq!(order.len(), strangers + 21, "and strangers are served");
     }
 
-    fn order(inbox: &Inbox) -> Vec<Peer> {
+    fn order(inbox: &Inbox) -> Vec<Source> {
         std::iter::from_fn(|| inbox.poll())
             .map(|input| match input {
                 Input::Frame(from, _) => from,
@@ -408,8 +422,11 @@ mod tests {
     #[tokio::test]
     async fn a_flood_of_one_client_delays_the_others_by_one_step_each() {
         let inbox = Inbox::default();
-        let (flood, quiet) = (Peer::Client(ConnectionId(1)), Peer::Client(ConnectionId(2)));
-        let peer = Peer::Replica(ReplicaId(0));
+        let (flood, quiet) = (
+            Source::Client(ConnectionId(1)),
+            Source::Client(ConnectionId(2)),
+        );
+        let peer = Source::Replica(PublicKey([1; 32]));
         put(&inbox, flood, &Inbox::allowance(flood), 100).await;
         put(&inbox, quiet, &Inbox::allowance(quiet), 1).await;
         put(&inbox, peer, &Inbox::allowance(peer), 3).await;
@@ -424,7 +441,10 @@ mod tests {
     #[tokio::test]
     async fn a_source_waits_when_its_share_is_used_up_and_no_other_does() {
         let inbox = Inbox::default();
-        let (flood, quiet) = (Peer::Client(ConnectionId(1)), Peer::Client(ConnectionId(2)));
+        let (flood, quiet) = (
+            Source::Client(ConnectionId(1)),
+            Source::Client(ConnectionId(2)),
+        );
         let allowance = Inbox::allowance(flood);
         let mut count = 0;
         let wait = Duration::from_millis(20);
@@ -452,7 +472,7 @@ mod tests {
     #[tokio::test]
     async fn completions_come_first_and_are_absorbed() {
         let inbox = Inbox::default();
-        let peer = Peer::Replica(ReplicaId(0));
+        let peer = Source::Replica(PublicKey([1; 32]));
         put(&inbox, peer, &Inbox::allowance(peer), 1).await;
         for token in [3, 5, 4] {
             inbox.persisted(Token(token));
@@ -465,7 +485,7 @@ mod tests {
     #[tokio::test]
     async fn frames_of_a_connection_that_is_gone_are_forgotten() {
         let inbox = Inbox::default();
-        let client = Peer::Client(ConnectionId(1));
+        let client = Source::Client(ConnectionId(1));
         put(&inbox, client, &Inbox::allowance(client), 5).await;
         inbox.gone(ConnectionId(1));
         assert!(matches!(inbox.poll(), Some(Input::Gone(ConnectionId(1)))));

@@ -52,18 +52,19 @@
 //! let key = Arc::new(NodeKey::generate()?);
 //! let directory = tempfile::tempdir()?;
 //! let disk = directory.path().join("replica-0");
-//! ReplicaServer::initialise(&disk)?;
+//! let incarnation = ReplicaServer::initialise(&disk)?;
 //!
 //! // The replica, in any asynchronous runtime.
 //! let runtime = tokio::runtime::Runtime::new()?;
 //! let socket = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
 //! let address = socket.local_addr()?;
-//! let member = Member { id: ReplicaId(0), key: key.public(), address };
+//! let member = Member { id: ReplicaId(0), key: key.public(), incarnation, address };
 //! let config = ReplicaConfig {
-//!     id: ReplicaId(0),
+//!     id: Some(ReplicaId(0)),
 //!     cluster,
 //!     fault_model,
 //!     replicas: vec![member],
+//!     administrators: Vec::new(),
 //!     key,
 //!     listen: None,
 //!     directory: disk,
@@ -105,6 +106,8 @@
 //! | [`link`] | framed connections: greeting, bounded queues, keepalives, dialing, listening |
 //! | [`replica_links`] | a replica's connections: to its peers, and from whoever dials |
 //! | `roster` | who is connected, who may be, and where frames to them go |
+//! | `newcomers` | those who say that they are replicas of a later epoch |
+//! | `own_affairs` | what a replica asks for by itself: to be taken up again, to be let vote |
 //! | `verification` | from bytes to verified messages, on the right thread |
 //! | `inbox` | everything that waits for the event loop, bounded and taken fairly |
 //! | `pace` | how fast each source is read |
@@ -121,6 +124,8 @@ mod inbox;
 pub mod keys;
 pub mod limits;
 pub mod link;
+mod newcomers;
+mod own_affairs;
 mod pace;
 pub mod replica_links;
 mod roster;

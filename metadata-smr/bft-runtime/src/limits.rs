@@ -33,6 +33,16 @@ pub const CLIENTS_MAX: usize = 1024;
 /// Client connections of one replica, of everybody else: they open a session or ask for the status.
 pub const STRANGERS_MAX: usize = 256;
 
+/// Connections of those who say that they are replicas and are none that is known: as many as an
+/// epoch may have brought, twice.
+pub const NEWCOMERS_MAX: usize = 16;
+
+/// How often one of them is asked for what leads to the epoch that it says it is in.
+pub const NEWCOMER_PATIENCE: Duration = Duration::from_millis(500);
+
+/// What comes back on a connection to a replica is such a question, and is no longer.
+pub const ANSWER_BYTES_MAX: usize = 256;
+
 /// Files that are open beside client connections: handshakes, links to peers, journal and state.
 pub const FILES_RESERVED: usize = HANDSHAKES_MAX + 128;
 
@@ -115,3 +125,12 @@ pub const PAROLE: Duration = Duration::from_nanos(quorumfs_bft::wire::limits::PA
 
 /// Peers that are remembered as blacklisted; beyond it the oldest is forgotten.
 pub const BLACKLIST_MAX: usize = 4096;
+
+/// How often a replica looks whether it has something to ask for by itself.
+pub const OWN_AFFAIRS: Duration = Duration::from_millis(200);
+
+/// How long it waits before it asks for the same again.
+pub const OWN_AFFAIRS_AGAIN: Duration = Duration::from_secs(1);
+
+/// How long it waits for a session, and for an answer.
+pub const OWN_AFFAIRS_DEADLINE: Duration = Duration::from_secs(10);

@@ -23,7 +23,7 @@
 
 use crate::limits;
 use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::{PublicKey, ReplicaId};
+use quorumfs_bft::identity::PublicKey;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -92,32 +92,15 @@ impl Accounts {
 /// Frames of each other replica in this interval and in the one before.
 #[derive(Debug)]
 struct Counts {
-    since: Instant,
-    now: BTreeMap<ReplicaId, u32>,
-    before: BTreeMap<ReplicaId, u32>,
-}
-
-/// How much replicas send.
-#[derive(Debug)]
-pub(crate) struct Volumes {
     model: FaultModel,
-    counts: Mutex<Counts>,
+    since: Instant,
+    now: BTreeMap<PublicKey, u32>,
+    before: BTreeMap<PublicKey, u32>,
 }
 
-impl Volumes {
-    pub(crate) fn new(model: FaultModel, now: Instant) -> Self {
-        Self {
-            model,
-            counts: Mutex::new(Counts {
-                since: now,
-                now: BTreeMap::new(),
-                before: BTreeMap::new(),
-            }),
-        }
-    }
-
+impl Counts {
     /// What a replica sends that is certainly as correct as any.
-    fn measure(&self, of: &BTreeMap<ReplicaId, u32>) -> u32 {
+    fn measure(&self, of: &BTreeMap<PublicKey, u32>) -> u32 {
         let others = usize::from(self.model.replicas()).saturating_sub(1);
         let mut sent: Vec<u32> = of.values().copied().collect();
         sent.resize(others.max(sent.len()), 0);
@@ -125,13 +108,45 @@ impl Volumes {
         let place = usize::from(self.model.up());
         sent.get(place).copied().unwrap_or_default()
     }
+}
+
+/// How much replicas send.
+#[derive(Debug)]
+pub(crate) struct Volumes {
+    counts: Mutex<Counts>,
+}
+
+impl Volumes {
+    pub(crate) fn new(model: FaultModel, now: Instant) -> Self {
+        Self {
+            counts: Mutex::new(Counts {
+                model,
+                since: now,
+                now: BTreeMap::new(),
+                before: BTreeMap::new(),
+            }),
+        }
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        // Whoever panicked while holding it left counts that are too small.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An epoch has begun: others may send, and others may fail.
+    pub(crate) fn enter(&self, model: FaultModel) {
+        let mut counts = self.counts();
+        counts.model = model;
+        counts.now.clear();
+        counts.before.clear();
+    }
 
     /// A frame of a replica came; how long its connection is to be left unread.
-    pub(crate) fn count(&self, from: ReplicaId, now: Instant) -> Option<Duration> {
-        if self.model.right() == 0 {
+    pub(crate) fn count(&self, from: PublicKey, now: Instant) -> Option<Duration> {
+        let mut counts = self.counts();
+        if counts.model.right() == 0 {
             return None;
         }
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let passed = now.saturating_duration_since(counts.since);
         if passed >= limits::VOLUME_INTERVAL {
             counts.before = std::mem::take(&mut counts.now);
@@ -146,7 +161,9 @@ impl Volumes {
         if own <= limits::VOLUME_FRAMES_MIN {
             return None;
         }
-        let usual = self.measure(&counts.now).max(self.measure(&counts.before));
+        let usual = counts
+            .measure(&counts.now)
+            .max(counts.measure(&counts.before));
         let allowed = usual
             .saturating_mul(limits::VOLUME_RATIO)
             .saturating_add(limits::VOLUME_FRAMES_MIN);
@@ -216,12 +233,12 @@ mod tests {
         let (mut taken, mut blocked) = ([0; 3], [start; 3]);
         for step in 0..100_000_u32 {
             let now = start + Duration::from_micros(u64::from(step) * 100);
-            for (number, rate) in (0_u16..).zip(frames_per_second) {
+            for (number, rate) in (0_u8..).zip(frames_per_second) {
                 let place = usize::from(number);
                 let due = u64::from(step + 1) * u64::from(rate) / 10_000;
                 while u64::from(taken[place]) < due && blocked[place] <= now {
                     taken[place] += 1;
-                    if let Some(pause) = volumes.count(ReplicaId(number), now) {
+                    if let Some(pause) = volumes.count(PublicKey([number; 32]), now) {
                         blocked[place] = now + pause;
                     }
                 }

@@ -1,6 +1,10 @@
 //! A replica's connections: it dials every other replica and serves whoever dials it.
+//!
+//! Which replicas there are the roster says, which changes with the epoch. Whoever stays, at the
+//! same address, is not dialed anew.
 
-use crate::inbox::{Arrival, Class, Inbox};
+use crate::client::Task;
+use crate::inbox::{Arrival, Class, Inbox, Source};
 use crate::limits;
 use crate::link::LinkError;
 use crate::link::connection::{FrameReader, Greeted};
@@ -9,13 +13,19 @@ use crate::link::frame::Kind;
 use crate::link::hello::{Refusal, Role};
 use crate::link::listen::Gatekeeper;
 use crate::link::outbox::Outbox;
+use crate::newcomers::Newcomer;
 use crate::pace::{Account, Accounts, Volumes};
+use crate::roster::peers::Peering;
 use crate::roster::{Connection, Roster};
+use crate::tls::Identity;
 use crate::verification::Verification;
 use bytes::Bytes;
-use quorumfs_bft::identity::PublicKey;
-use quorumfs_bft::step::Peer;
+use quorumfs_bft::authentication::Authentication;
+use quorumfs_bft::identity::{ClusterId, ConnectionId, PublicKey};
 use quorumfs_bft::wire::limits::{FRAME_BYTES_MAX, REQUEST_BYTES_MAX};
+use quorumfs_bft::wire::message::Kind as MessageKind;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::runtime::Handle;
@@ -42,7 +52,7 @@ pub(crate) struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Peer::Client(id) = self.connection.peer {
+        if let Source::Client(id) | Source::Newcomer(id) = self.connection.from {
             self.inbox.gone(id);
         }
     }
@@ -82,9 +92,9 @@ impl Reception {
             return error;
         }
         let connection = &place.connection;
-        let frame_bytes_max = match connection.peer {
-            Peer::Replica(_) => FRAME_BYTES_MAX,
-            Peer::Client(_) => REQUEST_BYTES_MAX,
+        let frame_bytes_max = match connection.from {
+            Source::Replica(_) => FRAME_BYTES_MAX,
+            Source::Newcomer(_) | Source::Client(_) => REQUEST_BYTES_MAX,
         };
         let (reader, mut writing) = greeted.start(connection.outbox.clone(), frame_bytes_max);
         tokio::select! {
@@ -95,9 +105,10 @@ impl Reception {
     }
 
     async fn receive(&self, connection: &Connection, mut reader: FrameReader) -> LinkError {
-        let from = connection.peer;
+        let from = connection.from;
         let allowance = Inbox::allowance(from);
         let account = self.accounts.of(connection.key, Instant::now());
+        let mut newcomer = Newcomer::default();
         loop {
             self.pace(from, &account).await;
             let frame = match reader.next().await {
@@ -105,12 +116,18 @@ impl Reception {
                 Ok(_) => return LinkError::Malformed("a second greeting"),
                 Err(error) => return error,
             };
-            let bytes = frame.len();
+            let (bytes, class) = (frame.len(), self.class(connection));
+            if class == Class::Stranger {
+                account.charge(bytes, Instant::now());
+            }
+            let frame = match from {
+                Source::Newcomer(_) => newcomer.hear(frame, connection, &self.verification),
+                Source::Replica(_) | Source::Client(_) => Some(frame),
+            };
+            let Some(frame) = frame else {
+                continue;
+            };
             if let Some(arrival) = self.arrive(connection, frame).await {
-                let class = self.class(connection);
-                if class == Class::Stranger {
-                    account.charge(bytes, Instant::now());
-                }
                 let put = self.inbox.put(from, class, bytes, &allowance, arrival);
                 put.await;
             }
@@ -118,11 +135,11 @@ impl Reception {
     }
 
     /// Waits if too much has come from there.
-    async fn pace(&self, from: Peer, account: &Account) {
+    async fn pace(&self, from: Source, account: &Account) {
         let now = Instant::now();
         let pause = match from {
-            Peer::Replica(replica) => self.volumes.count(replica, now),
-            Peer::Client(_) => account.pause(now),
+            Source::Replica(replica) => self.volumes.count(replica, now),
+            Source::Newcomer(_) | Source::Client(_) => account.pause(now),
         };
         if let Some(pause) = pause {
             tokio::time::sleep(pause).await;
@@ -130,24 +147,27 @@ impl Reception {
     }
 
     fn class(&self, connection: &Connection) -> Class {
-        match connection.peer {
-            Peer::Replica(_) => Class::Peer,
-            Peer::Client(_) if self.roster.has_session(&connection.key) => Class::Client,
-            Peer::Client(_) => Class::Stranger,
+        match connection.from {
+            Source::Replica(_) => Class::Peer,
+            Source::Client(_) if self.roster.has_session(&connection.key) => Class::Client,
+            Source::Newcomer(_) | Source::Client(_) => Class::Stranger,
         }
     }
 
     /// Leaves a frame's check to the event loop, which has a turn for each source; what is large
     /// is checked apart first.
     async fn arrive(&self, connection: &Connection, frame: Bytes) -> Option<Arrival> {
-        let (from, key) = (connection.peer, connection.key);
+        let (from, key) = (connection.from, connection.key);
+        let peer = self.roster.peer(from)?;
         if frame.len() <= limits::INLINE_FRAME_BYTES_MAX {
             return Some(Arrival::Raw(frame, key));
         }
-        match self.verification.check_apart(from, key, frame).await {
-            Ok(message) => Some(Arrival::Admitted(Box::new(message), key)),
+        match self.verification.check_apart(peer, key, frame).await {
+            Ok((message, epoch)) => Some(Arrival::Admitted(Box::new(message), epoch, key)),
             Err(refused) => {
-                if let Some(reason) = refused.blame {
+                // An epoch that began meanwhile may have given it another number.
+                let same = self.roster.peer(from) == Some(peer);
+                if let Some(reason) = refused.blame.filter(|_| same) {
                     self.roster.blacklist(from, &reason);
                 }
                 None
@@ -163,6 +183,13 @@ pub struct LinkState {
 }
 
 impl LinkState {
+    /// Of one that nobody has tried yet.
+    pub(crate) fn undialed() -> Self {
+        let state = Self::default();
+        state.set(Some("not dialed yet".to_owned()));
+        state
+    }
+
     /// Why there is no connection; `None` while there is one.
     #[must_use]
     pub fn unreachable(&self) -> Option<String> {
@@ -177,24 +204,77 @@ impl LinkState {
     }
 }
 
+/// Dials the other replicas of whichever epoch it is.
+pub(crate) struct Dialing {
+    pub(crate) identity: Identity,
+    pub(crate) cluster: ClusterId,
+    pub(crate) authentication: Authentication,
+    pub(crate) roster: Arc<Roster>,
+    pub(crate) inbox: Arc<Inbox>,
+}
+
+impl Dialing {
+    /// Keeps a connection to every other replica, for ever.
+    pub(crate) async fn run(self) {
+        let mut entered = self.roster.entered();
+        let mut tasks: BTreeMap<PublicKey, (SocketAddr, Task)> = BTreeMap::new();
+        loop {
+            let peers = self.roster.peers();
+            let stays = |key: &PublicKey, address: SocketAddr| {
+                let same = |peer: &&Peering| peer.key == *key && peer.address == Some(address);
+                peers.iter().any(|peer| same(&peer))
+            };
+            tasks.retain(|key, (address, _)| stays(key, *address));
+            for peer in peers {
+                let Some(address) = peer.address else {
+                    let reason = "nobody said where it is found".to_owned();
+                    peer.state.set(Some(reason));
+                    continue;
+                };
+                if tasks.contains_key(&peer.key) {
+                    continue;
+                }
+                let connector = match self.identity.connector(peer.key) {
+                    Ok(connector) => connector,
+                    Err(error) => {
+                        peer.state.set(Some(error.to_string()));
+                        continue;
+                    }
+                };
+                let dialer = Dialer {
+                    wanted: peer.id,
+                    address,
+                    connector,
+                    cluster: self.cluster,
+                    role: Role::Replica(self.roster.me()),
+                    authentication: self.authentication,
+                };
+                let key = peer.key;
+                let keeping = keep_dialing(dialer, peer, self.inbox.clone());
+                tasks.insert(key, (address, Task(tokio::spawn(keeping))));
+            }
+            if entered.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
 /// Keeps a connection to one other replica, for ever.
-pub(crate) async fn keep_dialing(
-    dialer: Dialer,
-    outbox: Arc<Outbox>,
-    state: LinkState,
-    inbox: Arc<Inbox>,
-) {
+async fn keep_dialing(dialer: Dialer, peer: Peering, inbox: Arc<Inbox>) {
+    let Peering {
+        key, outbox, state, ..
+    } = peer;
     let mut backoff = Backoff::default();
-    state.set(Some("not dialed yet".to_owned()));
     loop {
         let error = match dialer.dial().await {
             Ok(greeted) => {
                 backoff.reset();
                 state.set(None);
                 outbox.set_connected(true);
-                inbox.connected(dialer.wanted);
+                inbox.connected(key);
                 tracing::info!(replica = %dialer.wanted, address = %dialer.address, "connected");
-                let error = send_all(greeted, outbox.clone()).await;
+                let error = send_all(greeted, outbox.clone(), key, &inbox).await;
                 outbox.set_connected(false);
                 tracing::info!(replica = %dialer.wanted, %error, "disconnected");
                 error
@@ -209,14 +289,34 @@ pub(crate) async fn keep_dialing(
     }
 }
 
-/// Sends what the outbox holds until the connection ends. Only signs of life come back.
-async fn send_all(greeted: Greeted, outbox: Arc<Outbox>) -> LinkError {
-    let (mut reader, mut writing) = greeted.start(outbox, 0);
+/// Sends what the outbox holds until the connection ends. Only signs of life come back, and the
+/// question of a replica that does not know this one yet ([`crate::newcomers`]).
+async fn send_all(
+    greeted: Greeted,
+    outbox: Arc<Outbox>,
+    key: PublicKey,
+    inbox: &Inbox,
+) -> LinkError {
+    let from = Source::Replica(key);
+    let allowance = Inbox::allowance(Source::Client(ConnectionId(0)));
+    let (mut reader, mut writing) = greeted.start(outbox, limits::ANSWER_BYTES_MAX);
+    let hearing = async {
+        loop {
+            let frame = match reader.next().await {
+                Ok(frame) => frame.payload,
+                Err(error) => return error,
+            };
+            if frame.get(..8).and_then(MessageKind::of_tag) != Some(MessageKind::FetchEpochs) {
+                return LinkError::Malformed("an answer on a connection that takes none");
+            }
+            let (bytes, arrival) = (frame.len(), Arrival::Raw(frame, key));
+            inbox
+                .put(from, Class::Peer, bytes, &allowance, arrival)
+                .await;
+        }
+    };
     tokio::select! {
-        frame = reader.next() => match frame {
-            Ok(_) => LinkError::Malformed("an answer on a connection that takes none"),
-            Err(error) => error,
-        },
+        error = hearing => error,
         error = writing.ended() => error,
     }
 }

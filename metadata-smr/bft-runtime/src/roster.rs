@@ -1,7 +1,7 @@
 //! Who is connected, who may be, and where frames to them go.
 //!
-//! Replicas are known by key from the configuration and always have an outbox, connected or not.
-//! Clients come and go: each connection gets a number that is never reused, an outbox, and a place
+//! Replicas are known by key from the membership of the epoch ([`peers`]) and always have an
+//! outbox, connected or not. Clients come and go: each connection gets a number that is never reused, an outbox, and a place
 //! that counts against the bounds, all together and for its principal. The place is given back
 //! when the event loop has heard that the connection is gone, so that a client that connects and
 //! leaves quickly cannot pile up farewells.
@@ -11,19 +11,32 @@
 //! those are taken the oldest stranger gives way: whoever means to open a session needs its place
 //! for milliseconds, and strangers can take nothing from those who are at work.
 //!
+//! Whoever dials as a replica and is none that is known here is a *newcomer*. It may be a member of an
+//! epoch that this replica has not heard of, and then it can prove that; it may be anybody. There
+//! are few places for newcomers, one for a key, and the oldest gives way. What they say is worth
+//! nothing but for the records of epochs ([`crate::newcomers`]).
+//!
 //! Whoever signed what no correct node would sign is blacklisted by key for a while: connections
 //! are ended and new ones refused.
 
+pub(crate) mod peers;
+
+use crate::inbox::Source;
 use crate::limits;
 use crate::link::frame::Frame;
 use crate::link::hello::{Refusal, Role};
 use crate::link::outbox::{Bounds, Outbox};
-use quorumfs_bft::identity::{ConnectionId, PublicKey, ReplicaId, SessionId};
+use peers::{Addresses, Peering, Peers};
+use quorumfs_bft::identity::{ConnectionId, Epoch, PublicKey, ReplicaId, SessionId};
+use quorumfs_bft::membership::Membership;
 use quorumfs_bft::step::{Destination, Peer};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
+
+/// The number of whoever is no member.
+const NOBODY: ReplicaId = ReplicaId(u16::MAX);
 
 const PEER_BOUNDS: Bounds = Bounds {
     frames_max: limits::PEER_OUTBOX_FRAMES_MAX,
@@ -40,8 +53,8 @@ const CLIENT_BOUNDS: Bounds = Bounds {
 /// An admitted connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
-    /// Who it is to the core.
-    pub(crate) peer: Peer,
+    /// Where what comes in on it comes from.
+    pub(crate) from: Source,
     /// Whose key it proved.
     pub(crate) key: PublicKey,
     /// What goes out on it.
@@ -50,8 +63,21 @@ pub(crate) struct Connection {
     pub(crate) end: Arc<Notify>,
 }
 
-#[derive(Debug, Default)]
+/// Where a frame goes, whatever epoch begins meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// To the replica with this key.
+    Replica(PublicKey),
+    /// To every other replica.
+    Replicas,
+    /// To a client's or newcomer's connection.
+    Connection(ConnectionId),
+}
+
+#[derive(Debug)]
 struct Inner {
+    peers: Peers,
+    newcomers: BTreeMap<ConnectionId, Connection>,
     next: u64,
     clients: BTreeMap<ConnectionId, Connection>,
     principals: BTreeMap<PublicKey, usize>,
@@ -61,11 +87,68 @@ struct Inner {
     /// Strangers that were told to go and have not gone yet.
     leaving: BTreeSet<ConnectionId>,
     /// The connection that each replica dialed last, to end it when it dials again.
-    dialed_by: BTreeMap<ReplicaId, Connection>,
+    dialed_by: BTreeMap<PublicKey, Connection>,
     blacklist: BTreeMap<PublicKey, Instant>,
 }
 
 impl Inner {
+    fn new(peers: Peers) -> Self {
+        Self {
+            peers,
+            newcomers: BTreeMap::new(),
+            next: 0,
+            clients: BTreeMap::new(),
+            principals: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            known: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+            dialed_by: BTreeMap::new(),
+            blacklist: BTreeMap::new(),
+        }
+    }
+
+    fn next_connection(&mut self, key: PublicKey, role: Role, bounds: Bounds) -> Connection {
+        self.next += 1;
+        let id = ConnectionId(self.next);
+        let connection = Connection {
+            from: match role {
+                Role::Replica(_) => Source::Newcomer(id),
+                Role::Client => Source::Client(id),
+            },
+            key,
+            outbox: Arc::new(Outbox::new(bounds)),
+            end: Arc::new(Notify::new()),
+        };
+        connection.outbox.set_connected(true);
+        connection
+    }
+
+    /// A place for somebody who says that it is a replica, at the cost of the oldest one of these.
+    fn admit_newcomer(&mut self, key: PublicKey) -> Connection {
+        let same = self.newcomers.values().find(|it| it.key == key);
+        let oldest = self.newcomers.values().next();
+        let full = self.newcomers.len() >= limits::NEWCOMERS_MAX;
+        let goes = same.or_else(|| oldest.filter(|_| full)).cloned();
+        if let Some(goes) = goes {
+            goes.end.notify_one();
+            self.newcomers.retain(|_, other| other.key != goes.key);
+        }
+        let role = Role::Replica(NOBODY);
+        let connection = self.next_connection(key, role, CLIENT_BOUNDS);
+        self.newcomers
+            .insert(ConnectionId(self.next), connection.clone());
+        connection
+    }
+
+    /// The connection that somebody is heard on.
+    fn connection(&self, source: Source) -> Option<&Connection> {
+        match source {
+            Source::Client(id) => self.clients.get(&id),
+            Source::Newcomer(id) => self.newcomers.get(&id),
+            Source::Replica(key) => self.dialed_by.get(&key),
+        }
+    }
+
     /// The strangers that are not leaving, oldest first.
     fn strangers(&self) -> impl Iterator<Item = &Connection> {
         let stays = |id: &ConnectionId| !self.leaving.contains(id);
@@ -98,7 +181,7 @@ impl Inner {
             let oldest = self.strangers().next().cloned();
             if let Some(oldest) = oldest {
                 oldest.end.notify_one();
-                if let Peer::Client(id) = oldest.peer {
+                if let Source::Client(id) = oldest.from {
                     self.leaving.insert(id);
                 }
             }
@@ -129,25 +212,91 @@ impl Places {
 /// Everybody that a replica talks to.
 #[derive(Debug)]
 pub(crate) struct Roster {
-    me: ReplicaId,
-    replicas: BTreeMap<PublicKey, ReplicaId>,
-    outboxes: BTreeMap<ReplicaId, Arc<Outbox>>,
     places: Places,
     inner: Mutex<Inner>,
+    entered: watch::Sender<Epoch>,
 }
 
 impl Roster {
-    /// Of replica `me` among `replicas`.
-    pub(crate) fn new(me: ReplicaId, replicas: &[(ReplicaId, PublicKey)], places: Places) -> Self {
-        let others = replicas.iter().filter(|(id, _)| *id != me);
+    /// Of the replica with this key. There are no other replicas before [`Roster::enter`].
+    pub(crate) fn new(key: PublicKey, told: Addresses, places: Places) -> Self {
         Self {
-            me,
-            replicas: replicas.iter().map(|(id, key)| (*key, *id)).collect(),
-            outboxes: others
-                .map(|(id, _)| (*id, Arc::new(Outbox::new(PEER_BOUNDS))))
-                .collect(),
             places,
-            inner: Mutex::default(),
+            inner: Mutex::new(Inner::new(Peers::new(key, told))),
+            entered: watch::Sender::new(Epoch(0)),
+        }
+    }
+
+    /// An epoch begins, in which this replica is `me`. Connections of those who stay are not
+    /// touched. Newcomers that are members now have to connect as such.
+    pub(crate) fn enter(&self, membership: &Membership, me: ReplicaId) {
+        let mut inner = self.inner();
+        for gone in inner.peers.enter(membership, me) {
+            if let Some(connection) = inner.dialed_by.remove(&gone) {
+                connection.end.notify_one();
+            }
+        }
+        for newcomer in inner.newcomers.values() {
+            if inner.peers.place(&newcomer.key).is_some() {
+                newcomer.end.notify_one();
+            }
+        }
+        drop(inner);
+        self.entered.send_replace(membership.epoch);
+    }
+
+    /// Changes whenever an epoch has begun.
+    pub(crate) fn entered(&self) -> watch::Receiver<Epoch> {
+        self.entered.subscribe()
+    }
+
+    /// All other replicas, by rising number.
+    pub(crate) fn peers(&self) -> Vec<Peering> {
+        self.inner().peers.all()
+    }
+
+    /// This replica's number in this epoch.
+    pub(crate) fn me(&self) -> ReplicaId {
+        self.inner().peers.me()
+    }
+
+    /// The number in this epoch of another replica.
+    pub(crate) fn place(&self, key: &PublicKey) -> Option<ReplicaId> {
+        self.inner().peers.place(key)
+    }
+
+    /// Who this is to the core, which knows replicas by their numbers in this epoch. Of a newcomer,
+    /// which has none, only that gets as far which proves itself.
+    pub(crate) fn peer(&self, source: Source) -> Option<Peer> {
+        match source {
+            Source::Replica(key) => self.place(&key).map(Peer::Replica),
+            Source::Client(id) => Some(Peer::Client(id)),
+            Source::Newcomer(_) => Some(Peer::Replica(NOBODY)),
+        }
+    }
+
+    /// The same the other way round.
+    pub(crate) fn source(&self, peer: Peer) -> Option<Source> {
+        match peer {
+            Peer::Replica(id) => self.inner().peers.key_of(id).map(Source::Replica),
+            Peer::Client(id) => Some(Source::Client(id)),
+        }
+    }
+
+    /// What goes out to another replica.
+    #[cfg(test)]
+    pub(crate) fn outbox(&self, id: ReplicaId) -> Option<Arc<Outbox>> {
+        let inner = self.inner();
+        let key = inner.peers.key_of(id)?;
+        inner.peers.outbox(&key).cloned()
+    }
+
+    /// Where that is in every epoch.
+    pub(crate) fn route(&self, to: Destination) -> Option<Route> {
+        match to {
+            Destination::Replica(id) => self.inner().peers.key_of(id).map(Route::Replica),
+            Destination::Replicas => Some(Route::Replicas),
+            Destination::Client(id) => Some(Route::Connection(id)),
         }
     }
 
@@ -156,12 +305,8 @@ impl Roster {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What goes out to another replica.
-    pub(crate) fn outbox(&self, id: ReplicaId) -> Option<Arc<Outbox>> {
-        self.outboxes.get(&id).cloned()
-    }
-
-    /// Admits a connection, or says why not.
+    /// Admits a connection, or says why not. Which number a replica says that it has means nothing:
+    /// it may be in another epoch.
     pub(crate) fn admit(&self, key: PublicKey, role: Role) -> Result<Connection, Refusal> {
         let mut inner = self.inner();
         if let Some(until) = inner.blacklist.get(&key) {
@@ -171,17 +316,16 @@ impl Roster {
             inner.blacklist.remove(&key);
         }
         match role {
-            Role::Replica(id) => {
-                if id == self.me || self.replicas.get(&key) != Some(&id) {
-                    return Err(Refusal::NotThatReplica);
-                }
+            Role::Replica(_) if inner.peers.is_own(&key) => Err(Refusal::NotThatReplica),
+            Role::Replica(_) if inner.peers.place(&key).is_none() => Ok(inner.admit_newcomer(key)),
+            Role::Replica(_) => {
                 let connection = Connection {
-                    peer: Peer::Replica(id),
+                    from: Source::Replica(key),
                     key,
                     outbox: Arc::new(Outbox::new(PEER_BOUNDS)),
                     end: Arc::new(Notify::new()),
                 };
-                if let Some(older) = inner.dialed_by.insert(id, connection.clone()) {
+                if let Some(older) = inner.dialed_by.insert(key, connection.clone()) {
                     older.end.notify_one();
                 }
                 Ok(connection)
@@ -189,15 +333,8 @@ impl Roster {
             Role::Client => {
                 inner.make_room(&key, self.places)?;
                 *inner.principals.entry(key).or_default() += 1;
-                inner.next += 1;
+                let connection = inner.next_connection(key, role, CLIENT_BOUNDS);
                 let id = ConnectionId(inner.next);
-                let connection = Connection {
-                    peer: Peer::Client(id),
-                    key,
-                    outbox: Arc::new(Outbox::new(CLIENT_BOUNDS)),
-                    end: Arc::new(Notify::new()),
-                };
-                connection.outbox.set_connected(true);
                 inner.clients.insert(id, connection.clone());
                 Ok(connection)
             }
@@ -207,6 +344,9 @@ impl Roster {
     /// The event loop has heard that a client's connection is gone: its place is free.
     pub(crate) fn release(&self, id: ConnectionId) {
         let mut inner = self.inner();
+        if let Some(newcomer) = inner.newcomers.remove(&id) {
+            newcomer.outbox.close();
+        }
         let Some(connection) = inner.clients.remove(&id) else {
             return;
         };
@@ -248,24 +388,20 @@ impl Roster {
     }
 
     /// Sends a frame; nothing happens if nobody is there.
-    pub(crate) fn send(&self, to: Destination, frame: Frame) {
-        match to {
-            Destination::Replica(id) => {
-                if let Some(outbox) = self.outboxes.get(&id) {
-                    outbox.push(frame);
-                }
+    pub(crate) fn send(&self, to: Route, frame: Frame) {
+        let inner = self.inner();
+        let outbox = match to {
+            Route::Replica(key) => inner.peers.outbox(&key).cloned(),
+            Route::Replicas => return inner.peers.tell_all(&frame),
+            Route::Connection(id) => {
+                let client = inner.clients.get(&id);
+                let connection = client.or_else(|| inner.newcomers.get(&id));
+                connection.map(|it| it.outbox.clone())
             }
-            Destination::Replicas => {
-                for outbox in self.outboxes.values() {
-                    outbox.push(frame.clone());
-                }
-            }
-            Destination::Client(id) => {
-                let outbox = self.inner().clients.get(&id).map(|it| it.outbox.clone());
-                if let Some(outbox) = outbox {
-                    outbox.push(frame);
-                }
-            }
+        };
+        drop(inner);
+        if let Some(outbox) = outbox {
+            outbox.push(frame);
         }
     }
 
@@ -277,17 +413,13 @@ impl Roster {
         }
     }
 
-    /// Ends the connections of `peer` and refuses new ones for a while.
-    pub(crate) fn blacklist(&self, peer: Peer, reason: &str) {
+    /// Ends the connections of whoever this is and refuses new ones for a while.
+    pub(crate) fn blacklist(&self, source: Source, reason: &str) {
         let mut inner = self.inner();
-        let connection = match peer {
-            Peer::Client(id) => inner.clients.get(&id).cloned(),
-            Peer::Replica(id) => inner.dialed_by.get(&id).cloned(),
-        };
-        let Some(connection) = connection else {
+        let Some(connection) = inner.connection(source).cloned() else {
             return;
         };
-        tracing::warn!(?peer, key = %connection.key, reason, "blacklisted for a while");
+        tracing::warn!(key = %connection.key, ?source, reason, "blacklisted for a while");
         while inner.blacklist.len() >= limits::BLACKLIST_MAX {
             let oldest = inner.blacklist.iter().min_by_key(|(_, until)| **until);
             let Some(oldest) = oldest.map(|(key, _)| *key) else {
@@ -307,130 +439,4 @@ impl Roster {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PLACES: Places = Places {
-        clients: 200,
-        strangers: 100,
-    };
-
-    fn key(number: u16) -> PublicKey {
-        let mut key = [0; 32];
-        key[..2].copy_from_slice(&number.to_be_bytes());
-        PublicKey(key)
-    }
-
-    fn roster() -> Roster {
-        let replicas = [(ReplicaId(0), key(1000)), (ReplicaId(1), key(1001))];
-        Roster::new(ReplicaId(0), &replicas, PLACES)
-    }
-
-    fn id_of(connection: &Connection) -> ConnectionId {
-        match connection.peer {
-            Peer::Client(id) => id,
-            Peer::Replica(_) => panic!("a client"),
-        }
-    }
-
-    #[test]
-    fn a_replica_is_known_by_its_key_alone() {
-        let roster = roster();
-        let refused = Some(Refusal::NotThatReplica);
-        let admit = |number, id| {
-            roster
-                .admit(key(number), Role::Replica(ReplicaId(id)))
-                .err()
-        };
-        assert_eq!(admit(1001, 1), None);
-        assert_eq!(admit(1001, 0), refused, "another's number");
-        assert_eq!(admit(1002, 1), refused, "another's key");
-        assert_eq!(admit(1000, 0), refused, "myself");
-    }
-
-    #[test]
-    fn places_are_bounded_for_each_principal_and_come_back() {
-        let roster = roster();
-        let mut ids = Vec::new();
-        for _ in 0..limits::CLIENTS_PER_PRINCIPAL_MAX {
-            ids.push(id_of(&roster.admit(key(1), Role::Client).expect("room")));
-        }
-        assert_eq!(
-            roster.admit(key(1), Role::Client).err(),
-            Some(Refusal::FullForPrincipal)
-        );
-        roster.release(ids[0]);
-        roster.release(ids[0]);
-        assert!(roster.admit(key(1), Role::Client).is_ok());
-        assert!(roster.admit(key(1), Role::Client).is_err());
-    }
-
-    #[test]
-    fn strangers_give_way_to_each_other_and_take_nothing_from_principals_with_sessions() {
-        let roster = roster();
-        let oldest = id_of(&roster.admit(key(1), Role::Client).expect("room"));
-        let mut admitted = 1;
-        for number in 2.. {
-            if roster.admit(key(number), Role::Client).is_err() {
-                break;
-            }
-            admitted += 1;
-        }
-        assert_eq!(admitted, 2 * PLACES.strangers, "half of them leave");
-        assert!(roster.inner().leaving.contains(&oldest));
-        roster.release(oldest);
-        assert!(roster.admit(key(5000), Role::Client).is_ok());
-
-        let working: Vec<_> = (6000..6000 + PLACES.clients as u16).map(key).collect();
-        for (id, principal) in (1..).zip(&working) {
-            roster.session_opened(SessionId(id), *principal);
-            assert!(roster.admit(*principal, Role::Client).is_ok(), "{id}");
-        }
-        let refused = roster.admit(working[0], Role::Client).err();
-        assert_eq!(refused, Some(Refusal::Full));
-        roster.session_closed(SessionId(1));
-        roster.session_closed(SessionId(1));
-        assert!(
-            roster.admit(working[1], Role::Client).is_ok(),
-            "its place is free"
-        );
-    }
-
-    #[test]
-    fn places_follow_from_the_files_that_may_be_open() {
-        let plenty = Places::within(65_536);
-        assert_eq!(plenty.clients, limits::CLIENTS_MAX);
-        assert_eq!(plenty.strangers, limits::STRANGERS_MAX);
-        let usual = Places::within(1024);
-        let taken = usual.clients + 2 * usual.strangers + limits::FILES_RESERVED;
-        assert!(taken <= 1024, "{usual:?}");
-        assert_eq!(
-            Places::within(0),
-            Places {
-                clients: 1,
-                strangers: 1
-            }
-        );
-    }
-
-    #[test]
-    fn the_blacklisted_are_refused_whatever_they_come_as() {
-        let roster = roster();
-        let connection = roster.admit(key(7), Role::Client).expect("room");
-        roster.blacklist(connection.peer, "test");
-        assert_eq!(
-            roster.admit(key(7), Role::Client).err(),
-            Some(Refusal::Blacklisted)
-        );
-        assert!(roster.admit(key(8), Role::Client).is_ok());
-    }
-
-    #[tokio::test]
-    async fn a_replica_that_dials_again_replaces_its_older_connection() {
-        let roster = roster();
-        let role = Role::Replica(ReplicaId(1));
-        let older = roster.admit(key(1001), role).expect("known");
-        let _newer = roster.admit(key(1001), role).expect("known");
-        older.end.notified().await;
-    }
-}
+mod tests;

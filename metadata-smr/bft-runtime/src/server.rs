@@ -14,28 +14,27 @@
 //!   and the stop is not marked as clean.
 //! * Dropping the handle stops the replica as a crash would: without the clean-stop mark.
 
-use crate::client::{Member, Task};
+mod config;
+
+pub use config::{ReplicaConfig, ServerError, Who, first_incarnation};
+
+use crate::client::Task;
 use crate::disk::{Completion, Disk, DiskError, Durability, Opened};
 use crate::event_loop::{Clock, Core, Ending, EventLoop, Published, Surroundings};
 use crate::inbox::Inbox;
-use crate::keys::NodeKey;
 use crate::limits;
-use crate::link::dial::Dialer;
-use crate::link::hello::Role;
 use crate::link::listen::Listener;
-use crate::link::outbox::Outbox;
+use crate::own_affairs::OwnAffairs;
 use crate::pace::{Accounts, Volumes};
-use crate::replica_links::{LinkState, Reception, keep_dialing};
+use crate::replica_links::{Dialing, Reception};
 use crate::roster::{Places, Roster};
 use crate::store::DiskStore;
-use crate::tls::{Identity, TlsError};
+use crate::tls::Identity;
 use crate::unsigned;
 use crate::verification::Verification;
-use bytes::Bytes;
-use quorumfs_bft::authentication::Authentication;
-use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::{ClusterId, Now, PublicKey, ReplicaId};
+use quorumfs_bft::identity::{Incarnation, Now, ReplicaId};
 use quorumfs_bft::journal::Journal;
+use quorumfs_bft::membership::Membership;
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::replica::{Config, Replica};
 use quorumfs_bft::service::Service;
@@ -43,96 +42,13 @@ use quorumfs_bft::state::StateError;
 use quorumfs_bft::step::Effects;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
-
-/// What a replica is told.
-#[derive(Clone, Debug)]
-pub struct ReplicaConfig {
-    /// Who it is.
-    pub id: ReplicaId,
-    /// The cluster that it belongs to.
-    pub cluster: ClusterId,
-    /// Who may fail.
-    pub fault_model: FaultModel,
-    /// All replicas, itself included, numbered from 0.
-    pub replicas: Vec<Member>,
-    /// Its own key.
-    pub key: Arc<NodeKey>,
-    /// Where it listens; at its address in `replicas` if nothing else is said.
-    pub listen: Option<SocketAddr>,
-    /// Its disk, made by [`ReplicaServer::initialise`].
-    pub directory: PathBuf,
-    /// When a record counts as durable.
-    pub durability: Durability,
-    /// What the service begins with: the same bytes on every replica.
-    pub genesis: Bytes,
-    /// Whether votes are signed: the same on every replica, for good.
-    pub authentication: Authentication,
-}
-
-/// A replica that did not start or did not stop well.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// The configuration makes no sense.
-    #[error("replica {replica} cannot work as configured: {reason}")]
-    Configuration {
-        /// Which replica.
-        replica: ReplicaId,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The configured key is another one than the replica has.
-    #[error(
-        "replica {replica} has the key {own}, its configuration lists {listed} for it: \
-         use the key file and the cluster configuration that belong together"
-    )]
-    WrongKey {
-        /// Which replica.
-        replica: ReplicaId,
-        /// The key that it has.
-        own: PublicKey,
-        /// The key that is listed.
-        listed: PublicKey,
-    },
-    /// It cannot listen there.
-    #[error("replica {replica} cannot listen on {address}: {source}; is another process there?")]
-    Listen {
-        /// Which replica.
-        replica: ReplicaId,
-        /// Where.
-        address: SocketAddr,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// Its TLS identity cannot be made.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// Its disk cannot be used.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    /// Its state cannot be read.
-    #[error("replica {replica} cannot read its state: {source}")]
-    State {
-        /// Which replica.
-        replica: ReplicaId,
-        /// What is wrong.
-        source: StateError,
-    },
-    /// A thread could not be started, or died.
-    #[error("the thread of replica {replica} {reason}")]
-    Thread {
-        /// Which replica.
-        replica: ReplicaId,
-        /// What happened to it.
-        reason: String,
-    },
-}
 
 /// How a replica and its links are.
 #[derive(Clone, Debug)]
@@ -164,12 +80,25 @@ pub struct Start {
 pub struct ReplicaServer;
 
 impl ReplicaServer {
-    /// Makes `directory` the empty disk of a new replica.
+    /// Makes `directory` the empty disk of a replica. Gives the incarnation that the journal on it is
+    /// known by: a random one, and no disk has the same. The membership that the cluster begins with
+    /// names that of each replica, and an administrator that of one who joins. So a replica whose
+    /// disk was made anew does not vote: it asks by itself to be taken up again.
+    ///
+    /// # Errors
+    /// If it is one already or cannot be written, or there is no randomness.
+    pub fn initialise(directory: &Path) -> Result<Incarnation, ServerError> {
+        let incarnation = random_incarnation()?;
+        Self::initialise_as(directory, incarnation)?;
+        Ok(incarnation)
+    }
+
+    /// The same under an incarnation that was chosen before, and never used before.
     ///
     /// # Errors
     /// If it is one already or cannot be written.
-    pub fn initialise(directory: &Path) -> Result<(), ServerError> {
-        Ok(Disk::create(directory)?)
+    pub fn initialise_as(directory: &Path, incarnation: Incarnation) -> Result<(), ServerError> {
+        Ok(Disk::create(directory, incarnation)?)
     }
 
     /// Starts a replica of `service`. Returns when it has recovered and listens.
@@ -180,12 +109,9 @@ impl ReplicaServer {
         config: ReplicaConfig,
         service: S,
     ) -> Result<ReplicaHandle, ServerError> {
-        let address = match config.listen {
-            Some(address) => address,
-            None => own(&config)?.address,
-        };
+        let address = config.address()?;
         let failed = |source| ServerError::Listen {
-            replica: config.id,
+            replica: config.who(),
             address,
             source,
         };
@@ -225,78 +151,84 @@ impl ReplicaServer {
         socket: TcpListener,
     ) -> Result<ReplicaHandle, ServerError> {
         let address = socket.local_addr().map_err(|source| ServerError::Listen {
-            replica: config.id,
+            replica: config.who(),
             address: config.listen.unwrap_or(([0, 0, 0, 0], 0).into()),
             source,
         })?;
-        let listed = own(&config)?.key;
-        if listed != config.key.public() {
-            return Err(ServerError::WrongKey {
-                replica: config.id,
-                own: config.key.public(),
-                listed,
-            });
-        }
+        config.check()?;
         let addresses = config.replicas.iter().map(|member| member.address);
         if !unsigned::is_harmless(config.cluster, addresses.chain([address])) {
             return Err(ServerError::Configuration {
-                replica: config.id,
+                replica: config.who(),
                 reason: unsigned::REFUSAL.to_owned(),
             });
         }
         let identity = Identity::new(config.key.clone())?;
-        let keys: Vec<(ReplicaId, PublicKey)> =
-            config.replicas.iter().map(|it| (it.id, it.key)).collect();
-        let mut core = Config::new(
-            config.id,
-            config.cluster,
-            config.fault_model,
-            config.genesis.clone(),
-        );
-        core.authentication = config.authentication;
-        let verification = Verification::new(
-            core.context(),
-            config.replicas.iter().map(|it| it.key).collect(),
-        );
-        let shared = Shared {
-            inbox: Arc::new(Inbox::default()),
-            roster: Arc::new(Roster::new(config.id, &keys, places())),
-            verification: Arc::new(verification),
-            accounts: Arc::new(Accounts::default()),
-            published: Arc::new(Published::default()),
-            clean: Arc::new(AtomicBool::new(false)),
-        };
+        let genesis = config.membership();
+        let core = core_config(&config, &genesis)?;
+        let shared = Shared::new(&config, &core);
+        // A replica says so itself once it has recovered, and may then be in a later epoch.
+        shared.roster.enter(&genesis, core.replica);
         // Whatever can fail comes before the thread that nobody would stop.
-        let dialers = dialers(&config, &identity, &shared)?;
         let acceptor = identity.acceptor()?;
         let (ended, home) = run_on_thread(&config, core, make, &shared).await?;
-        let (mut tasks, links) = dial_all(dialers, &shared, &home);
+        let dialing = Dialing {
+            identity,
+            cluster: config.cluster,
+            authentication: config.authentication,
+            roster: shared.roster.clone(),
+            inbox: shared.inbox.clone(),
+        };
         let listener = Listener {
             socket,
             acceptor,
             cluster: config.cluster,
             authentication: config.authentication,
-            me: config.id,
             gatekeeper: Arc::new(Reception {
                 inbox: shared.inbox.clone(),
                 roster: shared.roster.clone(),
                 verification: shared.verification.clone(),
                 accounts: shared.accounts.clone(),
-                volumes: Arc::new(Volumes::new(config.fault_model, Instant::now())),
-                home,
+                volumes: shared.volumes.clone(),
+                home: home.clone(),
             }),
         };
-        tasks.push(Task(tokio::spawn(listener.run())));
-        tracing::info!(replica = %config.id, %address, "the replica listens");
+        let affairs = OwnAffairs::of(&config, shared.published.clone());
+        let tasks = vec![
+            Task(home.spawn(dialing.run())),
+            Task(tokio::spawn(listener.run())),
+            Task(tokio::spawn(affairs.run())),
+        ];
+        tracing::info!(replica = %config.who(), %address, "the replica listens");
         Ok(ReplicaHandle {
-            id: config.id,
             address,
             shared,
-            links,
             ended,
             tasks,
         })
     }
+}
+
+fn random_incarnation() -> Result<Incarnation, ServerError> {
+    let mut incarnation = Incarnation::default();
+    getrandom::fill(&mut incarnation.0).map_err(|error| ServerError::Randomness {
+        reason: error.to_string(),
+    })?;
+    Ok(incarnation)
+}
+
+/// What the core is told; the disk says later what its journal is known by.
+fn core_config(config: &ReplicaConfig, genesis: &Membership) -> Result<Config, ServerError> {
+    let mut core = Config::member(
+        config.key.public(),
+        Incarnation::default(),
+        random_incarnation()?,
+        config.cluster,
+        genesis.clone(),
+        config.genesis.clone(),
+    );
+    core.authentication = config.authentication;
+    Ok(core)
 }
 
 /// Raises the limit of open files as far as this process may, and divides it up.
@@ -323,80 +255,31 @@ fn places() -> Places {
     places
 }
 
-/// This replica's own entry; checks that the list makes sense.
-fn own(config: &ReplicaConfig) -> Result<&Member, ServerError> {
-    let wrong = |reason| ServerError::Configuration {
-        replica: config.id,
-        reason,
-    };
-    let expected = usize::from(config.fault_model.replicas());
-    let numbered = (0_u16..)
-        .zip(&config.replicas)
-        .all(|(number, member)| member.id == ReplicaId(number));
-    if config.replicas.len() != expected || !numbered {
-        return Err(wrong(format!(
-            "{} replicas are listed, the fault model speaks of {expected}; \
-             list each once, by rising number from 0",
-            config.replicas.len()
-        )));
-    }
-    config
-        .replicas
-        .get(usize::from(config.id.0))
-        .ok_or_else(|| {
-            wrong(format!(
-                "there are only {expected} replicas, numbered from 0"
-            ))
-        })
-}
-
-/// Tasks that dial, and how each link stands.
-type Dialing = (Vec<Task>, Vec<(ReplicaId, LinkState)>);
-
-/// One for every other replica, with the outbox that it empties.
-fn dialers(
-    config: &ReplicaConfig,
-    identity: &Identity,
-    shared: &Shared,
-) -> Result<Vec<(Dialer, Arc<Outbox>)>, ServerError> {
-    let mut dialers = Vec::new();
-    for member in &config.replicas {
-        let Some(outbox) = shared.roster.outbox(member.id) else {
-            continue;
-        };
-        let dialer = Dialer {
-            wanted: member.id,
-            address: member.address,
-            connector: identity.connector(member.key)?,
-            cluster: config.cluster,
-            role: Role::Replica(config.id),
-            authentication: config.authentication,
-        };
-        dialers.push((dialer, outbox));
-    }
-    Ok(dialers)
-}
-
-fn dial_all(dialers: Vec<(Dialer, Arc<Outbox>)>, shared: &Shared, home: &Handle) -> Dialing {
-    let mut tasks = Vec::new();
-    let mut links = Vec::new();
-    for (dialer, outbox) in dialers {
-        let state = LinkState::default();
-        links.push((dialer.wanted, state.clone()));
-        let keeping = keep_dialing(dialer, outbox, state, shared.inbox.clone());
-        tasks.push(Task(home.spawn(keeping)));
-    }
-    (tasks, links)
-}
-
 #[derive(Clone)]
 struct Shared {
     inbox: Arc<Inbox>,
     roster: Arc<Roster>,
     verification: Arc<Verification>,
     accounts: Arc<Accounts>,
+    volumes: Arc<Volumes>,
     published: Arc<Published>,
     clean: Arc<AtomicBool>,
+}
+
+impl Shared {
+    fn new(config: &ReplicaConfig, core: &Config) -> Self {
+        let keys = config.replicas.iter().map(|it| it.key).collect();
+        let roster = Roster::new(core.key, config.addresses(), places());
+        Self {
+            inbox: Arc::new(Inbox::default()),
+            roster: Arc::new(roster),
+            verification: Arc::new(Verification::new(core.context(), keys)),
+            accounts: Arc::new(Accounts::default()),
+            volumes: Arc::new(Volumes::new(config.fault_model, Instant::now())),
+            published: Arc::new(Published::default()),
+            clean: Arc::new(AtomicBool::new(false)),
+        }
+    }
 }
 
 /// How a replica ended; the disk's own complaint, if it had one, is in the reason.
@@ -405,11 +288,11 @@ type Ended = Option<Ending>;
 /// Opens disk and core on a new thread and runs the loop there; says where that is.
 async fn run_on_thread<C: Core>(
     config: &ReplicaConfig,
-    core: Config,
+    mut core: Config,
     make: impl FnOnce(Start, Now, &mut Effects) -> Result<C, StateError> + Send + 'static,
     shared: &Shared,
 ) -> Result<(watch::Receiver<Ended>, Handle), ServerError> {
-    let replica = config.id;
+    let replica = config.who();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -436,7 +319,10 @@ async fn run_on_thread<C: Core>(
             disk,
             journal,
             store,
+            incarnation,
         } = opened;
+        core.incarnation = incarnation;
+        shared.published.set_incarnation(incarnation);
         let clock = Clock::start();
         let mut effects = Effects::default();
         let start = Start {
@@ -457,6 +343,7 @@ async fn run_on_thread<C: Core>(
             roster: shared.roster,
             verification: shared.verification,
             accounts: shared.accounts,
+            volumes: shared.volumes,
             published: shared.published,
             signer,
             clock,
@@ -476,7 +363,7 @@ async fn run_on_thread<C: Core>(
         runtime.block_on(inbox.until_stopped());
     };
     std::thread::Builder::new()
-        .name(format!("replica-{replica}"))
+        .name(replica.to_string().replace(' ', "-"))
         .spawn(run)
         .map_err(|error| ServerError::Thread {
             replica,
@@ -514,17 +401,15 @@ fn report_to(
 
 /// A running replica.
 pub struct ReplicaHandle {
-    id: ReplicaId,
     address: SocketAddr,
     shared: Shared,
-    links: Vec<(ReplicaId, LinkState)>,
     ended: watch::Receiver<Ended>,
     tasks: Vec<Task>,
 }
 
 impl std::fmt::Debug for ReplicaHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ReplicaHandle({} at {})", self.id, self.address)
+        write!(f, "ReplicaHandle({})", self.address)
     }
 }
 
@@ -538,20 +423,24 @@ impl ReplicaHandle {
     /// How it is; nothing in the first moments.
     #[must_use]
     pub fn status(&self) -> Option<ServerStatus> {
-        let links = self.links.iter();
-        let outboxes = links
-            .clone()
-            .filter_map(|(id, _)| self.shared.roster.outbox(*id));
+        let peers = self.shared.roster.peers();
         let (frames_refused, votes_stale) = self.shared.verification.counts();
         Some(ServerStatus {
             replica: self.shared.published.get()?,
-            links: links
-                .map(|(id, state)| (*id, state.unreachable()))
+            links: peers
+                .iter()
+                .map(|peer| (peer.id, peer.state.unreachable()))
                 .collect(),
             frames_refused,
             votes_stale,
-            frames_dropped: outboxes.map(|outbox| outbox.dropped()).sum(),
+            frames_dropped: peers.iter().map(|peer| peer.outbox.dropped()).sum(),
         })
+    }
+
+    /// The membership of the epoch that it is in; nothing in the first moments.
+    #[must_use]
+    pub fn membership(&self) -> Option<Arc<Membership>> {
+        self.shared.published.membership()
     }
 
     /// Waits until it has ended, by itself or by somebody's wish.

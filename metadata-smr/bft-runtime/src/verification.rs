@@ -21,14 +21,18 @@
 //!
 //! The directory of session keys is fed by the core's effects, in order of execution, and bounded
 //! by the number of sessions that the core lets open.
+//!
+//! Context and keys are those of one epoch and change together. A verdict is one on an epoch: what
+//! was checked before the next one began, and not looked at by the core before, is checked again.
 
 use crate::keys::{Batch, PreparedKey, Zip215};
 use crate::unsigned;
 use bytes::Bytes;
 use quorumfs_bft::authentication::{KeyDirectory, Verifier};
-use quorumfs_bft::identity::{PublicKey, ReplicaId, Sequence, SessionId, Signature};
+use quorumfs_bft::identity::{Epoch, PublicKey, ReplicaId, Sequence, SessionId, Signature, View};
+use quorumfs_bft::membership::Membership;
 use quorumfs_bft::step::Peer;
-use quorumfs_bft::wire::frame::HEADER_BYTES;
+use quorumfs_bft::wire::frame::{HEADER_BYTES, Header};
 use quorumfs_bft::wire::message::{Kind, Message};
 use quorumfs_bft::wire::{Context, Verified, admit};
 use std::cell::RefCell;
@@ -55,6 +59,7 @@ struct Session {
 
 #[derive(Clone, Debug)]
 struct Directory {
+    context: Context,
     replicas: Vec<PublicKey>,
     sessions: BTreeMap<SessionId, Session>,
     /// Of replicas and sessions: those whose signatures come again and again.
@@ -62,13 +67,26 @@ struct Directory {
 }
 
 impl Directory {
-    fn new(replicas: Vec<PublicKey>) -> Self {
+    fn new(context: Context, replicas: Vec<PublicKey>) -> Self {
         let prepare = |key: &PublicKey| PreparedKey::new(key).map(|prepared| (*key, prepared));
         Self {
+            context,
             prepared: replicas.iter().filter_map(prepare).collect(),
             replicas,
             sessions: BTreeMap::new(),
         }
+    }
+
+    fn enter(&mut self, context: Context, replicas: Vec<PublicKey>) {
+        for key in &self.replicas {
+            self.prepared.remove(key);
+        }
+        for key in &replicas {
+            if let Some(prepared) = PreparedKey::new(key) {
+                self.prepared.insert(*key, prepared);
+            }
+        }
+        (self.context, self.replicas) = (context, replicas);
     }
 
     fn open(&mut self, id: SessionId, session: Session) {
@@ -181,7 +199,6 @@ impl Verifier for Gathering<'_> {
 /// Checks frames for one replica.
 #[derive(Debug)]
 pub(crate) struct Verification {
-    context: Context,
     /// Replaced as a whole, so that a long check keeps nobody from opening a session.
     directory: RwLock<Arc<Directory>>,
     committed: AtomicU64,
@@ -197,8 +214,7 @@ impl Verification {
     pub(crate) fn new(context: Context, replicas: Vec<PublicKey>) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
-            context,
-            directory: RwLock::new(Arc::new(Directory::new(replicas))),
+            directory: RwLock::new(Arc::new(Directory::new(context, replicas))),
             committed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             stale: AtomicU64::new(0),
@@ -206,6 +222,27 @@ impl Verification {
             known: Mutex::default(),
             apart: Arc::new(Semaphore::new(threads)),
         }
+    }
+
+    /// An epoch begins: its voters are these, and frames are checked as ones of it.
+    pub(crate) fn enter(&self, membership: &Membership) {
+        let voters = membership.voters.iter().map(|voter| voter.key).collect();
+        self.change(|directory| {
+            let mut context = membership.context(directory.context.cluster);
+            context.authentication = directory.context.authentication;
+            directory.enter(context, voters);
+        });
+        self.known().clear();
+    }
+
+    /// The epoch that frames are checked for.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.directory().context.epoch
+    }
+
+    /// The cluster and the epoch, for whoever has something to say in them.
+    pub(crate) fn header(&self) -> Header {
+        self.directory().context.header(View(0))
     }
 
     /// A session is open: its requests are checked under this key, and come from this principal.
@@ -362,11 +399,11 @@ impl Verification {
         if self.is_stale(&frame) {
             return Err(Refused { blame: None });
         }
-        let verifier = match unsigned::applies(self.context.cluster) {
+        let verifier = match unsigned::applies(directory.context.cluster) {
             true => &Trusting,
             false => verifier,
         };
-        let admitted = admit(frame, from, directory, verifier, &self.context);
+        let admitted = admit(frame, from, directory, verifier, &directory.context);
         let message = admitted.map_err(|rejection| {
             self.refused.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(?from, %rejection, "a frame is refused");
@@ -378,22 +415,23 @@ impl Verification {
         may.then_some(message).ok_or(Refused { blame: None })
     }
 
-    /// Checks a frame on another thread than the caller's.
+    /// Checks a frame on another thread than the caller's; says as one of which epoch.
     pub(crate) async fn check_apart(
         self: &Arc<Self>,
         from: Peer,
         key: PublicKey,
         frame: Bytes,
-    ) -> Result<Verified, Refused> {
+    ) -> Result<(Verified, Epoch), Refused> {
         let nobody = Refused { blame: None };
         let Ok(permit) = self.apart.clone().acquire_owned().await else {
             return Err(nobody);
         };
         let this = self.clone();
         let checking = tokio::task::spawn_blocking(move || {
-            let verdict = this.check(from, key, frame);
+            let directory = this.directory();
+            let verdict = this.check_one(&directory, Raw { from, key, frame });
             drop(permit);
-            verdict
+            verdict.map(|message| (message, directory.context.epoch))
         });
         checking.await.unwrap_or(Err(nobody))
     }
@@ -405,7 +443,8 @@ mod tests {
     use crate::keys::NodeKey;
     use quorumfs_bft::authentication::Signer;
     use quorumfs_bft::fault_model::FaultModel;
-    use quorumfs_bft::identity::{ClusterId, Digest, Epoch, View};
+    use quorumfs_bft::identity::{ClusterId, Digest, Incarnation};
+    use quorumfs_bft::membership::Member;
     use quorumfs_bft::wire::frame::Unsigned;
     use quorumfs_bft::wire::message::{Ballot, ViewChange};
 
@@ -430,7 +469,7 @@ mod tests {
     impl Fixture {
         fn signed(&self, signer: u16, message: Message) -> Raw {
             let key = &self.keys[usize::from(signer)];
-            let header = self.verification.context.header(View(1));
+            let header = self.verification.directory().context.header(View(1));
             let message = Unsigned::new(header, message).sign(key);
             Raw {
                 from: Peer::Replica(ReplicaId(signer)),
@@ -532,5 +571,43 @@ mod tests {
             1,
             "votes cost no memory"
         );
+    }
+
+    #[test]
+    fn a_vote_counts_in_its_epoch_and_under_the_keys_of_that_one_only() {
+        let fixture = fixture();
+        let early = fixture.vote(2, 1);
+        let mut membership = Membership::unnamed(FaultModel::new(1, 1, 4).expect("model"));
+        membership.epoch = Epoch(1);
+        // Numbers 2 and 3 are the other way round from now on.
+        for (voter, place) in membership.voters.iter_mut().zip([0, 1, 3, 2]) {
+            *voter = Member {
+                key: fixture.keys[place].public(),
+                incarnation: Incarnation::default(),
+                ..voter.clone()
+            };
+        }
+        let verification = &fixture.verification;
+        let check = |raw: &Raw| verification.check(raw.from, raw.key, raw.frame.clone());
+        assert!(check(&early).is_ok());
+        verification.enter(&membership);
+        let refused = check(&early).expect_err("a vote of an earlier epoch");
+        assert_eq!(refused.blame, None);
+        let late = fixture.vote(2, 1);
+        assert!(check(&late).expect_err("another's number").blame.is_some());
+        let header = verification.directory().context.header(View(1));
+        let ballot = Ballot {
+            sequence: Sequence(1),
+            digest: Digest::default(),
+            signer: ReplicaId(2),
+        };
+        let message = Unsigned::new(header, Message::Commit(ballot)).sign(&fixture.keys[3]);
+        let raw = Raw {
+            from: Peer::Replica(ReplicaId(2)),
+            key: fixture.keys[3].public_key(),
+            frame: message.frame().clone(),
+        };
+        assert!(check(&raw).is_ok());
+        assert_eq!(verification.epoch(), Epoch(1));
     }
 }

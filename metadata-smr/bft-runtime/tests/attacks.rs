@@ -11,9 +11,12 @@ mod support;
 
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
-use quorumfs_bft::identity::{Epoch, Group, Time, View};
+use quorumfs_bft::checkpoint::{Checkpoint, CheckpointCertificate};
+use quorumfs_bft::identity::{Digest, Epoch, Group, Sequence, Time, View};
+use quorumfs_bft::membership::{EpochRecord, Membership};
+use quorumfs_bft::wire::Envelope;
 use quorumfs_bft::wire::frame::{Header, Unsigned, encode};
-use quorumfs_bft::wire::message::{Message, OpenSession, StatusQuery};
+use quorumfs_bft::wire::message::{Message, OpenSession, PeerStatus, StatusQuery};
 use quorumfs_bft_runtime::client::Client;
 use quorumfs_bft_runtime::link::LinkError;
 use quorumfs_bft_runtime::link::connection::FrameReader;
@@ -76,17 +79,65 @@ async fn whoever_sends_garbage_is_not_listened_to_and_nobody_else_notices() {
     assert!(cluster.status(0).expect("running").frames_refused >= 1);
 }
 
+/// A record of epoch 1 that nobody signed.
+fn forged(cluster: &Cluster) -> EpochRecord {
+    let voters = cluster.handles[0].as_ref().expect("running").membership();
+    let mut membership = Membership::clone(&voters.expect("recovered"));
+    (membership.epoch, membership.from) = (Epoch(1), Sequence(5));
+    let checkpoint = Checkpoint {
+        sequence: Sequence(5),
+        batch: Digest::default(),
+        root: Digest::default(),
+        membership: membership.digest(),
+    };
+    let votes = Vec::new();
+    EpochRecord::new(CheckpointCertificate { checkpoint, votes }, membership)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_cannot_pose_as_a_replica() {
+async fn who_poses_as_a_replica_is_asked_to_prove_it_and_believed_nothing_else() {
     let cluster = Cluster::start(1, 1).await;
+    let client = cluster.client().await;
     let identity = Identity::new(key()).expect("identity");
-    let role = Role::Replica(cluster.members[1].id);
-    let refused = dialer(&cluster, 0, &identity, role).dial().await;
-    let refused = refused.expect_err("a stranger");
-    assert!(
-        matches!(refused, LinkError::Refused(Refusal::NotThatReplica)),
-        "{refused}"
+    let dialer = dialer(&cluster, 0, &identity, Role::Replica(cluster.members[1].id));
+    let greeted = dialer.dial().await.expect("a newcomer's place");
+    let outbox = outbox();
+    let (mut reader, _writing) = greeted.start(outbox.clone(), 1 << 20);
+    let later = Header {
+        epoch: Epoch(1),
+        ..header(&cluster)
+    };
+    let query = encode(
+        header(&cluster),
+        &Message::StatusQuery(StatusQuery { nonce: 1 }),
     );
+    outbox.push(Frame::message(query));
+    let status = Message::Status(PeerStatus::default());
+    for header in [header(&cluster), later, later] {
+        outbox.push(Frame::message(encode(header, &status)));
+    }
+    let soon = Duration::from_secs(10);
+    let question = tokio::time::timeout(soon, reader.next()).await;
+    let question = question.expect("in time").expect("one question");
+    let question = Envelope::decode(question.payload).expect("a message");
+    assert!(
+        matches!(question.message(), Message::FetchEpochs(fetch) if fetch.after == Epoch(0)),
+        "{question:?}"
+    );
+    let pause = tokio::time::timeout(Duration::from_millis(200), reader.next()).await;
+    assert!(pause.is_err(), "and no answer: {pause:?}");
+    let records = Message::Epochs(vec![forged(&cluster)]);
+    outbox.push(Frame::message(encode(later, &records)));
+    let ended = tokio::time::timeout(soon, reader.next()).await;
+    assert!(ended.expect("in time").is_err(), "the connection is ended");
+    let again = dialer.dial().await.expect_err("not welcome any more");
+    assert!(
+        matches!(again, LinkError::Refused(Refusal::Blacklisted)),
+        "{again}"
+    );
+    assert_eq!(add(&client, "n").await, 1);
+    let membership = cluster.handles[0].as_ref().expect("running").membership();
+    assert_eq!(membership.expect("recovered").epoch, Epoch(0));
 }
 
 fn header(cluster: &Cluster) -> Header {

@@ -12,7 +12,7 @@ mod support;
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::client::event::End;
-use quorumfs_bft::identity::{ClusterId, ReplicaId};
+use quorumfs_bft::identity::{ClusterId, Epoch, ReplicaId};
 use quorumfs_bft::metrics::Voting;
 use quorumfs_bft::wire::limits::CHECKPOINT_INTERVAL;
 use quorumfs_bft_runtime::client::{Client, ClientError, status_of};
@@ -109,13 +109,14 @@ async fn who_was_away_for_long_or_lost_its_state_takes_a_checkpoint_over() {
     assert!(status.counters.nodes_fetched > 1);
 
     // The state alone is gone. What the journal says does not follow from nothing, so it is not
-    // believed; but the state comes back.
+    // believed; but the state comes back, and then the replica is taken up as a new one.
     cluster.kill(follower).await;
     std::fs::remove_file(cluster.disk_of(follower).join("state/state.redb")).expect("remove");
     cluster.restart(follower).await;
     cluster.all_at(cluster.sequence()).await;
+    cluster.votes(follower).await;
     let status = cluster.status(follower).expect("running").replica;
-    assert_eq!(status.voting, Voting::Lost);
+    assert_eq!((status.epoch, status.reborn.is_some()), (Epoch(1), true));
     assert_eq!(status.counters.transfers_finished, 1);
     assert_eq!(add(&client, "n").await, count + 1);
     cluster.all_at(cluster.sequence()).await;
@@ -332,7 +333,7 @@ async fn a_replica_with_another_key_than_is_listed_does_not_start() {
         .expect_err("no disk");
     assert!(matches!(error, ServerError::Disk(_)), "{error}");
     let mut config = cluster.config_of(0);
-    config.id = ReplicaId(7);
+    config.id = Some(ReplicaId(7));
     let error = ReplicaServer::start(config, KeyValue)
         .await
         .expect_err("no such replica");

@@ -22,7 +22,7 @@ use quorumfs_bft::identity::{ClusterId, ReplicaId, View};
 use quorumfs_bft_runtime::client::{Client, ClientConfig, Member};
 use quorumfs_bft_runtime::disk::Durability;
 use quorumfs_bft_runtime::keys::NodeKey;
-use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaServer, ServerStatus};
+use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaServer, ServerStatus, first_incarnation};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -43,13 +43,15 @@ fn config(number: u16, addresses: &[SocketAddr], directory: &Path) -> ReplicaCon
     let member = |(number, address): (u16, &SocketAddr)| Member {
         id: ReplicaId(number),
         key: key(number).public(),
+        incarnation: first_incarnation(&key(number).public()),
         address: *address,
     };
     ReplicaConfig {
-        id: ReplicaId(number),
+        id: Some(ReplicaId(number)),
         cluster: ClusterId([5; 16]),
         fault_model: FaultModel::new(0, 1, 2).expect("model"),
         replicas: (0..).zip(addresses).map(member).collect(),
+        administrators: Vec::new(),
         key: key(number),
         listen: None,
         directory: directory.join(number.to_string()),
@@ -184,8 +186,10 @@ struct Observed {
 async fn observe() -> Option<Observed> {
     let directory = tempfile::tempdir().expect("directory");
     let addresses = [support::free_address().await, support::free_address().await];
-    for number in ["0", "1"] {
-        ReplicaServer::initialise(&directory.path().join(number)).expect("initialise");
+    for number in [0, 1] {
+        let config = config(number, &addresses, directory.path());
+        let first = first_incarnation(&config.key.public());
+        ReplicaServer::initialise_as(&config.directory, first).expect("initialise");
     }
     let trace = directory.path().join("trace");
     let watched = watch(directory.path(), &trace, &addresses);

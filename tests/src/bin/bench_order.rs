@@ -13,7 +13,7 @@ use bytes::Bytes;
 use clap::Parser;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::{ClusterId, ReplicaId};
+use quorumfs_bft::identity::{ClusterId, Incarnation, ReplicaId};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
 use quorumfs_bft_runtime::client::{Client, ClientConfig, Member};
@@ -94,6 +94,7 @@ async fn start(
         members.push(Member {
             id: ReplicaId(number),
             key: key.public(),
+            incarnation: Incarnation::default(),
             address: socket.local_addr()?,
         });
         keys.push(key);
@@ -102,12 +103,13 @@ async fn start(
     let mut handles = Vec::new();
     for ((member, key), socket) in members.iter().zip(keys).zip(sockets) {
         let disk = directory.join(member.id.to_string());
-        ReplicaServer::initialise(&disk)?;
+        ReplicaServer::initialise_as(&disk, Incarnation::default())?;
         let config = ReplicaConfig {
-            id: member.id,
+            id: Some(member.id),
             cluster,
             fault_model: model,
             replicas: members.clone(),
+            administrators: Vec::new(),
             key,
             listen: None,
             directory: disk,

@@ -6,7 +6,7 @@ use quorumfs_bft::identity::{ClusterId, ReplicaId};
 use quorumfs_bft::metrics::{ReplicaStatus, Voting};
 use quorumfs_bft_runtime::client::{ClientConfig, status_of};
 use quorumfs_bft_runtime::keys::NodeKey;
-use quorumfs_bft_runtime::server::ReplicaServer;
+use quorumfs_bft_runtime::server::{ReplicaServer, first_incarnation};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -51,7 +51,7 @@ impl Cluster {
             let file = directory.join(format!("{number}.key"));
             key.store(&file)?;
             let disk = directory.join(format!("{number}"));
-            ReplicaServer::initialise(&disk)?;
+            ReplicaServer::initialise_as(&disk, first_incarnation(&key.public()))?;
             members.push((key.public().0, address));
             files.push((number, file, disk));
         }

@@ -9,7 +9,7 @@ use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId};
 use quorumfs_bft_runtime::client::Member;
 use quorumfs_bft_runtime::disk::Durability;
 use quorumfs_bft_runtime::keys::NodeKey;
-use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaServer};
+use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaServer, first_incarnation};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -51,6 +51,7 @@ impl Setting {
         let member = |(number, (key, address)): (u16, &([u8; 32], SocketAddr))| Member {
             id: ReplicaId(number),
             key: PublicKey(*key),
+            incarnation: first_incarnation(&PublicKey(*key)),
             address: *address,
         };
         members.map(member).collect()
@@ -65,10 +66,11 @@ pub async fn run(file: &Path) -> anyhow::Result<()> {
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let setting: Setting = serde_json::from_slice(&text)?;
     let config = ReplicaConfig {
-        id: ReplicaId(setting.id),
+        id: Some(ReplicaId(setting.id)),
         cluster: ClusterId(setting.cluster),
         fault_model: setting.fault_model()?,
         replicas: setting.replicas(),
+        administrators: Vec::new(),
         key: Arc::new(NodeKey::load(&setting.key)?),
         listen: None,
         directory: setting.disk.clone(),

@@ -5,6 +5,7 @@ use super::cluster::Cluster;
 use quorumfs_backends::local::{LocalStore, Marker};
 use quorumfs_bft_runtime::client::{Client, ClientConfig, Member};
 use quorumfs_bft_runtime::keys::NodeKey;
+use quorumfs_bft_runtime::server::first_incarnation;
 use quorumfs_fuse::{MountConfig, Mounted, mount};
 use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud};
 use quorumfs_gateway::keys::{KeyFile, Sealing};
@@ -115,6 +116,7 @@ fn client_config(cluster: &Cluster, volume: &Volume) -> ClientConfig {
     let members = members.map(|(replica, address)| Member {
         id: replica.id,
         key: replica.key,
+        incarnation: first_incarnation(&replica.key),
         address: *address,
     });
     let seed = *volume.principal().signing_secret().expose();

@@ -116,6 +116,15 @@ pub enum ClientError {
         /// The most that is carried.
         bytes_max: usize,
     },
+    /// The membership was not changed.
+    #[error("the membership was not changed: {reason}")]
+    CommandRefused {
+        /// What stands against it.
+        reason: String,
+    },
+    /// The replicas are of a release with answers that this one does not know.
+    #[error("the replicas gave an answer that this release does not know; look what became of it")]
+    UnknownAnswer,
     /// The client is gone.
     #[error("the client was closed; connect again")]
     Closed,

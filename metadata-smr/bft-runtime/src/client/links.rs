@@ -1,7 +1,7 @@
-//! A client's connections: one to every replica, dialed for ever.
+//! A client's connections: one to every replica of the epoch that it knows, dialed for ever.
 
 use super::machine::Machine;
-use super::{ClientConfig, ClientError, StatusError, Task, Unreachable};
+use super::{ClientError, StatusError, Task, Unreachable};
 use crate::limits;
 use crate::link::LinkError;
 use crate::link::connection::Greeted;
@@ -10,18 +10,19 @@ use crate::link::frame::{Frame, Kind as FrameKind};
 use crate::link::hello::{Refusal, Role};
 use crate::link::outbox::{Bounds, Outbox};
 use crate::replica_links::LinkState;
+use crate::roster::peers::{Addresses, address_of};
 use crate::tls::{Identity, TlsError};
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
-use quorumfs_bft::client::Event;
-use quorumfs_bft::identity::{ClusterId, Epoch, Group, ReplicaId, View};
+use quorumfs_bft::identity::{ClusterId, Epoch, Group, PublicKey, ReplicaId, View};
+use quorumfs_bft::membership::Membership;
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::wire::frame::{Envelope, Header, encode};
 use quorumfs_bft::wire::limits::FRAME_BYTES_MAX;
 use quorumfs_bft::wire::message::{Kind, Message, StatusQuery};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -38,7 +39,9 @@ const QUESTIONS_MAX: usize = 64;
 /// One replica, from a client's side.
 #[derive(Debug)]
 struct Link {
-    replica: ReplicaId,
+    key: PublicKey,
+    /// Its number in the epoch that the client knows.
+    replica: AtomicU16,
     address: SocketAddr,
     cluster: ClusterId,
     outbox: Arc<Outbox>,
@@ -51,74 +54,146 @@ struct Link {
     questions: Mutex<BTreeMap<u64, oneshot::Sender<ReplicaStatus>>>,
 }
 
-/// The links before they dial.
-pub(crate) struct Prepared {
-    links: Vec<(Arc<Link>, Dialer)>,
+/// Whom a client connects to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Those that vote, who alone have answers.
+    Voters,
+    /// All members: whoever wants to know how each is.
+    Members,
 }
 
-/// All links of a client.
-#[derive(Debug)]
+/// What links are made from.
+pub(crate) struct Dialing {
+    pub(crate) identity: Identity,
+    pub(crate) cluster: ClusterId,
+    /// Where replicas are found, as far as the client was told.
+    pub(crate) told: Addresses,
+    pub(crate) reach: Reach,
+    pub(crate) machine: Arc<Machine>,
+}
+
+/// A link and the task that keeps it.
+type Kept = (Arc<Link>, Task);
+
+/// All links of a client, to the members of whichever epoch it knows.
 pub(crate) struct Links {
-    links: Vec<Arc<Link>>,
-    _tasks: Vec<Task>,
+    links: Arc<Mutex<BTreeMap<PublicKey, Kept>>>,
+    _keeper: Task,
+}
+
+impl std::fmt::Debug for Links {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Links").finish_non_exhaustive()
+    }
+}
+
+impl Dialing {
+    /// Begins to dial, and follows the client from epoch to epoch.
+    pub(crate) fn start(self) -> Result<Links, ClientError> {
+        let links = Arc::new(Mutex::new(BTreeMap::new()));
+        let mut memberships = self.machine.memberships();
+        let first = memberships.borrow_and_update().clone();
+        self.arrange(&first, &links)
+            .map_err(|error| ClientError::Configuration(error.to_string()))?;
+        let kept = links.clone();
+        let keeping = async move {
+            while memberships.changed().await.is_ok() {
+                let membership = memberships.borrow_and_update().clone();
+                if let Err(error) = self.arrange(&membership, &kept) {
+                    tracing::warn!(%error, "a replica cannot be dialed");
+                }
+            }
+        };
+        Ok(Links {
+            links,
+            _keeper: Task(tokio::spawn(keeping)),
+        })
+    }
+
+    /// Links to these members, and to nobody else. Those that stay are not touched.
+    fn arrange(
+        &self,
+        membership: &Membership,
+        links: &Mutex<BTreeMap<PublicKey, Kept>>,
+    ) -> Result<(), TlsError> {
+        let mut links = links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = std::mem::take(&mut *links);
+        for (id, member) in (0..).zip(membership.members()) {
+            if self.reach == Reach::Voters && !membership.votes(ReplicaId(id)) {
+                continue;
+            }
+            let Some(address) = address_of(member, &self.told) else {
+                tracing::warn!(replica = id, "nobody said where it is found");
+                continue;
+            };
+            let stays = before.remove(&member.key);
+            let kept = match stays.filter(|(link, _)| link.address == address) {
+                Some(kept) => kept,
+                None => self.dial(member.key, id, address)?,
+            };
+            kept.0.replica.store(id, Ordering::Relaxed);
+            links.insert(member.key, kept);
+        }
+        drop(links);
+        for key in before.into_keys() {
+            self.machine.disconnected(key);
+        }
+        Ok(())
+    }
+
+    fn dial(&self, key: PublicKey, id: u16, address: SocketAddr) -> Result<Kept, TlsError> {
+        let dialer = Dialer {
+            wanted: ReplicaId(id),
+            address,
+            connector: self.identity.connector(key)?,
+            cluster: self.cluster,
+            role: Role::Client,
+            authentication: Authentication::Sig,
+        };
+        let link = Arc::new(Link {
+            key,
+            replica: AtomicU16::new(id),
+            address,
+            cluster: self.cluster,
+            outbox: Arc::new(Outbox::new(BOUNDS)),
+            state: LinkState::undialed(),
+            hopeless: AtomicBool::new(false),
+            connected: watch::Sender::new(false),
+            nonce: AtomicU64::new(0),
+            questions: Mutex::default(),
+        });
+        let keeping = keep(link.clone(), dialer, self.machine.clone());
+        Ok((link, Task(tokio::spawn(keeping))))
+    }
 }
 
 impl Links {
-    /// Lays out the links, and their outboxes for whoever sends.
-    pub(crate) fn prepare(
-        config: &ClientConfig,
-        identity: &Identity,
-    ) -> Result<(Prepared, BTreeMap<ReplicaId, Arc<Outbox>>), ClientError> {
-        let mut links = Vec::new();
-        for member in &config.replicas {
-            let connector = identity
-                .connector(member.key)
-                .map_err(|error| ClientError::Configuration(error.to_string()))?;
-            let link = Arc::new(Link {
-                replica: member.id,
-                address: member.address,
-                cluster: config.cluster,
-                outbox: Arc::new(Outbox::new(BOUNDS)),
-                state: LinkState::default(),
-                hopeless: AtomicBool::new(false),
-                connected: watch::Sender::new(false),
-                nonce: AtomicU64::new(0),
-                questions: Mutex::default(),
-            });
-            link.state.set(Some("not dialed yet".to_owned()));
-            let dialer = Dialer {
-                wanted: member.id,
-                address: member.address,
-                connector,
-                cluster: config.cluster,
-                role: Role::Client,
-                authentication: Authentication::Sig,
-            };
-            links.push((link, dialer));
-        }
-        let outboxes = links
-            .iter()
-            .map(|(link, _)| (link.replica, link.outbox.clone()))
-            .collect();
-        Ok((Prepared { links }, outboxes))
+    /// Them, by rising number.
+    fn all(&self) -> Vec<Arc<Link>> {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<Arc<Link>> = links.values().map(|(link, _)| link.clone()).collect();
+        all.sort_by_key(|link| link.id());
+        all
     }
 
-    /// Links that dialing again will not bring about.
-    pub(crate) fn hopeless(&self) -> usize {
+    /// How many there are, and how many of those dialing again will not bring about.
+    pub(crate) fn hopeless(&self) -> (usize, usize) {
+        let all = self.all();
         let hopeless = |link: &&Arc<Link>| link.hopeless.load(Ordering::Relaxed);
-        self.links.iter().filter(hopeless).count()
+        (all.len(), all.iter().filter(hopeless).count())
     }
 
     /// Who is not connected, and why.
     pub(crate) fn unreachable(&self) -> Vec<Unreachable> {
         let unreachable = |link: &Arc<Link>| {
             Some(Unreachable {
-                replica: link.replica,
+                replica: link.id(),
                 address: link.address,
                 reason: link.state.unreachable()?,
             })
         };
-        self.links.iter().filter_map(unreachable).collect()
+        self.all().iter().filter_map(unreachable).collect()
     }
 
     /// Asks every replica for its status, all at once.
@@ -127,10 +202,9 @@ impl Links {
         deadline: Duration,
     ) -> Vec<(ReplicaId, Result<ReplicaStatus, StatusError>)> {
         let mut asked = Vec::new();
-        for link in &self.links {
-            let link = link.clone();
+        for link in self.all() {
             asked.push((
-                link.replica,
+                link.id(),
                 tokio::spawn(async move { link.ask_status(deadline).await }),
             ));
         }
@@ -145,25 +219,8 @@ impl Links {
     }
 }
 
-impl Prepared {
-    /// Begins to dial; what comes in goes to the machine.
-    pub(crate) fn start(self, machine: Option<Arc<Machine>>) -> Links {
-        let mut tasks = Vec::new();
-        let mut links = Vec::new();
-        for (link, dialer) in self.links {
-            links.push(link.clone());
-            let keeping = keep(link, dialer, machine.clone());
-            tasks.push(Task(tokio::spawn(keeping)));
-        }
-        Links {
-            links,
-            _tasks: tasks,
-        }
-    }
-}
-
 /// Keeps one connection, for ever.
-async fn keep(link: Arc<Link>, dialer: Dialer, machine: Option<Arc<Machine>>) {
+async fn keep(link: Arc<Link>, dialer: Dialer, machine: Arc<Machine>) {
     let mut backoff = Backoff::default();
     loop {
         let error = match dialer.dial().await {
@@ -173,22 +230,17 @@ async fn keep(link: Arc<Link>, dialer: Dialer, machine: Option<Arc<Machine>>) {
                 link.state.set(None);
                 link.outbox.set_connected(true);
                 link.connected.send_replace(true);
-                let replica = link.replica;
-                if let Some(machine) = &machine {
-                    machine.step(Event::Connected { replica });
-                }
-                let error = link.talk(greeted, machine.as_deref()).await;
+                machine.connected(link.key, link.outbox.clone());
+                let error = link.talk(greeted, &machine).await;
                 link.connected.send_replace(false);
                 link.outbox.set_connected(false);
                 link.state.set(Some(error.to_string()));
-                if let Some(machine) = &machine {
-                    machine.step(Event::Disconnected { replica });
-                }
+                machine.disconnected(link.key);
                 error
             }
             Err(error) => error,
         };
-        tracing::debug!(replica = %link.replica, %error, "not connected");
+        tracing::debug!(replica = %link.id(), %error, "not connected");
         link.hopeless.store(is_hopeless(&error), Ordering::Relaxed);
         link.state.set(Some(error.to_string()));
         backoff.pause().await;
@@ -213,7 +265,11 @@ fn is_hopeless(error: &LinkError) -> bool {
 }
 
 impl Link {
-    async fn talk(&self, greeted: Greeted, machine: Option<&Machine>) -> LinkError {
+    fn id(&self) -> ReplicaId {
+        ReplicaId(self.replica.load(Ordering::Relaxed))
+    }
+
+    async fn talk(&self, greeted: Greeted, machine: &Machine) -> LinkError {
         let (mut reader, mut writing) = greeted.start(self.outbox.clone(), FRAME_BYTES_MAX);
         let reading = async {
             loop {
@@ -232,13 +288,12 @@ impl Link {
         }
     }
 
-    fn hear(&self, frame: Bytes, machine: Option<&Machine>) {
+    fn hear(&self, frame: Bytes, machine: &Machine) {
         if frame.get(..8).and_then(Kind::of_tag) == Some(Kind::StatusAnswer) {
-            self.hear_status(frame);
-        } else if let Some(machine) = machine {
-            let from = self.replica;
-            machine.step(Event::Received { from, frame });
+            self.hear_status(frame.clone());
         }
+        // The core sees by any answer which epoch its sender is in.
+        machine.received(self.key, frame);
     }
 
     fn questions(

@@ -1,14 +1,21 @@
-//! The client core with what surrounds it: keys, outboxes, the callers who wait.
+//! The client core with what surrounds it: keys, connections, the callers who wait.
+//!
+//! The core knows replicas by their numbers in the epoch that it knows; here, and on the links, they
+//! are known by their keys. When it has followed the records to another epoch, the links are told,
+//! and it is told which of those that it finds there are connected.
 
 use super::observer::{Feed, Feeds, Interest};
 use crate::event_loop::Clock;
+use crate::keys::Zip215;
 use crate::link::frame::Frame;
 use crate::link::outbox::Outbox;
 use bytes::Bytes;
 use quorumfs_bft::authentication::Signer;
 use quorumfs_bft::client::event::End;
 use quorumfs_bft::client::{Client, Effect, Effects, Event, Failure, Kind, SigningKey, Ticket};
-use quorumfs_bft::identity::{Monotonic, Nanos, ReplicaId};
+use quorumfs_bft::identity::{Monotonic, Nanos, PublicKey, ReplicaId};
+use quorumfs_bft::membership::Membership;
+use quorumfs_bft::wire::message::Kind as FrameKind;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,8 +34,16 @@ pub(super) enum Notice {
 
 type Answer = Result<Bytes, Failure>;
 
+/// Records of one replica are looked at no more often: hundreds of signatures may be in them.
+const RECORDS_PAUSE: Nanos = Nanos::from_millis(50);
+
 struct State {
     core: Client,
+    membership: Arc<Membership>,
+    /// What goes out to those that are connected.
+    connected: BTreeMap<PublicKey, Arc<Outbox>>,
+    /// When records of a replica were looked at last.
+    followed: BTreeMap<PublicKey, Monotonic>,
     effects: Effects,
     waiting: BTreeMap<Ticket, oneshot::Sender<Answer>>,
     next: u64,
@@ -41,7 +56,7 @@ pub(crate) struct Machine {
     state: Mutex<State>,
     principal: Arc<dyn Signer + Send + Sync>,
     session: Arc<dyn Signer + Send + Sync>,
-    outboxes: BTreeMap<ReplicaId, Arc<Outbox>>,
+    memberships: watch::Sender<Arc<Membership>>,
     clock: Clock,
     notice: watch::Sender<Notice>,
     timer_changed: Notify,
@@ -58,11 +73,16 @@ impl Machine {
         core: Client,
         principal: Arc<dyn Signer + Send + Sync>,
         session: Arc<dyn Signer + Send + Sync>,
-        outboxes: BTreeMap<ReplicaId, Arc<Outbox>>,
+        membership: Membership,
     ) -> Self {
+        let membership = Arc::new(membership);
         Self {
+            memberships: watch::Sender::new(membership.clone()),
             state: Mutex::new(State {
                 core,
+                membership,
+                connected: BTreeMap::new(),
+                followed: BTreeMap::new(),
                 effects: Effects::default(),
                 waiting: BTreeMap::new(),
                 next: 0,
@@ -71,7 +91,6 @@ impl Machine {
             }),
             principal,
             session,
-            outboxes,
             clock: Clock::start(),
             notice: watch::Sender::new(Notice::Opening),
             timer_changed: Notify::new(),
@@ -94,6 +113,43 @@ impl Machine {
             Notice::Ended(end) => Some(end),
             _ => None,
         }
+    }
+
+    /// The membership of the epoch that the client knows, now and later.
+    pub(super) fn memberships(&self) -> watch::Receiver<Arc<Membership>> {
+        self.memberships.subscribe()
+    }
+
+    /// There is a connection to this replica.
+    pub(super) fn connected(&self, key: PublicKey, outbox: Arc<Outbox>) {
+        let mut state = self.state();
+        state.connected.insert(key, outbox);
+        if let Some(replica) = state.membership.place(&key) {
+            self.step_in(&mut state, Event::Connected { replica });
+        }
+    }
+
+    /// There is none any more.
+    pub(super) fn disconnected(&self, key: PublicKey) {
+        let mut state = self.state();
+        state.connected.remove(&key);
+        if let Some(replica) = state.membership.place(&key) {
+            self.step_in(&mut state, Event::Disconnected { replica });
+        }
+    }
+
+    /// A replica said something.
+    pub(super) fn received(&self, key: PublicKey, frame: Bytes) {
+        let mut state = self.state();
+        let from = state.membership.place(&key).unwrap_or(NOBODY);
+        if is_records(&frame) {
+            let now = self.clock.now().monotonic;
+            let before = state.followed.insert(key, now);
+            if before.is_some_and(|at| now.since(at) < RECORDS_PAUSE) {
+                return;
+            }
+        }
+        self.step_in(&mut state, Event::Received { from, frame });
     }
 
     /// How many queries were answered out of order, and how many were put into it.
@@ -183,7 +239,8 @@ impl Machine {
                     .step(now, Event::Signed { message }, &mut state.effects);
             }
             Effect::Send { to, frame } => {
-                if let Some(outbox) = self.outboxes.get(&to) {
+                let key = state.membership.member(to).map(|member| member.key);
+                if let Some(outbox) = key.and_then(|key| state.connected.get(&key)) {
                     outbox.push(Frame::message(frame));
                 }
             }
@@ -199,13 +256,31 @@ impl Machine {
             }
             Effect::Observed { observation } => state.feeds.observed(observation),
             Effect::Watched { watched } => state.feeds.watched(&watched),
-            // It was told one membership, for good, and follows nobody.
-            Effect::Follow { .. } | Effect::NewEpoch { .. } => {}
+            Effect::Follow { frame } => {
+                let now = self.clock.now().monotonic;
+                let effects = &mut state.effects;
+                state.core.follow(now, &frame, &Zip215, effects);
+            }
+            Effect::NewEpoch { membership } => self.enter(state, *membership),
             Effect::Ended { end } => {
                 state.feeds.end();
                 self.notice.send_replace(Notice::Ended(end));
             }
         }
+    }
+
+    /// The replicas are others from now on, or have other numbers.
+    fn enter(&self, state: &mut State, membership: Membership) {
+        tracing::debug!(epoch = %membership.epoch, "the client follows to another epoch");
+        state.membership = Arc::new(membership);
+        let now = self.clock.now().monotonic;
+        for key in state.connected.keys() {
+            if let Some(replica) = state.membership.place(key) {
+                let event = Event::Connected { replica };
+                state.core.step(now, event, &mut state.effects);
+            }
+        }
+        self.memberships.send_replace(state.membership.clone());
     }
 
     fn timer(&self) -> Option<Duration> {
@@ -221,6 +296,13 @@ impl Machine {
             self.step_in(&mut state, Event::Timer);
         }
     }
+}
+
+/// The number of whoever is no member.
+const NOBODY: ReplicaId = ReplicaId(u16::MAX);
+
+fn is_records(frame: &[u8]) -> bool {
+    frame.get(..8).and_then(FrameKind::of_tag) == Some(FrameKind::Epochs)
 }
 
 fn answer(state: &mut State, ticket: Ticket, answer: Answer) {

@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 
 /// A thread with a client on it.
 #[derive(Debug)]
-struct OwnThread {
+pub(super) struct OwnThread {
     client: Option<Client>,
     runtime: Option<Runtime>,
 }
@@ -38,12 +38,12 @@ impl OwnThread {
         Ok(own)
     }
 
-    fn client(&self) -> Result<Client, ClientError> {
+    pub(super) fn client(&self) -> Result<Client, ClientError> {
         self.client.clone().ok_or(ClientError::Closed)
     }
 
     /// Runs something on the thread, and waits for it here.
-    fn wait<T: Send + 'static>(
+    pub(super) fn wait<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, ClientError>> + Send + 'static,
     ) -> Result<T, ClientError> {
@@ -89,7 +89,7 @@ impl Drop for OwnThread {
 /// The front page of this crate has an example.
 #[derive(Clone, Debug)]
 pub struct BlockingClient {
-    own: Arc<OwnThread>,
+    pub(super) own: Arc<OwnThread>,
 }
 
 impl BlockingClient {

@@ -10,8 +10,8 @@ pub enum DiskError {
     /// There is nothing to open.
     #[error(
         "{path} is not the data directory of a replica: initialise it first, or correct the path; \
-         if a replica has run here, its data are gone and it must not be initialised again under \
-         the same identity"
+         if a replica has run here, its data are gone: initialised again, it follows and serves, \
+         and votes once the others have taken it up as a new one"
     )]
     NotInitialised {
         /// The directory.

@@ -2,7 +2,8 @@
 
 use super::error::failed;
 use super::{DiskError, run_mark, segment};
-use quorumfs_bft::journal::{Condition, Journal};
+use quorumfs_bft::identity::Incarnation;
+use quorumfs_bft::journal::{Condition, Entry, Journal, Record};
 use quorumfs_bft::step::Token;
 use rustix::fs::FlockOperation;
 use std::fs::{self, File};
@@ -51,6 +52,10 @@ impl Layout {
         self.directory.join("lost")
     }
 
+    fn incarnation(&self) -> PathBuf {
+        self.directory.join("incarnation")
+    }
+
     /// The directories of a new replica.
     pub(super) fn create(&self) -> Result<(), DiskError> {
         // Only a journal without anything else is what a creation that was interrupted leaves.
@@ -61,6 +66,25 @@ impl Layout {
         }
         let path = self.journal();
         fs::create_dir_all(&path).map_err(failed("creating", &path))
+    }
+
+    /// Writes down what the first journal on this disk is known by.
+    pub(super) fn name(&self, incarnation: Incarnation) -> Result<(), DiskError> {
+        write_durably(&self.incarnation(), &format!("{incarnation}\n"))
+    }
+
+    /// Reads that. Disks of earlier releases have no name: there was one of each replica.
+    pub(super) fn named(&self) -> Result<Incarnation, DiskError> {
+        let path = self.incarnation();
+        let Some(text) = read(&path)? else {
+            return Ok(Incarnation::default());
+        };
+        let digits = text.trim();
+        incarnation_of(digits).ok_or_else(|| DiskError::Format {
+            path,
+            found: digits.to_owned(),
+            known: FORMAT,
+        })
     }
 
     /// The last step of creation: from here on the directory is one of a replica.
@@ -114,22 +138,29 @@ impl Layout {
     pub(super) fn recover(&self) -> Result<(Journal, Token), DiskError> {
         let read_back = segment::read_all(&self.journal())?;
         let before = read(&self.lost())?.map(|reason| reason.trim().to_owned());
-        let reason = match (before, run_mark::doubt(self)?, &read_back.journal.condition) {
-            (Some(reason), ..) => reason,
-            (None, _, Condition::Lost { reason }) => reason.clone(),
-            (None, Some(doubt), _) => doubt,
-            (None, None, _) => {
-                read_back.drop_torn_tail()?;
-                return Ok((read_back.journal, read_back.next));
+        // What stands in place of a lost one says so itself, once that is durable.
+        let begun_anew = before.is_some() && read_back.journal.entries.iter().any(begins_anew);
+        let reason = match (&read_back.journal.condition, run_mark::doubt(self)?) {
+            (Condition::Lost { reason }, _) => Some(reason.clone()),
+            (_, Some(doubt)) => Some(doubt),
+            (_, None) if begun_anew => None,
+            (_, None) => before.clone(),
+        };
+        let Some(reason) = reason else {
+            if before.is_some() {
+                let path = self.lost();
+                fs::remove_file(&path).map_err(failed("removing", &path))?;
             }
+            read_back.drop_torn_tail()?;
+            return Ok((read_back.journal, read_back.next));
         };
         // The verdict first: whatever happens after this, it is not forgotten.
         write_durably(&self.lost(), &format!("{reason}\n"))?;
         self.set_journal_aside()?;
         tracing::warn!(
             directory = %self.directory.display(), reason,
-            "the journal is lost, and with it what this replica promised: it follows and serves \
-             but will not vote; leave it running, and keep the others up"
+            "the journal is lost, and with it what this replica promised: it follows and serves, \
+             and votes again once the others have taken it up as a new one; keep them up"
         );
         Ok((Journal::lost(reason), Token(1)))
     }
@@ -146,6 +177,25 @@ impl Layout {
         fs::create_dir_all(&journal).map_err(failed("creating", &journal))?;
         sync_directory(&self.directory)
     }
+}
+
+/// Whether this record says that its journal stands in place of one that was lost.
+fn begins_anew(entry: &Entry) -> bool {
+    matches!(Record::decode(&entry.record), Ok(Record::Incarnation(_)))
+}
+
+/// What these hexadecimal digits stand for.
+fn incarnation_of(digits: &str) -> Option<Incarnation> {
+    let mut incarnation = Incarnation::default();
+    let is_digit = |byte: u8| byte.is_ascii_hexdigit();
+    if digits.len() != 2 * incarnation.0.len() || !digits.bytes().all(is_digit) {
+        return None;
+    }
+    for (place, byte) in incarnation.0.iter_mut().enumerate() {
+        let pair = digits.get(2 * place..2 * place + 2)?;
+        *byte = u8::from_str_radix(pair, 16).ok()?;
+    }
+    Some(incarnation)
 }
 
 /// The text of a file, if there is one.

@@ -4,8 +4,8 @@ use super::queue::Queue;
 use super::{Completion, Disk, DiskError, Durability, Opened, segment, writer};
 use bytes::Bytes;
 use proptest::prelude::*;
-use quorumfs_bft::identity::{Digest, Sequence};
-use quorumfs_bft::journal::Condition;
+use quorumfs_bft::identity::{Digest, Incarnation, Sequence};
+use quorumfs_bft::journal::{Condition, Record};
 use quorumfs_bft::state::{DurableRoot, Store, WriteBatch};
 use quorumfs_bft::step::Token;
 use std::fs;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 fn created() -> TempDir {
     let directory = tempfile::tempdir().expect("a directory");
-    Disk::create(directory.path()).expect("it is empty");
+    Disk::create(directory.path(), Incarnation::default()).expect("it is empty");
     directory
 }
 
@@ -349,7 +349,7 @@ fn a_directory_that_is_not_this_replicas_is_refused_with_what_to_do() {
 
     let directory = created();
     assert!(matches!(
-        Disk::create(directory.path()),
+        Disk::create(directory.path(), Incarnation::default()),
         Err(DiskError::AlreadyInitialised { .. })
     ));
     let first = open(directory.path(), Durability::Strict);
@@ -394,4 +394,59 @@ fn what_is_added_waits_for_the_wake_or_for_a_full_queue() {
     queue.close();
     assert_eq!(seen.recv_timeout(Duration::from_secs(20)), Ok(vec![4]));
     thread.join().expect("ended");
+}
+
+#[test]
+fn a_lost_journal_is_lost_until_another_one_has_begun_and_then_is_not() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let first = Incarnation([0xa7; 16]);
+    Disk::create(directory.path(), first).expect("it is empty");
+    write_and_die(directory.path(), Durability::Strict, 1..=9);
+    for (round, last) in [(1, 2), (2, 3)] {
+        let newest = segments(directory.path()).pop().expect("a segment");
+        fs::remove_file(newest).expect("removed");
+        let others = segments(directory.path());
+        others
+            .iter()
+            .for_each(|path| fs::remove_file(path).expect("removed"));
+        let (opened, reports) = open(directory.path(), Durability::Strict);
+        assert_eq!(opened.incarnation, first);
+        let lost = matches!(opened.journal.condition, Condition::Lost { .. });
+        assert!(lost, "round {round}");
+        // Until it says so itself it is nobody's journal.
+        opened.disk.append(Token(1), body(1)).expect("append");
+        await_token(&reports, Token(1));
+        drop((opened, reports));
+        assert!(is_lost(directory.path()).is_some(), "round {round}");
+        let (opened, reports) = open(directory.path(), Durability::Strict);
+        let mark = Record::Incarnation(Incarnation([round; 16])).encode();
+        opened.disk.append(Token(1), mark).expect("append");
+        for token in 2..=last {
+            opened
+                .disk
+                .append(Token(token), body(token))
+                .expect("append");
+        }
+        await_token(&reports, Token(last));
+        drop((opened, reports));
+        let found = kept(directory.path());
+        assert_eq!(found.len() as u64, last, "round {round}");
+        assert!(!directory.path().join("lost").exists());
+        assert_eq!(kept(directory.path()), found, "round {round}");
+    }
+}
+
+#[test]
+fn a_disk_of_an_earlier_release_has_no_name_and_a_wrong_name_is_refused() {
+    let directory = created();
+    let path = directory.path().join("incarnation");
+    fs::remove_file(&path).expect("there is one");
+    let (opened, _) = open(directory.path(), Durability::Strict);
+    assert_eq!(opened.incarnation, Incarnation::default());
+    drop(opened);
+    for name in ["", "12", &"g".repeat(32), &"1".repeat(31)] {
+        fs::write(&path, name).expect("written");
+        let opened = Disk::open(directory.path(), Durability::Strict, |_| {});
+        assert!(matches!(opened, Err(DiskError::Format { .. })), "{name}");
+    }
 }

@@ -4,6 +4,7 @@ use super::*;
 use crate::keys::NodeKey;
 use crate::link::frame::Frame;
 use crate::roster::Places;
+use crate::roster::peers::Addresses;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{ClusterId, Nanos, PublicKey, ReplicaId};
 use quorumfs_bft::replica::Config;
@@ -27,29 +28,34 @@ impl Core for Scripted {
     }
 
     fn status(&self) -> ReplicaStatus {
-        ReplicaStatus {
-            replica: ReplicaId(0),
-            epoch: Default::default(),
-            began: Default::default(),
-            ended: false,
-            reborn: None,
-            view: Default::default(),
-            leader: ReplicaId(0),
-            active: true,
-            sequence: Default::default(),
-            batch: Default::default(),
-            time: Default::default(),
-            durable: Default::default(),
-            root: Default::default(),
-            stable: Default::default(),
-            kept: Default::default(),
-            transfer: None,
-            voting: quorumfs_bft::metrics::Voting::Voting,
-            signers: Vec::new(),
-            sessions: 0,
-            waiting: 0,
-            counters: Default::default(),
-        }
+        quiet()
+    }
+}
+
+/// What a replica says that has done nothing yet.
+pub(crate) fn quiet() -> ReplicaStatus {
+    ReplicaStatus {
+        replica: ReplicaId(0),
+        epoch: Default::default(),
+        began: Default::default(),
+        ended: false,
+        reborn: None,
+        view: Default::default(),
+        leader: ReplicaId(0),
+        active: true,
+        sequence: Default::default(),
+        batch: Default::default(),
+        time: Default::default(),
+        durable: Default::default(),
+        root: Default::default(),
+        stable: Default::default(),
+        kept: Default::default(),
+        transfer: None,
+        voting: quorumfs_bft::metrics::Voting::Voting,
+        signers: Vec::new(),
+        sessions: 0,
+        waiting: 0,
+        counters: Default::default(),
     }
 }
 
@@ -83,16 +89,22 @@ struct Fixture {
 
 fn run(script: Vec<Vec<Effect>>) -> Fixture {
     let key = Arc::new(NodeKey::generate().expect("randomness"));
-    let keys = [
-        (ReplicaId(0), key.public()),
-        (ReplicaId(1), PublicKey([1; 32])),
-    ];
     let model = FaultModel::new(0, 1, 2).expect("model");
+    let mut membership = Membership::unnamed(model);
+    let keys = [key.public(), PublicKey([1; 32])];
+    for (voter, key) in membership.voters.iter_mut().zip(keys) {
+        voter.key = key;
+    }
     let config = Config::new(ReplicaId(0), ClusterId([1; 16]), model, Bytes::new());
     let (inbox, roster) = (
         Arc::new(Inbox::default()),
-        Arc::new(Roster::new(ReplicaId(0), &keys, Places::within(1024))),
+        Arc::new(Roster::new(
+            key.public(),
+            Addresses::new(),
+            Places::within(1024),
+        )),
     );
+    roster.enter(&membership, ReplicaId(0));
     roster
         .outbox(ReplicaId(1))
         .expect("peer")
@@ -109,6 +121,7 @@ fn run(script: Vec<Vec<Effect>>) -> Fixture {
         roster: roster.clone(),
         verification: Arc::new(Verification::new(config.context(), vec![])),
         accounts: Arc::default(),
+        volumes: Arc::new(Volumes::new(model, Instant::now())),
         published: Arc::new(Published::default()),
         signer: key,
         clock: Clock::start(),

@@ -11,12 +11,15 @@
 //!   6       2      oldest link version spoken
 //!   8       1      role: 1 replica, 2 client
 //!   9       1      verdict: 0 from the dialer, or 0 welcome, else the reason of the refusal
-//!   10      2      the sender's replica index, 65535 for a client
+//!   10      2      the sender's replica index, 65535 for a client or whoever has none
 //!   12      2      the replica index that the dialer wants to reach
 //!   14      2      what authenticates votes in the sender's cluster: 0 signatures (and in what
 //!                  clients send, who need not know), 1 the channels
 //!   16      16     cluster
 //! ```
+//!
+//! Indices are places in the epoch that the sender is in, for whoever reads a log. Nothing is decided
+//! by them: the two sides may be in different epochs, and TLS has shown the keys.
 
 use super::LinkError;
 use quorumfs_bft::authentication::Authentication;
@@ -35,7 +38,7 @@ const NO_REPLICA: u16 = u16::MAX;
 /// In which role a node speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// As this voter.
+    /// As a replica, of this number in the epoch that it is in.
     Replica(ReplicaId),
     /// As a client.
     Client,
@@ -50,10 +53,11 @@ pub enum Refusal {
     /// No common version.
     #[error("it speaks no version of the protocol in common with this program; upgrade the older")]
     Version,
-    /// The dialer claims to be a replica that its key does not belong to.
-    #[error("it does not know this key as the replica that it is said to be; compare the keys")]
+    /// The dialer claims to be a replica, with the acceptor's own key; earlier releases say so too
+    /// if they do not know the key.
+    #[error("it does not take this key for that of another replica; compare the keys")]
     NotThatReplica,
-    /// The dialer looks for another replica than this.
+    /// The dialer looks for another replica than this: said by earlier releases.
     #[error("it is another replica than the one looked for; compare the addresses")]
     NotMe,
     /// All places for clients are taken.
@@ -110,7 +114,7 @@ pub struct Hello {
     pub oldest: u16,
     /// As what it speaks.
     pub role: Role,
-    /// Whom the dialer wants to reach.
+    /// Whom the dialer wants to reach, by its number there.
     pub wanted: ReplicaId,
     /// The cluster it belongs to.
     pub cluster: ClusterId,

@@ -13,7 +13,7 @@ use super::hello::{HELLO_BYTES, Hello, Refusal, Role};
 use crate::limits;
 use crate::tls::Acceptor;
 use quorumfs_bft::authentication::Authentication;
-use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId};
+use quorumfs_bft::identity::{ClusterId, PublicKey};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
@@ -49,8 +49,6 @@ pub struct Listener<G> {
     pub cluster: ClusterId,
     /// What authenticates votes: other replicas must do it alike.
     pub authentication: Authentication,
-    /// Who is listening.
-    pub me: ReplicaId,
     /// Who decides.
     pub gatekeeper: Arc<G>,
 }
@@ -128,7 +126,7 @@ impl<G: Gatekeeper> Listener<G> {
         }
         let hello = Hello::decode(&hello.payload)?;
         let admitted = self.judge(key, &hello);
-        let mut answer = Hello::new(self.cluster, Role::Replica(self.me), hello.wanted);
+        let mut answer = Hello::new(self.cluster, Role::Replica(hello.wanted), hello.wanted);
         answer.authentication = self.authentication;
         answer.refusal = admitted.as_ref().err().copied();
         let frame = Frame {
@@ -156,9 +154,6 @@ impl<G: Gatekeeper> Listener<G> {
         }
         if !hello.speaks_ours() {
             return Err(Refusal::Version);
-        }
-        if hello.wanted != self.me {
-            return Err(Refusal::NotMe);
         }
         let replica = matches!(hello.role, Role::Replica(_));
         if replica && hello.authentication != self.authentication {

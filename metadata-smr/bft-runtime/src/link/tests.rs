@@ -89,7 +89,6 @@ async fn listener(unwanted: PublicKey) -> Fixture {
         acceptor: server.acceptor().expect("acceptor"),
         cluster: CLUSTER,
         authentication: Authentication::Sig,
-        me: ME,
         gatekeeper: Arc::new(Echo {
             unwanted,
             seen: seen_tx,
@@ -181,15 +180,14 @@ async fn a_wrong_cluster_is_named_on_the_dialers_side() {
 }
 
 #[tokio::test]
-async fn a_dialer_that_reaches_another_replica_is_told_so() {
+async fn a_number_of_another_epoch_keeps_nobody_out_whose_keys_are_right() {
     let fixture = listener(PublicKey([0; 32])).await;
     let mut dialer = dialer(&fixture, &identity());
-    dialer.wanted = ReplicaId(0);
-    let error = dialer.dial().await.expect_err("another replica");
-    assert!(
-        matches!(error, LinkError::Refused(Refusal::NotMe)),
-        "{error}"
-    );
+    for (wanted, role) in [(0, 5), (u16::MAX, u16::MAX)] {
+        dialer.wanted = ReplicaId(wanted);
+        dialer.role = Role::Replica(ReplicaId(role));
+        assert!(dialer.dial().await.is_ok());
+    }
 }
 
 #[tokio::test]

@@ -12,7 +12,8 @@
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::{ClusterId, ReplicaId};
+use quorumfs_bft::identity::{ClusterId, Incarnation, PublicKey, ReplicaId};
+use quorumfs_bft::metrics::Voting;
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
 use quorumfs_bft_runtime::client::{Client, ClientConfig, Member};
@@ -104,6 +105,13 @@ pub struct Cluster {
     pub handles: Vec<Option<ReplicaHandle>>,
     pub genesis: Bytes,
     pub authentication: Authentication,
+    pub administrators: Vec<PublicKey>,
+    pub administrator: Arc<NodeKey>,
+}
+
+/// What a replica's first journal is known by.
+fn incarnation(number: u16) -> Incarnation {
+    Incarnation([u8::try_from(number + 1).expect("few"); 16])
 }
 
 pub fn key() -> Arc<NodeKey> {
@@ -137,11 +145,13 @@ impl Cluster {
             members.push(Member {
                 id: ReplicaId(number),
                 key: key.public(),
+                incarnation: incarnation(number),
                 address: socket.local_addr().expect("address"),
             });
             keys.push(key);
             sockets.push(socket);
         }
+        let administrator = key();
         let mut cluster = Self {
             directory,
             id: ClusterId([42; 16]),
@@ -151,9 +161,12 @@ impl Cluster {
             handles: Vec::new(),
             genesis,
             authentication,
+            administrators: vec![administrator.public()],
+            administrator,
         };
         for (number, socket) in sockets.into_iter().enumerate() {
-            ReplicaServer::initialise(&cluster.disk_of(number)).expect("initialise");
+            let first = cluster.members[number].incarnation;
+            ReplicaServer::initialise_as(&cluster.disk_of(number), first).expect("initialise");
             let config = cluster.config_of(number);
             let handle = ReplicaServer::start_on(config, KeyValue, socket).await;
             cluster.handles.push(Some(handle.expect("start")));
@@ -167,10 +180,11 @@ impl Cluster {
 
     pub fn config_of(&self, number: usize) -> ReplicaConfig {
         ReplicaConfig {
-            id: self.members[number].id,
+            id: Some(self.members[number].id),
             cluster: self.id,
             fault_model: self.model,
             replicas: self.members.clone(),
+            administrators: self.administrators.clone(),
             key: self.keys[number].clone(),
             listen: None,
             directory: self.disk_of(number),
@@ -178,6 +192,28 @@ impl Cluster {
             genesis: self.genesis.clone(),
             authentication: self.authentication,
         }
+    }
+
+    /// One more machine, which is to join: its number here, and its disk's incarnation.
+    pub async fn add_machine(&mut self) -> (usize, Incarnation) {
+        let (number, key) = (self.keys.len(), key());
+        self.keys.push(key);
+        let first = ReplicaServer::initialise(&self.disk_of(number)).expect("initialise");
+        self.handles.push(None);
+        let mut config = self.config_of(0);
+        config.id = None;
+        config.key = self.keys[number].clone();
+        config.directory = self.disk_of(number);
+        config.listen = Some(free_address().await);
+        let handle = ReplicaServer::start(config, KeyValue).await;
+        self.handles[number] = Some(handle.expect("start"));
+        (number, first)
+    }
+
+    /// A client that may change the membership.
+    pub async fn administrator(&self) -> Client {
+        let config = self.client_config(self.administrator.clone());
+        Client::connect(config).await.expect("connect")
     }
 
     pub fn client_config(&self, principal: Arc<NodeKey>) -> ClientConfig {
@@ -229,6 +265,22 @@ impl Cluster {
                 .map(|number| self.status(number))
                 .collect();
             assert!(start.elapsed() < Duration::from_secs(20), "{statuses:#?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until a replica votes.
+    pub async fn votes(&self, number: usize) {
+        let start = Instant::now();
+        loop {
+            let status = self.status(number).map(|status| status.replica);
+            if status
+                .as_ref()
+                .is_some_and(|it| it.voting == Voting::Voting)
+            {
+                return;
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "{status:#?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

@@ -1,0 +1,190 @@
+//! What a replica asks for by itself, in the order, under its own key.
+//!
+//! | When | What |
+//! |---|---|
+//! | the membership names another incarnation than its journal has | `Rejoin` |
+//! | it is a learner, and holds a checkpoint of which it has not spoken lately | `Ready` |
+//!
+//! It asks through an ordinary client of the cluster, whose principal is the replica's key: nobody
+//! else has to notice, and nobody else can ask. That client dials the replicas over the network,
+//! itself among them, instead of handing the operation to its own core. A replica that has lost its
+//! journal may be the last to know what the order is; a client takes its answer from a quorum, goes
+//! along from epoch to epoch and tries again, and all of that is there already. It is connected only
+//! while there is something to ask for.
+//!
+//! # What can go wrong
+//!
+//! *It is refused*: it has rejoined a moment ago, or another change was made in the same batch. It
+//! asks again, more and more rarely. *It asks for what has happened already*, since it is behind: that
+//! is refused too, and changes nothing. *Nobody answers*: more than u are down, this one included,
+//! until enough come back.
+
+use crate::client::{Client, ClientConfig, ClientError, Member};
+use crate::event_loop::Published;
+use crate::keys::NodeKey;
+use crate::limits;
+use crate::server::ReplicaConfig;
+use quorumfs_bft::fault_model::FaultModel;
+use quorumfs_bft::identity::{ClusterId, Incarnation, PublicKey, Sequence};
+use quorumfs_bft::membership::{Command, Membership};
+use quorumfs_bft::metrics::ReplicaStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One replica's wishes.
+pub(crate) struct OwnAffairs {
+    key: Arc<NodeKey>,
+    cluster: ClusterId,
+    fault_model: FaultModel,
+    replicas: Vec<Member>,
+    published: Arc<Published>,
+    /// The checkpoint that it said it holds.
+    said: Sequence,
+}
+
+impl OwnAffairs {
+    pub(crate) fn of(config: &ReplicaConfig, published: Arc<Published>) -> Self {
+        Self {
+            key: config.key.clone(),
+            cluster: config.cluster,
+            fault_model: config.fault_model,
+            replicas: config.replicas.clone(),
+            published,
+            said: Sequence(0),
+        }
+    }
+
+    /// Asks for whatever there is to ask for, for ever.
+    pub(crate) async fn run(mut self) {
+        let mut pause = limits::OWN_AFFAIRS;
+        loop {
+            tokio::time::sleep(pause).await;
+            pause = limits::OWN_AFFAIRS;
+            let (Some(membership), Some(status)) =
+                (self.published.membership(), self.published.get())
+            else {
+                continue;
+            };
+            let incarnation = self.published.incarnation();
+            let key = self.key.public();
+            let Some(command) = wish(&membership, &status, &key, incarnation, self.said) else {
+                continue;
+            };
+            match self.ask(&membership, command.clone()).await {
+                Ok(()) => {
+                    tracing::info!(
+                        ?command,
+                        "the cluster has taken up what this replica asked for"
+                    );
+                    if let Command::Ready { checkpoint } = command {
+                        self.said = checkpoint;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(?command, %error, "this replica asks for it again");
+                    pause = limits::OWN_AFFAIRS_AGAIN;
+                }
+            }
+        }
+    }
+
+    async fn ask(&self, membership: &Membership, command: Command) -> Result<(), ClientError> {
+        let replicas = self.replicas.clone();
+        let key = self.key.clone();
+        let mut config = ClientConfig::new(self.cluster, self.fault_model, replicas, key);
+        config.known = Some(membership.clone());
+        config.lanes = 1;
+        config.deadline = limits::OWN_AFFAIRS_DEADLINE;
+        config.connect_deadline = limits::OWN_AFFAIRS_DEADLINE;
+        let client = Client::connect(config).await?;
+        let answer = client.administer(command).await;
+        // What was asked for is done or not; the session ends by being idle, if not now.
+        let closed = tokio::time::timeout(Duration::from_secs(1), client.close()).await;
+        tracing::debug!(?closed, "the replica's own session");
+        answer.map(|_| ())
+    }
+}
+
+/// What the replica with this key has to ask for.
+fn wish(
+    membership: &Membership,
+    status: &ReplicaStatus,
+    key: &PublicKey,
+    incarnation: Incarnation,
+    said: Sequence,
+) -> Option<Command> {
+    let place = membership.place(key)?;
+    let member = membership.member(place)?;
+    if status.epoch != membership.epoch || membership.retired.contains(key) {
+        return None;
+    }
+    if member.incarnation != incarnation {
+        return Some(Command::Rejoin { incarnation });
+    }
+    if membership.votes(place) {
+        return None;
+    }
+    let checkpoint = status.durable.min(status.stable);
+    let again = Sequence(said.0.saturating_add(membership.checkpoint_interval));
+    let news = checkpoint > Sequence(0) && (said == Sequence(0) || checkpoint >= again);
+    news.then_some(Command::Ready { checkpoint })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event_loop::tests::quiet;
+    use bytes::Bytes;
+    use quorumfs_bft::membership;
+
+    fn key(number: u8) -> PublicKey {
+        PublicKey([number; 32])
+    }
+
+    /// Voters 0 to 3, learner 4, and 5, who voted once; each with an incarnation of its number.
+    fn membership() -> Membership {
+        let member = |number: u8| membership::Member {
+            key: key(number),
+            incarnation: Incarnation([number; 16]),
+            address: Bytes::new(),
+            since: Sequence(0),
+        };
+        let model = FaultModel::new(1, 1, 4).expect("a model");
+        let mut membership = Membership::genesis(model, (0..4).map(member).collect(), vec![]);
+        membership.others = (4..6).map(member).collect();
+        membership.retired = vec![key(5)];
+        membership
+    }
+
+    fn wish_of(number: u8, incarnation: u8, durable: u64, said: u64) -> Option<Command> {
+        let status = ReplicaStatus {
+            durable: Sequence(durable),
+            stable: Sequence(durable),
+            ..quiet()
+        };
+        let incarnation = Incarnation([incarnation; 16]);
+        wish(
+            &membership(),
+            &status,
+            &key(number),
+            incarnation,
+            Sequence(said),
+        )
+    }
+
+    #[test]
+    fn whoever_has_lost_its_journal_rejoins_and_whoever_learns_says_what_it_holds() {
+        let interval = membership().checkpoint_interval;
+        assert_eq!(wish_of(1, 1, 7, 0), None);
+        let incarnation = Incarnation([9; 16]);
+        assert_eq!(wish_of(1, 9, 7, 0), Some(Command::Rejoin { incarnation }));
+        assert_eq!(wish_of(4, 9, 7, 0), Some(Command::Rejoin { incarnation }));
+        assert_eq!(wish_of(4, 4, 0, 0), None);
+        let checkpoint = Sequence(7);
+        assert_eq!(wish_of(4, 4, 7, 0), Some(Command::Ready { checkpoint }));
+        assert_eq!(wish_of(4, 4, 7 + interval - 1, 7), None);
+        assert!(wish_of(4, 4, 7 + interval, 7).is_some());
+        assert_eq!(wish_of(5, 9, 7, 0), None, "retired");
+        assert_eq!(wish_of(6, 9, 7, 0), None, "a stranger");
+    }
+}

@@ -1,0 +1,198 @@
+//! Who gets a place, and who loses it.
+
+use super::*;
+use bytes::Bytes;
+use quorumfs_bft::fault_model::FaultModel;
+use quorumfs_bft::identity::{Incarnation, Sequence};
+use quorumfs_bft::membership::Member;
+
+const PLACES: Places = Places {
+    clients: 200,
+    strangers: 100,
+};
+
+fn key(number: u16) -> PublicKey {
+    let mut key = [0; 32];
+    key[..2].copy_from_slice(&number.to_be_bytes());
+    PublicKey(key)
+}
+
+/// Of replica 0 of two, whose keys are these.
+fn membership(keys: [u16; 2]) -> Membership {
+    let member = |number| Member {
+        key: key(number),
+        incarnation: Incarnation::default(),
+        address: Bytes::from_static(b"127.0.0.1:1"),
+        since: Sequence(0),
+    };
+    let model = FaultModel::new(0, 1, 2).expect("a model");
+    Membership::genesis(model, keys.map(member).to_vec(), Vec::new())
+}
+
+fn roster() -> Roster {
+    let roster = Roster::new(key(1000), Addresses::new(), PLACES);
+    roster.enter(&membership([1000, 1001]), ReplicaId(0));
+    roster
+}
+
+fn id_of(connection: &Connection) -> ConnectionId {
+    match connection.from {
+        Source::Client(id) | Source::Newcomer(id) => id,
+        Source::Replica(_) => panic!("a client"),
+    }
+}
+
+#[test]
+fn a_replica_is_known_by_its_key_alone() {
+    let roster = roster();
+    let admit = |number, id| {
+        let admitted = roster.admit(key(number), Role::Replica(ReplicaId(id)));
+        admitted.map(|connection| connection.from)
+    };
+    assert_eq!(admit(1001, 1), Ok(Source::Replica(key(1001))));
+    let elsewhere = admit(1001, 0);
+    assert_eq!(
+        elsewhere,
+        Ok(Source::Replica(key(1001))),
+        "its number elsewhere"
+    );
+    assert!(
+        matches!(admit(1002, 1), Ok(Source::Newcomer(_))),
+        "another's number"
+    );
+    assert_eq!(admit(1000, 0), Err(Refusal::NotThatReplica), "myself");
+}
+
+#[tokio::test]
+async fn who_stays_keeps_outbox_and_connection_and_who_goes_loses_both() {
+    let roster = roster();
+    let role = Role::Replica(ReplicaId(1));
+    let connection = roster.admit(key(1001), role).expect("known");
+    let before = roster.outbox(ReplicaId(1)).expect("a peer");
+    let mut swapped = membership([1001, 1000]);
+    swapped.epoch = Epoch(1);
+    roster.enter(&swapped, ReplicaId(1));
+    let after = roster.outbox(ReplicaId(0)).expect("the same peer");
+    assert!(Arc::ptr_eq(&before, &after));
+    assert_eq!(
+        roster.peer(connection.from),
+        Some(Peer::Replica(ReplicaId(0)))
+    );
+    assert!(
+        roster.outbox(ReplicaId(1)).is_none(),
+        "that is this one now"
+    );
+    assert_eq!(*roster.entered().borrow(), Epoch(1));
+
+    let newcomer = roster.admit(key(1002), role).expect("a place");
+    roster.enter(&membership([1002, 1000]), ReplicaId(1));
+    connection.end.notified().await;
+    newcomer.end.notified().await;
+    assert!(!after.take(1, &mut Vec::new()).await, "closed");
+    assert_eq!(roster.peer(connection.from), None);
+    let admitted = roster.admit(key(1002), role).expect("known");
+    assert_eq!(admitted.from, Source::Replica(key(1002)));
+}
+
+#[tokio::test]
+async fn newcomers_have_few_places_and_one_for_a_key() {
+    let roster = roster();
+    let role = Role::Replica(ReplicaId(9));
+    let first = roster.admit(key(1), role).expect("a place");
+    let again = roster.admit(key(1), role).expect("a place");
+    first.end.notified().await;
+    for number in 2..=limits::NEWCOMERS_MAX as u16 + 1 {
+        roster.admit(key(number), role).expect("a place");
+    }
+    again.end.notified().await;
+    assert_eq!(roster.inner().newcomers.len(), limits::NEWCOMERS_MAX);
+    assert!(roster.inner().clients.is_empty());
+    roster.release(id_of(&again));
+    assert_eq!(roster.inner().newcomers.len(), limits::NEWCOMERS_MAX);
+}
+
+#[test]
+fn places_are_bounded_for_each_principal_and_come_back() {
+    let roster = roster();
+    let mut ids = Vec::new();
+    for _ in 0..limits::CLIENTS_PER_PRINCIPAL_MAX {
+        ids.push(id_of(&roster.admit(key(1), Role::Client).expect("room")));
+    }
+    assert_eq!(
+        roster.admit(key(1), Role::Client).err(),
+        Some(Refusal::FullForPrincipal)
+    );
+    roster.release(ids[0]);
+    roster.release(ids[0]);
+    assert!(roster.admit(key(1), Role::Client).is_ok());
+    assert!(roster.admit(key(1), Role::Client).is_err());
+}
+
+#[test]
+fn strangers_give_way_to_each_other_and_take_nothing_from_principals_with_sessions() {
+    let roster = roster();
+    let oldest = id_of(&roster.admit(key(1), Role::Client).expect("room"));
+    let mut admitted = 1;
+    for number in 2.. {
+        if roster.admit(key(number), Role::Client).is_err() {
+            break;
+        }
+        admitted += 1;
+    }
+    assert_eq!(admitted, 2 * PLACES.strangers, "half of them leave");
+    assert!(roster.inner().leaving.contains(&oldest));
+    roster.release(oldest);
+    assert!(roster.admit(key(5000), Role::Client).is_ok());
+
+    let working: Vec<_> = (6000..6000 + PLACES.clients as u16).map(key).collect();
+    for (id, principal) in (1..).zip(&working) {
+        roster.session_opened(SessionId(id), *principal);
+        assert!(roster.admit(*principal, Role::Client).is_ok(), "{id}");
+    }
+    let refused = roster.admit(working[0], Role::Client).err();
+    assert_eq!(refused, Some(Refusal::Full));
+    roster.session_closed(SessionId(1));
+    roster.session_closed(SessionId(1));
+    assert!(
+        roster.admit(working[1], Role::Client).is_ok(),
+        "its place is free"
+    );
+}
+
+#[test]
+fn places_follow_from_the_files_that_may_be_open() {
+    let plenty = Places::within(65_536);
+    assert_eq!(plenty.clients, limits::CLIENTS_MAX);
+    assert_eq!(plenty.strangers, limits::STRANGERS_MAX);
+    let usual = Places::within(1024);
+    let taken = usual.clients + 2 * usual.strangers + limits::FILES_RESERVED;
+    assert!(taken <= 1024, "{usual:?}");
+    assert_eq!(
+        Places::within(0),
+        Places {
+            clients: 1,
+            strangers: 1
+        }
+    );
+}
+
+#[test]
+fn the_blacklisted_are_refused_whatever_they_come_as() {
+    let roster = roster();
+    let connection = roster.admit(key(7), Role::Client).expect("room");
+    roster.blacklist(connection.from, "test");
+    assert_eq!(
+        roster.admit(key(7), Role::Client).err(),
+        Some(Refusal::Blacklisted)
+    );
+    assert!(roster.admit(key(8), Role::Client).is_ok());
+}
+
+#[tokio::test]
+async fn a_replica_that_dials_again_replaces_its_older_connection() {
+    let roster = roster();
+    let role = Role::Replica(ReplicaId(1));
+    let older = roster.admit(key(1001), role).expect("known");
+    let _newer = roster.admit(key(1001), role).expect("known");
+    older.end.notified().await;
+}
