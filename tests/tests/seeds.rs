@@ -6,10 +6,14 @@ use quorumfs_bft_simulator::simulation::Options;
 use quorumfs_tests::simulate::{OPERATIONS_MIN, Service, run_seed};
 
 fn holds(seed: u64, service: Service) -> Report {
-    let report = run_seed(Options::new(seed, Profile::Mixed), service, None);
+    holds_with(Profile::Mixed, seed, service)
+}
+
+fn holds_with(profile: Profile, seed: u64, service: Service) -> Report {
+    let report = run_seed(Options::new(seed, profile), service, None);
     assert!(
         report.passed(),
-        "seed {seed}, {service}: {:?} {:?}",
+        "seed {seed} of profile {profile}, {service}: {:?} {:?}",
         report.violations,
         report.stalls
     );
@@ -39,6 +43,13 @@ fn histories_with_many_unknown_outcomes_are_decided() {
 #[test]
 fn a_boundary_that_opened_late_is_opened_again_by_the_journal() {
     holds(245, Service::Metadata);
+}
+
+/// An observer kept what replicas had said when it went on to the next epoch, where they have other
+/// numbers: a liar's old word and its next one were two.
+#[test]
+fn an_observer_counts_nobody_twice_across_epochs() {
+    holds_with(Profile::Membership, 40455, Service::Metadata);
 }
 
 #[test]

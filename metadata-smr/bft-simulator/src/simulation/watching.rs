@@ -28,7 +28,7 @@ pub(super) struct Watching {
     watchers: BTreeMap<SessionId, Watcher>,
     /// The most that an honest replica ever said.
     epoch: Epoch,
-    view: View,
+    views: BTreeMap<Epoch, View>,
     executed: Sequence,
     stable: Sequence,
     activities: BTreeSet<(Epoch, View, u16, bool)>,
@@ -46,19 +46,20 @@ impl Watching {
     /// An honest replica says what it is.
     pub(super) fn said(&mut self, report: &Report) {
         self.epoch = self.epoch.max(report.epoch);
-        self.view = self.view.max(report.view);
+        let view = self.views.entry(report.epoch).or_default();
+        *view = report.view.max(*view);
         self.executed = self.executed.max(report.executed);
         self.stable = self.stable.max(report.stable);
         let activity = (report.epoch, report.view, report.leader.0, report.active);
         self.activities.insert(activity);
     }
 
-    /// What is wrong with what an observer was told, if something is.
-    fn refuted(&self, observation: &Observation) -> bool {
+    /// Whether what an observer in `epoch` was told is wrong.
+    fn refuted(&self, observation: &Observation, epoch: Epoch) -> bool {
         match *observation {
             Observation::Fact(fact) => match fact {
-                Fact::Epoch(epoch) => epoch > self.epoch,
-                Fact::View(view) => view > self.view,
+                Fact::Epoch(began) => began > self.epoch,
+                Fact::View(view) => self.views.get(&epoch).is_none_or(|most| view > *most),
                 Fact::Executed(sequence) => sequence > self.executed,
                 Fact::Stable(sequence) => sequence > self.stable,
             },
@@ -159,7 +160,9 @@ impl<W: Workload> Simulation<'_, W> {
             Observation::Fact(_) => self.counters.count("facts"),
             Observation::Activity(_) => self.counters.count("activities"),
         }
-        if self.watching.refuted(observation) {
+        let customer = self.customers.get(client);
+        let epoch = customer.map_or(Epoch(0), |it| it.membership().epoch);
+        if self.watching.refuted(observation, epoch) {
             let what = format!("client {client} was told what no correct replica was");
             self.judge.violation(format!("{what}: {observation:?}"));
         }

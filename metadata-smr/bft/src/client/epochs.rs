@@ -71,6 +71,7 @@ impl Client {
         self.connected.clear();
         self.epochs_asked = None;
         self.reads.enter(&self.config, &mut self.queue);
+        self.observing.enter(&self.config, effects);
         match &mut self.phase {
             Phase::None => {}
             Phase::Opening { asking, .. } => asking.ask_others(&self.config, now),

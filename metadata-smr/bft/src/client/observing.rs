@@ -3,6 +3,7 @@
 //! Every replica that is connected is asked, again after each reconnect, and again if it has said
 //! nothing for a few seconds: asking twice changes nothing. Watches need a session and are asked
 //! for once it is open. What counts is decided in [`crate::observer`]; here it is only passed on.
+//! In a later epoch everybody has another number, and is asked again once the driver has said which.
 
 use super::config::ClientConfig;
 use super::event::{Effect, Effects};
@@ -115,6 +116,14 @@ impl Observing {
         self.contacts.remove(&replica);
         self.chain.lost(replica);
         observed(self.tally.lost(replica), effects);
+        self.hand_on(effects);
+    }
+
+    /// A later epoch is known: whoever is connected will be told under its new number.
+    pub(super) fn enter(&mut self, config: &ClientConfig, effects: &mut Effects) {
+        self.contacts.clear();
+        self.chain.enter(&config.fault_model);
+        observed(self.tally.enter(&config.fault_model), effects);
         self.hand_on(effects);
     }
 

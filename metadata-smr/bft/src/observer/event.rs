@@ -4,6 +4,10 @@
 //! what lay between. It is numbered from where the replica's process started, so a gap shows. Two
 //! reports are similar if they name the same epoch, view, leader and activity; numbers that only
 //! rise are never compared for equality, because no two replicas report at the same instant.
+//!
+//! Replicas are numbered anew in each epoch, and another number of them may fail. Whoever goes on to
+//! a later one forgets all words ([`Tally::enter`]): one that was kept under an old number would
+//! stand beside the same replica's next, and a liar would count twice.
 
 use crate::fault_model::FaultModel;
 use crate::identity::{Epoch, Monotonic, ReplicaId, Sequence, View};
@@ -60,7 +64,8 @@ pub struct NumberedReport {
 pub enum Fact {
     /// An epoch began.
     Epoch(Epoch),
-    /// A view was entered, or waited for.
+    /// A view was entered, or waited for. They are counted anew in each epoch; it is one of that
+    /// which the observer knows.
     View(View),
     /// Batches were executed up to here.
     Executed(Sequence),
@@ -138,6 +143,23 @@ impl Tally {
             stable: Sequence(0),
             activity: None,
         }
+    }
+
+    /// The observer knows a later epoch now: what replicas said under their old numbers counts for
+    /// nothing. Whose words those were.
+    pub fn enter(&mut self, model: &FaultModel) -> Vec<Observation> {
+        let Self {
+            small,
+            alike,
+            words,
+            view,
+            ..
+        } = self;
+        let fresh = Self::new(model);
+        (*small, *alike, *view) = (fresh.small, fresh.alike, fresh.view);
+        let gone = std::mem::take(words).into_keys();
+        gone.map(|replica| Observation::Silent { replica })
+            .collect()
     }
 
     /// A replica says what it is. What that tells, its own word first.
@@ -294,6 +316,32 @@ mod tests {
         assert_eq!(watcher.hear(1, report(0, 7)), [], "what is known stays");
         let told = watcher.hear(1, report(1, 12));
         assert_eq!(told, [Observation::Fact(Fact::Executed(Sequence(12)))]);
+    }
+
+    #[test]
+    fn a_word_under_an_old_number_does_not_count_beside_the_same_replicas_next() {
+        let mut watcher = Watcher::new();
+        assert_eq!(watcher.hear(3, report(9, 1_000_000)), []);
+        let next = FaultModel::new(2, 2, 7).unwrap();
+        let replica = ReplicaId(3);
+        assert_eq!(watcher.0.enter(&next), [Observation::Silent { replica }]);
+        for (replica, executed) in [(2, 1_000_000), (0, 900_000)] {
+            assert_eq!(watcher.hear(replica, report(9, executed)), []);
+        }
+        let told = watcher.hear(1, report(0, 12));
+        let fact = Fact::Executed(Sequence(12));
+        assert_eq!(told, [Observation::Fact(fact)], "two of seven may lie");
+    }
+
+    #[test]
+    fn views_are_counted_anew_in_each_epoch() {
+        let mut watcher = Watcher::new();
+        watcher.hear(0, report(7, 0));
+        watcher.hear(1, report(7, 0));
+        watcher.0.enter(&FaultModel::new(1, 1, 4).unwrap());
+        watcher.hear(0, report(1, 0));
+        let told = watcher.hear(1, report(1, 0));
+        assert_eq!(told, [Observation::Fact(Fact::View(View(1)))]);
     }
 
     #[test]

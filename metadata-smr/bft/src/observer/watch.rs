@@ -265,6 +265,20 @@ impl Chain {
         }
     }
 
+    /// The watcher knows a later epoch now, in which replicas have other numbers: whatever lacks a
+    /// second copy is void, and each of them has to say again where it stands.
+    pub fn enter(&mut self, model: &FaultModel) {
+        let all: Vec<ReplicaId> = self.last.keys().copied().collect();
+        for replica in all {
+            self.lost(replica);
+        }
+        self.single.clear();
+        let believes_one = self.copies < self.small;
+        self.small = model.small().into();
+        self.medium = model.medium().into();
+        self.copies = if believes_one { 1 } else { self.small };
+    }
+
     /// A replica does not tell any more.
     pub fn lost(&mut self, replica: ReplicaId) {
         self.last.remove(&replica);
@@ -530,6 +544,21 @@ mod tests {
         watcher.stands(2, 12);
         watcher.stands(0, 17);
         assert_eq!(watcher.told(), [revalidate(12)]);
+    }
+
+    #[test]
+    fn a_copy_under_an_old_number_does_not_count_in_the_next_epoch() {
+        let mut watcher = Watcher::new();
+        watcher.hears(3, 12, 9);
+        watcher.0.enter(&FaultModel::new(1, 1, 4).unwrap());
+        watcher.hears(2, 12, 9);
+        assert_eq!(watcher.told(), [Watched::Blind], "it may be the same one");
+        for replica in 0..3 {
+            watcher.stands(replica, 9);
+        }
+        assert_eq!(watcher.told(), [revalidate(9)]);
+        watcher.hears(0, 12, 9);
+        assert_eq!(watcher.told(), [changed(12)]);
     }
 
     #[test]
