@@ -11,7 +11,8 @@
 //! * A *search* for such an order, if the hint is none. It is Wing and Gong's: of the calls that
 //!   may come next (those invoked before the earliest answer that is still to be explained) try
 //!   each, and go back when the model refuses. Configurations that were found to lead nowhere are
-//!   remembered (Lowe), and a call that nobody saw the answer of is placed as late as it can be.
+//!   remembered (Lowe), a call that nobody saw the answer of is placed as late as it can be, and
+//!   a query as soon as the state explains it.
 //!   [`STEPS_MAX`] bounds it: what is not decided by then has failed.
 //!
 //! Answers name the sequence at which they came about. Calls that do are placed in that order, so
@@ -47,6 +48,9 @@ pub trait Model {
     /// The states that `call` may lead to when it takes effect in `state` and is answered as it
     /// was (or, if nobody saw its answer, whatever it gave). No state means that it cannot have
     /// given this answer here; more than one that the history does not tell which.
+    ///
+    /// A query changes nothing. It may say more of a state than was known, and lead to another one
+    /// thereby; but what a true history shows behind it the first state has to explain as well.
     fn apply(&self, state: &Self::State, call: &Call) -> Vec<Self::State>;
 }
 

@@ -117,3 +117,11 @@ fn a_leader_that_crashes_behind_a_root_is_not_blamed() {
 fn requests_that_overtake_each_other_on_the_way_to_two_replicas_are_answered() {
     holds(Profile::Mixed, [4097, 5022, 5150, 5364, 5438]);
 }
+
+/// Many queries that overlap, and a hint that was none: there are too many orders to try them all.
+#[test]
+fn a_history_of_many_overlapping_queries_is_decided() {
+    let options = Options::new(40020, Profile::Reads);
+    let report = Simulation::run(options, KeyValueWorkload::toggling(), None).unwrap();
+    assert!(report.passed(), "{:?}", report.violations);
+}

@@ -48,13 +48,15 @@ pub(super) fn search<M: Model>(model: &M, calls: &[&Call]) -> Result<(), Failure
     let answered = calls.iter().filter(|call| call.answer.is_some()).count();
 
     let mut seen = BTreeSet::new();
-    let mut stack = vec![Configuration {
+    let mut first = Configuration {
         placed: Placed::new(calls.len()),
         count: 0,
         first_open: 0,
         state: Rc::new(model.initial()),
         guess: None,
-    }];
+    };
+    look_around(model, &calls, &mut first);
+    let mut stack = vec![first];
     let mut steps = 0_u64;
     let mut best: (usize, Option<&Call>) = (0, None);
     while let Some(configuration) = stack.pop() {
@@ -72,24 +74,17 @@ pub(super) fn search<M: Model>(model: &M, calls: &[&Call]) -> Result<(), Failure
         let Some((_, horizon)) = horizon else {
             continue;
         };
-        let newest = next_version(&calls, &configuration);
         let mut next = Vec::new();
-        for (index, call) in calls.iter().enumerate().skip(configuration.first_open) {
-            if call.invoked > horizon {
-                break;
-            }
-            let early = call.version.is_some_and(|version| version > newest);
-            if early || configuration.placed.contains(index) {
-                continue;
-            }
+        for (index, call) in may_come_next(&calls, &configuration, horizon) {
             for state in model.apply(&configuration.state, call) {
                 if redundant(model, &configuration, call, &state) {
                     continue;
                 }
-                let state = Rc::new(state);
                 let placed = configuration.placed.with(index);
-                if seen.insert((placed.clone(), Rc::clone(&state))) {
-                    next.push(follow(&configuration, call, placed, state));
+                let (key, mut then) = follow(&configuration, call, placed, Rc::new(state));
+                look_around(model, &calls, &mut then);
+                if seen.insert((then.placed.clone(), Rc::clone(&then.state))) {
+                    next.push((key, then));
                 }
             }
         }
@@ -104,6 +99,58 @@ pub(super) fn search<M: Model>(model: &M, calls: &[&Call]) -> Result<(), Failure
             stuck: Box::new(stuck.clone()),
         }),
         (_, None) => Ok(()),
+    }
+}
+
+/// The calls that have no place yet and were invoked when no other one's answer was known.
+fn may_come_next<'a, S>(
+    calls: &[&'a Call],
+    configuration: &Configuration<'_, S>,
+    horizon: u64,
+) -> Vec<(usize, &'a Call)> {
+    let newest = next_version(calls, configuration);
+    let open = calls.iter().enumerate().skip(configuration.first_open);
+    open.take_while(|(_, call)| call.invoked <= horizon)
+        .filter(|(index, call)| {
+            let early = call.version.is_some_and(|version| version > newest);
+            !early && !configuration.placed.contains(*index)
+        })
+        .map(|(index, call)| (index, *call))
+        .collect()
+}
+
+/// Places the queries that the state as it is explains. They leave it as it is, and stand in
+/// nobody's way where they are: whatever can follow can follow behind them too. So there is no need
+/// to try them anywhere else, and of many that overlap there is one order instead of all.
+fn look_around<M: Model>(
+    model: &M,
+    calls: &[&Call],
+    configuration: &mut Configuration<'_, M::State>,
+) {
+    while let Some((_, horizon)) = earliest_answer(calls, configuration) {
+        let explained = |call: &Call| {
+            call.kind == Kind::Query
+                && call.answer.is_some()
+                && model.apply(&configuration.state, call) == [(*configuration.state).clone()]
+        };
+        let next = may_come_next(calls, configuration, horizon);
+        let now: Vec<usize> = next
+            .into_iter()
+            .filter(|(_, call)| explained(call))
+            .map(|(index, _)| index)
+            .collect();
+        if now.is_empty() {
+            return;
+        }
+        for index in now {
+            configuration.placed = configuration.placed.with(index);
+            configuration.count += 1;
+        }
+        while configuration.placed.contains(configuration.first_open) {
+            configuration.first_open += 1;
+        }
+        // Without the guess they would have been explained before it.
+        configuration.guess = None;
     }
 }
 

@@ -227,6 +227,24 @@ fn a_true_hint_settles_what_no_search_could() {
 }
 
 #[test]
+fn many_queries_that_overlap_are_decided_without_a_hint() {
+    // Of forty values that are written during one long moment, each is read twice meanwhile.
+    let mut calls = Vec::new();
+    for value in 1..=40 {
+        let version = Some(u64::from(value));
+        calls.push(Call {
+            version,
+            ..write(value, 0, Some(900))
+        });
+        calls.extend([read(value, 0, 900), read(value, 1, 901)]);
+    }
+    assert_eq!(verdict(&calls), Ok(()));
+    calls.push(read(7, 902, 903));
+    let refused = verdict(&calls);
+    assert!(matches!(refused, Err(Failure::NotLinearizable { .. })));
+}
+
+#[test]
 fn several_calls_without_an_answer_may_take_effect_one_after_the_other() {
     let add = |value| Call {
         operation: Bytes::copy_from_slice(&[b'a', value]),
