@@ -11,6 +11,8 @@ use crate::wire::Unsigned;
 use crate::wire::limits::{FETCH_BATCHES_MAX, SERVE_BURST_BYTES, SERVE_BYTES_MIN};
 use crate::wire::message::{FetchBodies, FetchCommitted, Message, OpenSession, Operation, Request};
 use bytes::Bytes;
+use std::cell::RefCell;
+use std::rc::Rc;
 
 /// The connection of somebody who is not one of the cluster's own clients.
 const STRANGER: ConnectionId = ConnectionId(1_000);
@@ -114,6 +116,7 @@ fn long(lane: u16, number: u64, length: usize) -> Message {
 
 /// To its leader a client says so much that its credit is used up there, in requests that can never
 /// run; what it says to the others is within it. They forward that, and expect it to be ordered.
+/// The network brings it at the worst moment, when the leader's room has just been filled again.
 #[test]
 fn a_client_that_contradicts_itself_deposes_nobody() {
     let mut cluster = Cluster::four(31);
@@ -134,9 +137,19 @@ fn a_client_that_contradicts_itself_deposes_nobody() {
     };
     let (quarter, half) = (frame(long(3, 1, 200 << 10)), 500 << 10);
     let full = [2, 3, 4].map(|number| frame(long(0, number, half)));
+    let forwarded = Rc::new(RefCell::new(Vec::new()));
+    let (delayed, wanted) = (Rc::clone(&forwarded), quarter.clone());
+    cluster.tap = Some(Box::new(move |from, to, envelope| {
+        let caught = to == 0 && *envelope.frame() == wanted;
+        delayed.borrow_mut().extend(caught.then_some(from as u16));
+        !caught
+    }));
     for round in 0..300 {
         for frame in &full {
             cluster.arrive(0, Peer::Client(STRANGER), frame.clone());
+        }
+        for from in forwarded.take() {
+            cluster.arrive(0, Peer::Replica(ReplicaId(from)), quarter.clone());
         }
         for node in (1..4).filter(|_| round == 20) {
             cluster.arrive(node, Peer::Client(STRANGER), quarter.clone());
