@@ -20,6 +20,7 @@ use quorumfs_bft::observer::{
     NumberedReport, Observe, Observed, Refusal, Report, WatchEvent, WatchId,
 };
 use quorumfs_bft::service::Credit;
+use quorumfs_bft::state::DurableRoot;
 use quorumfs_bft::step::Token;
 use quorumfs_bft::wire::message::{
     Accepted, AnswerBody, Answered, Ballot, Batch, Bodies, CheckpointVote, Claims, CloseSession,
@@ -455,6 +456,8 @@ fn observed() -> Vec<(&'static str, Arc<Envelope>)> {
 }
 
 fn records() -> Vec<(&'static str, Record)> {
+    let (sequence, digest) = (Sequence(12), Digest([3; 32]));
+    let root = DurableRoot { sequence, digest };
     vec![
         ("boot_mark", Record::BootMark),
         (
@@ -512,6 +515,8 @@ fn records() -> Vec<(&'static str, Record)> {
                 until: Sequence(12),
             },
         ),
+        ("refuted", Record::Refuted { sequence }),
+        ("replaced", Record::Replaced { root }),
         (
             "stable",
             Record::Stable {

@@ -10,6 +10,8 @@
 //! | `NewView` | the own NEW-VIEW, and votes in that view | it, with all that it cites |
 //! | `Stable` | – (it is proof enough by itself) | the newest stable checkpoint's certificate |
 //! | `Abstain` | a root below what was voted for | up to where no votes are given |
+//! | `Refuted` | – (without it a restart asks the others again) | where the own state is wrong |
+//! | `Replaced` | the root of the state that takes its place | which one that is |
 //! | `Incarnation` | anything else that is recorded | an earlier one was lost: what this is |
 //! | `Epoch` | anything said in that epoch | its record: what is said of earlier ones is void |
 //!
@@ -21,6 +23,7 @@ use crate::certificate::{CommitCertificate, PreparedCertificate};
 use crate::checkpoint::CheckpointCertificate;
 use crate::identity::{Epoch, Incarnation, Sequence};
 use crate::membership::EpochRecord;
+use crate::state::DurableRoot;
 use crate::wire::frame::Malformed;
 use crate::wire::limits::{BATCH_REQUESTS_MAX, FRAME_BYTES_MAX};
 use crate::wire::message::{Batch, Committed, Kind};
@@ -84,6 +87,17 @@ pub enum Record {
         epoch: Epoch,
         /// The last one that may have been voted for.
         until: Sequence,
+    },
+    /// A quorum has another state than this replica has after this batch.
+    Refuted {
+        /// The batch.
+        sequence: Sequence,
+    },
+    /// The state was taken over whole: once this root is durable, nothing that was refuted before
+    /// is left.
+    Replaced {
+        /// The root.
+        root: DurableRoot,
     },
     /// A checkpoint is stable.
     Stable {
@@ -154,6 +168,15 @@ impl Record {
                 bytes.push(9);
                 epoch.write(&mut bytes);
                 until.write(&mut bytes);
+            }
+            Self::Refuted { sequence } => {
+                bytes.push(11);
+                sequence.write(&mut bytes);
+            }
+            Self::Replaced { root } => {
+                bytes.push(12);
+                root.sequence.write(&mut bytes);
+                root.digest.write(&mut bytes);
             }
             Self::Stable { certificate } => {
                 bytes.push(8);
@@ -260,6 +283,15 @@ impl Record {
             },
             8 => Self::Stable {
                 certificate: decode_stable(&mut reader)?,
+            },
+            11 => Self::Refuted {
+                sequence: reader.get("sequence")?,
+            },
+            12 => Self::Replaced {
+                root: DurableRoot {
+                    sequence: reader.get("sequence")?,
+                    digest: reader.get("root")?,
+                },
             },
             _ => return Err(Malformed::UnknownKind),
         };

@@ -264,6 +264,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         };
         self.states.finding = Some(found);
         self.counters.states_refuted += 1;
+        self.record_finding(effects);
         if self.voting == Voting::Voting {
             self.voting = Voting::Diverged;
         }
@@ -279,6 +280,16 @@ impl<S: Service, D: Store> Replica<S, D> {
             ),
         };
         effects.push(Effect::Alarm { reason });
+    }
+
+    /// Writes down that the own state is wrong: after a restart the certificate that showed it may
+    /// have given way to one of a later state, which says nothing about the own one. What no
+    /// quorum agrees on is not written down; everybody says it again.
+    pub(super) fn record_finding(&mut self, effects: &mut Effects) {
+        if let Some(Finding::Alone(sequence)) = self.states.finding {
+            self.promises
+                .persist(&Record::Refuted { sequence }, effects);
+        }
     }
 
     /// The newest stable checkpoint, if it is of this epoch: the proof of an earlier one proves

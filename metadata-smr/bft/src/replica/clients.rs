@@ -8,6 +8,7 @@ use super::Replica;
 use crate::admission::Offer;
 use crate::execution::Standing;
 use crate::identity::{ConnectionId, Sequence};
+use crate::metrics::Voting;
 use crate::service::Service;
 use crate::state::{StateError, Store};
 use crate::step::{Destination, Effects, Peer};
@@ -23,6 +24,10 @@ impl<S: Service, D: Store> Replica<S, D> {
         body: &Arc<Envelope>,
         effects: &mut Effects,
     ) -> Result<(), StateError> {
+        if self.voting == Voting::Diverged {
+            // Its answers may be wrong, and what waits here is forgotten with its state.
+            return Ok(());
+        }
         let connection = match from {
             Peer::Client(connection) => Some(connection),
             Peer::Replica(_) => None,

@@ -503,6 +503,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             let record = Record::Stable { certificate };
             self.promises.persist(&record, effects);
         }
+        self.record_finding(effects);
         if let Some(frame) = self.views.new_view.clone() {
             self.promises.persist(&Record::NewView { frame }, effects);
         }

@@ -12,6 +12,9 @@
 //! used to catch up, but it cannot know what else it promised. It is another incarnation from then
 //! on, which the new journal begins with, and votes once the membership names that one.
 //!
+//! A state that was refuted is refuted still, unless another one has taken its place since: such a
+//! replica neither votes nor answers before that.
+//!
 //! Records of earlier epochs than the one that was entered last promise nothing any more.
 
 use super::config::{Config, Sabotage};
@@ -22,7 +25,7 @@ use super::views::{Phase, Views};
 use super::{Epochs, History, Replica, States, Timers, commit, commit::stored_batch};
 use crate::admission::{Blacklist, Pool};
 use crate::certificate::{CommitCertificate, PreparedCertificate};
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, Finding};
 use crate::execution::Executor;
 use crate::identity::{Digest, Now, Sequence};
 use crate::journal::{Condition, Journal, Record};
@@ -104,6 +107,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             replica.epochs.reborn = true;
         }
         replica.voting = match replica.standing() {
+            Voting::Abstaining if replica.states.finding.is_some() => Voting::Diverged,
             Voting::Abstaining => Voting::Voting,
             other => other,
         };
@@ -255,6 +259,17 @@ impl<S: Service, D: Store> Replica<S, D> {
             }
             Record::Abstain { until, .. } => {
                 self.abstain = self.abstain.max(until);
+                Ok(true)
+            }
+            Record::Refuted { sequence } => {
+                self.states.finding = Some(Finding::Alone(sequence));
+                Ok(true)
+            }
+            Record::Replaced { root } => {
+                let roots = [self.space.durable_root(), self.space.previous_root()];
+                if roots.contains(&Some(root)) {
+                    self.states.finding = None;
+                }
                 Ok(true)
             }
             Record::Incarnation(incarnation) => {

@@ -4,7 +4,7 @@
 use super::Replica;
 use super::checkpoints::from_note;
 use super::commit::{History, announce_sessions, batch_key, batch_row};
-use crate::checkpoint::{CheckpointCertificate, Finding};
+use crate::checkpoint::{Checkpoint, CheckpointCertificate, Finding};
 use crate::identity::{Nanos, ReplicaId, Sequence};
 use crate::journal::Record;
 use crate::metrics::Voting;
@@ -21,6 +21,13 @@ use crate::wire::limits::TRANSFER_WAIT;
 use crate::wire::message::{FetchCommitted, FetchNodes, Message, Nodes};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+const fn root_of(checkpoint: &Checkpoint) -> DurableRoot {
+    DurableRoot {
+        sequence: checkpoint.sequence,
+        digest: checkpoint.root,
+    }
+}
 
 impl<S: Service, D: Store> Replica<S, D> {
     /// Whoever may have the state: also those that do not vote, one of whom may be the last to
@@ -110,10 +117,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             Some(_) => self.counters.transfers_moved += 1,
             None => self.counters.transfers += 1,
         }
-        let root = DurableRoot {
-            sequence: target.checkpoint.sequence,
-            digest: target.checkpoint.root,
-        };
+        let root = root_of(&target.checkpoint);
         self.space
             .begin_import(root, super::checkpoints::as_bytes(&target));
         self.inquiry.hopeless = false;
@@ -235,12 +239,16 @@ impl<S: Service, D: Store> Replica<S, D> {
             if checkpoint.sequence < tip {
                 until = until.max(promised);
             }
-            let epoch = self.context.epoch;
-            let record = Record::Abstain { epoch, until };
-            let token = match until > self.abstain {
-                true => self.promises.persist(&record, effects),
-                false => crate::step::Token(0),
-            };
+            let mut token = crate::step::Token(0);
+            if until > self.abstain {
+                let epoch = self.context.epoch;
+                let record = Record::Abstain { epoch, until };
+                token = self.promises.persist(&record, effects);
+            }
+            if self.states.finding.is_some() {
+                let root = root_of(&checkpoint);
+                token = self.promises.persist(&Record::Replaced { root }, effects);
+            }
             self.abstain = until;
             sink.ending = Ending::Recording(token);
         }
@@ -353,8 +361,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         Ok(())
     }
 
-    /// Whoever abstained votes again once it has executed what it may have voted for. After a
-    /// restart in the middle of a transfer nobody knows any more whether the state was wrong.
+    /// Whoever abstained votes again once it has executed what it may have voted for.
     pub(super) fn advance_abstention(&mut self) {
         let due = self.sink.is_none() && self.tip.sequence >= self.abstain;
         if due && self.voting == Voting::Abstaining {

@@ -53,7 +53,7 @@ fn one_of_four_that_differs_does_not_vote_any_more() {
     cluster.start(3);
     cluster.run_for(2_000);
     let status = cluster.status(3);
-    assert_eq!(status.voting, Voting::Abstaining, "{status:#?}");
+    assert_eq!(status.voting, Voting::Diverged, "{status:#?}");
     assert!(status.transfer.is_some());
     cluster.tap = None;
     cluster.run_for(5_000);

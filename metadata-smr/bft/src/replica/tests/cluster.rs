@@ -102,6 +102,8 @@ pub(super) struct Cluster {
     pub(super) distance: u64,
     /// How many times as long disks take, if not once.
     pub(super) slow_disks: BTreeMap<usize, u64>,
+    /// The same of what is written into the state store.
+    pub(super) slow_stores: BTreeMap<usize, u64>,
     /// What connections were told besides replies, by who told it.
     told: BTreeMap<(usize, u64), Vec<crate::wire::Message>>,
 }
@@ -144,6 +146,7 @@ impl Cluster {
             dawdlers: BTreeMap::new(),
             distance: 1,
             slow_disks: BTreeMap::new(),
+            slow_stores: BTreeMap::new(),
             told: BTreeMap::new(),
         }
     }
@@ -365,7 +368,8 @@ impl Cluster {
                 }
                 Effect::Flush { batch, root } => {
                     let sequence = root.sequence;
-                    let latency = 3 * MS + self.random(5 * MS);
+                    let factor = self.slow_stores.get(&node).copied().unwrap_or(1);
+                    let latency = (3 * MS + self.random(5 * MS)) * factor;
                     let done = Happening::Flushed {
                         node,
                         incarnation,

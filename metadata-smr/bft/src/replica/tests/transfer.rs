@@ -1,6 +1,6 @@
 //! A replica that is too far behind, or wrong, takes the state of a checkpoint over.
 
-use super::cluster::{CHECKPOINT_EVERY, Cluster};
+use super::cluster::{CHECKPOINT_EVERY, Cluster, MS};
 use crate::fault_model::FaultModel;
 use crate::journal::Condition;
 use crate::metrics::Voting;
@@ -99,6 +99,46 @@ fn a_wrong_state_is_replaced_and_votes_come_back() {
     assert!(status.counters.states_refuted >= 1);
     assert!(status.counters.transfers_finished >= 1);
     assert_eq!(status.voting, Voting::Voting, "{status:#?}");
+}
+
+#[test]
+fn a_wrong_state_is_known_to_be_wrong_after_a_crash() {
+    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 16);
+    cluster.flawed.insert(3);
+    cluster.start_all();
+    let client = cluster.client(42);
+    cluster.finish(10_000);
+    cluster.run_for(1_000);
+    cluster.slow_stores.insert(3, 1_000);
+    cluster.more(client, 8);
+    cluster.finish(10_000);
+    while cluster.status(3).voting != Voting::Diverged {
+        cluster.run_for(10);
+        assert!(cluster.now < 60_000 * MS);
+    }
+    let status = cluster.status(3);
+    // The checkpoint that showed it gives way to later ones, of which nothing is here yet.
+    cluster.more(client, 3 * CHECKPOINT_EVERY);
+    cluster.finish(10_000);
+    assert!(cluster.status(3).stable > status.stable);
+    assert!(
+        !cluster.has_import(3),
+        "nothing of another state is durable"
+    );
+    cluster.flawed.clear();
+    cluster.slow_stores.clear();
+    cluster.crash(3);
+    cluster.start(3);
+    assert_eq!(cluster.status(3).voting, Voting::Diverged);
+    agree(&mut cluster);
+    let status = cluster.status(3);
+    assert_eq!(status.counters.transfers_finished, 1, "{status:#?}");
+    assert_eq!(status.voting, Voting::Voting);
+    cluster.crash(3);
+    cluster.start(3);
+    cluster.run_for(1_000);
+    let voting = cluster.status(3).voting;
+    assert_eq!(voting, Voting::Voting, "another state took its place");
 }
 
 #[test]
