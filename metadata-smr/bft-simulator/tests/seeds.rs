@@ -125,3 +125,10 @@ fn a_history_of_many_overlapping_queries_is_decided() {
     let report = Simulation::run(options, KeyValueWorkload::toggling(), None).unwrap();
     assert!(report.passed(), "{:?}", report.violations);
 }
+
+/// A client that lacked nothing but the whole of a long result went on, in the next epoch, to ask
+/// only those who had given its digest by then, and they were too few to believe.
+#[test]
+fn whoever_has_not_spoken_in_an_epoch_is_asked_for_a_result() {
+    holds(Profile::Membership, [60724]);
+}

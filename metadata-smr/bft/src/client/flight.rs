@@ -137,13 +137,29 @@ impl Flight {
         same.next().map(|(_, results)| results).unwrap_or_default()
     }
 
+    /// Other replicas are asked the same from now on: what was said before counts for nothing.
+    pub(super) fn ask_others(&mut self) {
+        self.quorum = ReplyQuorum::default();
+        self.wanted = None;
+    }
+
     /// If only the whole is missing: whom to ask for it, of those who gave its digest the next one.
-    pub(super) fn whom_to_ask(&mut self, connected: &BTreeSet<ReplicaId>) -> Option<ReplicaId> {
+    /// As soon as `needed` of them do not give it any more, more is missing than that.
+    pub(super) fn whom_to_ask(
+        &mut self,
+        connected: &BTreeSet<ReplicaId>,
+        needed: u16,
+    ) -> Option<ReplicaId> {
         let (digest, last) = self.wanted?;
-        let gave = |it: &&ReplicaId| {
-            matches!(self.quorum.said(**it), Some(Statement::Results { results, .. })
+        let same = |statement: &Statement| {
+            matches!(statement, Statement::Results { results, .. }
                 if *results == Answer::Digest(digest))
         };
+        if !self.quorum.agrees(needed, same) {
+            self.wanted = None;
+            return None;
+        }
+        let gave = |it: &&ReplicaId| self.quorum.said(**it).is_some_and(same);
         let after = connected.range((Bound::Excluded(last), Bound::Unbounded));
         let next = after.chain(connected).find(gave).copied()?;
         self.wanted = Some((digest, next));

@@ -194,7 +194,7 @@ impl Session {
     pub(super) fn ask_others(&mut self, config: &ClientConfig, now: Monotonic) {
         self.lost = ReplyQuorum::default();
         for flight in self.flights_mut() {
-            flight.quorum = ReplyQuorum::default();
+            flight.ask_others();
         }
         if let Some(close) = &mut self.close {
             close.ask_others(config, now);

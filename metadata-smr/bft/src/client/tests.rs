@@ -228,6 +228,22 @@ fn long_results_come_whole_from_one_replica_and_as_a_digest_from_others() {
 }
 
 #[test]
+fn whoever_takes_its_word_back_leaves_the_others_to_be_asked() {
+    let mut desk = Desk::open(|_| {});
+    desk.submit(1);
+    let frame = desk.last();
+    let digest = Outcome::ResultsDigest(Digest([7; 32]));
+    desk.reply(0, &frame, 9, digest.clone());
+    desk.reply(1, &frame, 9, digest);
+    desk.reply(0, &frame, 9, desk.results(&["a lie"]));
+    desk.sent.clear();
+    desk.now = desk.now.plus(Nanos::from_secs(1));
+    desk.step(Event::Timer);
+    let asked: Vec<ReplicaId> = desk.sent.iter().map(|(to, _)| *to).collect();
+    assert_eq!(asked, [ReplicaId(2), ReplicaId(3)]);
+}
+
+#[test]
 fn what_waits_goes_out_in_one_bundle_and_what_was_sent_is_never_bundled_anew() {
     let mut desk = Desk::open(|config| config.lanes = 1);
     desk.submit(1);
