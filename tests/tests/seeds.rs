@@ -52,6 +52,13 @@ fn an_observer_counts_nobody_twice_across_epochs() {
     holds_with(Profile::Membership, 40455, Service::Metadata);
 }
 
+/// A learner was told by the only replica that its root had gone, and of the next one, and did not
+/// ask for that before it had gone as well.
+#[test]
+fn a_learner_catches_up_with_roots_that_go_soon() {
+    holds_with(Profile::Membership, 60231, Service::Metadata);
+}
+
 #[test]
 fn sessions_that_sleep_for_half_an_hour_expire() {
     let expired = (1..=40).map(|seed| {

@@ -386,7 +386,7 @@ impl Client {
                     if !due(&mut flight.retry) {
                         continue;
                     }
-                    if let Some(to) = flight.whom_to_ask(connected) {
+                    if let Some(to) = flight.whom_to_ask(connected, config.replies_needed()) {
                         send(to, flight.frame(), effects);
                     } else {
                         let all = flight.executed(config.fault_model.small());

@@ -35,10 +35,12 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
-    /// A node's state has a root.
+    /// A node's state has a root. Before the first one pieces of another state are written under
+    /// none.
     pub(super) fn saw_root(&mut self, index: usize, root: DurableRoot) {
         if let Some(node) = self.nodes.get(index)
             && node.honest()
+            && root.sequence > Sequence(0)
         {
             let replica = node.replica();
             self.judge.root(replica, root);

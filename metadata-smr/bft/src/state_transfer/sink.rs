@@ -37,6 +37,8 @@ pub struct Sink {
     pub ending: Ending,
     asked: BTreeMap<ReplicaId, (Vec<Path>, Monotonic)>,
     passed_over: BTreeMap<ReplicaId, Monotonic>,
+    /// Who does not have this root, and until when nothing of it is asked there again.
+    without: BTreeMap<ReplicaId, Monotonic>,
     /// Whether somebody has said that this root is not served any more.
     gone: bool,
     /// When something useful came last.
@@ -65,6 +67,7 @@ impl Sink {
             ending: Ending::Open,
             asked: BTreeMap::new(),
             passed_over: BTreeMap::new(),
+            without: BTreeMap::new(),
             gone: false,
             came: now,
             turn: 0,
@@ -72,7 +75,9 @@ impl Sink {
         }
     }
 
-    /// The same transfer, of a newer checkpoint. Who was found out is not forgotten.
+    /// The same transfer, of a newer checkpoint. Who was found out is not forgotten; whoever only
+    /// had the older root no more is asked at once: it may be the only one to ask, and roots may go
+    /// as fast as one waits for it.
     #[must_use]
     pub fn moved(&self, target: CheckpointCertificate, now: Monotonic) -> Self {
         Self {
@@ -90,8 +95,8 @@ impl Sink {
 
     /// Who may be asked now.
     fn eligible(&self, peer: ReplicaId, now: Monotonic) -> bool {
-        let passed = self.passed_over.get(&peer);
-        passed.is_none_or(|until| *until <= now)
+        let passed = [self.passed_over.get(&peer), self.without.get(&peer)];
+        passed.into_iter().flatten().all(|until| *until <= now)
     }
 
     /// Questions to ask now: at most one a peer is open, and all have a share in what is missing.
@@ -182,8 +187,50 @@ impl Sink {
             self.passed_over.insert(peer, now.plus(PAROLE));
         } else if nodes.gone || received.good == 0 {
             self.gone |= nodes.gone;
-            self.passed_over.insert(peer, now.plus(TRANSFER_PASS));
+            self.without.insert(peer, now.plus(TRANSFER_PASS));
         }
         Ok(received)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::Checkpoint;
+    use crate::identity::{Digest, Sequence};
+    use crate::state::MemoryStore;
+
+    const NOW: Monotonic = Monotonic(0);
+    const PEER: ReplicaId = ReplicaId(1);
+
+    fn target(sequence: u64) -> CheckpointCertificate {
+        let checkpoint = Checkpoint {
+            sequence: Sequence(sequence),
+            batch: Digest::default(),
+            root: Digest([7; 32]),
+            membership: Digest::default(),
+        };
+        let votes = Vec::new();
+        CheckpointCertificate { checkpoint, votes }
+    }
+
+    #[test]
+    fn whoever_has_a_root_no_more_is_asked_for_the_next_one_at_once() {
+        let mut space = KeySpace::open(MemoryStore::default()).unwrap();
+        let mut sink = Sink::new(target(3), NOW);
+        sink.asked.insert(PEER, (Vec::new(), NOW));
+        let nodes = Nodes {
+            root: Digest([7; 32]),
+            gone: true,
+            nodes: Vec::new(),
+        };
+        sink.answered(&mut space, PEER, &nodes, NOW).unwrap();
+        assert!(sink.stuck(NOW) && !sink.eligible(PEER, NOW));
+        assert!(sink.moved(target(6), NOW).eligible(PEER, NOW));
+        sink.passed_over.insert(PEER, NOW.plus(PAROLE));
+        assert!(
+            !sink.moved(target(6), NOW).eligible(PEER, NOW),
+            "it was found out"
+        );
     }
 }
