@@ -16,7 +16,9 @@ async fn replicas_that_are_killed_lose_and_double_nothing_that_was_acknowledged(
     let plan = Plan {
         kills: 5,
         all_every: 3,
-        damage: true,
+        wipes: 1,
+        swaps: 1,
+        damages: 1,
         clients: 2,
         hands: 4,
         seed: 7,
@@ -25,6 +27,12 @@ async fn replicas_that_are_killed_lose_and_double_nothing_that_was_acknowledged(
     let report = run(plan, program, directory.path()).await.unwrap();
     assert_eq!(report.kills, (4, 1));
     assert!(report.acknowledged > 100, "{report:?}");
-    assert!(report.damaged_recovered_ms.is_some());
+    let recovered = [
+        &report.wiped_recovered_ms,
+        &report.damaged_recovered_ms,
+        &report.joined_ms,
+        &report.swapped_ms,
+    ];
+    assert!(recovered.iter().all(|times| times.is_some()), "{report:?}");
     println!("{}", serde_json::to_string(&report).unwrap());
 }

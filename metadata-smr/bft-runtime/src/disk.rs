@@ -31,8 +31,8 @@
 //! [`Condition::Lost`](quorumfs_bft::journal::Condition) if a segment is missing or damaged, if the
 //! mode before was `os` and the machine was booted since without a clean stop, or if it was `none`.
 //! The verdict is written down before anything else is, and stays until the journal that takes the
-//! lost one's place says durably which incarnation it is; the segments move aside into `journal.lost`
-//! for whoever wants to look. A record cut short by the end of the last segment was
+//! lost one's place says durably which incarnation it is; the segments move aside into
+//! `journal.lost` for whoever wants to look. A record cut short by the end of the last segment was
 //! never reported, hence never acted on: it is dropped.
 //!
 //! Source: group commit as in J. Gray and A. Reuter, "Transaction Processing" (1993), 9.4; on
@@ -115,8 +115,8 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes `directory` an empty disk, whose journal is known by `incarnation`, which no other disk
-    /// of the same replica ever was.
+    /// Makes `directory` an empty disk, whose journal is known by `incarnation`, which no other
+    /// disk of the same replica ever was.
     ///
     /// # Errors
     /// If it is one already, or cannot be written.

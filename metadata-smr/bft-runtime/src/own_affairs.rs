@@ -9,14 +9,14 @@
 //! else has to notice, and nobody else can ask. That client dials the replicas over the network,
 //! itself among them, instead of handing the operation to its own core. A replica that has lost its
 //! journal may be the last to know what the order is; a client takes its answer from a quorum, goes
-//! along from epoch to epoch and tries again, and all of that is there already. It is connected only
-//! while there is something to ask for.
+//! along from epoch to epoch and tries again, and all of that is there already. It is connected
+//! only while there is something to ask for.
 //!
 //! # What can go wrong
 //!
 //! *It is refused*: it has rejoined a moment ago, or another change was made in the same batch. It
-//! asks again, more and more rarely. *It asks for what has happened already*, since it is behind: that
-//! is refused too, and changes nothing. *Nobody answers*: more than u are down, this one included,
+//! asks again after a while. *It asks for what has happened already*, since it is behind: that is
+//! refused too, and changes nothing. *Nobody answers*: more than u are down, this one included,
 //! until enough come back.
 
 use crate::client::{Client, ClientConfig, ClientError, Member};

@@ -1,20 +1,20 @@
 //! Who is connected, who may be, and where frames to them go.
 //!
 //! Replicas are known by key from the membership of the epoch ([`peers`]) and always have an
-//! outbox, connected or not. Clients come and go: each connection gets a number that is never reused, an outbox, and a place
-//! that counts against the bounds, all together and for its principal. The place is given back
-//! when the event loop has heard that the connection is gone, so that a client that connects and
-//! leaves quickly cannot pile up farewells.
+//! outbox, connected or not. Clients come and go: each connection gets a number that is never
+//! reused, an outbox, and a place that counts against the bounds, all together and for its
+//! principal. The place is given back when the event loop has heard that the connection is gone, so
+//! that a client that connects and leaves quickly cannot pile up farewells.
 //!
 //! Anybody with a key may connect, because anybody may ask for a session or for the status. So
 //! *strangers*, whose principal has no session open here, have few places of their own, and when
 //! those are taken the oldest stranger gives way: whoever means to open a session needs its place
 //! for milliseconds, and strangers can take nothing from those who are at work.
 //!
-//! Whoever dials as a replica and is none that is known here is a *newcomer*. It may be a member of an
-//! epoch that this replica has not heard of, and then it can prove that; it may be anybody. There
-//! are few places for newcomers, one for a key, and the oldest gives way. What they say is worth
-//! nothing but for the records of epochs ([`crate::newcomers`]).
+//! Whoever dials as a replica and is none that is known here is a *newcomer*. It may be a member of
+//! an epoch that this replica has not heard of, and then it can prove that; it may be anybody.
+//! There are few places for newcomers, one for a key, and the oldest gives way. What they say is
+//! worth nothing but for the records of epochs ([`crate::newcomers`]).
 //!
 //! Whoever signed what no correct node would sign is blacklisted by key for a while: connections
 //! are ended and new ones refused.

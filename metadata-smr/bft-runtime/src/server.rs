@@ -80,10 +80,10 @@ pub struct Start {
 pub struct ReplicaServer;
 
 impl ReplicaServer {
-    /// Makes `directory` the empty disk of a replica. Gives the incarnation that the journal on it is
-    /// known by: a random one, and no disk has the same. The membership that the cluster begins with
-    /// names that of each replica, and an administrator that of one who joins. So a replica whose
-    /// disk was made anew does not vote: it asks by itself to be taken up again.
+    /// Makes `directory` the empty disk of a replica. Gives the incarnation that the journal on it
+    /// is known by: a random one, and no disk has the same. The membership that the cluster begins
+    /// with names that of each replica, and an administrator that of one who joins. So a replica
+    /// whose disk was made anew does not vote: it asks by itself to be taken up again.
     ///
     /// # Errors
     /// If it is one already or cannot be written, or there is no randomness.

@@ -1,6 +1,7 @@
-//! `crashes`: kills real replicas under load, again and again, and checks that nothing was lost.
+//! `crashes`: kills real replicas under load, takes their disks, replaces them, again and again, and
+//! checks that nothing was lost.
 //!
-//! `cargo run --release -p quorumfs-tests --bin crashes -- --kills 100` prints one JSON line with
+//! `cargo run --release -p quorumfs-tests --bin crashes -- --kills 100 --wipes 10 --swaps 10` prints one JSON line with
 //! the times of recovery and ends with exit code 0 only if every counter is what was acknowledged.
 //! The suite `crashes` does the same with a few kills.
 
@@ -17,6 +18,15 @@ struct Arguments {
     /// Every so many times it is all of them at once.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     all_every: u32,
+    /// How many disks are taken away after that.
+    #[arg(long, default_value_t = 1)]
+    wipes: u32,
+    /// How many replicas are replaced by new ones after that.
+    #[arg(long, default_value_t = 1)]
+    swaps: u32,
+    /// How many journals are damaged after that.
+    #[arg(long, default_value_t = 1)]
+    damages: u32,
     /// Clients.
     #[arg(long, default_value_t = 4)]
     clients: usize,
@@ -53,7 +63,9 @@ async fn main() -> anyhow::Result<()> {
     let plan = run::Plan {
         kills: arguments.kills,
         all_every: arguments.all_every,
-        damage: true,
+        wipes: arguments.wipes,
+        swaps: arguments.swaps,
+        damages: arguments.damages,
         clients: arguments.clients,
         hands: arguments.hands,
         seed: arguments.seed,

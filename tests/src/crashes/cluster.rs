@@ -2,9 +2,10 @@
 
 use super::replica::Setting;
 use anyhow::{Context as _, anyhow, bail, ensure};
-use quorumfs_bft::identity::{ClusterId, ReplicaId};
+use quorumfs_bft::identity::{ClusterId, Incarnation, PublicKey, ReplicaId};
+use quorumfs_bft::membership::Command;
 use quorumfs_bft::metrics::{ReplicaStatus, Voting};
-use quorumfs_bft_runtime::client::{ClientConfig, status_of};
+use quorumfs_bft_runtime::client::{Client, ClientConfig, ClientError, status_of};
 use quorumfs_bft_runtime::keys::NodeKey;
 use quorumfs_bft_runtime::server::{ReplicaServer, first_incarnation};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -13,7 +14,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 /// Ports are taken from here, below those that the kernel gives to outgoing connections, one of
 /// which could otherwise take a dead replica's.
@@ -29,12 +30,22 @@ struct Replica {
     process: Option<Child>,
 }
 
-/// Four replicas on real disks.
+impl Replica {
+    fn key(&self) -> anyhow::Result<PublicKey> {
+        Ok(NodeKey::load(&self.setting.key)?.public())
+    }
+}
+
+/// Replicas on real disks; each has a place, which another may take.
 pub struct Cluster {
     /// The program that is a replica when it is called with `replica FILE`.
     program: PathBuf,
     replicas: Vec<Replica>,
     operator: ClientConfig,
+    directory: PathBuf,
+    /// How many have joined.
+    joined: usize,
+    administrator: Arc<NodeKey>,
 }
 
 impl Cluster {
@@ -45,6 +56,7 @@ impl Cluster {
     pub fn prepare(program: &Path, directory: &Path, up: u16, right: u16) -> anyhow::Result<Self> {
         let count = 2 * up + right + 1;
         let cluster = *b"crashes\0\0\0\0\0\0\0\0\0";
+        let administrator = Arc::new(NodeKey::generate()?);
         let (mut members, mut files) = (Vec::new(), Vec::new());
         for (number, address) in (0..count).zip(addresses(count.into())?) {
             let key = NodeKey::generate()?;
@@ -53,16 +65,18 @@ impl Cluster {
             let disk = directory.join(format!("{number}"));
             ReplicaServer::initialise_as(&disk, first_incarnation(&key.public()))?;
             members.push((key.public().0, address));
-            files.push((number, file, disk));
+            files.push((number, address, file, disk));
         }
         let mut replicas = Vec::new();
-        for (id, key, disk) in files {
+        for (id, listen, key, disk) in files {
             let setting = Setting {
-                id,
+                id: Some(id),
                 cluster,
                 up,
                 right,
                 members: members.clone(),
+                administrator: administrator.public().0,
+                listen,
                 key,
                 disk,
             };
@@ -85,6 +99,9 @@ impl Cluster {
             program: program.to_owned(),
             replicas,
             operator,
+            directory: directory.to_owned(),
+            joined: 0,
+            administrator,
         })
     }
 
@@ -123,7 +140,7 @@ impl Cluster {
         let program = self.program.clone();
         let replica = self.replica(number)?;
         ensure!(replica.process.is_none(), "replica {number} runs already");
-        let mut process = Command::new(program)
+        let mut process = tokio::process::Command::new(program)
             .arg("replica")
             .arg(&replica.file)
             .stdin(Stdio::piped())
@@ -195,6 +212,92 @@ impl Cluster {
         bail!("replica {number} has nothing in its journal")
     }
 
+    /// Takes a stopped replica's disk away and makes it a new one.
+    ///
+    /// # Errors
+    /// If that fails, or the replica runs.
+    pub fn wipe(&mut self, number: usize) -> anyhow::Result<()> {
+        let replica = self.replica(number)?;
+        ensure!(replica.process.is_none(), "replica {number} runs");
+        std::fs::remove_dir_all(&replica.setting.disk)?;
+        ReplicaServer::initialise(&replica.setting.disk)?;
+        Ok(())
+    }
+
+    /// Lets a new replica take the place of another, which is switched off once the epoch that began
+    /// with that has its first stable checkpoint. Gives how long it took until the new one held the
+    /// state, and until it voted.
+    ///
+    /// # Errors
+    /// If something of that does not come about.
+    pub async fn swap(&mut self, number: usize) -> anyhow::Result<(Duration, Duration)> {
+        let administrator = self.administrate().await?;
+        let began = Instant::now();
+        let (new, incarnation) = self.lay_out(number)?;
+        let (into, address) = (new.key()?, new.setting.listen.to_string());
+        let mut old = std::mem::replace(self.replica(number)?, new);
+        let out = old.key()?;
+        self.start(number).await?;
+        let admit = Command::Admit {
+            key: into,
+            incarnation,
+            address: address.into(),
+        };
+        insist(&administrator, admit).await?;
+        insist(&administrator, Command::Replace { out, into }).await?;
+        let ready = began.elapsed();
+        self.operator.known = Some((*administrator.membership()).clone());
+        self.votes(number).await?;
+        let voted = began.elapsed();
+        while !self.settled(number).await? {
+            ensure!(began.elapsed() < PATIENCE, "no checkpoint of the new epoch");
+            tokio::time::sleep(LOOK).await;
+        }
+        let process = old.process.take();
+        process.context("the old one does not run")?.kill().await?;
+        insist(&administrator, Command::Dismiss { key: out }).await?;
+        self.operator.known = Some((*administrator.membership()).clone());
+        administrator.close().await?;
+        Ok((ready, voted))
+    }
+
+    /// A session of the administrator's.
+    async fn administrate(&self) -> anyhow::Result<Client> {
+        let mut config = self.operator.clone();
+        config.principal = self.administrator.clone();
+        Ok(Client::connect(config).await?)
+    }
+
+    /// The disk and key of a new replica, for this place.
+    fn lay_out(&mut self, number: usize) -> anyhow::Result<(Replica, Incarnation)> {
+        self.joined += 1;
+        let name = format!("joined-{}", self.joined);
+        let mut setting = self.replica(number)?.setting.clone();
+        setting.id = None;
+        let listen = addresses(1)?;
+        setting.listen = *listen.first().context("no free port")?;
+        setting.key = self.directory.join(format!("{name}.key"));
+        NodeKey::generate()?.store(&setting.key)?;
+        setting.disk = self.directory.join(&name);
+        let incarnation = ReplicaServer::initialise(&setting.disk)?;
+        let file = self.directory.join(format!("{name}.json"));
+        std::fs::write(&file, serde_json::to_vec(&setting)?)?;
+        let replica = Replica {
+            setting,
+            file,
+            process: None,
+        };
+        Ok((replica, incarnation))
+    }
+
+    /// Whether the epoch that a replica is in has a stable checkpoint of its own.
+    async fn settled(&self, number: usize) -> anyhow::Result<bool> {
+        let id = ReplicaId(u16::try_from(number)?);
+        let statuses = self.statuses().await?;
+        let own = statuses.iter().find(|it| it.replica == id);
+        Ok(own.is_some_and(|it| it.stable > it.began))
+    }
+
     /// Whether a replica has put a journal aside because it was damaged.
     #[must_use]
     pub fn noticed_damage(&self, number: usize) -> bool {
@@ -248,6 +351,20 @@ impl Cluster {
             tokio::time::sleep(LOOK).await;
         }
         Ok(())
+    }
+}
+
+/// Asks until it is granted: a learner says by itself when it holds the state.
+async fn insist(administrator: &Client, command: Command) -> anyhow::Result<()> {
+    let began = Instant::now();
+    loop {
+        match administrator.administer(command.clone()).await {
+            Err(ClientError::CommandRefused { reason }) => {
+                ensure!(began.elapsed() < PATIENCE, "{command:?}: {reason}");
+                tokio::time::sleep(LOOK).await;
+            }
+            answer => return Ok(answer.map(|_| ())?),
+        }
     }
 }
 

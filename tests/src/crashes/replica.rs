@@ -18,16 +18,20 @@ use std::sync::Arc;
 /// What a replica is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Setting {
-    /// Its number.
-    pub id: u16,
+    /// Its number, if it is one of those that the cluster began with.
+    pub id: Option<u16>,
     /// The cluster's.
     pub cluster: [u8; 16],
     /// Failures that it has to live with.
     pub up: u16,
     /// Of those, lies.
     pub right: u16,
-    /// Key and address of every replica, by number.
+    /// Key and address of every replica that the cluster began with, by number.
     pub members: Vec<([u8; 32], SocketAddr)>,
+    /// Who may change the membership.
+    pub administrator: [u8; 32],
+    /// Where it listens.
+    pub listen: SocketAddr,
     /// The file with its key.
     pub key: PathBuf,
     /// Its disk.
@@ -66,13 +70,13 @@ pub async fn run(file: &Path) -> anyhow::Result<()> {
     let text = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
     let setting: Setting = serde_json::from_slice(&text)?;
     let config = ReplicaConfig {
-        id: Some(ReplicaId(setting.id)),
+        id: setting.id.map(ReplicaId),
         cluster: ClusterId(setting.cluster),
         fault_model: setting.fault_model()?,
         replicas: setting.replicas(),
-        administrators: Vec::new(),
+        administrators: vec![PublicKey(setting.administrator)],
         key: Arc::new(NodeKey::load(&setting.key)?),
-        listen: None,
+        listen: Some(setting.listen),
         directory: setting.disk.clone(),
         durability: Durability::Strict,
         genesis: Bytes::new(),
@@ -90,6 +94,6 @@ pub async fn run(file: &Path) -> anyhow::Result<()> {
             handle.shutdown().await;
             Ok(())
         }
-        ending = handle.ended() => Err(anyhow!("replica {} ended: {ending:?}", setting.id)),
+        ending = handle.ended() => Err(anyhow!("replica {:?} ended: {ending:?}", setting.id)),
     }
 }

@@ -1,9 +1,9 @@
-//! What happens in which order: one replica after the other, now and then all, at last a journal.
+//! What happens in which order: one replica after the other is killed, now and then all; then disks
+//! are taken away, replicas make room for others, and journals are damaged.
 
 use super::cluster::Cluster;
 use super::load::Load;
 use anyhow::ensure;
-use quorumfs_bft::metrics::Voting;
 use serde::Serialize;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,8 +15,12 @@ pub struct Plan {
     pub kills: u32,
     /// Every so many times it is all replicas at once.
     pub all_every: u32,
-    /// Whether one journal is damaged after that.
-    pub damage: bool,
+    /// How many disks are taken away after that, one after the other.
+    pub wipes: u32,
+    /// How many replicas are replaced by others after that.
+    pub swaps: u32,
+    /// How many journals are damaged after that.
+    pub damages: u32,
     /// Clients.
     pub clients: usize,
     /// Hands of each.
@@ -62,10 +66,14 @@ pub struct Report {
     pub recovered_ms: Option<Times>,
     /// The same after all were killed, of all of them.
     pub all_recovered_ms: Option<Times>,
-    /// The same with a journal that is damaged, but it need not vote.
-    pub damaged_recovered_ms: Option<f64>,
-    /// Whether that one voted again by then.
-    pub damaged_votes: bool,
+    /// The same with a disk that was made anew: until the replica has rejoined, and votes.
+    pub wiped_recovered_ms: Option<Times>,
+    /// The same with a journal that is damaged.
+    pub damaged_recovered_ms: Option<Times>,
+    /// From the start of a new replica until it holds the state and an epoch begins with it.
+    pub joined_ms: Option<Times>,
+    /// The same until it votes in the place of another.
+    pub swapped_ms: Option<Times>,
 }
 
 /// A small generator: what is drawn need not be good, only the same for the same seed.
@@ -115,34 +123,45 @@ pub async fn run(plan: Plan, program: &Path, directory: &Path) -> anyhow::Result
         } else {
             recovered.push(began.elapsed());
         }
-        let (mut waited, patience) = (Duration::ZERO, Duration::from_secs(60));
-        while load.acknowledged() == before && waited < patience {
-            let pause = Duration::from_millis(10);
-            tokio::time::sleep(pause).await;
-            waited += pause;
-        }
-        ensure!(
-            load.acknowledged() > before,
-            "round {round}: it stands still"
-        );
-        load.check()?;
+        goes_on(&mut load, before).await?;
     }
-    let (mut damaged_recovered_ms, mut damaged_votes) = (None, false);
-    if plan.damage {
+    let mut wiped = Vec::new();
+    for _ in 0..plan.wipes {
+        let before = load.acknowledged();
+        let number = usize::try_from(draw.below(cluster.len() as u64))?;
+        cluster.kill(number).await?;
+        cluster.wipe(number)?;
+        tokio::time::sleep(Duration::from_millis(draw.below(800))).await;
+        let began = Instant::now();
+        cluster.start(number).await?;
+        cluster.votes(number).await?;
+        wiped.push(began.elapsed());
+        goes_on(&mut load, before).await?;
+    }
+    let (mut joined, mut swapped) = (Vec::new(), Vec::new());
+    for _ in 0..plan.swaps {
+        let before = load.acknowledged();
+        let number = usize::try_from(draw.below(cluster.len() as u64))?;
+        let (ready, voted) = cluster.swap(number).await?;
+        joined.push(ready);
+        swapped.push(voted);
+        goes_on(&mut load, before).await?;
+    }
+    let mut damaged = Vec::new();
+    for _ in 0..plan.damages {
+        let before = load.acknowledged();
         let number = usize::try_from(draw.below(cluster.len() as u64))?;
         cluster.kill(number).await?;
         cluster.damage_journal(number)?;
         let began = Instant::now();
         cluster.start(number).await?;
-        let status = cluster.recovered(number).await?;
-        damaged_recovered_ms = Some(began.elapsed().as_secs_f64() * 1e3);
-        damaged_votes = status.voting == Voting::Voting;
         ensure!(
             cluster.noticed_damage(number),
             "a damaged journal was believed"
         );
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        load.check()?;
+        cluster.votes(number).await?;
+        damaged.push(began.elapsed());
+        goes_on(&mut load, before).await?;
     }
     let counted = load.finish().await?;
     Ok(Report {
@@ -152,7 +171,22 @@ pub async fn run(plan: Plan, program: &Path, directory: &Path) -> anyhow::Result
         started_ms: Times::of(started),
         recovered_ms: Times::of(recovered),
         all_recovered_ms: Times::of(all_recovered),
-        damaged_recovered_ms,
-        damaged_votes,
+        wiped_recovered_ms: Times::of(wiped),
+        damaged_recovered_ms: Times::of(damaged),
+        joined_ms: Times::of(joined),
+        swapped_ms: Times::of(swapped),
     })
+}
+
+/// Waits until something is acknowledged that was not yet, and looks for what went wrong.
+async fn goes_on(load: &mut Load, before: u64) -> anyhow::Result<()> {
+    let (mut waited, patience) = (Duration::ZERO, Duration::from_secs(60));
+    while load.acknowledged() == before && waited < patience {
+        let pause = Duration::from_millis(10);
+        tokio::time::sleep(pause).await;
+        waited += pause;
+    }
+    load.check()?;
+    ensure!(load.acknowledged() > before, "it stands still");
+    Ok(())
 }

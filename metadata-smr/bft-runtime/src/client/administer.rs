@@ -1,9 +1,9 @@
 //! Asking for a change of the membership.
 //!
 //! A [`Command`] is an ordered operation like any other, for the library instead of the service:
-//! whoever holds an administrator's key connects with it as principal, and asks. A session is opened
-//! for such a key even where the service knows nothing of it. What a command comes to, and what
-//! stands against it, is decided alike on every replica (`quorumfs_bft::membership`).
+//! whoever holds an administrator's key connects with it as principal, and asks. A session is
+//! opened for such a key even where the service knows nothing of it. What a command comes to, and
+//! what stands against it, is decided alike on every replica (`quorumfs_bft::membership`).
 //!
 //! Once [`Administered::Begins`] is answered, the change has been made for good: that epoch begins
 //! as soon as a quorum has written down the state that it begins with, and this client follows.
@@ -29,8 +29,8 @@ impl Client {
     /// Gets a command about the membership carried out.
     ///
     /// # Errors
-    /// Like [`Client::execute`], and [`ClientError::CommandRefused`] says in words what stands against
-    /// it.
+    /// Like [`Client::execute`], and [`ClientError::CommandRefused`] says in words what stands
+    /// against it.
     pub async fn administer(&self, command: Command) -> Result<Administered, ClientError> {
         let answer = self.submit(Kind::Administer, command.encode()).await?;
         // Enough replicas said so that one of them is correct.

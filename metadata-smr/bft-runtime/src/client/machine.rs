@@ -1,8 +1,8 @@
 //! The client core with what surrounds it: keys, connections, the callers who wait.
 //!
-//! The core knows replicas by their numbers in the epoch that it knows; here, and on the links, they
-//! are known by their keys. When it has followed the records to another epoch, the links are told,
-//! and it is told which of those that it finds there are connected.
+//! The core knows replicas by their numbers in the epoch that it knows; here, and on the links,
+//! they are known by their keys. When it has followed the records to another epoch, the links are
+//! told, and it is told which of those that it finds there are connected.
 
 use super::observer::{Feed, Feeds, Interest};
 use crate::event_loop::Clock;

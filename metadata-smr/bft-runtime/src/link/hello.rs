@@ -18,8 +18,8 @@
 //!   16      16     cluster
 //! ```
 //!
-//! Indices are places in the epoch that the sender is in, for whoever reads a log. Nothing is decided
-//! by them: the two sides may be in different epochs, and TLS has shown the keys.
+//! Indices are places in the epoch that the sender is in, for whoever reads a log. Nothing is
+//! decided by them: the two sides may be in different epochs, and TLS has shown the keys.
 
 use super::LinkError;
 use quorumfs_bft::authentication::Authentication;

@@ -1,8 +1,8 @@
 //! The replicas of the epoch that this one is in: who they are, where they are, what goes to them.
 //!
 //! A replica is its key. A number is a place in the list of one epoch, so what is known of a
-//! replica (its outbox, the connection to it, why there is none) stays when an epoch begins in which
-//! it has another number, and goes only with its place in the membership.
+//! replica (its outbox, the connection to it, why there is none) stays when an epoch begins in
+//! which it has another number, and goes only with its place in the membership.
 //!
 //! Where a replica is found its administrator said when it was admitted, in the membership; what
 //! this replica was told itself goes first, since addresses change while memberships stand.

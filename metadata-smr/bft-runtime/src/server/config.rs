@@ -121,9 +121,9 @@ pub enum ServerError {
     },
 }
 
-/// What the first journal of the replica with this key may be known by, if its disk is made together
-/// with the key ([`ReplicaServer::initialise_as`](super::ReplicaServer::initialise_as)), so that
-/// whoever knows the key need not be told. A disk that is made later must have another one
+/// What the first journal of the replica with this key may be known by, if its disk is made
+/// together with the key ([`ReplicaServer::initialise_as`](super::ReplicaServer::initialise_as)),
+/// so that whoever knows the key need not be told. A disk that is made later must have another one
 /// ([`ReplicaServer::initialise`](super::ReplicaServer::initialise)): the replica has voted before.
 #[must_use]
 pub fn first_incarnation(key: &PublicKey) -> Incarnation {
