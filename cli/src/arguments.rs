@@ -2,11 +2,21 @@
 //!
 //! Nothing here decides anything; each command's module takes its own `…Arguments`.
 
+mod bench;
+mod cluster;
+
+pub(crate) use bench::{
+    BenchAttacksArguments, BenchCommand, BenchPartsArguments, BenchSmrArguments, Bursts,
+};
+pub(crate) use cluster::{
+    ClusterAddArguments, ClusterCommand, ClusterRemoveArguments, ClusterReplaceArguments,
+    NewReplica,
+};
+
 use crate::exit;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// One file system over several clouds, none of which has to be trusted.
 #[derive(Debug, Parser)]
@@ -60,6 +70,9 @@ pub(crate) enum Command {
     /// Metadata replicas: prepare one, run one
     #[command(subcommand)]
     Replica(ReplicaCommand),
+    /// Who the metadata replicas are: list, add, replace, remove
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
     /// Volumes: create one
     #[command(subcommand)]
     Volume(VolumeCommand),
@@ -89,7 +102,7 @@ pub(crate) enum Command {
 /// The groups of the help: a heading, and the commands under it.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Try it", &["demo"]),
-    ("Set up", &["replica", "volume"]),
+    ("Set up", &["replica", "volume", "cluster"]),
     ("Use", &["mount", "umount", "put", "get", "ls", "cat", "rm"]),
     ("Inspect", &["status", "observe", "bench"]),
 ];
@@ -107,8 +120,12 @@ pub(crate) enum ReplicaCommand {
 #[derive(Debug, Args)]
 pub(crate) struct ReplicaInitArguments {
     /// The address that it will listen on, and that others reach it at
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub(crate) listen: SocketAddr,
+    #[arg(long, value_name = "ADDRESS:PORT", required_unless_present = "again")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Its disk was lost: make another one for the key that is here. The replica asks the others by
+    /// itself to be taken up again
+    #[arg(long, conflicts_with = "listen")]
+    pub(crate) again: bool,
 }
 
 /// `quorumfs replica run`
@@ -117,6 +134,9 @@ pub(crate) struct ReplicaRunArguments {
     /// The volume's genesis, needed at the first start only
     #[arg(long, value_name = "FILE")]
     pub(crate) genesis: Option<PathBuf>,
+    /// At the first start: the volume is older than this replica, which `quorumfs cluster` adds
+    #[arg(long)]
+    pub(crate) join: bool,
     /// Stop in good order when standard input ends
     #[arg(long, hide = true)]
     pub(crate) supervised: bool,
@@ -245,181 +265,6 @@ pub(crate) struct ObserveArguments {
     /// Leave out what single replicas say of themselves
     #[arg(long)]
     pub(crate) quorum_only: bool,
-}
-
-/// What can be measured.
-#[derive(Debug, Subcommand)]
-pub(crate) enum BenchCommand {
-    /// Ordering: replicas as processes, over TLS on loopback, of a service that does nothing
-    Smr(BenchSmrArguments),
-    /// What is left of that while somebody means harm: floods, bad signatures, wicked leaders
-    SmrAttacks(BenchAttacksArguments),
-    /// Its parts, each alone: the core of a replica, signatures, a connection
-    SmrParts(BenchPartsArguments),
-    /// One of its replicas
-    #[command(hide = true)]
-    SmrReplica,
-}
-
-/// `quorumfs bench smr-parts`
-#[derive(Debug, Clone, Args)]
-pub(crate) struct BenchPartsArguments {
-    /// Seconds that it takes in all
-    #[arg(long, value_name = "S", default_value_t = 6,
-          value_parser = clap::value_parser!(u64).range(1..=3600))]
-    pub(crate) seconds: u64,
-}
-
-/// `quorumfs bench smr`
-#[derive(Debug, Clone, Args)]
-pub(crate) struct BenchSmrArguments {
-    /// How many replicas may fail in any way while work goes on
-    #[arg(long = "u", value_name = "U", default_value_t = 1)]
-    pub(crate) up: u16,
-    /// How many replicas may lie while what is answered stays right
-    #[arg(long = "r", value_name = "R", default_value_t = 1)]
-    pub(crate) right: u16,
-    /// Clients, each with a session and connections of its own
-    #[arg(long, value_name = "NUMBER", default_value_t = 16,
-          value_parser = clap::value_parser!(u16).range(1..=4096))]
-    pub(crate) clients: u16,
-    /// Operations that each client has in flight
-    #[arg(long, value_name = "NUMBER", default_value_t = 50,
-          value_parser = clap::value_parser!(u16).range(1..=4096))]
-    pub(crate) in_flight: u16,
-    /// Closed loops of a session; with bundling, what waits for one goes out together
-    #[arg(long, value_name = "NUMBER", default_value_t = 1,
-          value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub(crate) lanes: u16,
-    /// Bytes of an operation
-    #[arg(long, value_name = "BYTES", default_value_t = 0,
-          value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
-    pub(crate) request_bytes: u32,
-    /// Bytes of a result
-    #[arg(long, value_name = "BYTES", default_value_t = 0,
-          value_parser = clap::value_parser!(u32).range(0..=32 << 10))]
-    pub(crate) reply_bytes: u32,
-    /// How votes are authenticated: sig (signed), mac (by the channels that they come through), or
-    /// none (no signature at all, to see what that costs)
-    #[arg(long, value_name = "sig|mac|none", default_value = "sig", value_parser = authentication)]
-    pub(crate) authentication: &'static str,
-    /// When a record counts as durable: strict (fdatasync), os, none
-    #[arg(long, value_name = "MODE", default_value = "strict")]
-    pub(crate) durability: String,
-    /// Whether a client's waiting operations share one signature; without, a lane for each
-    #[arg(long, value_name = "on|off", default_value = "on", value_parser = switch,
-          action = clap::ArgAction::Set)]
-    pub(crate) bundling: bool,
-    /// Of a hundred operations, how many are linearizable reads out of order
-    #[arg(long, value_name = "PERCENT", default_value_t = 0,
-          value_parser = clap::value_parser!(u8).range(0..=100))]
-    pub(crate) reads: u8,
-    /// Seconds that are not measured, first
-    #[arg(long, value_name = "S", default_value_t = 2)]
-    pub(crate) warm_up: u64,
-    /// Seconds that are measured
-    #[arg(long, value_name = "S", default_value_t = 10,
-          value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) seconds: u64,
-    /// Let the clients work and rest by turns: so many milliseconds each on average, from nothing
-    /// to twice that
-    #[arg(long, value_name = "WORK/REST", value_parser = bursts)]
-    pub(crate) bursts: Option<Bursts>,
-    /// Where the replicas' disks lie while it runs (default: the directory for temporary files)
-    #[arg(long, value_name = "DIR")]
-    pub(crate) directory: Option<PathBuf>,
-    /// Measure the same messages and signatures without the protocol as well
-    #[arg(long)]
-    pub(crate) with_bare: bool,
-    /// Replicas that are down
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-    pub(crate) down: u16,
-    /// Replicas that hang with their sockets open
-    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
-    pub(crate) hang: u16,
-    /// Kill the leader so many seconds after the measurement began
-    #[arg(long, value_name = "S")]
-    pub(crate) kill_leader_after: Option<u64>,
-    /// Let the first leader say what it proposes so many milliseconds late
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    pub(crate) slow_leader: Option<u64>,
-    /// Observers that are told what the replicas are
-    #[arg(long, value_name = "NUMBER", default_value_t = 0,
-          value_parser = clap::value_parser!(u16).range(0..=64))]
-    pub(crate) observers: u16,
-    /// Observers that hardly ever look at what they are told
-    #[arg(long, value_name = "NUMBER", default_value_t = 0,
-          value_parser = clap::value_parser!(u16).range(0..=64))]
-    pub(crate) slow_observers: u16,
-}
-
-/// `quorumfs bench smr-attacks`
-#[derive(Debug, Clone, Args)]
-pub(crate) struct BenchAttacksArguments {
-    /// Only these attacks
-    #[arg(value_name = "ATTACK")]
-    pub(crate) only: Vec<String>,
-    /// Clients that behave, each with a session and connections of its own
-    #[arg(long, value_name = "NUMBER", default_value_t = 16,
-          value_parser = clap::value_parser!(u16).range(1..=4096))]
-    pub(crate) clients: u16,
-    /// Operations that each client has in flight
-    #[arg(long, value_name = "NUMBER", default_value_t = 50,
-          value_parser = clap::value_parser!(u16).range(1..=4096))]
-    pub(crate) in_flight: u16,
-    /// When a record counts as durable: strict (fdatasync), os, none
-    #[arg(long, value_name = "MODE", default_value = "none")]
-    pub(crate) durability: String,
-    /// Seconds that are not measured, first, of each attack
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    pub(crate) warm_up: u64,
-    /// Seconds that are measured of each attack
-    #[arg(long, value_name = "S", default_value_t = 5,
-          value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) seconds: u64,
-    /// Where the replicas' disks lie while it runs (default: the directory for temporary files)
-    #[arg(long, value_name = "DIR")]
-    pub(crate) directory: Option<PathBuf>,
-}
-
-fn authentication(text: &str) -> Result<&'static str, String> {
-    match text {
-        "sig" => Ok("sig"),
-        "mac" => Ok("mac"),
-        "none" => Ok("none"),
-        _ => Err("say sig, mac or none".into()),
-    }
-}
-
-/// How long clients work and rest, on average.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Bursts {
-    pub(crate) work: Duration,
-    pub(crate) rest: Duration,
-}
-
-fn bursts(text: &str) -> Result<Bursts, String> {
-    let millis = |text: &str| {
-        text.parse()
-            .ok()
-            .filter(|millis| (1..=60_000).contains(millis))
-    };
-    let pair = text.split_once('/');
-    match pair.map(|(work, rest)| (millis(work), millis(rest))) {
-        Some((Some(work), Some(rest))) => Ok(Bursts {
-            work: Duration::from_millis(work),
-            rest: Duration::from_millis(rest),
-        }),
-        _ => Err("say two numbers of milliseconds, each from 1 to 60000, like 300/700".into()),
-    }
-}
-
-fn switch(text: &str) -> Result<bool, String> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("say on or off".into()),
-    }
 }
 
 /// `quorumfs demo`

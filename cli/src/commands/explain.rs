@@ -103,6 +103,8 @@ pub(crate) fn client_failure(error: &ClientError) -> Failure {
         ClientError::Configuration(_) => Failure::new(Exit::Usage, error.to_string()),
         ClientError::SessionEnded(_) => Failure::new(Exit::WrongKey, error.to_string())
             .hint("the replicas do not know this key: is it this volume's?"),
+        ClientError::CommandRefused { .. } => Failure::new(Exit::Error, error.to_string())
+            .hint("`quorumfs cluster status` shows who the replicas are now"),
         ClientError::TooLarge { .. } => Failure::new(Exit::Error, error.to_string()),
         _ => Failure::new(Exit::QuorumUnreachable, error.to_string()).hint(STATUS),
     }

@@ -1,7 +1,10 @@
 //! One module for each command; this file only chooses.
 
+mod cluster;
 mod explain;
 mod files;
+mod members;
+mod memory;
 mod mount;
 pub(crate) mod mount_point;
 mod observe;
@@ -39,6 +42,7 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         Command::Cat(command) => files::cat(general, &command, output).await,
         Command::Rm(command) => files::rm(general, &command, output).await,
         Command::Status(_) => status::run(general, output).await,
+        Command::Cluster(command) => cluster::run(general, command, output).await,
         Command::Observe(command) => observe::run(general, &command, output).await,
         Command::Bench(BenchCommand::Smr(command)) => bench::smr::run(&command, output).await,
         Command::Bench(BenchCommand::SmrAttacks(command)) => {

@@ -5,6 +5,7 @@
 //! [`Opened`] is a session with the replicas and a file system over it.
 
 use super::explain::{block_failure, client_failure, key_failure, vfs_failure, volume_failure};
+use super::memory::{self, Memory};
 use super::volume::{CONFIGURATION, marker, public_key};
 use crate::arguments::General;
 use crate::configuration::{self, VolumeConfiguration};
@@ -13,11 +14,10 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use quorumfs_backends::StoreError;
 use quorumfs_backends::local::{LocalStore, Marker};
-use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::ReplicaId;
-use quorumfs_bft::metrics::ReplicaStatus;
+use quorumfs_bft::identity::PublicKey;
+use quorumfs_bft::membership::{self, Membership};
 use quorumfs_bft_runtime::client::{
-    Client, ClientConfig, Member, Observer, observe_replicas, status_of,
+    Client, ClientConfig, Member, Observer, Standing, observe_replicas, standing_of,
 };
 use quorumfs_bft_runtime::keys::NodeKey;
 use quorumfs_bft_runtime::server::first_incarnation;
@@ -28,7 +28,6 @@ use quorumfs_gateway::vfs::{CloudSlices, FileSystem, VfsError, VfsOptions};
 use quorumfs_gateway::volume::Volume;
 use rustix::io::Errno;
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +40,7 @@ pub(crate) struct Configured {
     configuration: VolumeConfiguration,
     volume: Arc<Volume>,
     client: ClientConfig,
+    memory: Memory,
 }
 
 /// What a session is for.
@@ -69,12 +69,15 @@ impl Configured {
         let key = KeyFile::load(&state.join(&configuration.volume.key))
             .map_err(|error| key_failure(&error))?;
         let volume = Volume::open(&genesis, &key).map_err(|error| volume_failure(&error))?;
-        let client = client_config(&configuration, &volume, &state.join(CONFIGURATION))?;
+        let mut client = client_config(&configuration, &volume, &state.join(CONFIGURATION))?;
+        let (memory, known) = Memory::recall(state.join(memory::FILE));
+        client.known = known;
         Ok(Self {
             state,
             configuration,
             volume: Arc::new(volume),
             client,
+            memory,
         })
     }
 
@@ -88,11 +91,6 @@ impl Configured {
         &self.configuration
     }
 
-    /// Who of the replicas may fail.
-    pub(crate) fn fault_model(&self) -> FaultModel {
-        self.client.fault_model
-    }
-
     /// How many clouds it takes to read a complete object, and to write one.
     pub(crate) fn clouds_needed(&self) -> (usize, usize) {
         let policy = self.volume.policy();
@@ -102,24 +100,39 @@ impl Configured {
         )
     }
 
-    /// Asks every replica how it stands.
-    pub(crate) async fn ask_replicas(
-        &self,
-    ) -> Outcome<Vec<(ReplicaId, SocketAddr, Result<ReplicaStatus, String>)>> {
-        let answers = status_of(&self.client)
-            .await
-            .map_err(|error| client_failure(&error))?;
-        let address = |id: ReplicaId| {
-            let member = self.client.replicas.iter().find(|member| member.id == id);
-            member.map_or_else(
-                || SocketAddr::from(([0, 0, 0, 0], 0)),
-                |member| member.address,
-            )
-        };
-        let named = answers
-            .into_iter()
-            .map(|(id, answer)| (id, address(id), answer.map_err(|error| error.to_string())));
-        Ok(named.collect())
+    /// Asks every member of the cluster how it stands, and remembers who they are.
+    pub(crate) async fn standing(&self) -> Outcome<Standing> {
+        let standing = standing_of(&self.client).await;
+        let standing = standing.map_err(|error| client_failure(&error))?;
+        self.remember(&standing.membership);
+        Ok(standing)
+    }
+
+    /// Opens a session in the name of this volume's principal, for the cluster's own affairs.
+    pub(crate) async fn connect(&self) -> Outcome<Client> {
+        let client = Client::connect(self.client.clone()).await;
+        let client = client.map_err(|error| client_failure(&error))?;
+        self.remember(&client.membership());
+        Ok(client)
+    }
+
+    /// The key that this volume is opened with here.
+    pub(crate) fn principal(&self) -> PublicKey {
+        self.client.principal.public()
+    }
+
+    /// Where a member is found: the configuration knows it of those that the cluster began with.
+    pub(crate) fn address_of(&self, member: &membership::Member) -> String {
+        let told = self.client.replicas.iter().find(|it| it.key == member.key);
+        told.map_or_else(
+            || String::from_utf8_lossy(&member.address).into_owned(),
+            |told| told.address.to_string(),
+        )
+    }
+
+    /// Keeps whom to talk to for the next time.
+    pub(super) fn remember(&self, membership: &Membership) {
+        self.memory.keep(membership);
     }
 
     /// Asks every replica to tell what it is, whenever that changes.
@@ -222,6 +235,9 @@ pub(crate) struct Opened {
     metadata: Arc<MetadataClient>,
     blocks: BlockStore,
     access: Access,
+    /// Whom the session talks to, and where that is remembered.
+    client: Client,
+    memory: Memory,
 }
 
 impl Opened {
@@ -233,10 +249,8 @@ impl Opened {
     /// Opens a session and, for a mount, makes it the realm's one mount.
     pub(crate) async fn open(configured: &Configured, access: Access) -> Outcome<Self> {
         let volume = &configured.volume;
-        let client = Client::connect(configured.client.clone())
-            .await
-            .map_err(|error| client_failure(&error))?;
-        let session = Arc::new(Ordered::new(client));
+        let client = configured.connect().await?;
+        let session = Arc::new(Ordered::new(client.clone()));
         let metadata = Arc::new(MetadataClient::new(session, volume.own_credentials()));
         if let Access::Mount { takeover } = access
             && let Err(error) = metadata.mount(takeover).await
@@ -269,6 +283,8 @@ impl Opened {
             metadata,
             blocks,
             access,
+            client,
+            memory: configured.memory.clone(),
         })
     }
 
@@ -284,6 +300,7 @@ impl Opened {
 
     /// Commits what waits, lets shards that are on their way arrive, and ends the session.
     pub(crate) async fn close(&self) -> Outcome<()> {
+        self.memory.keep(&self.client.membership());
         let synced = self.file_system.sync_all().await;
         if self.blocks.status().counters.objects_written > 0 {
             let drained = self.blocks.drain(DRAIN_WITHIN).await;

@@ -43,25 +43,61 @@ const DATA: &str = "data";
 struct Initialised {
     key: String,
     listen: SocketAddr,
+    /// What the disk is known by, if it was made anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incarnation: Option<String>,
 }
 
 /// Prepares a replica.
 pub(crate) fn init(general: &General, arguments: &ReplicaInitArguments, output: Output) -> Outcome {
     let state = StateDirectory::find(general.state.as_deref(), "replica")?;
-    let key = initialise(&state, arguments.listen)?;
-    let record = Initialised {
-        key: key.to_string(),
-        listen: arguments.listen,
+    let record = match arguments.listen {
+        Some(listen) => Initialised {
+            key: initialise(&state, listen)?.to_string(),
+            listen,
+            incarnation: None,
+        },
+        None => initialise_again(&state)?,
     };
     output.record("replica", &record, |record| {
-        format!(
-            "Prepared a replica in {}. For `quorumfs volume create`:\n\n    --replica {}@{}",
-            state.path().display(),
-            record.key,
-            record.listen
-        )
+        let (place, key, listen) = (state.path().display(), &record.key, record.listen);
+        match &record.incarnation {
+            None => format!(
+                "Prepared a replica in {place}. For `quorumfs volume create`, or `quorumfs cluster \
+                 add`:\n\n    --replica {key}@{listen}"
+            ),
+            Some(incarnation) => format!(
+                "Made another disk for the replica in {place}. Start it as always: it asks the \
+                 others by itself to be taken up again.\nIf it was no member yet: quorumfs cluster \
+                 add {key}@{listen} --incarnation {incarnation}"
+            ),
+        }
     })?;
     Ok(Exit::Success)
+}
+
+/// Makes another disk for a replica that has lost its own: it does not vote before the others have
+/// taken it up again, since it does not know what it promised.
+fn initialise_again(state: &StateDirectory) -> Outcome<Initialised> {
+    let path = state.join(CONFIGURATION);
+    let configuration: ReplicaConfiguration = configuration::read(&path, "replica")?;
+    let _lock = state.lock("replica")?;
+    let key = state.join(&configuration.key);
+    let key = NodeKey::load(&key).map_err(|error| key_failure(&error))?;
+    let made = ReplicaServer::initialise(&state.join(DATA));
+    let incarnation = made.map_err(|error| match error {
+        ServerError::Disk(DiskError::AlreadyInitialised { path }) => {
+            let message = format!("there is a disk already in {}", path.display());
+            Failure::new(Exit::Held, message)
+                .hint("nothing was changed; if it is damaged beyond use, move it away first")
+        }
+        other => server_failure(&other),
+    })?;
+    Ok(Initialised {
+        key: key.public().to_string(),
+        listen: configuration.listen,
+        incarnation: Some(incarnation.to_string()),
+    })
 }
 
 /// Makes a replica's key and configuration.
@@ -105,7 +141,9 @@ fn key_failure(error: &KeyError) -> Failure {
 
 #[derive(Serialize)]
 struct Ready {
-    replica: u16,
+    /// Its number when the volume was made; a replica that joined later had none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replica: Option<u16>,
     listen: SocketAddr,
     pid: u32,
 }
@@ -123,18 +161,19 @@ pub(crate) async fn run(
     let _lock = state.lock("replica")?;
     let key =
         NodeKey::load(&state.join(&configuration.key)).map_err(|error| key_failure(&error))?;
-    let (bytes, genesis) = genesis(&state, arguments.genesis.as_deref(), key.public())?;
+    let (given, joins) = (arguments.genesis.as_deref(), arguments.join);
+    let (bytes, genesis) = genesis(&state, given, key.public(), joins)?;
     let config = server_config(&state, &configuration, key, bytes, &genesis)?;
-    let id = config.id.unwrap_or(ReplicaId(u16::MAX));
+    let id = config.id;
     let started = ReplicaServer::start(config, Metadata).await;
     let handle = started.map_err(|error| server_failure(&error))?;
     let ready = Ready {
-        replica: id.0,
+        replica: id.map(|id| id.0),
         listen: handle.address(),
         pid: std::process::id(),
     };
     output.record("ready", &ready, |ready| {
-        format!("Replica {} listens on {}.", ready.replica, ready.listen)
+        format!("{} listens on {}.", name(id), ready.listen)
     })?;
     let ending = tokio::select! {
         ending = handle.ended() => ending,
@@ -147,9 +186,15 @@ pub(crate) async fn run(
     }
 }
 
-fn stopped(exit: Exit, state: &StateDirectory, id: ReplicaId, reason: &str) -> Failure {
-    let place = state.path().display();
-    Failure::new(exit, format!("replica {id} in {place} stopped: {reason}"))
+fn name(id: Option<ReplicaId>) -> String {
+    id.map_or("The replica that joined".to_owned(), |id| {
+        format!("Replica {id}")
+    })
+}
+
+fn stopped(exit: Exit, state: &StateDirectory, id: Option<ReplicaId>, reason: &str) -> Failure {
+    let (name, place) = (name(id), state.path().display());
+    Failure::new(exit, format!("{name} in {place} stopped: {reason}"))
         .hint("the others go on without it; mend the cause, then start it again")
 }
 
@@ -165,9 +210,7 @@ fn server_config(
         .replicas
         .iter()
         .find(|replica| replica.key == public);
-    let id = me
-        .map(|replica| replica.id)
-        .ok_or_else(|| stranger(state))?;
+    let id = me.map(|replica| replica.id);
     let mut replicas = Vec::new();
     for replica in &genesis.replicas {
         let moved = configuration
@@ -195,7 +238,7 @@ fn server_config(
         .map_err(|error| Failure::new(Exit::Damaged, format!("the genesis: {error}")))?;
     let owner = genesis.principals.iter().take(1);
     Ok(ReplicaConfig {
-        id: Some(id),
+        id,
         cluster: genesis.volume,
         fault_model,
         replicas,
@@ -211,11 +254,13 @@ fn server_config(
 
 fn stranger(state: &StateDirectory) -> Failure {
     let message = format!(
-        "the replica in {} is not one of this volume",
+        "the replica in {} is not one of those that this volume began with",
         state.path().display()
     );
-    Failure::new(Exit::WrongCluster, message)
-        .hint("its key is not in the genesis; use the genesis that was made with that key")
+    Failure::new(Exit::WrongCluster, message).hint(
+        "use the genesis that was made with its key, or --join if `quorumfs cluster` is to \
+             add it to the others",
+    )
 }
 
 /// A replica that cannot start.
@@ -243,6 +288,7 @@ fn genesis(
     state: &StateDirectory,
     given: Option<&Path>,
     me: PublicKey,
+    joins: bool,
 ) -> Outcome<(Vec<u8>, Genesis)> {
     let path = state.join(GENESIS);
     let kept = match fs::read(&path) {
@@ -276,7 +322,8 @@ fn genesis(
         (None, Some(given)) => {
             let genesis = decode(&given)?;
             // Not kept before it is known to be ours.
-            if !genesis.replicas.iter().any(|replica| replica.key == me) {
+            let from_the_start = genesis.replicas.iter().any(|replica| replica.key == me);
+            if !from_the_start && !joins {
                 return Err(stranger(state));
             }
             directory::replace(&path, &given)?;

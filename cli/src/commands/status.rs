@@ -1,10 +1,10 @@
 //! `quorumfs status`: who leads, who votes, which clouds answer, what waits, what is tolerated.
 //!
 //! Replicas and clouds are asked directly, so that this works while nothing else does; the running
-//! mount, if there is one, adds its counters. What a replica says about itself may be a lie: the
-//! view and the sequence of the summary are the highest that r + 1 replicas claim at least, of
-//! which one is correct.
+//! mount, if there is one, adds its counters. The view and the sequence of the summary are what a
+//! correct replica has got to at least ([`super::members`]).
 
+use super::members::{self, Replica, vouched};
 use super::mount::{CloudReport, Report};
 use super::opened::Configured;
 use crate::arguments::General;
@@ -13,118 +13,13 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::output::Output;
 use quorumfs_backends::StoreError;
-use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::metrics::{ReplicaStatus, Voting};
+use quorumfs_bft::membership::Membership;
 use serde::Serialize;
-
-/// One replica.
-#[derive(Debug, Serialize)]
-struct Replica {
-    id: u16,
-    address: String,
-    answers: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    problem: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<&'static str>,
-    #[serde(flatten)]
-    said: Option<Said>,
-}
-
-/// What it says about itself.
-#[derive(Debug, Serialize)]
-struct Said {
-    view: u64,
-    leader: u16,
-    active: bool,
-    voting: bool,
-    /// The last sequence that it executed.
-    committed: u64,
-    /// The sequence of its newest durable root.
-    durable: u64,
-    stable: u64,
-    /// The checkpoint whose state it is taking over.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    transfer: Option<u64>,
-    /// Whose votes are in the certificate of `committed`.
-    certificate: Vec<u16>,
-    sessions: u32,
-    waiting: u32,
-}
-
-impl Replica {
-    fn of(id: u16, address: String, answer: Result<ReplicaStatus, String>) -> Self {
-        let (said, problem) = match answer {
-            Ok(said) => (Some(said), None),
-            Err(problem) => (None, Some(problem)),
-        };
-        Self {
-            id,
-            address,
-            answers: said.is_some(),
-            problem,
-            state: said.as_ref().map(|said| match said.voting {
-                Voting::Voting => "voting",
-                Voting::Lost => "lost",
-                Voting::Poisoned => "poisoned",
-                Voting::Diverged => "diverged",
-                Voting::Abstaining => "abstaining",
-                Voting::Observing => "observing",
-            }),
-            said: said.map(|said| Said {
-                view: said.view.0,
-                leader: said.leader.0,
-                active: said.active,
-                voting: said.voting == Voting::Voting,
-                committed: said.sequence.0,
-                durable: said.durable.0,
-                stable: said.stable.0,
-                transfer: said.transfer.map(|sequence| sequence.0),
-                certificate: said.signers.iter().map(|signer| signer.0).collect(),
-                sessions: said.sessions,
-                waiting: said.waiting,
-            }),
-        }
-    }
-
-    fn votes(&self) -> bool {
-        self.said.as_ref().is_some_and(|said| said.voting)
-    }
-
-    fn text(&self) -> String {
-        let (id, address) = (self.id, &self.address);
-        match (&self.said, &self.problem) {
-            (Some(said), _) => {
-                let state = match self.state {
-                    Some("voting") => "votes".to_string(),
-                    Some("lost") => {
-                        "FOLLOWS (its log was lost; it asks the others to be taken up again)"
-                            .to_string()
-                    }
-                    other => other.unwrap_or_default().to_uppercase(),
-                };
-                let (view, committed) = (said.view, said.committed);
-                let catching_up = said.transfer.map_or_else(String::new, |sequence| {
-                    format!("; takes the state after batch {sequence} over from the others")
-                });
-                format!(
-                    "  replica {id}  {address}  view {view}  sequence {committed}  \
-                     {state}{catching_up}"
-                )
-            }
-            (None, problem) => {
-                format!(
-                    "  replica {id}  {address}  DOWN: {}",
-                    problem.as_deref().unwrap_or("?")
-                )
-            }
-        }
-    }
-}
 
 /// Everything together.
 #[derive(Debug, Serialize)]
 struct Summary {
+    epoch: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     view: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -177,18 +72,11 @@ impl Summary {
     }
 }
 
-/// The highest value that `vouchers` of these reach at least.
-fn vouched(mut values: Vec<u64>, vouchers: usize) -> Option<u64> {
-    values.sort_unstable_by(|left, right| right.cmp(left));
-    values.get(vouchers.checked_sub(1)?).copied()
-}
-
 /// Asks everybody and prints what they say.
 pub(crate) async fn run(general: &General, output: Output) -> Outcome {
     let configured = Configured::read(general)?;
-    let model = configured.fault_model();
-    let (replicas, clouds, report) = tokio::join!(
-        configured.ask_replicas(),
+    let (standing, clouds, report) = tokio::join!(
+        configured.standing(),
         configured.ask_clouds(),
         control::ask::<Report>(configured.state(), Question::Status),
     );
@@ -196,12 +84,12 @@ pub(crate) async fn run(general: &General, output: Output) -> Outcome {
         tracing::warn!(%failure, "the mount does not answer");
         None
     });
-    let replicas: Vec<_> = replicas?
-        .into_iter()
-        .map(|(id, address, answer)| Replica::of(id.0, address.to_string(), answer))
-        .collect();
+    let standing = standing?;
+    let membership = standing.membership.clone();
+    let replicas = members::of(&configured, standing);
     let clouds = merge(clouds, report.as_ref());
-    let summary = summarise(&configured, model, &replicas, &clouds, report.is_some());
+    let mounted = report.is_some();
+    let summary = summarise(&configured, &membership, &replicas, &clouds, mounted);
 
     output.say("Metadata")?;
     for replica in &replicas {
@@ -238,7 +126,7 @@ fn merge(
 
 fn summarise(
     configured: &Configured,
-    model: FaultModel,
+    membership: &Membership,
     replicas: &[Replica],
     clouds: &[CloudReport],
     mounted: bool,
@@ -246,29 +134,24 @@ fn summarise(
     let voting = replicas.iter().filter(|replica| replica.votes()).count();
     let usable = clouds.iter().filter(|cloud| cloud.usable).count();
     let (to_read, to_write) = configured.clouds_needed();
-    let needed = usize::from(model.medium());
-    let said = |of: fn(&Said) -> u64| -> Vec<u64> {
-        replicas
-            .iter()
-            .filter_map(|replica| replica.said.as_ref().map(of))
-            .collect()
-    };
-    let vouchers = usize::from(model.small());
-    let view = vouched(said(|said| said.view), vouchers);
+    let needed = usize::from(membership.model.medium());
+    let voters = membership.voters.len();
+    let view = vouched(replicas, membership, |said| said.view);
     let health = if voting < needed {
         "no quorum"
     } else if usable < to_write {
         "too few clouds"
-    } else if voting < replicas.len() || usable < clouds.len() {
+    } else if voting < voters || usable < clouds.len() {
         "degraded"
     } else {
         "good"
     };
     Summary {
+        epoch: membership.epoch.0,
         view,
-        leader: view.map(|view| view % (replicas.len().max(1) as u64)),
-        sequence: vouched(said(|said| said.committed), vouchers),
-        replicas: replicas.len(),
+        leader: view.map(|view| view % (voters.max(1) as u64)),
+        sequence: vouched(replicas, membership, |said| said.committed),
+        replicas: voters,
         replicas_voting: voting,
         replicas_needed: needed,
         clouds: clouds.len(),
@@ -277,18 +160,5 @@ fn summarise(
         clouds_needed_to_write: to_write,
         mounted,
         health,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_liar_does_not_decide_the_view() {
-        assert_eq!(vouched(vec![3, 3, 3, 900], 2), Some(3));
-        assert_eq!(vouched(vec![0, 4, 4, 4], 2), Some(4));
-        assert_eq!(vouched(vec![4], 2), None);
-        assert_eq!(vouched(vec![7, 8], 0), None);
     }
 }

@@ -89,7 +89,8 @@ pub(crate) fn cloud(name: &str, directory: &Path) -> CloudSection {
     }
 }
 
-fn replica(text: &str) -> Outcome<ReplicaSection> {
+/// A replica's key and address, as people pass them on.
+pub(crate) fn replica(text: &str) -> Outcome<ReplicaSection> {
     let wrong = || {
         Failure::new(Exit::Usage, format!("`{text}` is not KEY@ADDRESS:PORT"))
             .hint("`quorumfs replica init` printed it, like 4f…c2@192.0.2.7:7000")

@@ -3,6 +3,7 @@
 use super::command::Quorumfs;
 use super::running::{Reaped, terminate};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::Range;
@@ -23,7 +24,7 @@ pub struct Cluster {
     pub addresses: Vec<SocketAddr>,
     /// The replicas as `volume create` wants them, by number: `KEY@ADDRESS`.
     pub replicas: Vec<String>,
-    running: Vec<Reaped>,
+    running: BTreeMap<usize, Reaped>,
 }
 
 impl Cluster {
@@ -39,17 +40,10 @@ impl Cluster {
             directory,
             addresses: free_addresses(),
             replicas: Vec::new(),
-            running: Vec::new(),
+            running: BTreeMap::new(),
         };
-        for (number, address) in cluster.addresses.iter().enumerate() {
-            let listen = address.to_string();
-            let init = ["replica", "init", "--listen", &listen];
-            let made = Quorumfs::on(&cluster.replica(number)).run_with(init).ok();
-            let key = made.records("replica")[0]["key"]
-                .as_str()
-                .unwrap()
-                .to_string();
-            cluster.replicas.push(format!("{key}@{listen}"));
+        for (number, address) in cluster.addresses.clone().into_iter().enumerate() {
+            cluster.init(number, address);
         }
         let clouds = cluster.directory().join("clouds");
         let create = cluster.create(&cluster.volume(), &clouds);
@@ -88,20 +82,30 @@ impl Cluster {
     #[track_caller]
     pub fn start_some(&mut self, numbers: Range<usize>) {
         for number in numbers {
-            let mut command = Quorumfs::on(&self.replica(number))
-                .args(["replica", "run", "--genesis"])
-                .args([self.volume().join("volume.genesis")])
-                .command();
-            let log = std::fs::File::create(self.log(number)).unwrap();
-            command.stdout(Stdio::piped()).stderr(log);
-            let mut child = Reaped(command.spawn().unwrap());
-            let mut line = String::new();
-            let mut stdout = BufReader::new(child.0.stdout.take().unwrap());
-            stdout.read_line(&mut line).unwrap();
-            let said = std::fs::read_to_string(self.log(number)).unwrap_or_default();
-            assert!(line.contains("\"type\":\"ready\""), "{line}\n{said}");
-            self.running.push(child);
+            self.start_with(number, &[]);
         }
+    }
+
+    /// Starts one replica, with these options besides.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[track_caller]
+    pub fn start_with(&mut self, number: usize, options: &[&str]) {
+        let mut command = Quorumfs::on(&self.replica(number))
+            .args(["replica", "run", "--genesis"])
+            .args([self.volume().join("volume.genesis")])
+            .args(options)
+            .command();
+        let log = std::fs::File::create(self.log(number)).unwrap();
+        command.stdout(Stdio::piped()).stderr(log);
+        let mut child = Reaped(command.spawn().unwrap());
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.0.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        let said = std::fs::read_to_string(self.log(number)).unwrap_or_default();
+        assert!(line.contains("\"type\":\"ready\""), "{line}\n{said}");
+        self.running.insert(number, child);
     }
 
     /// The last sequence that any replica has executed.
@@ -129,13 +133,48 @@ impl Cluster {
         });
     }
 
+    /// Prepares a replica that joins later; gives its number here, with which it is started.
+    ///
+    /// # Panics
+    /// If the command fails.
+    #[track_caller]
+    pub fn prepare_another(&mut self) -> usize {
+        let number = self.replicas.len();
+        let address = free_addresses()[0];
+        self.init(number, address);
+        number
+    }
+
+    #[track_caller]
+    fn init(&mut self, number: usize, address: SocketAddr) {
+        let listen = address.to_string();
+        let init = ["replica", "init", "--listen", &listen];
+        let made = Quorumfs::on(&self.replica(number)).run_with(init).ok();
+        let key = made.records("replica")[0]["key"]
+            .as_str()
+            .unwrap()
+            .to_string();
+        self.replicas.push(format!("{key}@{listen}"));
+    }
+
+    /// Stops one replica as an operator does.
+    ///
+    /// # Panics
+    /// If it does not run, or does not stop in good order.
+    #[track_caller]
+    pub fn stop_one(&mut self, number: usize) {
+        let mut replica = self.running.remove(&number).expect("it runs");
+        let status = terminate(&mut replica).expect("a replica does not stop");
+        assert!(status.success(), "a replica stopped with {status}");
+    }
+
     /// Stops the replicas as an operator does, so that all they have is on their disks.
     ///
     /// # Panics
     /// If one does not stop in good order.
     #[track_caller]
     pub fn stop(&mut self) {
-        for mut replica in self.running.drain(..) {
+        for mut replica in std::mem::take(&mut self.running).into_values() {
             let status = terminate(&mut replica).expect("a replica does not stop");
             assert!(status.success(), "a replica stopped with {status}");
         }

@@ -1,0 +1,173 @@
+//! Who the metadata replicas are, changed from the command line while files are written.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use quorumfs_tests::harness::{Cluster, Quorumfs, eventually};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn content(number: usize) -> Vec<u8> {
+    format!("the content of file {number}\n")
+        .repeat(number + 1)
+        .into_bytes()
+}
+
+/// Puts one small file.
+#[track_caller]
+fn put(state: &Path, number: usize) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    fs::write(&path, content(number)).unwrap();
+    let command = Quorumfs::on(state).args(["put"]).args([&path]);
+    command.args([format!("/file-{number}")]).run().ok();
+}
+
+#[track_caller]
+fn assert_holds(state: &Path, files: usize) {
+    for number in 0..files {
+        let name = format!("/file-{number}");
+        let read = Quorumfs::on(state).run_with(["cat", &name]).ok();
+        assert!(read.stdout == content(number), "{name} came back changed");
+    }
+}
+
+fn members(state: &Path) -> Vec<Value> {
+    let status = Quorumfs::on(state).run_with(["cluster", "status"]);
+    status.records("replica")
+}
+
+fn of<'a>(members: &'a [Value], replica: &str) -> Option<&'a Value> {
+    let key = replica.split('@').next().unwrap();
+    members.iter().find(|it| it["key"] == key)
+}
+
+fn all_vote(state: &Path) -> bool {
+    let status = Quorumfs::on(state).run_with(["cluster", "status"]);
+    let voters = status.records("replica");
+    let mut voters = voters.iter().filter(|it| it["role"] == "voter");
+    status.code == Some(0) && voters.all(|it| it["state"] == "voting")
+}
+
+/// Puts files one after the other until it is told to stop; gives their number.
+fn write_until(stop: &AtomicBool, state: &Path) -> usize {
+    let mut files = 0;
+    while !stop.load(Ordering::Relaxed) {
+        put(state, files);
+        files += 1;
+    }
+    files
+}
+
+#[test]
+fn a_replica_is_replaced_while_files_are_written_and_the_old_one_switched_off() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let (state, stop) = (cluster.volume(), AtomicBool::new(false));
+    let files = thread::scope(|scope| {
+        let writer = scope.spawn(|| write_until(&stop, &state));
+        let new = cluster.prepare_another();
+        let genesis = cluster.volume().join("volume.genesis");
+        Quorumfs::on(&cluster.replica(new))
+            .args(["replica", "run", "--genesis"])
+            .args([genesis])
+            .run()
+            .fails(15, "not one of those that this volume began with", "--join");
+        cluster.start_with(new, &["--join"]);
+        let (old, place) = (cluster.replicas[1].clone(), cluster.replicas[new].clone());
+        let replaced = cluster
+            .quorumfs()
+            .run_with(["cluster", "replace", "1", &place])
+            .ok();
+        let changes = replaced.records("change");
+        let said: Vec<_> = changes.iter().map(|it| it["change"].as_str()).collect();
+        assert_eq!(said, [Some("admitted"), Some("replaced")]);
+        // Typed again, it does nothing.
+        let again = ["cluster", "replace", &old, &place];
+        let again = cluster.quorumfs().run_with(again).ok();
+        assert!(again.records("change").is_empty());
+        let now = members(&state);
+        assert_eq!(of(&now, &place).unwrap()["role"], "voter");
+        assert_eq!(of(&now, &place).unwrap()["id"], 1);
+        assert_eq!(of(&now, &old).unwrap()["role"], "retired");
+        eventually("the old one may go", PATIENCE, || {
+            of(&members(&state), &old).is_some_and(|it| it["dispensable"] == true)
+        });
+        cluster.stop_one(1);
+        eventually("all four vote", PATIENCE, || all_vote(&state));
+        stop.store(true, Ordering::Relaxed);
+        writer.join().unwrap()
+    });
+    assert!(files > 0, "nothing was written meanwhile");
+    // One more may fail, also one that whoever opens the volume knows from its configuration.
+    cluster.stop_one(0);
+    put(&state, files);
+    assert_holds(&state, files + 1);
+    // A stopped member comes back to the epoch that there is now, a retired one to no vote.
+    cluster.start_with(0, &[]);
+    cluster.start_with(1, &[]);
+    eventually("all four vote again", PATIENCE, || all_vote(&state));
+    let back = ["cluster", "replace", "2", &cluster.replicas[1]];
+    let refused = cluster.quorumfs().run_with(back);
+    refused.fails(2, "was retired", "never taken again");
+}
+
+#[test]
+fn a_replica_without_its_disk_gets_another_and_votes_again() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let state = cluster.volume();
+    put(&state, 0);
+    cluster.stop_one(2);
+    let data = cluster.replica(2).join("data");
+    let again = ["replica", "init", "--again"];
+    let on = |cluster: &Cluster| Quorumfs::on(&cluster.replica(2));
+    on(&cluster)
+        .run_with(again)
+        .fails(11, "there is a disk already", "move it away");
+    fs::remove_dir_all(&data).unwrap();
+    on(&cluster)
+        .run_with(["replica", "run"])
+        .fails(10, "data", "");
+    on(&cluster).run_with(again).ok();
+    put(&state, 1);
+    cluster.start_with(2, &[]);
+    eventually("it is taken up again", PATIENCE, || all_vote(&state));
+    // It is needed now.
+    cluster.stop_one(0);
+    put(&state, 2);
+    assert_holds(&state, 3);
+}
+
+#[test]
+fn replicas_are_added_and_removed_and_numbers_that_cannot_work_are_refused() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let state = cluster.volume();
+    let new = cluster.prepare_another();
+    let place = cluster.replicas[new].clone();
+    let add = ["cluster", "add", &place];
+    let too_many = cluster.quorumfs().args(add).args(["--failures", "2"]).run();
+    too_many.fails(2, "with 5 voters", "--failures");
+    assert_eq!(members(&state).len(), 4, "something was changed");
+    // It does not run, so it cannot catch up.
+    let waited = cluster.quorumfs().args(add).args(["--within", "2"]).run();
+    waited.fails(1, "does not vote after 2 s", "ask again");
+    assert_eq!(of(&members(&state), &place).unwrap()["role"], "learner");
+    cluster.start_with(new, &["--join"]);
+    cluster.quorumfs().run_with(add).ok();
+    eventually("five vote", PATIENCE, || {
+        all_vote(&state) && members(&state).len() == 5
+    });
+    put(&state, 0);
+    cluster.quorumfs().run_with(["cluster", "remove", "0"]).ok();
+    put(&state, 1);
+    let removed = cluster.quorumfs().run_with(["cluster", "remove", "0"]);
+    removed.fails(2, "with 3 voters", "nothing was changed");
+    assert_holds(&state, 2);
+}
