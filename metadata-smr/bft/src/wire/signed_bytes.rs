@@ -11,21 +11,34 @@ use super::frame::{HEADER_BYTES, Header};
 use super::message::{Kind, OperationResult};
 use crate::checkpoint::Checkpoint;
 use crate::identity::{ClusterId, Digest, ReplicaId, Sequence};
+use blake3::Hasher;
+use blake3::hazmat::{ContextKey, HasherExt, hash_derive_key_context};
+use std::sync::LazyLock;
 
 /// Bytes of the body of a PREPARE or COMMIT.
 pub const VOTE_BODY_BYTES: usize = 8 + 32 + 2;
 /// Bytes of the body of a CHECKPOINT.
 pub const CHECKPOINT_BODY_BYTES: usize = 8 + 32 + 32 + 32 + 2;
 
-const CONTEXT_BATCH: &str = "quorumfs 2026 bft batch";
-const CONTEXT_REQUEST: &str = "quorumfs 2026 bft request";
-const CONTEXT_ANSWER: &str = "quorumfs 2026 bft answer";
-const CONTEXT_RESULTS: &str = "quorumfs 2026 bft results";
-const CONTEXT_MEMBERSHIP: &str = "quorumfs 2026 bft membership";
-const CONTEXT_GENESIS: &str = "quorumfs 2026 bft genesis";
+/// The keys of derived hashes: a context is hashed once in a process, and not with each request.
+macro_rules! contexts {
+    ($($name:ident: $context:literal;)*) => {
+        $(static $name: LazyLock<ContextKey> =
+            LazyLock::new(|| hash_derive_key_context($context));)*
+    };
+}
 
-fn hash(context: &str, parts: &[&[u8]]) -> Digest {
-    let mut hasher = blake3::Hasher::new_derive_key(context);
+contexts! {
+    BATCH: "quorumfs 2026 bft batch";
+    REQUEST: "quorumfs 2026 bft request";
+    ANSWER: "quorumfs 2026 bft answer";
+    RESULTS: "quorumfs 2026 bft results";
+    MEMBERSHIP: "quorumfs 2026 bft membership";
+    GENESIS: "quorumfs 2026 bft genesis";
+}
+
+fn hash(context: &ContextKey, parts: &[&[u8]]) -> Digest {
+    let mut hasher = Hasher::new_from_context_key(context);
     for part in parts {
         hasher.update(part);
     }
@@ -35,26 +48,26 @@ fn hash(context: &str, parts: &[&[u8]]) -> Digest {
 /// The digest of a batch: of a proposal's body, which says nothing of the view.
 #[must_use]
 pub fn batch_digest(body: &[u8]) -> Digest {
-    hash(CONTEXT_BATCH, &[body])
+    hash(&BATCH, &[body])
 }
 
 /// The digest of a client's request: of its whole frame, signature included.
 #[must_use]
 pub fn request_digest(frame: &[u8]) -> Digest {
-    hash(CONTEXT_REQUEST, &[frame])
+    hash(&REQUEST, &[frame])
 }
 
 /// The digest that stands for a query's answer.
 #[must_use]
 pub fn answer_digest(answer: &[u8]) -> Digest {
-    hash(CONTEXT_ANSWER, &[answer])
+    hash(&ANSWER, &[answer])
 }
 
 /// The digest that stands for the results of a request: of a byte for each (whether there is one)
 /// and its length (4), before each.
 #[must_use]
 pub fn results_digest(results: &[OperationResult]) -> Digest {
-    let mut hasher = blake3::Hasher::new_derive_key(CONTEXT_RESULTS);
+    let mut hasher = Hasher::new_from_context_key(&RESULTS);
     for result in results {
         let bytes = result.as_deref().unwrap_or_default();
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -68,13 +81,13 @@ pub fn results_digest(results: &[OperationResult]) -> Digest {
 /// The digest of a membership's row.
 #[must_use]
 pub fn membership_digest(row: &[u8]) -> Digest {
-    hash(CONTEXT_MEMBERSHIP, &[row])
+    hash(&MEMBERSHIP, &[row])
 }
 
 /// What the first batch names as its predecessor.
 #[must_use]
 pub fn genesis_digest(cluster: ClusterId, genesis: &[u8]) -> Digest {
-    hash(CONTEXT_GENESIS, &[&cluster.0, genesis])
+    hash(&GENESIS, &[&cluster.0, genesis])
 }
 
 /// The bytes that a PREPARE or COMMIT signs.
