@@ -386,6 +386,7 @@ impl<S: Service, D: Store> Replica<S, D> {
     /// # Errors
     /// If the store fails.
     pub fn state_digest(&mut self) -> Result<Digest, StateError> {
+        self.executor.settle(&mut self.space)?;
         self.space.root_digest()
     }
 

@@ -4,7 +4,7 @@
 //! service's tick if it is due, then the requests as the batch lists them.
 
 use super::answer::{answer, answer_open, session_answer};
-use super::heads::Heads;
+use super::heads::{Found, Heads};
 use super::lingering::{self, Lingering};
 use super::reply_cache::{self, Place};
 use super::rows::{ClockRow, SessionRow};
@@ -138,16 +138,26 @@ impl<S: Service> Executor<S> {
         }
     }
 
-    fn place(
+    fn find(
         &self,
         view: &View<'_>,
         request: &Request,
         digest: &Digest,
-    ) -> Result<Place, StateError> {
-        Ok(match self.heads.place(view, request, digest)? {
-            Place::Answered(at, _) if at <= self.forgotten => Place::Superseded,
-            place => place,
+    ) -> Result<Found, StateError> {
+        Ok(match self.heads.find(view, request, digest)? {
+            Found::At(row, Place::Answered(at, _)) if at <= self.forgotten => {
+                Found::At(row, Place::Superseded)
+            }
+            found => found,
         })
+    }
+
+    /// Writes what replies are owed: until then the rows are not the whole state.
+    ///
+    /// # Errors
+    /// If the store fails; the key space is of no use then.
+    pub fn settle<D: Store>(&self, space: &mut KeySpace<D>) -> Result<(), StateError> {
+        self.heads.write(space)
     }
 
     /// The state was replaced by another one, of whatever sequence.
@@ -263,7 +273,10 @@ impl<S: Service> Executor<S> {
             space,
             clock: after,
             context,
-            done: Executed::default(),
+            done: Executed {
+                replies: Vec::with_capacity(bodies.len()),
+                ..Executed::default()
+            },
         };
         run.forget()?;
         run.close_idle()?;
@@ -307,13 +320,13 @@ impl<S: Service> Executor<S> {
         let digest = body.digest();
         let settled = |reply| Ok(Standing::Settled(reply));
         match body.message() {
-            Message::Request(request) => match self.heads.session(&view, request.session)? {
-                None => settled(answer(request, digest, Sequence(0), Outcome::NoSession)),
-                Some(row) if request.lane.0 >= row.credit.lanes => {
-                    settled(answer(request, digest, Sequence(0), Outcome::Conflict))
+            Message::Request(request) => match self.find(&view, request, &digest)? {
+                Found::NoSession => {
+                    settled(answer(request, digest, Sequence(0), Outcome::NoSession))
                 }
-                Some(_) => {
-                    let (version, outcome) = match self.place(&view, request, &digest)? {
+                Found::NoLane => settled(answer(request, digest, Sequence(0), Outcome::Conflict)),
+                Found::At(_, place) => {
+                    let (version, outcome) = match place {
                         Place::Next | Place::Ahead => return Ok(Standing::New),
                         Place::FarAhead => return Ok(Standing::FarAhead),
                         Place::Answered(..) if self.retries_run => return Ok(Standing::New),
@@ -535,19 +548,19 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         executor: &Executor<S>,
     ) -> Result<(), StateError> {
         let view = self.space.view(Area::Library);
-        let Some(row) = executor.heads.session(&view, request.session)? else {
-            self.done
-                .replies
-                .push(answer(request, digest, Sequence(0), Outcome::NoSession));
-            return Ok(());
+        let (row, place) = match executor.find(&view, request, &digest)? {
+            Found::At(row, place) => (row, place),
+            found => {
+                let outcome = match found {
+                    Found::NoSession => Outcome::NoSession,
+                    _ => Outcome::Conflict,
+                };
+                let reply = answer(request, digest, Sequence(0), outcome);
+                self.done.replies.push(reply);
+                return Ok(());
+            }
         };
-        if request.lane.0 >= row.credit.lanes {
-            self.done
-                .replies
-                .push(answer(request, digest, Sequence(0), Outcome::Conflict));
-            return Ok(());
-        }
-        let (version, outcome) = match executor.place(&view, request, &digest)? {
+        let (version, outcome) = match place {
             Place::Ahead | Place::FarAhead => {
                 self.done.skipped.push(digest);
                 return Ok(());
@@ -562,13 +575,15 @@ impl<S: Service, D: Store> Run<'_, S, D> {
                 self.done.ran += 1;
                 let results = self.run_operations(request, &row)?;
                 let version = self.context.sequence;
-                let idle = self.idle_at();
-                let mut txn = self.space.begin(Area::Library, self.context.sequence);
-                let place = (request.session, request.lane, request.number);
-                reply_cache::store(&mut txn, place, digest, version, &results)?;
-                let active = session::touch(&mut txn, idle, request.session, &row)?;
-                txn.commit();
-                self.heads.ran(request, digest, active);
+                let mut active = row.active;
+                if session::is_touched(self.idle_at(), &row) {
+                    active = self.context.lease_clock;
+                    let mut txn = self.space.begin(Area::Library, version);
+                    session::touch(&mut txn, active, request.session, &row)?;
+                    txn.commit();
+                }
+                let reply = reply_cache::row(request.number, &digest, version, &results);
+                self.heads.ran(request, (digest, version), reply, active);
                 (version, Outcome::Results(results))
             }
         };

@@ -7,22 +7,38 @@
 //! with them. A state that is taken over from others changes rows without this, so everything is
 //! forgotten then.
 //!
-//! Memory: open sessions only, and of each as many lanes as its credit has.
+//! The reply to a request becomes a row of its own, which the lane's next request but one writes
+//! over. So it is *owed*: it waits here and is written when somebody asks for the state as a whole,
+//! a checkpoint as a rule ([`Heads::write`]). Of the many requests of a lane between two
+//! checkpoints two are written. Nothing else reads these rows, and each is written with the
+//! sequence at which it ran, so the state is the same as if it had been written at once.
+//!
+//! Memory: open sessions only, and of each as many lanes as its credit has; of owed replies, two
+//! for each lane, as many as would wait in the key space to be settled.
 
 use super::reply_cache::{LaneReplies, Place, ahead};
-use super::rows::{ReplyHead, SessionRow};
+use super::rows::{ReplyHead, ReplyRow, SessionRow, decode, reply_key};
 use super::session;
-use crate::identity::{Digest, Lane, RequestNumber, SessionId, Time};
-use crate::state::{StateError, View};
+use crate::identity::{Digest, Lane, RequestNumber, Sequence, SessionId, Time};
+use crate::state::{Area, KeySpace, StateError, Store, View};
 use crate::wire::message::Request;
+use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// The last two requests of a lane that ran, a request's place by the parity of its number.
-pub(super) type LaneHeads = [Option<ReplyHead>; 2];
+/// A request of a lane that ran, and its reply's row with the sequence of the batch, if it is owed.
+#[derive(Clone, Debug)]
+pub(super) struct Ran {
+    pub(super) head: ReplyHead,
+    pub(super) owed: Option<(Sequence, Bytes)>,
+}
 
-fn slot(number: RequestNumber) -> usize {
-    usize::from(number.0 % 2 == 1)
+/// The last two requests of a lane that ran, a request's place by the parity of its number.
+pub(super) type LaneHeads = [Option<Ran>; 2];
+
+/// A request's place by the parity of its number.
+pub(super) const fn slot(number: RequestNumber) -> u8 {
+    if number.0 % 2 == 1 { 1 } else { 0 }
 }
 
 #[derive(Debug)]
@@ -31,10 +47,45 @@ struct Kept {
     lanes: Vec<Option<LaneHeads>>,
 }
 
+#[derive(Debug, Default)]
+struct Inner {
+    sessions: BTreeMap<SessionId, Kept>,
+    /// Lanes that may owe a reply.
+    owing: Vec<(SessionId, Lane)>,
+}
+
+/// Where a request stands among those of its lane.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// Its session is not open.
+    NoSession,
+    /// Its session has no such lane.
+    NoLane,
+    /// In this session, here.
+    At(SessionRow, Place),
+}
+
 /// Sessions and lanes that were asked about.
 #[derive(Debug, Default)]
 pub(super) struct Heads {
-    kept: RefCell<BTreeMap<SessionId, Kept>>,
+    inner: RefCell<Inner>,
+}
+
+impl Inner {
+    /// The session, read from its row if it was not asked for before.
+    fn session(&mut self, view: &View<'_>, id: SessionId) -> Result<Option<&mut Kept>, StateError> {
+        use std::collections::btree_map::Entry;
+        match self.sessions.entry(id) {
+            Entry::Occupied(known) => Ok(Some(known.into_mut())),
+            Entry::Vacant(unknown) => {
+                let Some(row) = session::find(view, id)? else {
+                    return Ok(None);
+                };
+                let lanes = vec![None; usize::from(row.credit.lanes)];
+                Ok(Some(unknown.insert(Kept { row, lanes })))
+            }
+        }
+    }
 }
 
 impl Heads {
@@ -44,78 +95,119 @@ impl Heads {
         view: &View<'_>,
         id: SessionId,
     ) -> Result<Option<SessionRow>, StateError> {
-        if let Some(kept) = self.kept.borrow().get(&id) {
-            return Ok(Some(kept.row));
-        }
-        let found = session::find(view, id)?;
-        if let Some(row) = found {
-            let lanes = vec![None; usize::from(row.credit.lanes)];
-            self.kept.borrow_mut().insert(id, Kept { row, lanes });
-        }
-        Ok(found)
+        let mut inner = self.inner.borrow_mut();
+        Ok(inner.session(view, id)?.map(|kept| kept.row))
     }
 
-    /// Where a request with this digest stands. Its session was asked for just before.
-    pub(super) fn place(
+    /// Where a request with this digest stands.
+    pub(super) fn find(
         &self,
         view: &View<'_>,
         request: &Request,
         digest: &Digest,
-    ) -> Result<Place, StateError> {
+    ) -> Result<Found, StateError> {
         let (id, lane) = (request.session, request.lane);
-        let known = self.lane(id, lane);
-        let heads = match known {
+        let mut inner = self.inner.borrow_mut();
+        let Some(kept) = inner.session(view, id)? else {
+            return Ok(Found::NoSession);
+        };
+        let row = kept.row;
+        let Some(heads) = kept.lanes.get_mut(usize::from(lane.0)) else {
+            return Ok(Found::NoLane);
+        };
+        let heads = match heads {
             Some(heads) => heads,
-            None => {
-                let read = LaneReplies::read(view, id, lane)?.heads();
-                self.change(id, lane, |heads| *heads = Some(read));
-                read
+            None => heads.insert(LaneReplies::read(view, id, lane)?.heads()),
+        };
+        let last = heads.iter().flatten().map(|ran| ran.head.number.0).max();
+        if let Some(place) = ahead(request.number, RequestNumber(last.unwrap_or(0))) {
+            return Ok(Found::At(row, place));
+        }
+        let ran = heads.iter().flatten();
+        let place = match ran
+            .into_iter()
+            .find(|ran| ran.head.number == request.number)
+        {
+            None => Place::Superseded,
+            Some(ran) if ran.head.request != *digest => Place::Conflict,
+            Some(ran) => {
+                let key = reply_key(id, lane, slot(request.number));
+                match &ran.owed {
+                    Some((_, owed)) => {
+                        let row: ReplyRow = decode(&key, owed)?;
+                        Place::Answered(row.version, row.outcome())
+                    }
+                    // It needs the whole row.
+                    None => LaneReplies::read(view, id, lane)?.place(request.number, digest)?,
+                }
             }
         };
-        let last = heads.iter().flatten().map(|head| head.number.0).max();
-        match ahead(request.number, RequestNumber(last.unwrap_or(0))) {
-            Some(place) => Ok(place),
-            // It needs the whole row.
-            None => LaneReplies::read(view, id, lane)?.place(request.number, digest),
-        }
+        Ok(Found::At(row, place))
     }
 
-    fn lane(&self, id: SessionId, lane: Lane) -> Option<LaneHeads> {
-        let kept = self.kept.borrow();
-        kept.get(&id)?.lanes.get(usize::from(lane.0)).copied()?
-    }
-
-    fn change(&self, id: SessionId, lane: Lane, change: impl FnOnce(&mut Option<LaneHeads>)) {
-        let mut kept = self.kept.borrow_mut();
-        let lanes = kept.get_mut(&id).map(|kept| &mut kept.lanes);
-        if let Some(heads) = lanes.and_then(|lanes| lanes.get_mut(usize::from(lane.0))) {
-            change(heads);
-        }
-    }
-
-    /// This request has run and its rows are written; its session was last `active` then.
-    pub(super) fn ran(&self, request: &Request, digest: Digest, active: Time) {
-        let head = ReplyHead {
-            number: request.number,
-            request: digest,
+    /// This request has run in the batch at `sequence`, and `row` is to be written for it; its
+    /// session was last `active` then.
+    pub(super) fn ran(
+        &self,
+        request: &Request,
+        (digest, sequence): (Digest, Sequence),
+        row: Bytes,
+        active: Time,
+    ) {
+        let mut inner = self.inner.borrow_mut();
+        let Inner { sessions, owing } = &mut *inner;
+        let Some(kept) = sessions.get_mut(&request.session) else {
+            return;
         };
-        self.change(request.session, request.lane, |heads| {
-            if let Some(place) = heads.as_mut().and_then(|it| it.get_mut(slot(head.number))) {
-                *place = Some(head);
-            }
-        });
-        if let Some(kept) = self.kept.borrow_mut().get_mut(&request.session) {
-            kept.row.active = active;
+        kept.row.active = active;
+        let heads = kept.lanes.get_mut(usize::from(request.lane.0));
+        let Some(heads) = heads.and_then(Option::as_mut) else {
+            return;
+        };
+        let owes = heads.iter().flatten().any(|ran| ran.owed.is_some());
+        if let Some(place) = heads.get_mut(usize::from(slot(request.number))) {
+            let head = ReplyHead {
+                number: request.number,
+                request: digest,
+            };
+            let owed = Some((sequence, row));
+            *place = Some(Ran { head, owed });
+        }
+        if !owes {
+            owing.push((request.session, request.lane));
         }
     }
 
-    /// A session has ended.
+    /// Writes the rows that are owed.
+    pub(super) fn write<D: Store>(&self, space: &mut KeySpace<D>) -> Result<(), StateError> {
+        let mut inner = self.inner.borrow_mut();
+        let Inner { sessions, owing } = &mut *inner;
+        for (id, lane) in owing.drain(..) {
+            let kept = sessions.get_mut(&id).map(|kept| &mut kept.lanes);
+            let heads = kept.and_then(|lanes| lanes.get_mut(usize::from(lane.0)));
+            for ran in heads
+                .and_then(Option::as_mut)
+                .into_iter()
+                .flatten()
+                .flatten()
+            {
+                if let Some((sequence, row)) = ran.owed.take() {
+                    let mut txn = space.begin(Area::Library, sequence);
+                    txn.put(&reply_key(id, lane, slot(ran.head.number)), row)?;
+                    txn.commit();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A session has ended, and what it owes need not be written.
     pub(super) fn ended(&self, id: SessionId) {
-        self.kept.borrow_mut().remove(&id);
+        self.inner.borrow_mut().sessions.remove(&id);
     }
 
     /// The rows are others now.
     pub(super) fn forget(&self) {
-        self.kept.borrow_mut().clear();
+        self.inner.replace(Inner::default());
     }
 }

@@ -4,10 +4,10 @@
 //! two at the most. They lie in two slots, a request's by the parity of its number, so that storing
 //! one never rewrites the other.
 
-use super::heads::LaneHeads;
-use super::rows::{ReplyHead, ReplyRow, decode, decode_head, encode, reply_key};
+use super::heads::{LaneHeads, Ran};
+use super::rows::{ROW_VERSION, ReplyHead, ReplyRow, decode, decode_head, reply_key};
 use crate::identity::{Digest, Lane, RequestNumber, Sequence, SessionId};
-use crate::state::{StateError, Txn, View};
+use crate::state::{StateError, View};
 use crate::wire::limits::LANE_AHEAD_MAX;
 use crate::wire::message::{OperationResult, Outcome};
 use bytes::Bytes;
@@ -83,7 +83,11 @@ impl LaneReplies {
             } else {
                 even
             };
-            *head = Some(slot.head);
+            let owed = None;
+            *head = Some(Ran {
+                head: slot.head,
+                owed,
+            });
         }
         heads
     }
@@ -126,23 +130,52 @@ pub(super) fn ahead(number: RequestNumber, last: RequestNumber) -> Option<Place>
     }
 }
 
-pub(super) fn store(
-    txn: &mut Txn<'_>,
-    (id, lane, number): (SessionId, Lane, RequestNumber),
-    request: Digest,
+/// The row of a reply. It is written for every request, so it is laid out without the detour of a
+/// [`ReplyRow`]; which it is read back as.
+pub(super) fn row(
+    number: RequestNumber,
+    request: &Digest,
     version: Sequence,
     results: &[OperationResult],
-) -> Result<(), StateError> {
-    let results = results
-        .iter()
-        .map(|one| one.as_ref().map(|bytes| bytes.to_vec()))
-        .collect();
-    let row = ReplyRow {
-        number,
-        request,
-        version,
-        results,
-    };
-    let slot = u8::from(number.0 % 2 == 1);
-    txn.put(&reply_key(id, lane, slot), encode(&row)?)
+) -> Bytes {
+    let length = |result: &OperationResult| 1 + result.as_ref().map_or(0, |it| 4 + it.len());
+    let bytes = 1 + 8 + 32 + 8 + 4 + results.iter().map(length).sum::<usize>();
+    let count = |length: usize| u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
+    let mut row = Vec::with_capacity(bytes);
+    row.push(ROW_VERSION);
+    row.extend_from_slice(&number.0.to_le_bytes());
+    row.extend_from_slice(&request.0);
+    row.extend_from_slice(&version.0.to_le_bytes());
+    row.extend_from_slice(&count(results.len()));
+    for result in results {
+        row.push(u8::from(result.is_some()));
+        if let Some(result) = result {
+            row.extend_from_slice(&count(result.len()));
+            row.extend_from_slice(result);
+        }
+    }
+    row.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::execution::rows::encode;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_row_is_laid_out_as_it_is_read_back(
+            (number, request, version) in any::<(u64, [u8; 32], u64)>(),
+            results in any::<Vec<Option<Vec<u8>>>>(),
+        ) {
+            let (number, version) = (RequestNumber(number), Sequence(version));
+            let request = Digest(request);
+            let given = results.iter().map(|it| it.clone().map(Bytes::from));
+            let given: Vec<OperationResult> = given.collect();
+            let expected = ReplyRow { number, request, version, results };
+            let row = row(number, &request, version, &given);
+            prop_assert_eq!(row, encode(&expected).expect("it fits"));
+        }
+    }
 }

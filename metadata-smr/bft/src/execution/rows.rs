@@ -32,7 +32,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use bytes::Bytes;
 
 /// The version of these rows.
-const ROW_VERSION: u8 = 1;
+pub(super) const ROW_VERSION: u8 = 1;
 /// Room for most rows, so that they are not moved while they are written.
 const ROW_BYTES_USUAL: usize = 160;
 

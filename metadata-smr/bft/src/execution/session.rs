@@ -135,16 +135,18 @@ pub(super) fn remove(
     Ok(())
 }
 
-/// The session is active now. Gives what its row says of that after it.
+/// Whether a session that is active now has to have that written.
+pub(super) const fn is_touched((now, idle): (Time, Nanos), row: &SessionRow) -> bool {
+    now.since(row.active).0 >= idle.0 / SESSION_TOUCHES
+}
+
+/// The session is active now.
 pub(super) fn touch(
     txn: &mut Txn<'_>,
-    (now, idle): (Time, Nanos),
+    now: Time,
     id: SessionId,
     row: &SessionRow,
-) -> Result<Time, StateError> {
-    if now.since(row.active).0 < idle.0 / SESSION_TOUCHES {
-        return Ok(row.active);
-    }
+) -> Result<(), StateError> {
     txn.delete(&idle_key(row.active, id))?;
     txn.put(&idle_key(now, id), Vec::new())?;
     txn.put(
@@ -153,8 +155,7 @@ pub(super) fn touch(
             active: now,
             ..*row
         })?,
-    )?;
-    Ok(now)
+    )
 }
 
 /// The sessions that have been idle for too long, longest first, at most `limit`.

@@ -157,6 +157,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         rows.push(self.states.row());
         rows.extend(self.epochs.rows());
+        self.executor.settle(&mut self.space)?;
         let (batch, root) = self.space.flush(self.tip.sequence, rows)?;
         self.history.handed_out(root.sequence);
         self.states.writing = Some(Checkpoint {

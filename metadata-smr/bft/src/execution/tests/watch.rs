@@ -124,6 +124,7 @@ fn what_is_told_follows_from_the_rows_and_not_from_who_executes() {
     bench.run(&[watch(id, 0, 1, b"count"), watch(id, 1, 1, b"closed")]);
     bench.run(&[count(id, 0, 2)]);
     for (number, replace) in (3..).zip([false, true]) {
+        bench.executor.settle(&mut bench.space).unwrap();
         match replace {
             false => bench.executor = Executor::new(Counter),
             true => bench.executor.state_replaced(),
