@@ -100,6 +100,7 @@ pub mod authentication;
 pub mod certificate;
 pub mod checkpoint;
 pub mod client;
+mod digest_map;
 pub mod execution;
 pub mod fault_model;
 pub mod identity;

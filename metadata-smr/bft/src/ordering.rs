@@ -81,6 +81,7 @@
 //! "UpRight Fault Tolerance" (2010), chapter 6; B. Oki and B. Liskov, "Viewstamped Replication"
 //! (1988), for r = 0.
 
+pub mod bodies;
 #[cfg(test)]
 mod chains;
 pub mod claims;

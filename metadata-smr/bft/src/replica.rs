@@ -29,7 +29,10 @@
 //!
 //! A handler notes what an event says. Then [`Replica::step`] looks at what can be done now, in a
 //! fixed order: leave a view, vote, commit, propose, set timers. Nothing is done in a handler that
-//! another event could enable as well, so no path is forgotten.
+//! another event could enable as well, so no path is forgotten. Most events are requests, and one
+//! that no open batch waits for changes nothing but what waits: after it only what comes of that is
+//! looked at, which is the end of the same order. Whatever else time may have enabled meanwhile has
+//! a timer, or comes with the next STATUS.
 //!
 //! # What always holds
 //!
@@ -144,6 +147,16 @@ pub struct Replica<S, D> {
     counters: Counters,
 }
 
+/// What an event may have made possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Enables {
+    /// Somebody only looked.
+    Nothing,
+    /// Something may wait that did not: a batch may be due.
+    Batch,
+    Anything,
+}
+
 impl<S: Service, D: Store> Replica<S, D> {
     /// Handles one event.
     pub fn step(&mut self, now: Now, event: Event, effects: &mut Effects) {
@@ -151,19 +164,15 @@ impl<S: Service, D: Store> Replica<S, D> {
         if self.voting == Voting::Poisoned {
             return;
         }
-        let reading = matches!(
-            &event,
-            Event::Received { message, .. } if matches!(message.message(), Message::Read(_))
-        );
         let done = self
             .handle(event, effects)
-            // Who only looks enables nothing.
-            .and_then(|()| {
-                if reading {
+            .and_then(|enables| match enables {
+                Enables::Nothing => Ok(()),
+                Enables::Batch => {
+                    self.advance_requests(effects);
                     Ok(())
-                } else {
-                    self.advance(effects)
                 }
+                Enables::Anything => self.advance(effects),
             });
         if let Err(error) = done {
             self.voting = Voting::Poisoned;
@@ -173,36 +182,27 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
     }
 
-    fn handle(&mut self, event: Event, effects: &mut Effects) -> Result<(), StateError> {
+    fn handle(&mut self, event: Event, effects: &mut Effects) -> Result<Enables, StateError> {
         match event {
             Event::Received { from, message } => {
                 if self.blacklist.holds(&from, self.now.monotonic) {
                     self.counters.dropped_blacklisted += 1;
-                    return Ok(());
+                    return Ok(Enables::Anything);
                 }
-                self.received(from, &message, effects)
+                return self.received(from, &message, effects);
             }
-            Event::Signed { message } => {
-                self.signed(message.envelope(), effects);
-                Ok(())
-            }
-            Event::Persisted { token } => {
-                self.promises.persisted(token, effects);
-                Ok(())
-            }
-            Event::Flushed { sequence } => self.flushed(sequence, effects),
-            Event::Timer { timer } => self.timer(timer, effects),
-            Event::Connected { replica } => {
-                self.send_status(Some(replica), effects);
-                Ok(())
-            }
+            Event::Signed { message } => self.signed(message.envelope(), effects),
+            Event::Persisted { token } => self.promises.persisted(token, effects),
+            Event::Flushed { sequence } => self.flushed(sequence, effects)?,
+            Event::Timer { timer } => self.timer(timer, effects)?,
+            Event::Connected { replica } => self.send_status(Some(replica), effects),
             Event::Disconnected { connection } => {
                 self.pool.disconnected(connection);
                 self.observers.gone(connection);
                 self.blacklist.forget(&Peer::Client(connection));
-                Ok(())
             }
         }
+        Ok(Enables::Anything)
     }
 
     fn received(
@@ -210,18 +210,21 @@ impl<S: Service, D: Store> Replica<S, D> {
         from: Peer,
         message: &Verified,
         effects: &mut Effects,
-    ) -> Result<(), StateError> {
+    ) -> Result<Enables, StateError> {
         let envelope = message.envelope();
         match (envelope.message(), from) {
             (Message::Request(_) | Message::OpenSession(_) | Message::CloseSession(_), from) => {
                 self.lead_client(from, envelope.header().epoch, effects)?;
-                self.request(from, envelope, effects)?
+                if !self.request(from, envelope, effects)? {
+                    return Ok(Enables::Batch);
+                }
             }
             (Message::Stray(stray), Peer::Client(connection)) => {
                 self.stray(connection, stray, envelope, effects)?;
             }
             (Message::Read(read), Peer::Client(connection)) => {
                 self.read(connection, read, effects)?;
+                return Ok(Enables::Nothing);
             }
             (Message::Observe(observe), Peer::Client(connection)) => {
                 self.observe(connection, observe, effects)?;
@@ -260,7 +263,9 @@ impl<S: Service, D: Store> Replica<S, D> {
                 self.serve_bodies(peer, fetch, effects);
             }
             (Message::Bodies(bodies), Peer::Replica(_)) => {
-                bodies.requests.iter().for_each(|it| self.window.offer(it));
+                for body in &bodies.requests {
+                    self.window.offer(body);
+                }
             }
             (Message::FetchCommitted(fetch), Peer::Replica(peer)) => {
                 self.serve_committed(peer, fetch.from, effects)?;
@@ -277,7 +282,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             // What only a client listens to, or what the wrong side sent.
             _ => {}
         }
-        Ok(())
+        Ok(Enables::Anything)
     }
 
     /// Does whatever can be done now.
@@ -296,15 +301,28 @@ impl<S: Service, D: Store> Replica<S, D> {
                 break;
             }
         }
-        // Where proposals are not signed, one is out at once and the next may follow.
-        while self.propose(effects) {
-            self.advance_votes(effects);
-        }
+        self.propose_all(effects);
         self.advance_inquiries(effects);
         self.watch_throughput(effects);
         self.set_timers(effects);
         self.show_report(effects);
         Ok(())
+    }
+
+    /// Does what can be done now that could not be before something more waited.
+    fn advance_requests(&mut self, effects: &mut Effects) {
+        if !self.collects() {
+            self.propose_all(effects);
+        }
+        self.watch_throughput(effects);
+        self.set_request_timers(effects);
+    }
+
+    /// Where proposals are not signed, one is out at once and the next may follow.
+    fn propose_all(&mut self, effects: &mut Effects) {
+        while self.propose(effects) {
+            self.advance_votes(effects);
+        }
     }
 
     /// Looks whether the leader is as fast as it could be; we may be what is slow.

@@ -11,21 +11,23 @@
 //! have room for. So nobody's request within credit is ever turned away because of somebody else's.
 //!
 //! Attempts to open a session have a room of their own, so that they crowd nobody out: `openings`.
+//!
+//! What waits lies in one place, sorted by arrival (`queue`); sessions know their requests by where
+//! they lie there (`session_queue`).
 
 mod openings;
+mod queue;
+mod selection;
 mod session_queue;
 mod shelf;
 
 use crate::execution::Opened;
-use crate::identity::{
-    ConnectionId, Digest, Lane, Monotonic, ReplicaId, RequestNumber, Sequence, SessionId,
-};
+use crate::identity::{ConnectionId, Digest, Lane, Monotonic, RequestNumber, Sequence, SessionId};
 use crate::wire::Envelope;
-use crate::wire::limits::{
-    BATCH_BYTES_MAX, BATCH_OPENS_MAX, BATCH_REQUESTS_MAX, SESSION_CONNECTIONS_MAX, WINDOW,
-};
+use crate::wire::limits::{BATCH_BYTES_MAX, BATCH_REQUESTS_MAX, SESSION_CONNECTIONS_MAX, WINDOW};
 use crate::wire::message::{Message, OpenSession, Outcome, Reply};
 use openings::{Name, Openings, Taken};
+use queue::{Handle, Queue};
 use session_queue::SessionQueue;
 use shelf::Shelf;
 use std::collections::BTreeMap;
@@ -46,19 +48,6 @@ pub enum Offer {
     NoSession,
 }
 
-/// A request in the pool.
-#[derive(Clone, Debug)]
-struct Waiting {
-    body: Arc<Envelope>,
-    since: Monotonic,
-    /// Nothing for what nobody is owed: a stranger's attempt to open a session.
-    arrival: Option<u64>,
-    /// Whether it has been proposed.
-    flies: bool,
-    /// The peer that forwarded what had no place here.
-    shelved: Option<ReplicaId>,
-}
-
 /// Where a request's answer goes and what it counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
@@ -70,18 +59,12 @@ enum Place {
 /// Verified requests that wait to be ordered.
 #[derive(Clone, Debug, Default)]
 pub struct Pool {
-    waiting: BTreeMap<Digest, Waiting>,
-    by_arrival: BTreeMap<u64, Digest>,
-    /// Those that have not been proposed.
-    ready: BTreeMap<u64, Digest>,
-    ready_bytes: usize,
+    queue: Queue,
     /// Sessions that have ended, and at which sequence, for as long as a batch may name them.
     ended: BTreeMap<SessionId, Sequence>,
     sessions: BTreeMap<SessionId, SessionQueue>,
     openings: Openings,
     shelf: Shelf,
-    bytes: usize,
-    arrivals: u64,
     /// The sessions for which something waits, in the order of their turns: each has the place that
     /// it took when it began to wait or was last served.
     turns: BTreeMap<u64, SessionId>,
@@ -101,6 +84,9 @@ fn place_of(body: &Envelope) -> Option<Place> {
 
 /// Moves `newest` to the end of `connections` and keeps the last `most`.
 fn remember(connections: &mut Vec<ConnectionId>, newest: ConnectionId, most: usize) {
+    if connections.last() == Some(&newest) {
+        return;
+    }
     connections.retain(|known| *known != newest);
     connections.push(newest);
     if connections.len() > most {
@@ -129,8 +115,11 @@ impl Pool {
             if let Some(place) = queue.place {
                 self.turns.remove(&place);
             }
-            for digest in queue.digests() {
-                self.take(digest);
+            for handle in queue.handles() {
+                self.take_at(handle);
+            }
+            for digest in queue.others() {
+                self.take(&digest);
             }
         }
     }
@@ -177,50 +166,10 @@ impl Pool {
         now: Monotonic,
         welcome: bool,
     ) -> Offer {
-        let digest = body.digest();
-        let length = body.frame().len();
-        let mut flies = false;
-        let offer = match (place_of(body), body.message()) {
-            (Some(Place::Open(name)), _) => {
-                match self.openings.offer(name, digest, from, welcome) {
-                    Taken::New(gave_way) => {
-                        if let Some(gave_way) = gave_way {
-                            self.take(&gave_way);
-                        }
-                        Offer::New
-                    }
-                    Taken::Welcomed => {
-                        flies = self.waiting.get(&digest).is_some_and(|it| it.flies);
-                        self.take(&digest);
-                        Offer::New
-                    }
-                    Taken::Known => Offer::Known,
-                    Taken::Busy => Offer::Busy,
-                    Taken::Conflict => Offer::Conflict,
-                }
-            }
+        match (place_of(body), body.message()) {
+            (Some(Place::Open(name)), _) => self.offer_opening(body, name, from, (now, welcome)),
             (Some(Place::Lane(id, lane, number)), _) => {
-                let Some(queue) = self.sessions.get_mut(&id) else {
-                    return Offer::NoSession;
-                };
-                if let Some(from) = from {
-                    remember(&mut queue.connections, from, SESSION_CONNECTIONS_MAX);
-                }
-                if lane.0 >= queue.credit.lanes {
-                    return Offer::NoSession;
-                }
-                match queue.get(lane, number) {
-                    Some(first) if first == digest => Offer::Known,
-                    Some(_) => Offer::Conflict,
-                    None => match queue.insert(lane, number, digest, length) {
-                        None => Offer::Busy,
-                        Some(gave_way) => {
-                            gave_way.iter().for_each(|digest| self.take(digest));
-                            self.give_place(id);
-                            Offer::New
-                        }
-                    },
-                }
+                self.offer_request(body, from, (id, lane, number), now)
             }
             (Some(Place::Close(id)), _) => {
                 let Some(queue) = self.sessions.get_mut(&id) else {
@@ -230,56 +179,96 @@ impl Pool {
                     remember(&mut queue.connections, from, SESSION_CONNECTIONS_MAX);
                 }
                 if queue.close.is_some() {
-                    Offer::Known
-                } else {
-                    queue.close = Some(digest);
-                    self.give_place(id);
-                    Offer::New
+                    return Offer::Known;
                 }
+                queue.close = Some(body.digest());
+                self.give_place(id);
+                self.push(body, now, welcome, false);
+                Offer::New
             }
-            _ => return Offer::Conflict,
-        };
-        if offer == Offer::New && !self.waiting.contains_key(&digest) {
-            let arrival = welcome.then_some(self.arrivals);
-            self.bytes += length;
-            if let Some(arrival) = arrival {
-                self.arrivals += 1;
-                self.by_arrival.insert(arrival, digest);
-                if !flies {
-                    self.ready.insert(arrival, digest);
-                    self.ready_bytes += length;
-                }
-            }
-            self.waiting.insert(
-                digest,
-                Waiting {
-                    body: Arc::clone(body),
-                    since: now,
-                    arrival,
-                    flies,
-                    shelved: None,
-                },
-            );
+            _ => Offer::Conflict,
         }
-        offer
+    }
+
+    fn push(&mut self, body: &Arc<Envelope>, now: Monotonic, owed: bool, flies: bool) {
+        if self.queue.handle(body.digest_ref()).is_none() {
+            self.queue.push(body, now, owed, flies, None);
+        }
+    }
+
+    fn offer_opening(
+        &mut self,
+        body: &Arc<Envelope>,
+        name: Name,
+        from: Option<ConnectionId>,
+        (now, welcome): (Monotonic, bool),
+    ) -> Offer {
+        let digest = body.digest();
+        let flies = match self.openings.offer(name, digest, from, welcome) {
+            Taken::New(gave_way) => {
+                if let Some(gave_way) = gave_way {
+                    self.take(&gave_way);
+                }
+                false
+            }
+            Taken::Welcomed => {
+                let flies = self.queue.find(&digest).is_some_and(|it| it.flies);
+                self.take(&digest);
+                flies
+            }
+            Taken::Known => return Offer::Known,
+            Taken::Busy => return Offer::Busy,
+            Taken::Conflict => return Offer::Conflict,
+        };
+        self.push(body, now, welcome, flies);
+        Offer::New
+    }
+
+    fn offer_request(
+        &mut self,
+        body: &Arc<Envelope>,
+        from: Option<ConnectionId>,
+        (id, lane, number): (SessionId, Lane, RequestNumber),
+        now: Monotonic,
+    ) -> Offer {
+        let length = body.frame().len();
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return Offer::NoSession;
+        };
+        if let Some(from) = from {
+            remember(&mut session.connections, from, SESSION_CONNECTIONS_MAX);
+        }
+        if lane.0 >= session.credit.lanes {
+            return Offer::NoSession;
+        }
+        if let Some(first) = session.get(lane, number) {
+            let first = self.queue.at(first).map(|it| it.body.digest_ref());
+            return match first == Some(body.digest_ref()) {
+                true => Offer::Known,
+                false => Offer::Conflict,
+            };
+        }
+        let Some(gave_way) = session.make_room(lane, number, length) else {
+            return Offer::Busy;
+        };
+        // A peer may have forwarded it before: it stays on the shelf, and gets its own place too.
+        let handle = match self.queue.handle(body.digest_ref()) {
+            Some(handle) => handle,
+            None => self.queue.push(body, now, true, false, None),
+        };
+        let flies = self.queue.at(handle).is_some_and(|it| it.flies);
+        session.insert(lane, number, (handle, length), flies);
+        give_place(session, id, &mut self.turns, &mut self.places);
+        for handle in gave_way {
+            self.take_at(handle);
+        }
+        Offer::New
     }
 
     /// Gives a session a place if something waits and it has none, and takes it if nothing does.
     fn give_place(&mut self, id: SessionId) {
-        let Some(queue) = self.sessions.get_mut(&id) else {
-            return;
-        };
-        match queue.place {
-            None if queue.has_work() => {
-                self.places += 1;
-                queue.place = Some(self.places);
-                self.turns.insert(self.places, id);
-            }
-            Some(place) if !queue.has_work() => {
-                queue.place = None;
-                self.turns.remove(&place);
-            }
-            _ => {}
+        if let Some(session) = self.sessions.get_mut(&id) {
+            give_place(session, id, &mut self.turns, &mut self.places);
         }
     }
 
@@ -320,7 +309,13 @@ impl Pool {
     /// A request that waits.
     #[must_use]
     pub fn get(&self, digest: &Digest) -> Option<&Arc<Envelope>> {
-        self.waiting.get(digest).map(|waiting| &waiting.body)
+        self.find(digest).map(|(body, _)| body)
+    }
+
+    /// A request that waits, and since when.
+    #[must_use]
+    pub fn find(&self, digest: &Digest) -> Option<(&Arc<Envelope>, Monotonic)> {
+        self.queue.find(digest).map(|it| (&it.body, it.since))
     }
 
     /// A request was executed or answered: it waits no more, and neither does anything else with
@@ -328,21 +323,22 @@ impl Pool {
     pub fn settle(&mut self, body: &Envelope) {
         match place_of(body) {
             Some(Place::Lane(id, lane, number)) => {
-                let Some(queue) = self.sessions.get_mut(&id) else {
+                let Some(session) = self.sessions.get_mut(&id) else {
                     return;
                 };
-                for digest in queue.remove_up_to(lane, number) {
-                    self.take(&digest);
-                }
-                self.give_place(id);
+                let (queue, shelf) = (&mut self.queue, &mut self.shelf);
+                session.remove_up_to(lane, number, |handle| take(queue, shelf, handle));
+                let shelved = session.unshelve_up_to(lane, number);
+                give_place(session, id, &mut self.turns, &mut self.places);
+                shelved.iter().for_each(|digest| self.take(digest));
                 return;
             }
             Some(Place::Close(id)) => {
-                if let Some(queue) = self.sessions.get_mut(&id)
-                    && queue.close == Some(body.digest())
+                if let Some(session) = self.sessions.get_mut(&id)
+                    && session.close == Some(body.digest())
                 {
-                    queue.close = None;
-                    queue.closing = false;
+                    session.close = None;
+                    session.closing = false;
                     self.give_place(id);
                 }
             }
@@ -356,59 +352,65 @@ impl Pool {
 
     /// A request was passed over at execution: it alone leaves, until its client sends it again.
     pub fn withdraw(&mut self, digest: &Digest) {
-        let body = self.get(digest).cloned();
-        if body.is_some_and(|body| self.unshelve(&body)) {
+        let Some(body) = self.get(digest).cloned() else {
             return;
-        }
-        if let Some(Place::Lane(id, lane, number)) =
-            self.get(digest).and_then(|body| place_of(body))
-            && let Some(queue) = self.sessions.get_mut(&id)
-            && queue.remove(lane, number).is_some()
+        };
+        self.unshelve(&body);
+        let handle = self.queue.handle(digest);
+        if let Some(Place::Lane(id, lane, number)) = place_of(&body)
+            && let Some(session) = self.sessions.get_mut(&id)
+            && handle.is_some()
+            && session.get(lane, number) == handle
         {
+            session.remove(lane, number);
             self.take(digest);
             self.give_place(id);
         }
     }
 
     fn take(&mut self, digest: &Digest) {
-        if let Some(gone) = self.waiting.remove(digest) {
-            self.bytes = self.bytes.saturating_sub(gone.body.frame().len());
-            if let Some(arrival) = gone.arrival {
-                self.by_arrival.remove(&arrival);
-                if self.ready.remove(&arrival).is_some() {
-                    self.ready_bytes -= gone.body.frame().len();
-                }
-            }
-            if let Some(peer) = gone.shelved {
-                self.shelf.taken(peer, digest, gone.body.frame().len());
-            }
+        if let Some(handle) = self.queue.handle(digest) {
+            self.take_at(handle);
         }
+    }
+
+    fn take_at(&mut self, handle: Handle) {
+        take(&mut self.queue, &mut self.shelf, handle);
     }
 
     /// A request has been proposed: it is not chosen again in this view.
     pub fn fly(&mut self, digest: &Digest) {
-        let Some(waiting) = self.waiting.get_mut(digest).filter(|it| !it.flies) else {
+        if let Some(handle) = self.queue.handle(digest) {
+            self.fly_at(handle);
+        }
+    }
+
+    fn fly_at(&mut self, handle: Handle) {
+        if !self.queue.fly(handle) {
+            return;
+        }
+        let Some(waiting) = self.queue.at(handle) else {
             return;
         };
-        waiting.flies = true;
-        let arrival = waiting.arrival.as_ref();
-        if arrival.is_some_and(|arrival| self.ready.remove(arrival).is_some()) {
-            self.ready_bytes -= waiting.body.frame().len();
-        }
-        match place_of(&waiting.body) {
-            Some(Place::Lane(id, lane, number)) => {
-                if let Some(queue) = self.sessions.get_mut(&id) {
-                    queue.fly(lane, number, digest);
+        let (place, digest) = (place_of(&waiting.body), waiting.body.digest_ref());
+        let shelved = waiting.shelved.is_some();
+        match place {
+            Some(Place::Lane(id, lane, _)) => {
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    if shelved {
+                        session.fly_shelved(digest);
+                    }
+                    session.fly(lane, handle);
+                    give_place(session, id, &mut self.turns, &mut self.places);
                 }
-                self.give_place(id);
             }
             Some(Place::Close(id)) => {
-                if let Some(queue) = self.sessions.get_mut(&id) {
-                    queue.closing = true;
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.closing = true;
                 }
                 self.give_place(id);
             }
-            Some(Place::Open(_)) if waiting.shelved.is_some() => self.shelf.fly(digest),
+            Some(Place::Open(_)) if shelved => self.shelf.fly(digest),
             Some(Place::Open(name)) => self.openings.fly(&name),
             None => {}
         }
@@ -418,20 +420,16 @@ impl Pool {
     pub fn land(&mut self) {
         self.openings.land();
         let mut landed = Vec::new();
-        for waiting in self.waiting.values_mut().filter(|it| it.flies) {
-            waiting.flies = false;
-            if let Some(arrival) = waiting.arrival {
-                self.ready.insert(arrival, waiting.body.digest());
-                self.ready_bytes += waiting.body.frame().len();
-            }
+        for waiting in self.queue.owed().filter(|it| it.flies) {
             match place_of(&waiting.body) {
                 Some(Place::Lane(id, ..) | Place::Close(id)) => landed.push(id),
                 Some(Place::Open(_)) | None => {}
             }
         }
+        self.queue.land();
         for id in landed {
-            if let Some(queue) = self.sessions.get_mut(&id) {
-                queue.land();
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.land();
             }
             self.give_place(id);
         }
@@ -441,38 +439,32 @@ impl Pool {
     /// waiting.
     #[must_use]
     pub fn oldest_ready(&self) -> Option<Monotonic> {
-        let digest = self.ready.values().next()?;
-        self.waiting.get(digest).map(|waiting| waiting.since)
+        self.queue.oldest_ready()
     }
 
     /// Whether what has not been proposed would fill a batch.
     #[must_use]
-    pub fn fills_a_batch(&self) -> bool {
-        self.ready.len() >= BATCH_REQUESTS_MAX || self.ready_bytes >= BATCH_BYTES_MAX
+    pub const fn fills_a_batch(&self) -> bool {
+        let (ready, bytes) = self.queue.ready();
+        ready >= BATCH_REQUESTS_MAX || bytes >= BATCH_BYTES_MAX
     }
 
     /// As which request, counted from the start, this one came here. Nothing for a stranger's.
     #[must_use]
     pub fn arrival(&self, digest: &Digest) -> Option<u64> {
-        self.waiting.get(digest)?.arrival
-    }
-
-    /// Since when a request has been waiting.
-    #[must_use]
-    pub fn since(&self, digest: &Digest) -> Option<Monotonic> {
-        self.waiting.get(digest).map(|waiting| waiting.since)
+        self.queue.find(digest)?.arrival
     }
 
     /// How many requests wait that a leader has to order.
     #[must_use]
-    pub fn owed(&self) -> usize {
-        self.by_arrival.len()
+    pub const fn owed(&self) -> usize {
+        self.queue.owed_count()
     }
 
     /// How many requests have come here since the start.
     #[must_use]
     pub const fn arrivals(&self) -> u64 {
-        self.arrivals
+        self.queue.arrivals()
     }
 
     /// Whether a session is open.
@@ -494,94 +486,54 @@ impl Pool {
 
     /// Whether nothing waits that a leader has to order; strangers may have to wait.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.by_arrival.is_empty()
+    pub const fn is_empty(&self) -> bool {
+        self.owed() == 0
     }
 
     /// How many requests wait.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.waiting.len()
+        self.queue.len()
     }
 
     /// How many bytes wait.
     #[must_use]
     pub const fn bytes(&self) -> usize {
-        self.bytes
+        self.queue.bytes()
     }
 
     /// What waits and has to be ordered, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Envelope>> {
-        let digests = self.by_arrival.values();
-        digests.filter_map(|digest| self.get(digest))
-    }
-
-    /// Chooses the next batch: sessions in turn, of each one request a round and of each lane one
-    /// request, the one with the smallest number. What is chosen flies: it goes on waiting until it
-    /// is settled, and is not chosen again.
-    ///
-    /// Whoever is served goes to the end, so the next batch goes on where this one ended. Cost: a
-    /// few steps of O(log sessions) for each request that is chosen, and for each session among
-    /// them one more to see that all its lanes are in; sessions that are not served and those for
-    /// which nothing waits cost nothing.
-    pub fn select(&mut self, now: Monotonic) -> Vec<Arc<Envelope>> {
-        let mut batch = Selection::default();
-        for digest in self.openings.select(BATCH_OPENS_MAX, now) {
-            batch.add(self.get(&digest));
-        }
-        for digest in self.shelf.openings() {
-            batch.add(self.get(&digest));
-        }
-        let mut chosen: BTreeMap<SessionId, usize> = BTreeMap::new();
-        let mut from = 0;
-        while let Some((place, id)) = self.turns.range(from..).next().map(|(at, id)| (*at, *id)) {
-            from = place.saturating_add(1);
-            let times = chosen.get(&id).copied().unwrap_or(0);
-            let next = self.sessions.get(&id).and_then(|queue| queue.next(times));
-            let Some((lane, digest)) = next else {
-                continue;
-            };
-            if !batch.add(self.get(&digest)) {
-                break;
-            }
-            chosen.insert(id, times.saturating_add(1));
-            self.turns.remove(&place);
-            self.places += 1;
-            self.turns.insert(self.places, id);
-            if let Some(queue) = self.sessions.get_mut(&id) {
-                queue.served(lane);
-                queue.place = Some(self.places);
-            }
-        }
-        for body in &batch.bodies {
-            self.fly(body.digest_ref());
-        }
-        batch.bodies
+        self.queue.owed().map(|waiting| &waiting.body)
     }
 }
 
-/// A batch being filled.
-#[derive(Default)]
-struct Selection {
-    bodies: Vec<Arc<Envelope>>,
-    bytes: usize,
-    full: bool,
+/// See [`Pool::give_place`].
+fn give_place(
+    session: &mut SessionQueue,
+    id: SessionId,
+    turns: &mut BTreeMap<u64, SessionId>,
+    places: &mut u64,
+) {
+    match session.place {
+        None if session.has_work() => {
+            *places += 1;
+            session.place = Some(*places);
+            turns.insert(*places, id);
+        }
+        Some(place) if !session.has_work() => {
+            session.place = None;
+            turns.remove(&place);
+        }
+        _ => {}
+    }
 }
 
-impl Selection {
-    /// Adds a request, unless the batch is full.
-    fn add(&mut self, body: Option<&Arc<Envelope>>) -> bool {
-        let Some(body) = body else {
-            return true;
-        };
-        let bytes = self.bytes + body.frame().len();
-        if self.full || self.bodies.len() >= BATCH_REQUESTS_MAX || bytes > BATCH_BYTES_MAX {
-            self.full = true;
-            return false;
-        }
-        self.bytes = bytes;
-        self.bodies.push(Arc::clone(body));
-        true
+fn take(queue: &mut Queue, shelf: &mut Shelf, handle: Handle) {
+    if let Some(gone) = queue.take(handle)
+        && let Some(peer) = gone.shelved
+    {
+        shelf.taken(peer, gone.body.digest_ref(), gone.body.frame().len());
     }
 }
 

@@ -8,6 +8,7 @@
 //! A slot survives a change of view: its prepared certificate with the bodies, and the votes of
 //! others (which name their view). The proposal and the stage belong to the view and go with it.
 
+use super::bodies::Bodies;
 use super::vote::Tally;
 use crate::certificate::PreparedCertificate;
 use crate::identity::{Digest, Monotonic, Sequence, View};
@@ -90,9 +91,7 @@ pub struct Slot {
     /// Bodies of the proposal that are not here yet.
     pub missing: BTreeSet<Digest>,
     /// Bodies of the proposal and of what is prepared.
-    bodies: BTreeMap<Digest, Arc<Envelope>>,
-    /// How long they are together.
-    bytes: usize,
+    bodies: Bodies,
     /// The certificate of the highest view, if any.
     pub prepared: Option<PreparedCertificate>,
     /// PREPAREs, by view.
@@ -126,6 +125,9 @@ impl Slot {
 
     /// Takes the view's proposal.
     pub fn accept(&mut self, proposal: Arc<Envelope>) {
+        if let Some(batch) = proposal.batch() {
+            self.bodies.belong_to(proposal.digest_ref(), batch);
+        }
         self.proposal = Some(proposal);
         self.heard = None;
         self.proposed_at = None;
@@ -157,9 +159,7 @@ impl Slot {
         let prepared = self.prepared.as_ref().map(|it| &it.proposal);
         let known = self.journaled.values().chain(prepared);
         let batches = known.chain(&self.proposal).filter_map(|it| it.batch());
-        let keep: BTreeSet<Digest> = batches.flat_map(|it| it.requests.clone()).collect();
-        self.bodies.retain(|digest, _| keep.contains(digest));
-        self.bytes = self.bodies.values().map(|body| body.frame().len()).sum();
+        self.bodies.keep_only(batches);
     }
 
     /// The journal holds this proposal with its bodies.
@@ -189,69 +189,43 @@ impl Slot {
         self.forget_bodies();
     }
 
-    /// How many bytes of bodies it holds.
-    pub(super) const fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Keeps a body.
-    pub fn keep(&mut self, body: &Arc<Envelope>) {
-        let length = body.frame().len();
-        if self
-            .bodies
-            .insert(body.digest(), Arc::clone(body))
-            .is_none()
-        {
-            self.bytes += length;
-        }
-    }
-
     /// Bodies of the proposal and of what was voted for.
     #[must_use]
-    pub const fn bodies(&self) -> &BTreeMap<Digest, Arc<Envelope>> {
+    pub const fn bodies(&self) -> &Bodies {
         &self.bodies
     }
 
-    /// Finds the bodies of `batch` here or by `find`, and notes those that are missing.
+    /// Bodies of the proposal and of what was voted for.
+    pub const fn bodies_mut(&mut self) -> &mut Bodies {
+        &mut self.bodies
+    }
+
+    /// Finds the bodies of the view's proposal by `find` or here, and notes those that are missing.
     pub fn collect<'a>(
         &mut self,
         batch: &Batch,
-        find: impl Fn(&Digest) -> Option<&'a Arc<Envelope>>,
+        find: impl FnMut(&Digest) -> Option<&'a Arc<Envelope>>,
     ) {
         self.missing.clear();
-        for digest in &batch.requests {
-            if self.bodies.contains_key(digest) {
-                continue;
-            }
-            match find(digest) {
-                Some(body) => {
-                    let body = Arc::clone(body);
-                    self.keep(&body);
-                }
-                None => {
-                    self.missing.insert(*digest);
-                }
-            }
+        self.bodies.gather(batch, find, &mut self.missing);
+        if let Some(proposal) = &self.proposal {
+            self.bodies.belong_to(proposal.digest_ref(), batch);
         }
     }
 
     /// Takes a body in, if it is wanted.
     pub fn offer(&mut self, body: &Arc<Envelope>) -> bool {
-        let wanted = self.missing.remove(body.digest_ref());
+        let wanted = !self.missing.is_empty() && self.missing.remove(body.digest_ref());
         if wanted {
-            self.keep(body);
+            self.bodies.keep(body);
         }
         wanted
     }
 
-    /// The bodies of `batch`, in order, if all are here.
+    /// Whether its proposal asks for this request.
     #[must_use]
-    pub fn bodies_of(&self, batch: &Batch) -> Option<Vec<Arc<Envelope>>> {
-        batch
-            .requests
-            .iter()
-            .map(|digest| self.bodies.get(digest).cloned())
-            .collect()
+    pub fn asks_for(&self, digest: &Digest) -> bool {
+        self.bodies.get(digest).is_some() || self.missing.contains(digest)
     }
 
     /// The batch with this digest, from whatever view it is known.
@@ -307,7 +281,7 @@ mod tests {
     fn see(slot: &mut Slot, view: u64, body: &Arc<Envelope>, votes: bool) -> Digest {
         let proposal = proposal(view, body);
         slot.accept(Arc::clone(&proposal));
-        slot.keep(body);
+        slot.bodies.keep(body);
         if votes {
             slot.journaled(&proposal);
         }
@@ -325,8 +299,8 @@ mod tests {
         see(&mut slot, 2, &three, true);
         slot.leave_view();
         let batch = slot.batch(&first).expect("it was voted for").clone();
-        assert!(slot.bodies_of(&batch).is_some());
-        assert!(slot.batch(&second).is_none() && !slot.bodies.contains_key(two.digest_ref()));
+        assert!(slot.bodies.of(&first, &batch).is_some());
+        assert!(slot.batch(&second).is_none() && slot.bodies.get(two.digest_ref()).is_none());
     }
 
     #[test]
@@ -347,7 +321,7 @@ mod tests {
             slot.leave_view();
         }
         assert_eq!(slot.journaled.len(), BATCHES_KEPT);
-        assert!(slot.bodies.len() <= BATCHES_KEPT);
+        assert!(slot.bodies.count() <= BATCHES_KEPT);
         assert!(slot.batch(&prepared).is_some());
         let newest = &seen[seen.len() + 1 - BATCHES_KEPT..];
         assert!(newest.iter().all(|digest| slot.batch(digest).is_some()));

@@ -217,6 +217,12 @@ impl Grievances {
             && held.saturating_add(bytes) <= WATCHED_BYTES_MAX
     }
 
+    /// Whether any request that was forwarded is watched.
+    #[must_use]
+    pub fn watches_any(&self) -> bool {
+        !self.forwarded.is_empty()
+    }
+
     /// A request was forwarded.
     pub fn forwarded(&mut self, digest: Digest, request: Forwarded) {
         let session = request.lane.map(|(session, _)| session);

@@ -21,7 +21,7 @@ use crate::certificate::PreparedCertificate;
 use crate::identity::{Digest, Sequence};
 use crate::wire::limits::{KEPT_BYTES_MAX, WINDOW};
 use crate::wire::{Context, Envelope};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// All open sequences.
@@ -154,11 +154,20 @@ impl Window {
         self.iter().filter(|slot| slot.proposal.is_some()).count()
     }
 
-    /// Whether an open proposal of this view asks for this request.
+    /// Whether an open proposal of this view whose bodies did not all wait here asks for this
+    /// request. What waits here has been set aside with its proposal.
     #[must_use]
-    pub fn asks_for(&self, digest: &Digest) -> bool {
+    pub fn asks_elsewhere_for(&self, digest: &Digest) -> bool {
         let mut proposed = self.iter().filter(|slot| slot.proposal.is_some());
-        proposed.any(|slot| slot.bodies().contains_key(digest) || slot.missing.contains(digest))
+        proposed.any(|slot| !slot.bodies().waited() && slot.asks_for(digest))
+    }
+
+    /// What open proposals of this view ask for.
+    #[must_use]
+    pub fn asked(&self) -> BTreeSet<&Digest> {
+        let proposals = self.iter().filter_map(|slot| slot.proposal.as_ref());
+        let batches = proposals.filter_map(|proposal| proposal.batch());
+        batches.flat_map(|batch| &batch.requests).collect()
     }
 
     /// A request that came with some open batch.
@@ -167,11 +176,12 @@ impl Window {
         self.iter().find_map(|slot| slot.bodies().get(digest))
     }
 
-    /// Takes a body in wherever it is wanted.
-    pub fn offer(&mut self, body: &Arc<Envelope>) {
-        for slot in self.iter_mut() {
-            slot.offer(body);
-        }
+    /// Takes a body in wherever it is wanted. Whether it was.
+    pub fn offer(&mut self, body: &Arc<Envelope>) -> bool {
+        let wanting = self
+            .iter_mut()
+            .filter_map(|slot| slot.offer(body).then_some(()));
+        wanting.count() > 0
     }
 
     /// The journal holds the batch of this proposal with its bodies. Of many views that all failed
@@ -183,7 +193,7 @@ impl Window {
         if let Some(slot) = self.get_mut(batch.sequence) {
             slot.journaled(proposal);
         }
-        while self.iter().map(|slot| slot.bytes()).sum::<usize>() > KEPT_BYTES_MAX {
+        while self.iter().map(|slot| slot.bodies().bytes()).sum::<usize>() > KEPT_BYTES_MAX {
             let slots = self.iter().rev();
             let oldest = slots.filter_map(|slot| Some((slot.oldest()?, slot.sequence)));
             let Some(((_, digest), sequence)) = oldest.min_by_key(|((view, _), _)| *view) else {

@@ -14,7 +14,7 @@
 //! NEW-VIEW waits apart.
 
 use super::Replica;
-use crate::identity::{Digest, Nanos, Sequence, Time};
+use crate::identity::{Digest, Monotonic, Nanos, Sequence, Time};
 use crate::ordering::proposer::Place;
 use crate::ordering::slot::{Heard, Stage};
 use crate::ordering::suspicion::Reason;
@@ -23,7 +23,6 @@ use crate::state::Store;
 use crate::step::{Effect, Effects, Peer};
 use crate::wire::limits::{BATCH_BYTES_MAX, BATCH_REQUESTS_MAX, CLOCK_LEAD_MAX, WINDOW};
 use crate::wire::message::{Batch, Message};
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl<S: Service, D: Store> Replica<S, D> {
@@ -178,32 +177,33 @@ impl<S: Service, D: Store> Replica<S, D> {
         if (repeated || heard.directly) && self.grievances.proposal_repeated(repeated) {
             self.suspect(Reason::Silent, effects);
         }
+        let mut waiting = Vec::with_capacity(batch.requests.len());
         if let Some(slot) = self.window.get_mut(sequence) {
             slot.accept(Arc::clone(envelope));
             slot.seen_at = Some(self.now.monotonic);
-            slot.collect(batch, |digest| self.pool.get(digest));
+            slot.collect(batch, |digest| {
+                let (body, since) = self.pool.find(digest)?;
+                waiting.push((since, body.frame().len()));
+                Some(body)
+            });
         }
         if fresh && heard.directly {
-            self.note_lag(batch);
+            self.note_lag(batch, &waiting);
         }
     }
 
-    /// How long what is proposed has been waiting here. What came to its leader before it came here
-    /// did not wait, and what had no room may have had to.
-    fn note_lag(&mut self, batch: &Batch) {
+    /// How long what is proposed has been waiting here, of which so much has, since then and of
+    /// such a length. What came to its leader before it came here did not wait, and what had no
+    /// room may have had to.
+    fn note_lag(&mut self, batch: &Batch, waiting: &[(Monotonic, usize)]) {
         let now = self.now.monotonic;
-        let mut bytes = 0;
-        let mut waited: Vec<Nanos> = Vec::with_capacity(batch.requests.len());
-        for digest in &batch.requests {
-            bytes += self.pool.get(digest).map_or(0, |body| body.frame().len());
-            let since = self.pool.since(digest);
-            waited.push(since.map_or(Nanos(0), |since| now.since(since)));
-        }
+        let bytes: usize = waiting.iter().map(|(_, length)| length).sum();
+        let mut waited: Vec<Nanos> = waiting.iter().map(|(at, _)| now.since(*at)).collect();
+        waited.resize(batch.requests.len(), Nanos(0));
         let room = waited.len() < BATCH_REQUESTS_MAX && bytes <= BATCH_BYTES_MAX / 2;
-        waited.sort_unstable();
-        if let Some(lag) = waited.get(waited.len().saturating_sub(1) / 2)
-            && room
-        {
+        if room && !waited.is_empty() {
+            let middle = (waited.len() - 1) / 2;
+            let (_, lag, _) = waited.select_nth_unstable(middle);
             self.throughput.proposed(*lag);
         }
     }
@@ -216,11 +216,12 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// Whether every correct replica would take this batch after `last`, as far as its form goes.
     fn sound(&self, batch: &Batch, last: &Place) -> bool {
-        let distinct: BTreeSet<&Digest> = batch.requests.iter().collect();
+        let mut sorted: Vec<&Digest> = batch.requests.iter().collect();
+        sorted.sort_unstable();
         batch.previous == last.digest
             && batch.time > last.time
             && batch.behaviour_version == self.epochs.current.behaviour_version
-            && distinct.len() == batch.requests.len()
+            && sorted.is_sorted_by(|earlier, later| earlier < later)
             && (!batch.requests.is_empty() || batch.tick)
     }
 
@@ -233,8 +234,8 @@ impl<S: Service, D: Store> Replica<S, D> {
             return None;
         }
         let due = self.deadline.is_some_and(|deadline| deadline <= batch.time);
-        let known = batch.requests.iter();
-        let bodies = || known.clone().filter_map(|digest| slot.bodies().get(digest));
+        let digest = slot.proposal.as_ref()?.digest_ref();
+        let bodies = || slot.bodies().those_of(digest, batch);
         let bytes: usize = bodies().map(|body| body.frame().len()).sum();
         let admitted = bodies().all(|body| match body.message() {
             Message::Request(request) => self.pool.admits(request.session, sequence),

@@ -148,8 +148,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         if !self.history.wants_flush() || !self.foundation_stable() || self.sink.is_some() {
             return Ok(());
         }
-        let header = self.context.header(View(0));
-        let mut rows = self.history.rows(header);
+        let mut rows: Vec<_> = self.history.rows().collect();
         if let Some(previous) = self.space.previous_root() {
             let gone = self.states.truncate(previous.sequence);
             self.counters.batches_truncated += gone.len() as u64;

@@ -5,6 +5,7 @@
 //! (else BUSY), whether it is here already.
 
 use super::Replica;
+use super::commit::Listeners;
 use crate::admission::Offer;
 use crate::execution::Standing;
 use crate::identity::{ConnectionId, Sequence};
@@ -17,16 +18,16 @@ use crate::wire::message::{Message, Outcome, Reply, StatusAnswer, StatusQuery, S
 use std::sync::Arc;
 
 impl<S: Service, D: Store> Replica<S, D> {
-    /// A client's request, from itself or forwarded by a peer.
+    /// A client's request, from itself or forwarded by a peer. Whether an open batch waited for it.
     pub(super) fn request(
         &mut self,
         from: Peer,
         body: &Arc<Envelope>,
         effects: &mut Effects,
-    ) -> Result<(), StateError> {
+    ) -> Result<bool, StateError> {
         if self.voting == Voting::Diverged {
             // Its answers may be wrong, and what waits here is forgotten with its state.
-            return Ok(());
+            return Ok(false);
         }
         let connection = match from {
             Peer::Client(connection) => Some(connection),
@@ -35,7 +36,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let offer = match self.executor.standing(&self.space, body, self.now.clock)? {
             Standing::Settled(reply) => {
                 let Some(connection) = connection else {
-                    return Ok(());
+                    return Ok(false);
                 };
                 self.pool.listens(&reply, connection);
                 if matches!(reply.outcome, Outcome::NoSession) {
@@ -44,8 +45,8 @@ impl<S: Service, D: Store> Replica<S, D> {
                     self.counters.replies_resent += 1;
                     self.help_laggards(effects)?;
                 }
-                self.answer(&[connection], &reply, effects);
-                return Ok(());
+                self.answer(Listeners::of(&[connection]), reply, effects);
+                return Ok(false);
             }
             Standing::FarAhead => Offer::Busy,
             Standing::New => self.pool.offer(body, connection, self.now.monotonic),
@@ -60,15 +61,17 @@ impl<S: Service, D: Store> Replica<S, D> {
             (offer, _) => offer,
         };
         // Whether it may wait here or not, and whatever waits in its place: a proposal may name it.
-        self.window.offer(body);
-        if offer == Offer::New && self.leads() && self.window.asks_for(body.digest_ref()) {
+        let wanted = self.window.offer(body);
+        if offer == Offer::New && self.leads() && self.window.asks_elsewhere_for(body.digest_ref())
+        {
             self.pool.fly(body.digest_ref());
         }
         if let (Offer::Busy, Some(connection)) = (offer, connection) {
             self.counters.busy += 1;
-            self.answer(&[connection], &refusal(body, Outcome::Busy), effects);
+            let reply = refusal(body, Outcome::Busy);
+            self.answer(Listeners::of(&[connection]), reply, effects);
         }
-        Ok(())
+        Ok(wanted)
     }
 
     /// A request of a session whose key the driver does not have. Numbers are given out by order
@@ -92,7 +95,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 version: Sequence(0),
                 outcome: Outcome::NoSession,
             };
-            self.answer(&[connection], &reply, effects);
+            self.answer(Listeners::of(&[connection]), reply, effects);
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use super::Replica;
 use crate::admission::Pool;
 use crate::certificate::CommitCertificate;
 use crate::execution::{Executor, Opened};
-use crate::identity::{ConnectionId, Sequence, SessionId};
+use crate::identity::{ConnectionId, Sequence, SessionId, View};
 use crate::journal::Record;
 use crate::ordering::proposer::Place;
 use crate::ordering::slot::{Promise, Slot};
@@ -20,8 +20,8 @@ use crate::service::{Credit, Service};
 use crate::state::{KeySpace, StateError, Store};
 use crate::step::{Destination, Effect, Effects, Token};
 use crate::wire::Envelope;
-use crate::wire::frame::Header;
-use crate::wire::limits::CHECKPOINT_BYTES;
+use crate::wire::frame::{Header, encode_with_room};
+use crate::wire::limits::{CHECKPOINT_BYTES, OPEN_CONNECTIONS_MAX, SESSION_CONNECTIONS_MAX};
 use crate::wire::message::{Batch, Committed, Message, Outcome, Reply};
 use crate::wire::signed_bytes::results_digest;
 use bytes::Bytes;
@@ -37,28 +37,36 @@ pub(super) struct Came {
 }
 
 /// Who is to be told what.
-type Told = Vec<(Vec<ConnectionId>, Reply)>;
+type Told = Vec<(Listeners, Reply)>;
+
+/// The connections that a reply goes to: so few that they need no memory of their own.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Listeners([Option<ConnectionId>; LISTENERS_MAX]);
+
+const LISTENERS_MAX: usize = max(SESSION_CONNECTIONS_MAX, OPEN_CONNECTIONS_MAX);
+
+const fn max(a: usize, b: usize) -> usize {
+    if a > b { a } else { b }
+}
+
+impl Listeners {
+    /// These; whoever would be one too many is passed over.
+    pub(super) fn of(connections: &[ConnectionId]) -> Self {
+        let mut listeners = Self::default();
+        let places = listeners.0.iter_mut().zip(connections);
+        places.for_each(|(place, connection)| *place = Some(*connection));
+        listeners
+    }
+}
 
 /// A committed batch that no durable root covers yet.
 #[derive(Debug)]
 struct Unflushed {
-    committed: Arc<Committed>,
+    sequence: Sequence,
     /// The first record about it.
     token: Token,
-    /// Its frame, once it was needed.
-    frame: Option<Bytes>,
-}
-
-impl Unflushed {
-    /// Its frame, encoded once however often it is sent and written.
-    fn frame(&mut self, header: Header) -> Bytes {
-        let committed = &self.committed;
-        let encode = || {
-            let message = Message::Committed(Box::new((**committed).clone()));
-            crate::wire::encode(header, &message)
-        };
-        self.frame.get_or_insert_with(encode).clone()
-    }
+    /// Its row: made at once, while what it is made of is at hand, which then can go.
+    row: Bytes,
 }
 
 /// What everybody who checks a session's requests has to know of it.
@@ -126,36 +134,35 @@ impl History {
         };
     }
 
-    fn push(&mut self, committed: Arc<Committed>, token: Token) {
+    fn push(&mut self, header: Header, committed: Committed, token: Token) {
         let bytes: usize = committed.bodies.iter().map(|body| body.frame().len()).sum();
         self.since = (self.since.0 + 1, self.since.1.saturating_add(bytes));
         self.boundary |= self.since.0 >= self.interval || self.since.1 >= CHECKPOINT_BYTES;
+        let sequence = committed.batch.sequence;
+        let message = Message::Committed(Box::new(committed));
         self.batches.push_back(Unflushed {
-            committed,
+            sequence,
             token,
-            frame: None,
+            row: batch_row(encode_with_room(header, &message, ROW_DIGEST_BYTES)),
         });
     }
 
     /// The frame of a committed batch that is still in memory.
-    pub(super) fn frame(&mut self, sequence: Sequence, header: Header) -> Option<Bytes> {
-        let first = self.batches.front()?.committed.batch.sequence.0;
+    pub(super) fn frame(&self, sequence: Sequence) -> Option<Bytes> {
+        let first = self.batches.front()?.sequence.0;
         let index = usize::try_from(sequence.0.checked_sub(first)?).ok()?;
-        self.batches.get_mut(index).map(|batch| batch.frame(header))
+        self.batches.get(index).map(|batch| frame_of(&batch.row))
     }
 
     /// All batches, as rows outside the tree.
-    pub(super) fn rows(&mut self, header: Header) -> Vec<(Bytes, Option<Bytes>)> {
-        let rows = self.batches.iter_mut().map(|unflushed| {
-            let key = batch_key(unflushed.committed.batch.sequence);
-            (key, Some(batch_row(&unflushed.frame(header))))
-        });
-        rows.collect()
+    pub(super) fn rows(&self) -> impl Iterator<Item = (Bytes, Option<Bytes>)> {
+        let batches = self.batches.iter();
+        batches.map(|batch| (batch_key(batch.sequence), Some(batch.row.clone())))
     }
 
     fn forget_up_to(&mut self, sequence: Sequence) {
         while let Some(first) = self.batches.front()
-            && first.committed.batch.sequence <= sequence
+            && first.sequence <= sequence
         {
             self.batches.pop_front();
         }
@@ -197,11 +204,15 @@ const ROW_DIGEST_BYTES: usize = 32;
 /// The row, outside the tree, of a committed batch: its frame, and a digest of that. The signatures
 /// in it are not checked when it is read back, and nobody should be blamed for what a disk has done
 /// to them.
-pub(super) fn batch_row(frame: &Bytes) -> Bytes {
-    let mut row = Vec::with_capacity(frame.len() + ROW_DIGEST_BYTES);
-    row.extend_from_slice(frame);
-    row.extend_from_slice(&blake3::derive_key(ROW_CONTEXT, frame));
-    row.into()
+pub(super) fn batch_row(mut frame: Vec<u8>) -> Bytes {
+    let digest = blake3::derive_key(ROW_CONTEXT, &frame);
+    frame.extend_from_slice(&digest);
+    frame.into()
+}
+
+/// The frame that a row begins with.
+fn frame_of(row: &Bytes) -> Bytes {
+    row.slice(..row.len().saturating_sub(ROW_DIGEST_BYTES))
 }
 
 /// The frame of a committed batch in the store, if there is one.
@@ -212,9 +223,8 @@ pub(super) fn stored_batch<D: Store>(
     let Some(row) = space.extra(&batch_key(sequence))? else {
         return Ok(None);
     };
-    let end = row.len().saturating_sub(ROW_DIGEST_BYTES);
-    let frame = row.slice(..end);
-    match blake3::derive_key(ROW_CONTEXT, &frame) == row.slice(end..).as_ref() {
+    let frame = frame_of(&row);
+    match blake3::derive_key(ROW_CONTEXT, &frame) == row.slice(frame.len()..).as_ref() {
         true => Ok(Some(frame)),
         false => Err(StateError::Damaged {
             place: format!("committed batch {sequence}"),
@@ -262,7 +272,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.promises.executed(token);
         self.window.lowest_mut().recorded(token);
         self.counters.batches_fetched += u64::from(fetched);
-        let served = self.served(&bodies);
+        let watching = self.grievances.watches_any();
+        let served = if watching { self.served(&bodies) } else { None };
         let (replies, came) = self.execute(&batch, &bodies, effects)?;
         let bytes: usize = bodies.iter().map(|body| body.frame().len()).sum();
         self.throughput.executed(came.ran, bytes as u64, decide);
@@ -271,7 +282,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         for (connections, reply) in replies {
             let reply = self.shortened(reply);
-            self.answer(&connections, &reply, effects);
+            self.answer(connections, reply, effects);
         }
         let pool = &self.pool;
         self.grievances.retain(|digest| pool.get(digest).is_some());
@@ -346,20 +357,20 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     /// Whom a reply goes to.
-    fn listeners(&self, reply: &Reply, bodies: &[Arc<Envelope>]) -> Vec<ConnectionId> {
+    fn listeners(&self, reply: &Reply, bodies: &[Arc<Envelope>]) -> Listeners {
         let session = match &reply.outcome {
             Outcome::SessionOpened { session, .. } => *session,
             _ => reply.session,
         };
         if session != SessionId(0) {
-            return self.pool.connections(session).to_vec();
+            return Listeners::of(self.pool.connections(session));
         }
         let mut asked = bodies
             .iter()
             .filter(|body| *body.digest_ref() == reply.request);
         match asked.next().map(|body| body.message()) {
-            Some(Message::OpenSession(open)) => self.pool.opening_connections(open).to_vec(),
-            _ => Vec::new(),
+            Some(Message::OpenSession(open)) => Listeners::of(self.pool.opening_connections(open)),
+            _ => Listeners::default(),
         }
     }
 
@@ -378,27 +389,22 @@ impl<S: Service, D: Store> Replica<S, D> {
         reply
     }
 
-    pub(super) fn answer(
-        &self,
-        connections: &[ConnectionId],
-        reply: &Reply,
-        effects: &mut Effects,
-    ) {
-        if connections.is_empty() {
+    pub(super) fn answer(&self, listeners: Listeners, reply: Reply, effects: &mut Effects) {
+        let mut connections = listeners.0.into_iter().flatten();
+        let Some(first) = connections.next() else {
             return;
-        }
+        };
         let header = self.context.header(self.views.view);
-        let frame = crate::wire::encode(header, &Message::Reply(reply.clone()));
         // What a reply shows has to be remembered: see `reads`.
         let after = self.promises.shown(reply.version).unwrap_or(None);
+        let frame = crate::wire::encode(header, &Message::Reply(reply));
         for connection in connections {
-            let to = Destination::Client(*connection);
-            effects.push(Effect::Send {
-                to,
-                frame: frame.clone(),
-                after,
-            });
+            let to = Destination::Client(connection);
+            let frame = frame.clone();
+            effects.push(Effect::Send { to, frame, after });
         }
+        let to = Destination::Client(first);
+        effects.push(Effect::Send { to, frame, after });
     }
 
     /// What a batch of these requests serves. One that is not known here came later than anything
@@ -442,14 +448,13 @@ impl<S: Service, D: Store> Replica<S, D> {
             .advance()
             .first_token
             .unwrap_or_else(|| self.promises.next());
-        self.history.push(
-            Arc::new(Committed {
-                batch,
-                certificate,
-                bodies,
-            }),
-            token,
-        );
+        let committed = Committed {
+            batch,
+            certificate,
+            bodies,
+        };
+        self.history
+            .push(self.context.header(View(0)), committed, token);
         if ends {
             self.history.cut();
         }
@@ -535,7 +540,7 @@ fn standing(slot: &Slot, phases: bool) -> Vec<Record> {
         false => own_commit.clone(),
     };
     let whole = slot.journaled.iter().filter_map(|(digest, proposal)| {
-        let bodies = slot.bodies_of(proposal.batch()?)?;
+        let bodies = slot.bodies().of(digest, proposal.batch()?)?;
         Some(Record::Voted {
             proposal: Arc::clone(proposal),
             bodies,

@@ -108,7 +108,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 let version = self.epochs.current.behaviour_version;
                 let batch = fresh_batch(&last, self.now.clock, version, tick, &bodies);
                 if let Some(slot) = self.window.get_mut(sequence) {
-                    bodies.iter().for_each(|body| slot.keep(body));
+                    slot.bodies_mut().keep_list(bodies);
                 }
                 batch
             }
@@ -138,6 +138,17 @@ impl<S: Service, D: Store> Replica<S, D> {
         let waited = self.now.monotonic.since(oldest);
         let patience = self.decide_time.patience(in_flight);
         Some(Nanos(patience.0.saturating_sub(waited.0)))
+    }
+
+    /// Whether the next batch is being collected, has room, and its time is known and has not come.
+    /// Whatever changes that time besides is followed by a look at everything.
+    pub(super) fn collects(&self) -> bool {
+        self.window.lowest().proposal.is_some()
+            && self
+                .timers
+                .batch_due()
+                .is_some_and(|at| self.now.monotonic < at)
+            && !self.pool.fills_a_batch()
     }
 
     /// When to look again whether it is time for the next batch.

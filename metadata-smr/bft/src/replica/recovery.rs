@@ -353,8 +353,8 @@ impl<S: Service, D: Store> Replica<S, D> {
             return sequence < open;
         };
         slot.recorded(token);
-        bodies.iter().for_each(|body| slot.keep(body));
-        if slot.bodies_of(&batch).is_some() {
+        bodies.iter().for_each(|body| slot.bodies_mut().keep(body));
+        if slot.bodies().of(proposal.digest_ref(), &batch).is_some() {
             self.window.journaled(&proposal);
         }
         let Some(slot) = self.window.get_mut(sequence).filter(|_| current) else {

@@ -364,8 +364,7 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// The frame of a committed batch, from memory or from the store.
     fn committed_frame(&mut self, sequence: Sequence) -> Result<Option<Bytes>, StateError> {
-        let header = self.context.header(View(0));
-        match self.history.frame(sequence, header) {
+        match self.history.frame(sequence) {
             Some(frame) => Ok(Some(frame)),
             None => stored_batch(&self.space, sequence),
         }

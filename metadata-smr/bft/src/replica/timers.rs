@@ -58,6 +58,11 @@ impl Timers {
         set(Timer::Fetch, after, effects);
     }
 
+    /// When the next batch is due, if that is being waited for.
+    pub(super) const fn batch_due(&self) -> Option<Monotonic> {
+        self.batch
+    }
+
     /// Whether a proposal of this time is being held back until our clock gets there.
     pub(super) fn clock_armed(&self, time: Time) -> bool {
         self.clock == Some(time)
@@ -104,13 +109,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         if self.inquiring() && !self.timers.fetch {
             self.timers.ask_again_after(FETCH_HEDGE, effects);
         }
-        if let Some(wait) = self.next_batch_due() {
-            let at = self.now.monotonic.plus(wait);
-            if self.timers.batch.is_none_or(|set| at < set) {
-                self.timers.batch = Some(at);
-                set(Timer::Batch, wait, effects);
-            }
-        }
+        self.set_batch_timer(effects);
         let lead = self.clock_lead();
         if self.timers.clock == lead {
             return;
@@ -125,6 +124,26 @@ impl<S: Service, D: Store> Replica<S, D> {
             None => effects.push(Effect::CancelTimer {
                 timer: Timer::Clock,
             }),
+        }
+    }
+
+    /// Sets the timers that something more that waits can need. Those that are set stay.
+    pub(super) fn set_request_timers(&mut self, effects: &mut Effects) {
+        if !self.timers.progress {
+            self.set_progress_timer(effects);
+        }
+        if !self.collects() {
+            self.set_batch_timer(effects);
+        }
+    }
+
+    fn set_batch_timer(&mut self, effects: &mut Effects) {
+        if let Some(wait) = self.next_batch_due() {
+            let at = self.now.monotonic.plus(wait);
+            if self.timers.batch.is_none_or(|set| at < set) {
+                self.timers.batch = Some(at);
+                set(Timer::Batch, wait, effects);
+            }
         }
     }
 
@@ -201,6 +220,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         let mut bytes = 0;
         let mut chosen = Vec::new();
+        let asked = self.window.asked();
         let mut taken = BTreeSet::new();
         for body in self.pool.iter() {
             if bytes > FETCH_BYTES_MAX || chosen.len() >= most {
@@ -217,7 +237,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             let watch = session.is_some_and(|session| {
                 !old && !taken.contains(&session) && self.grievances.would_watch(session, length)
             });
-            let in_flight = self.window.asks_for(&digest);
+            let in_flight = asked.contains(&digest);
             if !in_flight && (watch || !self.forwarded.contains(&digest)) {
                 bytes += length;
                 taken.extend(session.filter(|_| watch));

@@ -270,7 +270,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         };
         self.states.kept = self.states.kept.max(first);
         if let Some(last) = last {
-            let row = batch_row(last.frame());
+            let row = batch_row(last.frame().to_vec());
             rows.push((batch_key(checkpoint.sequence), Some(row)));
         }
         rows.push(self.states.row());

@@ -65,10 +65,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         let (Some(batch), Some(slot)) = (batch, slot) else {
             return self.promises.next();
         };
-        let known = batch.requests.iter();
-        let bodies: Vec<_> = known
-            .filter_map(|digest| slot.bodies().get(digest).cloned())
-            .collect();
+        let known = slot.bodies().those_of(proposal.digest_ref(), batch);
+        let bodies: Vec<_> = known.cloned().collect();
         let whole = batch.requests.len() == bodies.len();
         let token = self.promises.persist(
             &Record::Voted {
@@ -382,9 +380,10 @@ impl<S: Service, D: Store> Replica<S, D> {
         let Some(certificate) = self.decided() else {
             return Ok(false);
         };
-        let slot = self.window.lowest();
+        let slot = self.window.lowest_mut();
         let known = slot.batch(&certificate.digest).cloned();
-        let bodies = known.as_ref().and_then(|batch| slot.bodies_of(batch));
+        let taken = known.as_ref();
+        let bodies = taken.and_then(|batch| slot.bodies_mut().take(&certificate.digest, batch));
         let (Some(batch), Some(bodies)) = (known, bodies) else {
             return Ok(false);
         };

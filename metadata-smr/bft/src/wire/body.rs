@@ -53,8 +53,10 @@ pub(crate) fn size_hint(message: &Message) -> usize {
             outcome: Outcome::Results(results),
             ..
         }) => {
-            let lengths = results.iter().flatten().map(|result| result.len() + 5);
-            128 + lengths.sum::<usize>()
+            // Exactly: there is one for every request.
+            let length = |result: &Bytes| 4 + result.len();
+            let lengths = results.iter().map(|it| 1 + it.as_ref().map_or(0, length));
+            8 + 2 + 8 + 32 + 8 + 1 + 4 + lengths.sum::<usize>()
         }
         Message::Nodes(nodes) => {
             let lengths = nodes

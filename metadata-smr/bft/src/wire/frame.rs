@@ -260,11 +260,12 @@ fn digest_of(kind: Kind, frame: &Bytes) -> Digest {
 /// An unsigned message as the bytes of a frame.
 #[must_use]
 pub fn encode(header: Header, message: &Message) -> Bytes {
-    Bytes::from(encode_with_room(header, message))
+    Bytes::from(encode_with_room(header, message, 0))
 }
 
-fn encode_with_room(header: Header, message: &Message) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + body::size_hint(message) + SIGNATURE_BYTES);
+/// The same, with room for what is put behind it.
+pub(crate) fn encode_with_room(header: Header, message: &Message, room: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + body::size_hint(message) + room);
     header.encode(message.kind(), &mut bytes);
     body::encode(message, &mut bytes);
     bytes
@@ -282,7 +283,7 @@ impl Unsigned {
     /// Lays out `message` for signing.
     #[must_use]
     pub fn new(header: Header, message: Message) -> Self {
-        let bytes = encode_with_room(header, &message);
+        let bytes = encode_with_room(header, &message, SIGNATURE_BYTES);
         Self {
             header,
             message,

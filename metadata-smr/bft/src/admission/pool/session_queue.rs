@@ -1,15 +1,20 @@
 //! What waits of one session.
 //!
-//! Requests lie by lane and number. Lanes are served in turn, as sessions are: the next one is the
-//! lane after the one that was served last, so that a lane with a small number that is never empty
-//! does not keep the others waiting when a batch is full. What has been proposed is set aside and
-//! not chosen again, unless the view that it was proposed in ends.
+//! Each lane has a few requests, sorted by number; a bit for each lane says whether it has any to
+//! choose. Lanes are served in turn, as sessions are: the next one is the lane after the one that
+//! was served last, so that a lane with a small number that is never empty does not keep the others
+//! waiting when a batch is full. What has been proposed *flies* and is not chosen again, unless the
+//! view that it was proposed in ends.
 
+use super::queue::Handle;
 use crate::identity::{ConnectionId, Digest, Lane, ReplicaId, RequestNumber};
 use crate::service::Credit;
-use crate::wire::limits::LANE_AHEAD_MAX;
+use crate::wire::limits::{LANE_AHEAD_MAX, LANES_MAX};
 use std::collections::BTreeMap;
-use std::ops::Bound;
+
+/// One bit for each lane.
+type Lanes = u64;
+const _: () = assert!(LANES_MAX as u32 <= Lanes::BITS, "every lane has a bit");
 
 /// A request that a peer has forwarded and that has no other place.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +34,24 @@ pub(super) const fn shelved_of(lane: Lane, number: RequestNumber, digest: Digest
     }
 }
 
+/// A request of a lane.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    number: RequestNumber,
+    handle: Handle,
+    length: usize,
+    flies: bool,
+}
+
+/// What is chosen for a batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Choice {
+    /// The next request of a lane.
+    Lane(Lane, Handle),
+    /// Something else.
+    Other(Digest),
+}
+
 /// What waits of one session.
 #[derive(Clone, Debug)]
 pub(super) struct SessionQueue {
@@ -42,16 +65,24 @@ pub(super) struct SessionQueue {
     /// Its place among the sessions for which something waits.
     pub(super) place: Option<u64>,
     bytes: usize,
-    /// What may be chosen; only lanes for which there is something.
-    lanes: BTreeMap<Lane, BTreeMap<RequestNumber, (Digest, usize)>>,
-    /// What has been proposed.
-    flying: BTreeMap<(Lane, RequestNumber), (Digest, usize)>,
+    /// The requests of each lane, by number.
+    lanes: Vec<Vec<Held>>,
+    /// The lanes that have something to choose.
+    ready: Lanes,
     /// The lane that was served last.
     turn: Option<Lane>,
 }
 
+const fn bit(lane: Lane) -> Lanes {
+    if (lane.0 as u32) < Lanes::BITS {
+        1 << lane.0
+    } else {
+        0
+    }
+}
+
 impl SessionQueue {
-    pub(super) const fn new(credit: Credit, connections: Vec<ConnectionId>) -> Self {
+    pub(super) fn new(credit: Credit, connections: Vec<ConnectionId>) -> Self {
         Self {
             shelf: BTreeMap::new(),
             credit,
@@ -60,104 +91,131 @@ impl SessionQueue {
             connections,
             place: None,
             bytes: 0,
-            lanes: BTreeMap::new(),
-            flying: BTreeMap::new(),
+            lanes: vec![Vec::new(); usize::from(credit.lanes.min(LANES_MAX))],
+            ready: 0,
             turn: None,
         }
     }
 
     /// Whether there is something to choose.
     pub(super) fn has_work(&self) -> bool {
-        !self.lanes.is_empty() || self.may_close() || self.shelf.values().any(|it| !it.flies)
+        self.ready != 0 || self.may_close() || self.shelf.values().any(|it| !it.flies)
     }
 
     const fn may_close(&self) -> bool {
         self.close.is_some() && !self.closing
     }
 
-    /// All that waits.
-    pub(super) fn digests(&self) -> impl Iterator<Item = &Digest> {
-        let requests = self.lanes.values().flat_map(BTreeMap::values);
-        let all = requests.chain(self.flying.values());
-        let all = all.map(|(digest, _)| digest).chain(&self.close);
-        all.chain(self.shelf.values().map(|it| &it.digest))
+    /// All requests that wait in its lanes.
+    pub(super) fn handles(&self) -> impl Iterator<Item = Handle> {
+        self.lanes.iter().flatten().map(|held| held.handle)
+    }
+
+    /// What else waits.
+    pub(super) fn others(&self) -> impl Iterator<Item = Digest> {
+        let shelved = self.shelf.values().map(|it| it.digest);
+        self.close.into_iter().chain(shelved)
+    }
+
+    fn lane(&self, lane: Lane) -> &[Held] {
+        self.lanes
+            .get(usize::from(lane.0))
+            .map_or(&[], Vec::as_slice)
     }
 
     /// The request that waits under this number.
-    pub(super) fn get(&self, lane: Lane, number: RequestNumber) -> Option<Digest> {
-        let waits = self.lanes.get(&lane).and_then(|it| it.get(&number));
-        let (digest, _) = waits.or_else(|| self.flying.get(&(lane, number)))?;
-        Some(*digest)
+    pub(super) fn get(&self, lane: Lane, number: RequestNumber) -> Option<Handle> {
+        let mut held = self.lane(lane).iter();
+        held.find(|it| it.number == number).map(|it| it.handle)
     }
 
-    /// Takes a request of `length` bytes in if there is room within the session's credit. Requests
-    /// of its lane with higher numbers give way to it, since they cannot run before it has: these
-    /// are returned. `None` if there is no room even so.
+    /// Finds room within the session's credit for a request of `length` bytes whose number is not
+    /// there. Requests of its lane with higher numbers that have not been proposed give way to it,
+    /// since they cannot run before it has: these are returned. `None` if there is no room even so.
+    pub(super) fn make_room(
+        &mut self,
+        lane: Lane,
+        number: RequestNumber,
+        length: usize,
+    ) -> Option<Vec<Handle>> {
+        let credit = self.credit.bytes as usize;
+        let held = self.lanes.get_mut(usize::from(lane.0))?;
+        let (mut count, mut bytes) = (held.len(), self.bytes.saturating_add(length));
+        let mut give_way = Vec::new();
+        for later in held.iter().rev() {
+            if ((count as u64) < LANE_AHEAD_MAX && bytes <= credit) || later.number < number {
+                break;
+            }
+            if !later.flies {
+                count -= 1;
+                bytes = bytes.saturating_sub(later.length);
+                give_way.push(later.handle);
+            }
+        }
+        if count as u64 >= LANE_AHEAD_MAX || bytes > credit {
+            return None;
+        }
+        if !give_way.is_empty() {
+            held.retain(|it| !give_way.contains(&it.handle));
+            self.bytes = bytes.saturating_sub(length);
+            self.note_ready(lane);
+        }
+        Some(give_way)
+    }
+
+    /// Takes in what room was made for.
     pub(super) fn insert(
         &mut self,
         lane: Lane,
         number: RequestNumber,
-        digest: Digest,
-        length: usize,
-    ) -> Option<Vec<Digest>> {
-        let credit = self.credit.bytes as usize;
-        let mut bytes = self.bytes.saturating_add(length);
-        let mut give_way = Vec::new();
-        let waiting = self.lanes.get(&lane);
-        let flying = (lane, RequestNumber(0))..=(lane, RequestNumber(u64::MAX));
-        let mut count = waiting.map_or(0, BTreeMap::len) + self.flying.range(flying).count();
-        let later = waiting.into_iter().flat_map(|it| it.range(number..).rev());
-        for (later, (_, length)) in later {
-            if (count as u64) < LANE_AHEAD_MAX && bytes <= credit {
-                break;
-            }
-            count -= 1;
-            bytes = bytes.saturating_sub(*length);
-            give_way.push(*later);
+        (handle, length): (Handle, usize),
+        flies: bool,
+    ) {
+        if let Some(held) = self.lanes.get_mut(usize::from(lane.0)) {
+            let at = held.partition_point(|it| it.number < number);
+            let one = Held {
+                number,
+                handle,
+                length,
+                flies,
+            };
+            held.insert(at, one);
+            self.bytes = self.bytes.saturating_add(length);
+            self.note_ready(lane);
         }
-        if count as u64 >= LANE_AHEAD_MAX {
-            return None;
+    }
+
+    fn note_ready(&mut self, lane: Lane) {
+        match self.lane(lane).iter().any(|it| !it.flies) {
+            true => self.ready |= bit(lane),
+            false => self.ready &= !bit(lane),
         }
-        if bytes > credit {
-            return None;
-        }
-        let gone = give_way
-            .into_iter()
-            .filter_map(|later| self.remove(lane, later));
-        let gone = gone.collect();
-        let waiting = self.lanes.entry(lane).or_default();
-        waiting.insert(number, (digest, length));
-        self.bytes = self.bytes.saturating_add(length);
-        Some(gone)
     }
 
     /// Takes a request out.
-    pub(super) fn remove(&mut self, lane: Lane, number: RequestNumber) -> Option<Digest> {
-        let waits = self.take(lane, number);
-        let (digest, length) = waits.or_else(|| self.flying.remove(&(lane, number)))?;
-        self.bytes = self.bytes.saturating_sub(length);
-        Some(digest)
+    pub(super) fn remove(&mut self, lane: Lane, number: RequestNumber) -> Option<Handle> {
+        let held = self.lanes.get_mut(usize::from(lane.0))?;
+        let at = held.iter().position(|it| it.number == number)?;
+        let gone = held.remove(at);
+        self.bytes = self.bytes.saturating_sub(gone.length);
+        self.note_ready(lane);
+        Some(gone.handle)
     }
 
-    fn take(&mut self, lane: Lane, number: RequestNumber) -> Option<(Digest, usize)> {
-        let waiting = self.lanes.get_mut(&lane)?;
-        let taken = waiting.remove(&number)?;
-        if waiting.is_empty() {
-            self.lanes.remove(&lane);
+    /// A request of a lane has been proposed.
+    pub(super) fn fly(&mut self, lane: Lane, handle: Handle) {
+        let held = self.lanes.get_mut(usize::from(lane.0));
+        let held = held.and_then(|held| held.iter_mut().find(|it| it.handle == handle));
+        if let Some(held) = held {
+            held.flies = true;
+            self.note_ready(lane);
         }
-        Some(taken)
     }
 
-    /// It has been proposed.
-    pub(super) fn fly(&mut self, lane: Lane, number: RequestNumber, digest: &Digest) {
+    /// What was forwarded has been proposed.
+    pub(super) fn fly_shelved(&mut self, digest: &Digest) {
         for shelved in self.shelf.values_mut().filter(|it| it.digest == *digest) {
             shelved.flies = true;
-        }
-        if self.get(lane, number).as_ref() != Some(digest) {
-            return;
-        }
-        if let Some(taken) = self.take(lane, number) {
-            self.flying.insert((lane, number), taken);
         }
     }
 
@@ -165,22 +223,34 @@ impl SessionQueue {
     pub(super) fn land(&mut self) {
         self.closing = false;
         self.shelf.values_mut().for_each(|it| it.flies = false);
-        for ((lane, number), taken) in std::mem::take(&mut self.flying) {
-            self.lanes.entry(lane).or_default().insert(number, taken);
+        for (held, lane) in self.lanes.iter_mut().zip(0..) {
+            held.iter_mut().for_each(|it| it.flies = false);
+            if !held.is_empty() {
+                self.ready |= bit(Lane(lane));
+            }
         }
     }
 
-    /// Takes out all requests of a lane up to this number.
-    pub(super) fn remove_up_to(&mut self, lane: Lane, number: RequestNumber) -> Vec<Digest> {
-        let waiting = self.lanes.get(&lane).into_iter();
-        let waiting = waiting.flat_map(|waiting| waiting.range(..=number).map(|(it, _)| *it));
-        let flying = (lane, RequestNumber(0))..=(lane, number);
-        let flying = self.flying.range(flying).map(|((_, it), _)| *it);
-        let done: Vec<RequestNumber> = waiting.chain(flying).collect();
-        let removed = done
-            .into_iter()
-            .filter_map(|number| self.remove(lane, number));
-        let mut removed: Vec<Digest> = removed.collect();
+    /// Takes out all requests of a lane up to this number; `gone` is told of each.
+    pub(super) fn remove_up_to(
+        &mut self,
+        lane: Lane,
+        number: RequestNumber,
+        mut gone: impl FnMut(Handle),
+    ) {
+        if let Some(held) = self.lanes.get_mut(usize::from(lane.0)) {
+            let until = held.partition_point(|it| it.number <= number);
+            for over in held.drain(..until) {
+                self.bytes = self.bytes.saturating_sub(over.length);
+                gone(over.handle);
+            }
+            self.note_ready(lane);
+        }
+    }
+
+    /// Takes what was forwarded of a lane up to this number off the shelf.
+    pub(super) fn unshelve_up_to(&mut self, lane: Lane, number: RequestNumber) -> Vec<Digest> {
+        let mut removed = Vec::new();
         self.shelf.retain(|_, it| {
             let over = it.lane == lane && it.number <= number;
             removed.extend(over.then_some(it.digest));
@@ -191,27 +261,30 @@ impl SessionQueue {
 
     /// The request to choose next for a batch that has `chosen` of this session already: of each
     /// lane the smallest number, once. Closing comes when nothing else waits.
-    pub(super) fn next(&self, chosen: usize) -> Option<(Option<Lane>, Digest)> {
+    pub(super) fn next(&self, chosen: usize) -> Option<Choice> {
         let shelved = self.shelf.values().find(|it| !it.flies && chosen == 0);
         if let Some(shelved) = shelved {
-            return Some((None, shelved.digest));
+            return Some(Choice::Other(shelved.digest));
         }
-        if self.lanes.is_empty() {
+        if self.ready == 0 {
             let close = self.close.filter(|_| chosen == 0 && self.may_close());
-            return close.map(|digest| (None, digest));
+            return close.map(Choice::Other);
         }
-        if chosen >= self.lanes.len() {
+        if chosen >= self.ready.count_ones() as usize {
             return None;
         }
-        let after = self.turn.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut later = self.lanes.range((after, Bound::Unbounded));
-        let (lane, waiting) = later.next().or_else(|| self.lanes.iter().next())?;
-        let (digest, _) = waiting.values().next()?;
-        Some((Some(*lane), *digest))
+        let passed = self.turn.map_or(0, |turn| bit(turn) | (bit(turn) - 1));
+        let later = match self.ready & !passed {
+            0 => self.ready,
+            later => later,
+        };
+        let lane = Lane(u16::try_from(later.trailing_zeros()).ok()?);
+        let held = self.lane(lane).iter().find(|it| !it.flies)?;
+        Some(Choice::Lane(lane, held.handle))
     }
 
     /// A request of this lane was chosen.
-    pub(super) fn served(&mut self, lane: Option<Lane>) {
-        self.turn = lane.or(self.turn);
+    pub(super) const fn served(&mut self, lane: Lane) {
+        self.turn = Some(lane);
     }
 }

@@ -13,7 +13,7 @@
 //! with each change of view: followers forward anew, and only a leader has use for it.
 
 use super::session_queue::{Shelved, shelved_of};
-use super::{Offer, Place, Pool, Waiting, place_of};
+use super::{Offer, Place, Pool, place_of};
 use crate::identity::{Digest, Monotonic, ReplicaId};
 use crate::wire::Envelope;
 use crate::wire::limits::SHELF_BYTES_MAX;
@@ -59,7 +59,7 @@ impl Pool {
     /// Takes in what a peer has forwarded to this replica, which leads and had no place for it.
     pub fn shelve(&mut self, body: &Arc<Envelope>, peer: ReplicaId, now: Monotonic) -> Offer {
         let (digest, length) = (body.digest(), body.frame().len());
-        if self.waiting.contains_key(&digest) {
+        if self.queue.handle(&digest).is_some() {
             return Offer::Known;
         }
         let held = self.shelf.bytes.get(&peer).copied().unwrap_or(0);
@@ -84,51 +84,44 @@ impl Pool {
             }
             Some(Place::Close(_)) | None => return Offer::Busy,
         };
-        if let Some(before) = before {
-            self.take(&before);
+        if let Some(before) = before.and_then(|digest| self.get(&digest).cloned()) {
+            self.unshelve(&before);
         }
         *self.shelf.bytes.entry(peer).or_default() += length;
-        let arrival = self.arrivals;
-        self.arrivals += 1;
-        self.bytes += length;
-        self.by_arrival.insert(arrival, digest);
-        self.ready.insert(arrival, digest);
-        self.ready_bytes += length;
-        let waiting = Waiting {
-            body: Arc::clone(body),
-            since: now,
-            arrival: Some(arrival),
-            flies: false,
-            shelved: Some(peer),
-        };
-        self.waiting.insert(digest, waiting);
+        self.queue.push(body, now, true, false, Some(peer));
         Offer::New
     }
 
     /// The view is over, and what its leader had been given with it.
     pub fn clear_shelf(&mut self) {
-        let shelved = self.waiting.iter();
-        let shelved = shelved.filter(|(_, waiting)| waiting.shelved.is_some());
-        let gone: Vec<Arc<Envelope>> = shelved.map(|(_, it)| Arc::clone(&it.body)).collect();
+        let shelved = self.queue.all().filter(|it| it.shelved.is_some());
+        let gone: Vec<Arc<Envelope>> = shelved.map(|it| Arc::clone(&it.body)).collect();
         for body in gone {
             self.unshelve(&body);
         }
     }
 
-    /// Takes something off the shelf, if it is there.
-    pub(super) fn unshelve(&mut self, body: &Envelope) -> bool {
+    /// Takes something off the shelf, if it is there. If it has come from its client as well
+    /// meanwhile, and found room, it goes on waiting there.
+    pub(super) fn unshelve(&mut self, body: &Envelope) {
         let digest = body.digest();
-        let waiting = self.waiting.get(&digest);
-        if waiting.is_none_or(|waiting| waiting.shelved.is_none()) {
-            return false;
-        }
-        if let Some(Place::Lane(id, ..)) = place_of(body) {
-            if let Some(queue) = self.sessions.get_mut(&id) {
-                queue.shelf.retain(|_, it| it.digest != digest);
+        let Some(handle) = self.queue.handle(&digest) else {
+            return;
+        };
+        let Some(peer) = self.queue.unshelve(handle) else {
+            return;
+        };
+        self.shelf.taken(peer, &digest, body.frame().len());
+        let mut stays = false;
+        if let Some(Place::Lane(id, lane, number)) = place_of(body) {
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.shelf.retain(|_, it| it.digest != digest);
+                stays = session.get(lane, number) == Some(handle);
             }
             self.give_place(id);
         }
-        self.take(&digest);
-        true
+        if !stays {
+            self.take_at(handle);
+        }
     }
 }

@@ -542,3 +542,29 @@ fn a_shelf_is_bounded_for_each_peer_and_ends_with_the_view() {
     assert_eq!((pool.bytes(), pool.len()), (0, 0));
     assert_eq!(shelve(&mut pool, 1), taken);
 }
+
+#[test]
+fn what_a_peer_forwarded_and_its_client_sent_goes_on_waiting_when_the_shelf_is_cleared() {
+    let mut pool = pool(1, WIDE);
+    let twice = request(1, 0, 1, 10);
+    assert_eq!(pool.shelve(&twice, ReplicaId(2), NOW), Offer::New);
+    assert_eq!(pool.offer(&twice, None, NOW), Offer::New);
+    pool.clear_shelf();
+    assert_eq!((pool.len(), pool.bytes()), (1, twice.frame().len()));
+    assert_eq!(pool.offer(&twice, None, NOW), Offer::Known);
+    assert_eq!(pool.select(NOW).len(), 1);
+    assert!(pool.select(NOW).is_empty(), "it flies");
+    pool.settle(&twice);
+    assert!(pool.is_empty() && pool.bytes() == 0);
+    // Nor does it leave when its peer forwards something else.
+    let (again, instead) = (request(1, 0, 2, 10), request(1, 1, 1, 10));
+    assert_eq!(pool.shelve(&again, ReplicaId(2), NOW), Offer::New);
+    assert_eq!(pool.offer(&again, None, NOW), Offer::New);
+    assert_eq!(pool.shelve(&instead, ReplicaId(2), NOW), Offer::New);
+    assert_eq!(pool.offer(&again, None, NOW), Offer::Known);
+    let all: BTreeSet<_> = (0..2)
+        .flat_map(|_| pool.select(NOW))
+        .map(|it| it.digest())
+        .collect();
+    assert_eq!(all, BTreeSet::from([again.digest(), instead.digest()]));
+}

@@ -1,0 +1,309 @@
+//! All that waits, by the order in which it came.
+//!
+//! What waits lies in a slab, where its *handle* finds it. The order of arrival is a list of
+//! handles. What is gone stays in the list until it is at the front or until half of the list is
+//! gone; a number that rises with each arrival tells whether the handle still means the same. So
+//! each step costs the same on average, however much waits, and the list is never longer than
+//! twice what waits and a little.
+//!
+//! What has not been proposed is *ready*. Requests are proposed by and large as they come, so the
+//! oldest that is ready is found by a mark that moves ahead, and back to the front only when what
+//! was proposed is ready again.
+
+use crate::digest_map::DigestMap;
+use crate::identity::{Digest, Monotonic, ReplicaId};
+use crate::wire::Envelope;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The list may hold so much of what is gone before it is looked at whether that is half.
+const GONE_MIN: usize = 64;
+
+/// Where a request lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Handle(usize);
+
+/// A request in the pool.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    pub(super) body: Arc<Envelope>,
+    pub(super) since: Monotonic,
+    /// Nothing for what nobody is owed: a stranger's attempt to open a session.
+    pub(super) arrival: Option<u64>,
+    /// Whether it has been proposed.
+    pub(super) flies: bool,
+    /// The peer that forwarded what had no place here.
+    pub(super) shelved: Option<ReplicaId>,
+}
+
+impl Waiting {
+    fn length(&self) -> usize {
+        self.body.frame().len()
+    }
+
+    const fn is_ready(&self) -> bool {
+        self.arrival.is_some() && !self.flies
+    }
+}
+
+/// All that waits.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Queue {
+    slab: Vec<Option<Waiting>>,
+    free: Vec<Handle>,
+    index: DigestMap<Handle>,
+    order: VecDeque<(u64, Handle)>,
+    /// Nothing in the list before this is ready.
+    ready_from: usize,
+    /// Of those in the list that still wait.
+    owed: usize,
+    ready: usize,
+    ready_bytes: usize,
+    bytes: usize,
+    /// What has an arrival, counted from the start.
+    arrivals: u64,
+}
+
+impl Queue {
+    /// What waits under this digest.
+    pub(super) fn find(&self, digest: &Digest) -> Option<&Waiting> {
+        self.at(self.handle(digest)?)
+    }
+
+    pub(super) fn handle(&self, digest: &Digest) -> Option<Handle> {
+        self.index.get(digest).copied()
+    }
+
+    pub(super) fn at(&self, handle: Handle) -> Option<&Waiting> {
+        self.slab.get(handle.0)?.as_ref()
+    }
+
+    /// Takes a request in that does not wait yet; whoever is owed it has it counted as an arrival.
+    pub(super) fn push(
+        &mut self,
+        body: &Arc<Envelope>,
+        now: Monotonic,
+        owed: bool,
+        flies: bool,
+        shelved: Option<ReplicaId>,
+    ) -> Handle {
+        let waiting = Waiting {
+            body: Arc::clone(body),
+            since: now,
+            arrival: owed.then_some(self.arrivals),
+            flies,
+            shelved,
+        };
+        let (length, ready, arrival) = (waiting.length(), waiting.is_ready(), waiting.arrival);
+        let handle = match self.free.pop() {
+            Some(handle) => handle,
+            None => {
+                self.slab.push(None);
+                Handle(self.slab.len() - 1)
+            }
+        };
+        if let Some(place) = self.slab.get_mut(handle.0) {
+            *place = Some(waiting);
+        }
+        self.index.insert(body.digest(), handle);
+        self.bytes += length;
+        if let Some(arrival) = arrival {
+            self.arrivals += 1;
+            self.owed += 1;
+            self.order.push_back((arrival, handle));
+        }
+        if ready {
+            self.ready += 1;
+            self.ready_bytes += length;
+        }
+        self.tidy();
+        handle
+    }
+
+    /// Takes a request out.
+    pub(super) fn take(&mut self, handle: Handle) -> Option<Waiting> {
+        let gone = self.slab.get_mut(handle.0)?.take()?;
+        self.free.push(handle);
+        self.index.remove(gone.body.digest_ref());
+        self.bytes -= gone.length();
+        self.owed -= usize::from(gone.arrival.is_some());
+        if gone.is_ready() {
+            self.ready -= 1;
+            self.ready_bytes -= gone.length();
+        }
+        self.tidy();
+        Some(gone)
+    }
+
+    /// A request lies on the shelf no more. Whose it was, if it did.
+    pub(super) fn unshelve(&mut self, handle: Handle) -> Option<ReplicaId> {
+        self.slab.get_mut(handle.0)?.as_mut()?.shelved.take()
+    }
+
+    /// A request has been proposed. Whether it had not been.
+    pub(super) fn fly(&mut self, handle: Handle) -> bool {
+        let place = self.slab.get_mut(handle.0).and_then(Option::as_mut);
+        let Some(waiting) = place.filter(|it| !it.flies) else {
+            return false;
+        };
+        if waiting.is_ready() {
+            self.ready -= 1;
+            self.ready_bytes -= waiting.length();
+        }
+        waiting.flies = true;
+        self.tidy();
+        true
+    }
+
+    /// What was proposed is ready again.
+    pub(super) fn land(&mut self) {
+        for waiting in self.slab.iter_mut().flatten().filter(|it| it.flies) {
+            waiting.flies = false;
+            if waiting.is_ready() {
+                self.ready += 1;
+                self.ready_bytes += waiting.length();
+            }
+        }
+        self.ready_from = 0;
+        self.tidy();
+    }
+
+    /// Who is still meant by an entry of the list.
+    fn meant(slab: &[Option<Waiting>], (arrival, handle): (u64, Handle)) -> Option<&Waiting> {
+        let waiting = slab.get(handle.0)?.as_ref()?;
+        (waiting.arrival == Some(arrival)).then_some(waiting)
+    }
+
+    /// Drops what is gone from the list, and moves the mark to the first that is ready.
+    fn tidy(&mut self) {
+        let slab = &self.slab;
+        let gone = |entry: &mut (u64, Handle)| Self::meant(slab, *entry).is_none();
+        while self.order.pop_front_if(gone).is_some() {
+            self.ready_from = self.ready_from.saturating_sub(1);
+        }
+        if self.order.len() > GONE_MIN + 2 * self.owed {
+            self.order
+                .retain(|entry| Self::meant(slab, *entry).is_some());
+            self.ready_from = 0;
+        }
+        let ready =
+            |entry: &(u64, Handle)| Self::meant(slab, *entry).is_some_and(Waiting::is_ready);
+        while let Some(entry) = self.order.get(self.ready_from)
+            && !ready(entry)
+        {
+            self.ready_from += 1;
+        }
+    }
+
+    /// Since when the request that came first, of those that are ready, has been waiting.
+    pub(super) fn oldest_ready(&self) -> Option<Monotonic> {
+        let entry = self.order.get(self.ready_from)?;
+        Self::meant(&self.slab, *entry).map(|waiting| waiting.since)
+    }
+
+    /// How many are ready, and how long they are together.
+    pub(super) const fn ready(&self) -> (usize, usize) {
+        (self.ready, self.ready_bytes)
+    }
+
+    /// What a leader has to order, oldest first.
+    pub(super) fn owed(&self) -> impl Iterator<Item = &Waiting> {
+        let order = self.order.iter();
+        order.filter_map(|entry| Self::meant(&self.slab, *entry))
+    }
+
+    /// All that waits, sorted by digest.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Waiting> {
+        self.index.values().filter_map(|handle| self.at(*handle))
+    }
+
+    /// How many a leader has to order.
+    pub(super) const fn owed_count(&self) -> usize {
+        self.owed
+    }
+
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.slab.len() - self.free.len()
+    }
+
+    /// How many bytes wait.
+    pub(super) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many requests have come that a leader has to order.
+    pub(super) const fn arrivals(&self) -> u64 {
+        self.arrivals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::{SessionId, Signature};
+    use crate::wire::message::{CloseSession, Message};
+    use crate::wire::{Header, Unsigned};
+    use proptest::prelude::*;
+
+    fn body(number: u64) -> Arc<Envelope> {
+        let session = SessionId(number);
+        let message = Message::CloseSession(CloseSession { session });
+        let unsigned = Unsigned::new(Header::default(), message);
+        Arc::clone(unsigned.with_signature(Signature::default()).envelope())
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_list_in_order_of_arrival(
+            steps in prop::collection::vec((0..12_u8, any::<prop::sample::Index>()), 1..300),
+        ) {
+            let mut queue = Queue::default();
+            let mut model: Vec<(Handle, Digest, Monotonic, bool, bool)> = Vec::new();
+            for (number, (step, index)) in (0..).zip(steps) {
+                let at = model.len().checked_sub(1).map(|last| index.index(last + 1));
+                match (step, at) {
+                    (0..=4, _) | (_, None) => {
+                        let (body, now, owed) = (body(number), Monotonic(number), step > 0);
+                        let handle = queue.push(&body, now, owed, false, None);
+                        model.push((handle, body.digest(), now, owed, false));
+                    }
+                    (5..=7, Some(at)) => {
+                        let (handle, digest, ..) = model.remove(at);
+                        let gone = queue.take(handle).expect("it waits");
+                        prop_assert_eq!(gone.body.digest(), digest);
+                    }
+                    (8..=10, Some(at)) => {
+                        prop_assert_eq!(queue.fly(model[at].0), !model[at].4);
+                        model[at].4 = true;
+                    }
+                    (_, Some(_)) => {
+                        queue.land();
+                        model.iter_mut().for_each(|it| it.4 = false);
+                    }
+                }
+                let owed: Vec<_> = model.iter().filter(|it| it.3).collect();
+                let ready: Vec<_> = owed.iter().filter(|it| !it.4).collect();
+                prop_assert_eq!(queue.oldest_ready(), ready.first().map(|it| it.2));
+                prop_assert_eq!(queue.ready().0, ready.len());
+                let found: Vec<_> = queue.owed().map(|it| it.body.digest()).collect();
+                prop_assert_eq!(found, owed.iter().map(|it| it.1).collect::<Vec<_>>());
+                prop_assert_eq!((queue.len(), queue.owed_count()), (model.len(), owed.len()));
+                prop_assert!(model.iter().all(|it| queue.handle(&it.1) == Some(it.0)));
+                prop_assert!(queue.order.len() <= GONE_MIN + 2 * queue.owed + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn however_long_the_oldest_waits_the_list_is_bounded() {
+        let mut queue = Queue::default();
+        queue.push(&body(0), Monotonic(0), true, false, None);
+        for number in 1..10_000 {
+            let handle = queue.push(&body(number), Monotonic(number), true, false, None);
+            queue.take(handle);
+        }
+        assert!(queue.order.len() <= GONE_MIN + 3 && queue.slab.len() == 2);
+        assert_eq!(queue.oldest_ready(), Some(Monotonic(0)));
+    }
+}
