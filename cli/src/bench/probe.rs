@@ -1,9 +1,9 @@
 //! One more replica that hears what another one hears, and how long its steps take.
 //!
 //! A replica's steps follow from its events alone, so whoever hears the same does the same. The
-//! probe hears a few hundred events at a time, about a batch with its votes, in one go: no other
-//! replica's steps come between them, as on a core that is a replica's own. The frames are taken
-//! apart anew, so that what a request occupies is the probe's own, and is released by it; that is
+//! probe hears several thousand events, about ten batches, in one go: no other replica's steps come
+//! between them, as on a core that is a replica's own. The frames are taken apart anew, a batch at
+//! a time, so that what a request occupies is the probe's own, and is released by it; that is
 //! counted apart from the steps. So that others on the machine do not count, time is what this
 //! thread was given of a processor. What the steps ask for is done outside of it: nothing but
 //! writing the state.
@@ -20,7 +20,9 @@ use quorumfs_bft::step::{Effect, Effects, Event, Peer};
 use quorumfs_bft::wire::admit;
 
 /// Events that are heard in one go.
-const EVENTS: usize = 300;
+const EVENTS: usize = 4096;
+/// Frames that are taken apart before the first of them is heard.
+const FRAMES: usize = 256;
 
 /// What a probe hears.
 enum Heard {
@@ -82,10 +84,18 @@ impl Probe {
     }
 
     fn catch_up(&mut self) -> Result<()> {
+        let mut waiting = std::mem::take(&mut self.waiting).into_iter();
+        while waiting.len() > 0 {
+            self.take(waiting.by_ref().take(FRAMES))?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, waiting: impl Iterator<Item = (Now, Heard)>) -> Result<()> {
         let context = self.config.context();
         let began = given();
-        let mut events = Vec::with_capacity(self.waiting.len());
-        for (now, heard) in self.waiting.drain(..) {
+        let mut events = Vec::with_capacity(FRAMES);
+        for (now, heard) in waiting {
             let event = match heard {
                 Heard::Event(event) => event,
                 Heard::Frame(from, frame) => {
