@@ -48,7 +48,7 @@ use crate::report::Report;
 use crate::workload::Workload;
 use bytes::Bytes;
 use quiet::Quiet;
-use quorumfs_bft::authentication::Signer as _;
+use quorumfs_bft::authentication::{Authentication, Signer as _};
 use quorumfs_bft::fault_model::FaultModelError;
 use quorumfs_bft::identity::{ClusterId, ConnectionId, Sequence, SessionId};
 use quorumfs_bft::membership::Membership;
@@ -250,7 +250,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
                 let proxy = Proxy::new(id, model.replicas(), excluded, signer.clone(), random);
                 let proxy = match options.profile {
                     Profile::Reads => proxy.misreading(),
-                    Profile::Mac => proxy.unsigned(),
+                    _ if plan.authentication == Authentication::Mac => proxy.unsigned(),
                     _ => proxy,
                 };
                 let proxy = if plan.forging { proxy.forging() } else { proxy };

@@ -21,6 +21,7 @@ use crate::step::{Effects, Peer, Token};
 use crate::wire::Envelope;
 use crate::wire::limits::WINDOW;
 use crate::wire::message::{Ballot, Committed, Message, PeerStatus, ViewChange};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 impl<S: Service, D: Store> Replica<S, D> {
@@ -111,7 +112,11 @@ impl<S: Service, D: Store> Replica<S, D> {
         let digest = proposal.digest();
         self.window.get(batch.sequence).is_some_and(|slot| {
             let voters = slot.prepares.mask(view, &digest) | slot.commits.mask(view, &digest);
-            let who = (voters | bit(from)) & !bit(self.config.replica);
+            let repeats = match from.0 < self.context.model.replicas() {
+                true => bit(from),
+                false => 0,
+            };
+            let who = (voters | repeats) & !bit(self.config.replica);
             who.count_ones() as usize >= self.small()
         })
     }
@@ -266,7 +271,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         };
         let believed = given.values().find(|it| {
             let digest = digest_of(it);
-            let alike = given.values().filter(|it| digest_of(it) == digest).count();
+            let voters = self.context.model.replicas();
+            let alike = vouchers(given, voters, |it| digest_of(it) == digest);
             alike >= self.vouchers_needed() || self.known_committed(next, &digest)
         });
         let Some(believed) = believed.and_then(committed) else {
@@ -299,5 +305,24 @@ impl<S: Service, D: Store> Replica<S, D> {
             *index != self.config.replica.0 && peer.committed() >= Some(tip)
         });
         tip > Sequence(0) && others.count() + 1 < usize::from(self.context.quorum)
+    }
+}
+
+/// How many voters have given one of these. Of those who only learn any number may lie.
+fn vouchers<T>(given: &BTreeMap<ReplicaId, T>, voters: u16, one: impl Fn(&T) -> bool) -> usize {
+    let voters = given.range(..ReplicaId(voters));
+    voters.filter(|(_, it)| one(it)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_only_learns_vouches_for_nothing() {
+        let given = [(0, 'a'), (2, 'b'), (3, 'a'), (4, 'a'), (5, 'a')];
+        let given = given.map(|(peer, it)| (ReplicaId(peer), it)).into();
+        assert_eq!(vouchers(&given, 4, |it| *it == 'a'), 2);
+        assert_eq!(vouchers(&given, 6, |it| *it == 'a'), 4);
     }
 }
