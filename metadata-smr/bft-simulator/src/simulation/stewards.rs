@@ -244,6 +244,7 @@ impl<W: Workload> Simulation<'_, W> {
             let incarnation = node.incarnation();
             if let Some(member) = member
                 && node.running()
+                && node.remembers()
                 && !retired
                 && member.incarnation != incarnation
             {
