@@ -20,7 +20,7 @@ use std::sync::Arc;
 const GONE_MIN: usize = 64;
 
 /// Where a request lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Handle(usize);
 
 /// A request in the pool.

@@ -35,12 +35,49 @@ pub(super) const fn shelved_of(lane: Lane, number: RequestNumber, digest: Digest
 }
 
 /// A request of a lane.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Held {
     number: RequestNumber,
     handle: Handle,
     length: usize,
     flies: bool,
+}
+
+/// The requests of a lane, by number: so few that they lie where the lane does.
+#[derive(Clone, Copy, Debug, Default)]
+struct LaneQueue {
+    held: [Held; LANE_AHEAD_MAX as usize],
+    count: usize,
+}
+
+impl LaneQueue {
+    fn held(&self) -> &[Held] {
+        self.held.get(..self.count).unwrap_or_default()
+    }
+
+    fn held_mut(&mut self) -> &mut [Held] {
+        self.held.get_mut(..self.count).unwrap_or_default()
+    }
+
+    /// Puts one in, for which there is room.
+    fn insert(&mut self, one: Held) {
+        let at = self.held().partition_point(|it| it.number < one.number);
+        if let Some(rest) = self.held.get_mut(at..=self.count) {
+            rest.rotate_right(1);
+            if let Some(place) = rest.first_mut() {
+                *place = one;
+            }
+            self.count += 1;
+        }
+    }
+
+    fn remove(&mut self, at: usize) -> Option<Held> {
+        let rest = self.held.get_mut(at..self.count)?;
+        let gone = *rest.first()?;
+        rest.rotate_left(1);
+        self.count -= 1;
+        Some(gone)
+    }
 }
 
 /// What is chosen for a batch.
@@ -66,7 +103,7 @@ pub(super) struct SessionQueue {
     pub(super) place: Option<u64>,
     bytes: usize,
     /// The requests of each lane, by number.
-    lanes: Vec<Vec<Held>>,
+    lanes: Vec<LaneQueue>,
     /// The lanes that have something to choose.
     ready: Lanes,
     /// The lane that was served last.
@@ -91,7 +128,7 @@ impl SessionQueue {
             connections,
             place: None,
             bytes: 0,
-            lanes: vec![Vec::new(); usize::from(credit.lanes.min(LANES_MAX))],
+            lanes: vec![LaneQueue::default(); usize::from(credit.lanes.min(LANES_MAX))],
             ready: 0,
             turn: None,
         }
@@ -108,7 +145,8 @@ impl SessionQueue {
 
     /// All requests that wait in its lanes.
     pub(super) fn handles(&self) -> impl Iterator<Item = Handle> {
-        self.lanes.iter().flatten().map(|held| held.handle)
+        let held = self.lanes.iter().flat_map(LaneQueue::held);
+        held.map(|held| held.handle)
     }
 
     /// What else waits.
@@ -120,7 +158,7 @@ impl SessionQueue {
     fn lane(&self, lane: Lane) -> &[Held] {
         self.lanes
             .get(usize::from(lane.0))
-            .map_or(&[], Vec::as_slice)
+            .map_or(&[], LaneQueue::held)
     }
 
     /// The request that waits under this number.
@@ -139,10 +177,10 @@ impl SessionQueue {
         length: usize,
     ) -> Option<Vec<Handle>> {
         let credit = self.credit.bytes as usize;
-        let held = self.lanes.get_mut(usize::from(lane.0))?;
-        let (mut count, mut bytes) = (held.len(), self.bytes.saturating_add(length));
+        let queue = self.lanes.get_mut(usize::from(lane.0))?;
+        let (mut count, mut bytes) = (queue.count, self.bytes.saturating_add(length));
         let mut give_way = Vec::new();
-        for later in held.iter().rev() {
+        for later in queue.held().iter().rev() {
             if ((count as u64) < LANE_AHEAD_MAX && bytes <= credit) || later.number < number {
                 break;
             }
@@ -156,7 +194,10 @@ impl SessionQueue {
             return None;
         }
         if !give_way.is_empty() {
-            held.retain(|it| !give_way.contains(&it.handle));
+            for gone in &give_way {
+                let at = queue.held().iter().position(|it| it.handle == *gone);
+                at.and_then(|at| queue.remove(at));
+            }
             self.bytes = bytes.saturating_sub(length);
             self.note_ready(lane);
         }
@@ -171,15 +212,13 @@ impl SessionQueue {
         (handle, length): (Handle, usize),
         flies: bool,
     ) {
-        if let Some(held) = self.lanes.get_mut(usize::from(lane.0)) {
-            let at = held.partition_point(|it| it.number < number);
-            let one = Held {
+        if let Some(queue) = self.lanes.get_mut(usize::from(lane.0)) {
+            queue.insert(Held {
                 number,
                 handle,
                 length,
                 flies,
-            };
-            held.insert(at, one);
+            });
             self.bytes = self.bytes.saturating_add(length);
             self.note_ready(lane);
         }
@@ -194,9 +233,9 @@ impl SessionQueue {
 
     /// Takes a request out.
     pub(super) fn remove(&mut self, lane: Lane, number: RequestNumber) -> Option<Handle> {
-        let held = self.lanes.get_mut(usize::from(lane.0))?;
-        let at = held.iter().position(|it| it.number == number)?;
-        let gone = held.remove(at);
+        let queue = self.lanes.get_mut(usize::from(lane.0))?;
+        let at = queue.held().iter().position(|it| it.number == number)?;
+        let gone = queue.remove(at)?;
         self.bytes = self.bytes.saturating_sub(gone.length);
         self.note_ready(lane);
         Some(gone.handle)
@@ -204,8 +243,9 @@ impl SessionQueue {
 
     /// A request of a lane has been proposed.
     pub(super) fn fly(&mut self, lane: Lane, handle: Handle) {
-        let held = self.lanes.get_mut(usize::from(lane.0));
-        let held = held.and_then(|held| held.iter_mut().find(|it| it.handle == handle));
+        let queue = self.lanes.get_mut(usize::from(lane.0));
+        let mut held = queue.into_iter().flat_map(LaneQueue::held_mut);
+        let held = held.find(|it| it.handle == handle);
         if let Some(held) = held {
             held.flies = true;
             self.note_ready(lane);
@@ -223,9 +263,9 @@ impl SessionQueue {
     pub(super) fn land(&mut self) {
         self.closing = false;
         self.shelf.values_mut().for_each(|it| it.flies = false);
-        for (held, lane) in self.lanes.iter_mut().zip(0..) {
-            held.iter_mut().for_each(|it| it.flies = false);
-            if !held.is_empty() {
+        for (queue, lane) in self.lanes.iter_mut().zip(0..) {
+            queue.held_mut().iter_mut().for_each(|it| it.flies = false);
+            if queue.count > 0 {
                 self.ready |= bit(Lane(lane));
             }
         }
@@ -238,9 +278,10 @@ impl SessionQueue {
         number: RequestNumber,
         mut gone: impl FnMut(Handle),
     ) {
-        if let Some(held) = self.lanes.get_mut(usize::from(lane.0)) {
-            let until = held.partition_point(|it| it.number <= number);
-            for over in held.drain(..until) {
+        if let Some(queue) = self.lanes.get_mut(usize::from(lane.0)) {
+            while queue.held().first().is_some_and(|it| it.number <= number)
+                && let Some(over) = queue.remove(0)
+            {
                 self.bytes = self.bytes.saturating_sub(over.length);
                 gone(over.handle);
             }
