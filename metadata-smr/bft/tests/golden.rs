@@ -364,7 +364,7 @@ fn messages() -> Vec<(&'static str, Arc<Envelope>)> {
                 }),
             ),
         ),
-        ("stable", unsigned(Message::Stable(stable()))),
+        ("stable", unsigned(Message::Stable(Box::new(stable())))),
         (
             "fetch_nodes",
             unsigned(Message::FetchNodes(FetchNodes {

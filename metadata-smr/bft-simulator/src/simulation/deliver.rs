@@ -210,7 +210,7 @@ impl<W: Workload> Simulation<'_, W> {
             // TLS would have noticed; the bytes are shown to the decoder all the same.
             if let Ok(message) = verdict
                 && message.message().kind().signed()
-                && message.signature() != Some(&Signature::default())
+                && message.signature() != Some(Signature::default())
                 && !matches!(message.message(), Message::Stray(_))
             {
                 let what = format!("a corrupted frame was admitted: {message:?}");

@@ -226,7 +226,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         let vote = Vote {
             signer: said.signer,
-            signature: *signature,
+            signature,
         };
         let quorum = self.context.quorum.into();
         match self.states.known.add(said.checkpoint, vote, quorum) {
@@ -309,7 +309,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         if let Some(certificate) = self.stable_here()
             && certificate.checkpoint.sequence > stable
         {
-            let message = Message::Stable(certificate.clone());
+            let message = Message::Stable(Box::new(certificate.clone()));
             self.counters.resends += 1;
             self.say(Destination::Replica(peer), message, effects);
         }

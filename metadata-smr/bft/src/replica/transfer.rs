@@ -178,7 +178,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         if answer.gone
             && let Some(stable) = self.stable_here().cloned()
         {
-            self.say(Destination::Replica(peer), Message::Stable(stable), effects);
+            let stable = Message::Stable(Box::new(stable));
+            self.say(Destination::Replica(peer), stable, effects);
         }
         self.say(Destination::Replica(peer), Message::Nodes(answer), effects);
         Ok(())

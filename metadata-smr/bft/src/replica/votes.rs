@@ -28,7 +28,7 @@ fn vote_of(envelope: &Envelope) -> Option<(Ballot, Vote)> {
     };
     let vote = Vote {
         signer: ballot.signer,
-        signature: *envelope.signature()?,
+        signature: envelope.signature()?,
     };
     Some((*ballot, vote))
 }

@@ -279,7 +279,7 @@ impl Check<'_> {
             Some(signature)
                 if self
                     .verifier
-                    .verify(key, envelope.signed_bytes(), signature) =>
+                    .verify(key, envelope.signed_bytes(), &signature) =>
             {
                 Ok(())
             }
@@ -295,7 +295,7 @@ impl Check<'_> {
     /// A proposal or vote of a cluster that does not sign them: there is one encoding of it.
     fn not_signed(&self, envelope: &Envelope) -> Result<(), Rejection> {
         match envelope.signature() {
-            Some(signature) if *signature == Signature::default() => Ok(()),
+            Some(signature) if signature == Signature::default() => Ok(()),
             _ => Err(Rejection::BadSignature),
         }
     }

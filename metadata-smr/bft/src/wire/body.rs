@@ -238,7 +238,7 @@ pub(crate) fn decode(kind: Kind, reader: &mut Reader<'_>) -> Parsed<Message> {
             checkpoint: decode_checkpoint(reader)?,
             signer: reader.get("signer")?,
         }),
-        Kind::Stable => Message::Stable(decode_stable(reader)?),
+        Kind::Stable => Message::Stable(Box::new(decode_stable(reader)?)),
         Kind::FetchNodes => Message::FetchNodes(FetchNodes {
             root: reader.get("root")?,
             paths: reader.list("paths", TRANSFER_NODES_MAX, |r| r.bytes("path", PATH_MAX))?,

@@ -108,7 +108,6 @@ pub struct Envelope {
     frame: Bytes,
     header: Header,
     message: Message,
-    signature: Option<Signature>,
     digest: Digest,
 }
 
@@ -130,10 +129,10 @@ impl Envelope {
                 bytes_max,
             });
         }
-        let signature = match kind.signed() {
-            true => Some(reader.signature()?),
-            false => None,
-        };
+        if kind.signed() {
+            // It is read where it lies when it is wanted.
+            reader.signature()?;
+        }
         let message = body::decode(kind, &mut reader)?;
         reader.end()?;
         let digest = digest_of(kind, &frame);
@@ -141,7 +140,6 @@ impl Envelope {
             frame,
             header,
             message,
-            signature,
             digest,
         })
     }
@@ -155,7 +153,6 @@ impl Envelope {
             frame,
             header,
             message,
-            signature: None,
             digest,
         }
     }
@@ -186,8 +183,10 @@ impl Envelope {
 
     /// The signature at its end, if its kind has one.
     #[must_use]
-    pub const fn signature(&self) -> Option<&Signature> {
-        self.signature.as_ref()
+    pub fn signature(&self) -> Option<Signature> {
+        let signed = self.message.kind().signed();
+        let last = self.frame.last_chunk::<SIGNATURE_BYTES>();
+        last.filter(|_| signed).map(|bytes| Signature(*bytes))
     }
 
     /// The bytes that the signature is on.
@@ -319,7 +318,6 @@ impl Unsigned {
             frame,
             header: self.header,
             message: self.message,
-            signature: Some(signature),
             digest,
         }))
     }

@@ -406,7 +406,7 @@ pub enum Message {
     StatusQuery(StatusQuery),
     StatusAnswer(Box<StatusAnswer>),
     Checkpoint(CheckpointVote),
-    Stable(CheckpointCertificate),
+    Stable(Box<CheckpointCertificate>),
     FetchNodes(FetchNodes),
     Nodes(Nodes),
     Read(Read),
