@@ -88,7 +88,7 @@ impl Bare {
 
     fn sign(&self, message: Message, effects: &mut Effects) {
         effects.push(Effect::Sign {
-            message: Unsigned::new(self.context.header(VIEW), message),
+            message: Box::new(Unsigned::new(self.context.header(VIEW), message)),
         });
     }
 

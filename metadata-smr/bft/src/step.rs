@@ -108,7 +108,7 @@ pub enum Effect {
     /// Sign this and feed it back as [`Event::Signed`].
     Sign {
         /// What to sign.
-        message: Unsigned,
+        message: Box<Unsigned>,
     },
     /// Append to the journal; feed [`Event::Persisted`] back once it is durable.
     Persist {

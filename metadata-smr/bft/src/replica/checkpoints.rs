@@ -193,7 +193,7 @@ impl<S: Service, D: Store> Replica<S, D> {
                 });
                 let header = self.context.header(View(0));
                 effects.push(Effect::Sign {
-                    message: Unsigned::new(header, message),
+                    message: Box::new(Unsigned::new(header, message)),
                 });
             }
         }

@@ -172,7 +172,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             return;
         }
         effects.push(Effect::Sign {
-            message: Unsigned::new(header, message),
+            message: Box::new(Unsigned::new(header, message)),
         });
     }
 

@@ -21,7 +21,13 @@ const GONE_MIN: usize = 64;
 
 /// Where a request lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(super) struct Handle(usize);
+pub(super) struct Handle(u32);
+
+impl Handle {
+    const fn place(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A request in the pool.
 #[derive(Clone, Debug)]
@@ -75,7 +81,7 @@ impl Queue {
     }
 
     pub(super) fn at(&self, handle: Handle) -> Option<&Waiting> {
-        self.slab.get(handle.0)?.as_ref()
+        self.slab.get(handle.place())?.as_ref()
     }
 
     /// Takes a request in that does not wait yet; whoever is owed it has it counted as an arrival.
@@ -99,10 +105,11 @@ impl Queue {
             Some(handle) => handle,
             None => {
                 self.slab.push(None);
-                Handle(self.slab.len() - 1)
+                // What waits is bounded by credit, far below that.
+                Handle(u32::try_from(self.slab.len() - 1).unwrap_or(u32::MAX))
             }
         };
-        if let Some(place) = self.slab.get_mut(handle.0) {
+        if let Some(place) = self.slab.get_mut(handle.place()) {
             *place = Some(waiting);
         }
         self.index.insert(body.digest(), handle);
@@ -122,7 +129,7 @@ impl Queue {
 
     /// Takes a request out.
     pub(super) fn take(&mut self, handle: Handle) -> Option<Waiting> {
-        let gone = self.slab.get_mut(handle.0)?.take()?;
+        let gone = self.slab.get_mut(handle.place())?.take()?;
         self.free.push(handle);
         self.index.remove(gone.body.digest_ref());
         self.bytes -= gone.length();
@@ -137,12 +144,12 @@ impl Queue {
 
     /// A request lies on the shelf no more. Whose it was, if it did.
     pub(super) fn unshelve(&mut self, handle: Handle) -> Option<ReplicaId> {
-        self.slab.get_mut(handle.0)?.as_mut()?.shelved.take()
+        self.slab.get_mut(handle.place())?.as_mut()?.shelved.take()
     }
 
     /// A request has been proposed. Whether it had not been.
     pub(super) fn fly(&mut self, handle: Handle) -> bool {
-        let place = self.slab.get_mut(handle.0).and_then(Option::as_mut);
+        let place = self.slab.get_mut(handle.place()).and_then(Option::as_mut);
         let Some(waiting) = place.filter(|it| !it.flies) else {
             return false;
         };
@@ -170,7 +177,7 @@ impl Queue {
 
     /// Who is still meant by an entry of the list.
     fn meant(slab: &[Option<Waiting>], (arrival, handle): (u64, Handle)) -> Option<&Waiting> {
-        let waiting = slab.get(handle.0)?.as_ref()?;
+        let waiting = slab.get(handle.place())?.as_ref()?;
         (waiting.arrival == Some(arrival)).then_some(waiting)
     }
 

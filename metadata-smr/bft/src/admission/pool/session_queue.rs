@@ -39,7 +39,7 @@ pub(super) const fn shelved_of(lane: Lane, number: RequestNumber, digest: Digest
 struct Held {
     number: RequestNumber,
     handle: Handle,
-    length: usize,
+    length: u32,
     flies: bool,
 }
 
@@ -186,7 +186,7 @@ impl SessionQueue {
             }
             if !later.flies {
                 count -= 1;
-                bytes = bytes.saturating_sub(later.length);
+                bytes = bytes.saturating_sub(later.length as usize);
                 give_way.push(later.handle);
             }
         }
@@ -216,7 +216,7 @@ impl SessionQueue {
             queue.insert(Held {
                 number,
                 handle,
-                length,
+                length: u32::try_from(length).unwrap_or(u32::MAX),
                 flies,
             });
             self.bytes = self.bytes.saturating_add(length);
@@ -236,7 +236,7 @@ impl SessionQueue {
         let queue = self.lanes.get_mut(usize::from(lane.0))?;
         let at = queue.held().iter().position(|it| it.number == number)?;
         let gone = queue.remove(at)?;
-        self.bytes = self.bytes.saturating_sub(gone.length);
+        self.bytes = self.bytes.saturating_sub(gone.length as usize);
         self.note_ready(lane);
         Some(gone.handle)
     }
@@ -282,7 +282,7 @@ impl SessionQueue {
             while queue.held().first().is_some_and(|it| it.number <= number)
                 && let Some(over) = queue.remove(0)
             {
-                self.bytes = self.bytes.saturating_sub(over.length);
+                self.bytes = self.bytes.saturating_sub(over.length as usize);
                 gone(over.handle);
             }
             self.note_ready(lane);
