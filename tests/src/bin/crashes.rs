@@ -1,9 +1,12 @@
-//! `crashes`: kills real replicas under load, takes their disks, replaces them, again and again, and
-//! checks that nothing was lost.
+//! `crashes`: kills real replicas under load, takes their disks, replaces them, again and again,
+//! and checks that nothing was lost.
 //!
-//! `cargo run --release -p quorumfs-tests --bin crashes -- --kills 100 --wipes 10 --swaps 10` prints one JSON line with
-//! the times of recovery and ends with exit code 0 only if every counter is what was acknowledged.
-//! The suite `crashes` does the same with a few kills.
+//! ```text
+//! cargo run --release -p quorumfs-tests --bin crashes -- --kills 100 --wipes 10 --swaps 10
+//! ```
+//!
+//! It prints one JSON line with the times of recovery, and ends with exit code 0 only if every
+//! counter is what was acknowledged. The suite `crashes` does the same with a few of each.
 
 use clap::{Parser, Subcommand};
 use quorumfs_tests::crashes::{replica, run};

@@ -224,9 +224,9 @@ impl Cluster {
         Ok(())
     }
 
-    /// Lets a new replica take the place of another, which is switched off once the epoch that began
-    /// with that has its first stable checkpoint. Gives how long it took until the new one held the
-    /// state, and until it voted.
+    /// Lets a new replica take the place of another, which is switched off once the epoch that
+    /// began with that has its first stable checkpoint. Gives how long it took until the new one
+    /// held the state, and until it voted.
     ///
     /// # Errors
     /// If something of that does not come about.
