@@ -229,12 +229,11 @@ fn a_replica_whose_log_is_damaged_says_so_and_is_taken_up_again() {
     let mut segments: Vec<_> = fs::read_dir(&journal)
         .unwrap()
         .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|it| it == "journal"))
         .collect();
     segments.sort();
-    let segment = segments.last().unwrap();
-    let length = fs::metadata(segment).unwrap().len();
-    // In the middle of what was said: not a record cut short at the end.
-    flip_byte(segment, length / 2);
+    // In the first record, behind the header's page and its own: not one cut short at the end.
+    flip_byte(segments.last().unwrap(), 4096 + 48);
     demo.restart();
     eventually(
         "the replica votes again, in the next epoch",

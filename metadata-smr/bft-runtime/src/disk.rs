@@ -9,7 +9,8 @@
 //! run                 how the last process wrote, on which boot of the machine, and how it ended
 //! incarnation         what the first journal here is known by, in hexadecimal digits
 //! lost                if there: the journal was lost, and why; until another one has begun
-//! journal/N.journal   records N, N+1, … ; see [`segment`]
+//! journal/N.journal   records N, N+1, … ; see [`segment`] and [`appender`]
+//! journal/N.spare     room for the next ones; see [`spare`]
 //! state/              the database
 //! ```
 //!
@@ -22,8 +23,10 @@
 //!   is refused, and the replica must stop. An `fdatasync` that failed is never tried again: the
 //!   kernel may have dropped the pages and would report success.
 //! * A segment exists durably (its directory is synced) before a record in it is reported.
-//! * Segments are removed only as a whole, oldest first, when every record in them is below the
-//!   token that the core gave up.
+//! * Segments are given up only as a whole, oldest first, when every record in them is below the
+//!   token that the core gave up. Some become spares: what they held is never read again.
+//! * What was read back is durable before it is handed over: the process before may have been
+//!   killed between writing and syncing.
 //!
 //! # When the journal is lost
 //!
@@ -32,17 +35,19 @@
 //! mode before was `os` and the machine was booted since without a clean stop, or if it was `none`.
 //! The verdict is written down before anything else is, and stays until the journal that takes the
 //! lost one's place says durably which incarnation it is; the segments move aside into
-//! `journal.lost` for whoever wants to look. A record cut short by the end of the last segment was
-//! never reported, hence never acted on: it is dropped.
+//! `journal.lost` for whoever wants to look. A last group that is not whole was never reported,
+//! hence never acted on: it is dropped.
 //!
 //! Source: group commit as in J. Gray and A. Reuter, "Transaction Processing" (1993), 9.4; on
 //! `fsync` errors, A. Rebello et al., "Can Applications Recover from fsync Failures?" (2020).
 
+mod appender;
 mod error;
 mod files;
 mod queue;
 mod run_mark;
 mod segment;
+mod spare;
 mod writer;
 
 #[cfg(test)]
@@ -53,6 +58,7 @@ pub(crate) use error::failed;
 pub use run_mark::Durability;
 
 use crate::store::DiskStore;
+use appender::Appender;
 use bytes::Bytes;
 use files::Layout;
 use queue::Queue;
@@ -60,6 +66,7 @@ use quorumfs_bft::identity::{Incarnation, Sequence};
 use quorumfs_bft::journal::Journal;
 use quorumfs_bft::state::{DurableRoot, WriteBatch};
 use quorumfs_bft::step::Token;
+use spare::Spares;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -104,12 +111,13 @@ pub struct Opened {
     pub incarnation: Incarnation,
 }
 
-/// Writes records and states; one thread for each.
+/// Writes records and states; one thread for each, and one that makes room for records.
 pub struct Disk {
     layout: Layout,
     durability: Durability,
     journal: Arc<Queue<writer::JournalWrite>>,
     state: Arc<Queue<writer::StateWrite>>,
+    spares: Arc<Spares>,
     threads: Vec<JoinHandle<()>>,
     _lock: files::Lock,
 }
@@ -124,7 +132,8 @@ impl Disk {
         let layout = Layout::new(directory);
         layout.create()?;
         layout.name(incarnation)?;
-        segment::Writer::create(&layout.journal(), Token(1))?;
+        let spares = Arc::new(Spares::open(&layout.journal())?);
+        Appender::create(&layout.journal(), Token(1), spares)?;
         layout.seal()
     }
 
@@ -145,26 +154,32 @@ impl Disk {
         let incarnation = layout.named()?;
         let (journal, next) = layout.recover()?;
         run_mark::begin(&layout, durability)?;
-        let segments = segment::Writer::create(&layout.journal(), next)?;
+        let spares = Arc::new(Spares::open(&layout.journal())?);
+        let appender = Appender::create(&layout.journal(), next, Arc::clone(&spares))?;
         let store = DiskStore::open(&layout.state())?;
         let report = Arc::new(report);
         let journal_queue = Arc::new(Queue::new(JOURNAL_QUEUE_BYTES_MAX));
         let state_queue = Arc::new(Queue::new(STATE_QUEUE_BYTES_MAX));
-        let threads = vec![
+        let mut threads = vec![
             writer::journal(
                 Arc::clone(&journal_queue),
-                segments,
+                appender,
                 durability,
                 Arc::clone(&report),
             )?,
             writer::state(Arc::clone(&state_queue), store.clone(), report)?,
         ];
+        if durability == Durability::Strict {
+            // Nobody else waits for the medium.
+            threads.push(writer::spares(Arc::clone(&spares))?);
+        }
         Ok(Opened {
             disk: Self {
                 layout,
                 durability,
                 journal: journal_queue,
                 state: state_queue,
+                spares,
                 threads,
                 _lock: lock,
             },
@@ -249,6 +264,7 @@ impl Disk {
     fn stop(&mut self) -> bool {
         self.journal.close();
         self.state.close();
+        self.spares.close();
         let mut ended = true;
         for thread in self.threads.drain(..) {
             ended &= thread.join().is_ok();

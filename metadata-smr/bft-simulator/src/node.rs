@@ -15,7 +15,7 @@ use bytes::Bytes;
 use quorumfs_bft::admission::Blacklist;
 use quorumfs_bft::authentication::KeyDirectory;
 use quorumfs_bft::identity::{ConnectionId, Incarnation, Now, PublicKey, ReplicaId, SessionId};
-use quorumfs_bft::journal::{Condition, Entry, Journal, Record, examine, frame};
+use quorumfs_bft::journal::{Condition, Entry, Journal, Record, Segment, examine};
 use quorumfs_bft::membership::Membership;
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::replica::{Config, Replica};
@@ -90,7 +90,7 @@ pub(crate) struct Node<S: Service> {
     core: Option<Replica<Observed<S>, MemoryStore>>,
     pub(crate) clock: Clock,
     disk: Disk,
-    found: Option<Bytes>,
+    found: Option<Segment>,
     keys: Directory,
     blacklist: Blacklist,
     timers: BTreeMap<Timer, u64>,
@@ -280,8 +280,7 @@ impl<S: Service> Node<S> {
                     message: message.sign(&self.setup.signer),
                 }),
                 Effect::Persist { record, token } => {
-                    let framed = frame(token, &record);
-                    if self.disk.append(token, framed) {
+                    if self.disk.append(token, record) {
                         acts.push(Act::Sync);
                     }
                 }
@@ -414,14 +413,13 @@ impl<S: Service> Node<S> {
         }
         match journal.condition {
             Condition::Lost { .. } => counters.count("recoveries_without_log"),
-            Condition::TornTail { .. } => counters.count("torn_tails"),
+            Condition::TornTail => counters.count("torn_tails"),
             Condition::Intact => {}
         }
         counters.count("recoveries");
-        self.disk.restore(journal.entries.iter().map(|entry| {
-            let framed = frame(entry.token, &entry.record);
-            (entry.token, framed)
-        }));
+        let records = journal.entries.iter();
+        let records = records.map(|entry| (entry.token, entry.record.clone()));
+        self.disk.restore(records);
         journal
     }
 }

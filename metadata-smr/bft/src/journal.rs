@@ -5,14 +5,19 @@
 //! restart the records say what was promised. Records behind the durable root are trimmed.
 //!
 //! * [`record`]: what is recorded, and its encoding.
-//! * [`recovery`]: the framing on disk, and the verdict on what is found there: intact, cut short
-//!   at its end (what was cut was never sent), or lost.
+//! * [`framing`]: how records lie in a segment whose bytes were used before.
+//! * [`recovery`]: the verdict on what is found there: intact, cut short at its end (what was cut
+//!   was never sent), or lost.
 //!
 //! What always holds: records are written in the order of their tokens; COMMITTED(s) stands before
 //! every promise about s + 1; a promise about a view stands behind what made the view known.
 
+pub mod framing;
 pub mod record;
 pub mod recovery;
 
+mod framing_one;
+
+pub use framing::{Framing, SegmentIdentity};
 pub use record::Record;
-pub use recovery::{Condition, Entry, Journal, examine, frame};
+pub use recovery::{Condition, Entry, Journal, Segment, examine};

@@ -13,7 +13,7 @@ use quorumfs_bft::identity::{
     ClusterId, Digest, Epoch, Group, Incarnation, Lane, PublicKey, ReplicaId, RequestNumber,
     Sequence, SessionId, Signature, Time, View,
 };
-use quorumfs_bft::journal::{Record, frame};
+use quorumfs_bft::journal::Record;
 use quorumfs_bft::membership::{EpochRecord, Member, Membership};
 use quorumfs_bft::metrics::{Counters, ReplicaStatus, Voting};
 use quorumfs_bft::observer::{
@@ -21,7 +21,6 @@ use quorumfs_bft::observer::{
 };
 use quorumfs_bft::service::Credit;
 use quorumfs_bft::state::DurableRoot;
-use quorumfs_bft::step::Token;
 use quorumfs_bft::wire::message::{
     Accepted, AnswerBody, Answered, Ballot, Batch, Bodies, CheckpointVote, Claims, CloseSession,
     Committed, FetchBodies, FetchCommitted, FetchEpochs, FetchNodes, NewView, Nodes, OpenSession,
@@ -578,12 +577,6 @@ fn every_record_has_the_bytes_that_were_released() {
         let read = Record::decode(&bytes).expect("a fixture can be read");
         assert_eq!(format!("{read:?}"), format!("{record:?}"));
     }
-}
-
-#[test]
-fn the_framing_of_the_journal_has_the_bytes_that_were_released() {
-    let framed = frame(Token(0x0102_0304), &Record::BootMark.encode());
-    pinned("journal", "framing", &framed);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use super::replica::Setting;
 use anyhow::{Context as _, anyhow, bail, ensure};
 use quorumfs_bft::identity::{ClusterId, Incarnation, PublicKey, ReplicaId};
+use quorumfs_bft::journal::framing::{FRAME_HEADER_BYTES, PAGE_BYTES};
 use quorumfs_bft::membership::Command;
 use quorumfs_bft::metrics::{ReplicaStatus, Voting};
 use quorumfs_bft_runtime::client::{Client, ClientConfig, ClientError, status_of};
@@ -189,7 +190,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Flips a bit in the middle of a stopped replica's newest journal segment with records.
+    /// Flips a bit of the first record in a stopped replica's journal.
     ///
     /// # Errors
     /// If there is none.
@@ -198,13 +199,16 @@ impl Cluster {
         ensure!(replica.process.is_none(), "replica {number} runs");
         let mut segments = Vec::new();
         for entry in std::fs::read_dir(replica.setting.disk.join("journal"))? {
-            segments.push(entry?.path());
+            let path = entry?.path();
+            if path.extension().is_some_and(|it| it == "journal") {
+                segments.push(path);
+            }
         }
         segments.sort();
-        for path in segments.iter().rev() {
-            let mut bytes = std::fs::read(path)?;
-            let middle = bytes.len() / 2;
-            if let Some(byte) = bytes.get_mut(middle).filter(|_| middle > 64) {
+        for path in segments {
+            let mut bytes = std::fs::read(&path)?;
+            // Behind the page of the segment's header, and its own.
+            if let Some(byte) = bytes.get_mut(PAGE_BYTES + FRAME_HEADER_BYTES) {
                 *byte ^= 4;
                 return Ok(std::fs::write(path, bytes)?);
             }

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use quorumfs_bft::identity::{
     ConnectionId, Digest, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId,
 };
-use quorumfs_bft::journal::{Entry, Journal, examine, frame};
+use quorumfs_bft::journal::framing::end_page;
+use quorumfs_bft::journal::{Entry, Framing, Journal, Segment, SegmentIdentity, examine};
 use quorumfs_bft::replica::{Config, Replica};
 use quorumfs_bft::state::MemoryStore;
 use quorumfs_bft::step::{Effect, Effects, Event, Peer, Timer, Token};
@@ -238,7 +239,13 @@ pub fn journal(bytes: &[u8]) {
     let journal = if first % 2 == 0 {
         let middle = usize::from(*first).min(rest.len());
         let (one, two) = rest.split_at(middle);
-        examine(&[Bytes::copy_from_slice(one), Bytes::copy_from_slice(two)])
+        // In the first format and then, or alone, in the second.
+        let segment = |identity, first, bytes| Segment {
+            first: Token(first),
+            identity,
+            bytes: Bytes::copy_from_slice(bytes),
+        };
+        examine(&[segment(None, 1, one), segment(Some(IDENTITY), 1, two)])
     } else {
         let records = Pieces(rest).zip(1..).map(|((_, record), token)| Entry {
             token: Token(token),
@@ -258,18 +265,25 @@ pub fn journal(bytes: &[u8]) {
     }
 }
 
+/// Of the segment that an input is.
+const IDENTITY: SegmentIdentity = SegmentIdentity([1; 16]);
+
 /// Journals with each kind of record, framed and bare.
 #[must_use]
 pub fn journal_seeds() -> Vec<Vec<u8>> {
     let records = fixtures("journal");
-    let mut framed = vec![0];
+    let framing = Framing::new(IDENTITY);
+    let mut framed = Vec::new();
     let mut seeds = Vec::new();
     for (record, token) in records.iter().zip(1..) {
-        framed.extend_from_slice(&frame(Token(token), record));
+        framing.put_record(Token(token), Token(token), record, &mut framed);
+        end_page(&mut framed);
         let mut bare = vec![1];
         bare.extend_from_slice(&pieces([(0, &record[..])]));
         seeds.push(bare);
     }
+    framed.extend_from_slice(&framing.seal(Token(1 + records.len() as u64)));
+    framed.insert(0, 0);
     seeds.push(framed);
     let mut bare = vec![1];
     bare.extend_from_slice(&pieces(records.iter().map(|record| (0, &record[..]))));

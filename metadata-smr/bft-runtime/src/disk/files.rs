@@ -147,11 +147,11 @@ impl Layout {
             (_, None) => before.clone(),
         };
         let Some(reason) = reason else {
+            read_back.make_durable()?;
             if before.is_some() {
                 let path = self.lost();
                 fs::remove_file(&path).map_err(failed("removing", &path))?;
             }
-            read_back.drop_torn_tail()?;
             return Ok((read_back.journal, read_back.next));
         };
         // The verdict first: whatever happens after this, it is not forgotten.

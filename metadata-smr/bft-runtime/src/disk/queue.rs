@@ -98,6 +98,11 @@ impl<T> Queue<T> {
         (!taken.is_empty()).then_some(taken)
     }
 
+    /// Whether nothing waits for the writer.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().items.is_empty()
+    }
+
     /// No more items: the writer ends after what is there.
     pub(super) fn close(&self) {
         self.lock().closed = true;

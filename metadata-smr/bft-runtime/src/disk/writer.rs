@@ -1,11 +1,13 @@
-//! The two threads: one appends to the journal with group commit, one applies flushes of the state.
+//! The threads: one appends to the journal with group commit, one applies flushes of the state, one
+//! prepares the journal's spare segments.
 //!
 //! While a group is being synced the next one gathers, so a slow disk makes larger groups instead
 //! of longer queues.
 
+use super::appender::Appender;
 use super::error::failed;
 use super::queue::Queue;
-use super::segment;
+use super::spare::Spares;
 use super::{Completion, DiskError, Durability};
 use crate::store::DiskStore;
 use bytes::Bytes;
@@ -34,26 +36,13 @@ type Report<F> = Arc<F>;
 
 pub(super) fn journal<F: Fn(Completion) + Send + Sync + 'static>(
     queue: Arc<Queue<JournalWrite>>,
-    mut segments: segment::Writer,
+    mut appender: Appender,
     durability: Durability,
     report: Report<F>,
 ) -> Result<JoinHandle<()>, DiskError> {
     let run = move || {
-        let mut frames = Vec::new();
-        while let Some(group) = queue.take(GROUP_BYTES_MAX) {
-            match write_group(&mut segments, group, &mut frames, durability) {
-                Ok(Some(token)) => report(Completion::Persisted { token }),
-                Ok(None) => {}
-                Err(error) => {
-                    // First the cause, then the refusals that follow from it.
-                    report(Completion::Failed { error });
-                    queue.fail();
-                    return;
-                }
-            }
-        }
-        // A clean stop: whatever the durability, all of it is on the medium before the mark is.
-        if let Err(error) = segments.sync() {
+        if let Err(error) = append_all(&queue, &mut appender, durability, &*report) {
+            // First the cause, then the refusals that follow from it.
             report(Completion::Failed { error });
             queue.fail();
         }
@@ -61,37 +50,66 @@ pub(super) fn journal<F: Fn(Completion) + Send + Sync + 'static>(
     spawn("journal", run)
 }
 
-/// Writes what came together; the last token that is now durable.
-fn write_group(
-    segments: &mut segment::Writer,
-    group: Vec<JournalWrite>,
-    frames: &mut Vec<u8>,
+/// Writes what comes until the queue is closed.
+fn append_all(
+    queue: &Queue<JournalWrite>,
+    appender: &mut Appender,
     durability: Durability,
-) -> Result<Option<Token>, DiskError> {
-    frames.clear();
+    report: &impl Fn(Completion),
+) -> Result<(), DiskError> {
+    while let Some(group) = queue.take(GROUP_BYTES_MAX) {
+        let (last, trim) = write_group(appender, group, durability)?;
+        if let Some(token) = last {
+            report(Completion::Persisted { token });
+            // The next group takes the seal's place; nobody waits for it.
+            if queue.is_empty() {
+                appender.seal()?;
+            }
+        }
+        if let Some(before) = trim {
+            appender.trim(before)?;
+        }
+    }
+    // A clean stop: whatever the durability, all of it is on the medium before the mark is.
+    appender.sync()
+}
+
+/// Writes what came together; the last token that is now durable, and what may be given up.
+fn write_group(
+    appender: &mut Appender,
+    group: Vec<JournalWrite>,
+    durability: Durability,
+) -> Result<(Option<Token>, Option<Token>), DiskError> {
+    let length = |write: &JournalWrite| match write {
+        JournalWrite::Append { record, .. } => Some(record.len()),
+        JournalWrite::Trim { .. } => None,
+    };
     let mut last = None;
     let mut trim = None;
+    if group.iter().any(|write| length(write).is_some()) {
+        appender.begin_group(group.iter().filter_map(length))?;
+    }
     for write in group {
         match write {
             JournalWrite::Append { token, record } => {
-                segments.frame(token, &record, frames)?;
+                appender.put(token, &record)?;
                 last = Some(token);
             }
             JournalWrite::Trim { before } => trim = trim.max(Some(before)),
         }
     }
     if last.is_some() {
-        segments.write(frames)?;
+        appender.write_group()?;
         if durability == Durability::Strict {
-            segments.sync()?;
+            appender.sync()?;
         }
-        segments.roll()?;
     }
-    if let Some(before) = trim {
-        segments.trim(before)?;
-    }
-    frames.shrink_to(GROUP_BYTES_MAX);
-    Ok(last)
+    Ok((last, trim))
+}
+
+/// The thread that prepares spare segments.
+pub(super) fn spares(spares: Arc<Spares>) -> Result<JoinHandle<()>, DiskError> {
+    spawn("journal-spares", move || spares.prepare())
 }
 
 pub(super) fn state<F: Fn(Completion) + Send + Sync + 'static>(

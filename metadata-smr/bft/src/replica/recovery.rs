@@ -67,7 +67,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let fresh = journal.entries.is_empty() && !has_state;
         let mut lost = match &journal.condition {
             Condition::Lost { .. } => true,
-            Condition::Intact | Condition::TornTail { .. } => journal.entries.is_empty() && !fresh,
+            Condition::Intact | Condition::TornTail => journal.entries.is_empty() && !fresh,
         };
         let last = journal.entries.last().map_or(Token(0), |entry| entry.token);
         let next = Token(last.0.saturating_add(1)).max(journal.next);
