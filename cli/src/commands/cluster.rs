@@ -308,8 +308,8 @@ impl<'a> Cluster<'a> {
 }
 
 const LIST: &str = "`quorumfs cluster status` lists them";
-const RETIRED: &str = "Keep the old one running until `quorumfs cluster status` says that it may be \
-                       switched off; then destroy its key.";
+const RETIRED: &str = "Keep the old one running until `quorumfs cluster status` says that it may \
+                       be switched off; then destroy its key.";
 
 fn misunderstood(answer: &Administered) -> Failure {
     Failure::new(

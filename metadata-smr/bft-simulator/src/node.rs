@@ -143,8 +143,8 @@ impl<S: Service> Node<S> {
         reborn.unwrap_or(self.setup.config.incarnation)
     }
 
-    /// Whether that is durable: as long as it is not, a crash makes it yet another one, and of those
-    /// the membership takes up only one in an interval.
+    /// Whether that is durable: as long as it is not, a crash makes it yet another one, and of
+    /// those the membership takes up only one in an interval.
     pub(crate) const fn remembers(&self) -> bool {
         self.durable.is_some()
     }

@@ -133,8 +133,8 @@ fn whoever_has_not_spoken_in_an_epoch_is_asked_for_a_result() {
     holds(Profile::Membership, [60724]);
 }
 
-/// A machine asked to rejoin under a number that was not durable, and a crash took it away: the next
-/// one would have had to wait for longer than the run lasts.
+/// A machine asked to rejoin under a number that was not durable, and a crash took it away: the
+/// next one would have had to wait for longer than the run lasts.
 #[test]
 fn nobody_rejoins_under_what_a_crash_may_take_away() {
     holds(Profile::Membership, [60833]);

@@ -3,7 +3,8 @@
 //! Every replica that is connected is asked, again after each reconnect, and again if it has said
 //! nothing for a few seconds: asking twice changes nothing. Watches need a session and are asked
 //! for once it is open. What counts is decided in [`crate::observer`]; here it is only passed on.
-//! In a later epoch everybody has another number, and is asked again once the driver has said which.
+//! In a later epoch everybody has another number, and is asked again once the driver has said
+//! which.
 
 use super::config::ClientConfig;
 use super::event::{Effect, Effects};

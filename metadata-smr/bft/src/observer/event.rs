@@ -5,8 +5,8 @@
 //! reports are similar if they name the same epoch, view, leader and activity; numbers that only
 //! rise are never compared for equality, because no two replicas report at the same instant.
 //!
-//! Replicas are numbered anew in each epoch, and another number of them may fail. Whoever goes on to
-//! a later one forgets all words ([`Tally::enter`]): one that was kept under an old number would
+//! Replicas are numbered anew in each epoch, and another number of them may fail. Whoever goes on
+//! to a later one forgets all words ([`Tally::enter`]): one that was kept under an old number would
 //! stand beside the same replica's next, and a liar would count twice.
 
 use crate::fault_model::FaultModel;
