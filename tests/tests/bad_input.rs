@@ -187,7 +187,11 @@ fn a_replica_refuses_the_genesis_of_another_cluster() {
             .args([genesis])
             .run()
     };
-    run(&theirs).fails(15, "not one of this volume", "genesis");
+    run(&theirs).fails(
+        15,
+        "not one of those that this volume began with",
+        "genesis",
+    );
     assert!(
         !replica.join("volume.genesis").exists(),
         "another cluster's genesis was kept"

@@ -173,7 +173,7 @@ pub(crate) async fn run(
         pid: std::process::id(),
     };
     output.record("ready", &ready, |ready| {
-        format!("{} listens on {}.", name(id), ready.listen)
+        format!("This is {}; it listens on {}.", name(id), ready.listen)
     })?;
     let ending = tokio::select! {
         ending = handle.ended() => ending,
@@ -187,8 +187,8 @@ pub(crate) async fn run(
 }
 
 fn name(id: Option<ReplicaId>) -> String {
-    id.map_or("The replica that joined".to_owned(), |id| {
-        format!("Replica {id}")
+    id.map_or("the replica that joined".to_owned(), |id| {
+        format!("replica {id}")
     })
 }
 
