@@ -26,6 +26,8 @@ const VIEW: View = View(0);
 const BATCH_MAX: usize = 512;
 /// Requests that wait at the most: more than all clients have under way.
 const WAITING_MAX: usize = 1 << 16;
+/// Sessions that the others are told of at the most.
+const SESSIONS_MAX: usize = 4096;
 const CREDIT: Credit = Credit {
     lanes: 64,
     bytes: 64 << 20,
@@ -60,6 +62,8 @@ pub(super) struct Bare {
     previous: Digest,
     /// What this replica said of the last batch that it saw decided.
     said: Vec<Bytes>,
+    /// How clients that came here opened their sessions: no order tells the others.
+    opened: Vec<Bytes>,
     counters: Counters,
 }
 
@@ -78,6 +82,7 @@ impl Bare {
             decided: Sequence(0),
             previous: Digest::default(),
             said: Vec::new(),
+            opened: Vec::new(),
             counters: Counters::default(),
         }
     }
@@ -104,6 +109,12 @@ impl Bare {
         match (envelope.message(), from) {
             (Message::OpenSession(open), Peer::Client(connection)) => {
                 self.open(connection, open, envelope.digest(), effects);
+                if self.opened.len() < SESSIONS_MAX {
+                    self.opened.push(envelope.frame().clone());
+                }
+            }
+            (Message::OpenSession(open), _) => {
+                self.know(open, effects);
             }
             (Message::CloseSession(close), Peer::Client(connection)) => {
                 let (digest, id) = (envelope.digest(), close.session);
@@ -180,7 +191,7 @@ impl Bare {
     /// What is not decided may not have got through.
     fn say_again(&self, effects: &mut Effects) {
         let open = self.slots.values().flat_map(|slot| &slot.said);
-        for frame in self.said.iter().chain(open) {
+        for frame in self.opened.iter().chain(&self.said).chain(open) {
             effects.push(Effect::Send {
                 to: Destination::Replicas,
                 frame: frame.clone(),
@@ -202,13 +213,7 @@ impl Bare {
     }
 
     /// All correct, so that whatever says the same as the others may say it.
-    fn open(
-        &mut self,
-        connection: ConnectionId,
-        open: &OpenSession,
-        digest: Digest,
-        effects: &mut Effects,
-    ) {
+    fn know(&self, open: &OpenSession, effects: &mut Effects) -> SessionId {
         let [a, b, c, d, e, f, g, h, ..] = open.session_key.0;
         let id = SessionId(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
         effects.push(Effect::SessionKey {
@@ -217,6 +222,17 @@ impl Bare {
             principal: open.principal,
             credit: CREDIT,
         });
+        id
+    }
+
+    fn open(
+        &self,
+        connection: ConnectionId,
+        open: &OpenSession,
+        digest: Digest,
+        effects: &mut Effects,
+    ) {
+        let id = self.know(open, effects);
         let outcome = Outcome::SessionOpened {
             session: id,
             credit: CREDIT,
