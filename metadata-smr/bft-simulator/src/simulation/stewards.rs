@@ -196,15 +196,19 @@ impl<W: Workload> Simulation<'_, W> {
         if late && liar {
             let gone = 1 + usize::from(grows);
             let gone = gone.min(self.stewards.wanted.len());
-            let first = self.stewards.wanted.drain(..gone).next();
+            let dropped: Vec<Change> = self.stewards.wanted.drain(..gone).collect();
             // Whoever was to be replaced by it is replaced by whoever was to replace it.
-            if let Some(Change::Swap { out: stays, into }) = first {
-                for change in &mut self.stewards.wanted {
-                    if let Change::Swap { out, .. } | Change::Shrink { out } = change
-                        && *out == into
-                    {
-                        *out = stays;
-                    }
+            let (stays, absent) = match *dropped.as_slice() {
+                [Change::Swap { out, into }] | [Change::Grow { into }, Change::Shrink { out }] => {
+                    (out, into)
+                }
+                _ => return,
+            };
+            for change in &mut self.stewards.wanted {
+                if let Change::Swap { out, .. } | Change::Shrink { out } = change
+                    && *out == absent
+                {
+                    *out = stays;
                 }
             }
         }
