@@ -94,17 +94,6 @@ impl Said {
     }
 }
 
-const fn state(voting: Voting) -> &'static str {
-    match voting {
-        Voting::Voting => "voting",
-        Voting::Lost => "lost",
-        Voting::Poisoned => "poisoned",
-        Voting::Diverged => "diverged",
-        Voting::Abstaining => "abstaining",
-        Voting::Observing => "observing",
-    }
-}
-
 /// Every member, voters first.
 pub(super) fn of(configured: &Configured, standing: Standing) -> Vec<Replica> {
     let membership = standing.membership;
@@ -124,7 +113,7 @@ pub(super) fn of(configured: &Configured, standing: Standing) -> Vec<Replica> {
                 dispensable: None,
                 answers: said.is_some(),
                 problem,
-                state: said.as_ref().map(|said| state(said.voting)),
+                state: said.as_ref().map(|said| said.voting.name()),
                 said: said.as_ref().map(Said::of),
             })
         })

@@ -10,7 +10,6 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::output::Output;
 use crate::stop::Stop;
-use quorumfs_bft::metrics::Voting;
 use quorumfs_bft::observer::{Fact, Observation, Report};
 use quorumfs_bft_runtime::client::Told;
 use serde::Serialize;
@@ -108,14 +107,7 @@ impl Said {
             executed: report.executed.0,
             stable: report.stable.0,
             transfer: report.transfer.map(|sequence| sequence.0),
-            voting: match report.voting {
-                Voting::Voting => "voting",
-                Voting::Lost => "lost",
-                Voting::Poisoned => "poisoned",
-                Voting::Diverged => "diverged",
-                Voting::Abstaining => "abstaining",
-                Voting::Observing => "observing",
-            },
+            voting: report.voting.name(),
         }
     }
 }
@@ -229,7 +221,7 @@ mod tests {
             executed: Sequence(7),
             stable: Sequence(0),
             transfer: Some(Sequence(5)),
-            voting: Voting::Abstaining,
+            voting: quorumfs_bft::metrics::Voting::Abstaining,
         };
         let record = ReportRecord {
             replica: 2,

@@ -183,6 +183,21 @@ pub enum Voting {
     Abstaining,
 }
 
+impl Voting {
+    /// In a word, for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Voting => "voting",
+            Self::Lost => "lost",
+            Self::Poisoned => "poisoned",
+            Self::Diverged => "diverged",
+            Self::Observing => "observing",
+            Self::Abstaining => "abstaining",
+        }
+    }
+}
+
 /// What a replica says about itself.
 #[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 pub struct ReplicaStatus {

@@ -202,24 +202,33 @@ pub enum Effect {
 }
 
 /// The effects of one step, in order.
-#[derive(Debug, Default)]
-pub struct Effects {
-    list: Vec<Effect>,
+pub type Effects = EffectList<Effect>;
+
+/// What one step of a core wants done, in order.
+#[derive(Debug)]
+pub struct EffectList<E> {
+    list: Vec<E>,
 }
 
-impl Effects {
+impl<E> Default for EffectList<E> {
+    fn default() -> Self {
+        Self { list: Vec::new() }
+    }
+}
+
+impl<E> EffectList<E> {
     /// Adds one.
-    pub fn push(&mut self, effect: Effect) {
+    pub fn push(&mut self, effect: E) {
         self.list.push(effect);
     }
 
     /// Takes all that have been collected, oldest first.
-    pub fn drain(&mut self) -> std::vec::Drain<'_, Effect> {
+    pub fn drain(&mut self) -> std::vec::Drain<'_, E> {
         self.list.drain(..)
     }
 
     /// All that have been collected, oldest first.
-    pub fn iter(&self) -> std::slice::Iter<'_, Effect> {
+    pub fn iter(&self) -> std::slice::Iter<'_, E> {
         self.list.iter()
     }
 

@@ -21,6 +21,8 @@ mod kind;
 pub mod limits;
 pub mod message;
 mod reader;
+#[cfg(test)]
+pub(crate) mod samples;
 pub mod signed_bytes;
 
 pub use admit::{Context, Rejection, Verified, admit};

@@ -5,6 +5,7 @@ use crate::identity::{Monotonic, Nanos, PublicKey, ReplicaId, Sequence, SessionI
 use crate::membership::Membership;
 use crate::observer::{Observation, Watched};
 use crate::service::Credit;
+use crate::step::EffectList;
 use crate::wire::{Unsigned, Verified};
 use bytes::Bytes;
 
@@ -190,25 +191,4 @@ pub enum Effect {
 }
 
 /// The effects of one step, in order.
-#[derive(Debug, Default)]
-pub struct Effects {
-    list: Vec<Effect>,
-}
-
-impl Effects {
-    /// Adds one.
-    pub fn push(&mut self, effect: Effect) {
-        self.list.push(effect);
-    }
-
-    /// Takes all that have been collected, oldest first.
-    pub fn drain(&mut self) -> std::vec::Drain<'_, Effect> {
-        self.list.drain(..)
-    }
-
-    /// Whether there is nothing to do.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
-    }
-}
+pub type Effects = EffectList<Effect>;

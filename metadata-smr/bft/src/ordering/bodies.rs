@@ -178,16 +178,9 @@ impl Bodies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::{Sequence, SessionId, Signature, Time};
-    use crate::wire::message::{CloseSession, Message};
-    use crate::wire::{Header, Unsigned};
-
-    fn body(number: u64) -> Arc<Envelope> {
-        let session = SessionId(number);
-        let message = Message::CloseSession(CloseSession { session });
-        let unsigned = Unsigned::new(Header::default(), message);
-        Arc::clone(unsigned.with_signature(Signature::default()).envelope())
-    }
+    use crate::identity::{Sequence, Time};
+    use crate::wire::message::Message;
+    use crate::wire::samples::body;
 
     fn batch(bodies: &[&Arc<Envelope>]) -> Batch {
         Batch {

@@ -248,17 +248,8 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::identity::{SessionId, Signature};
-    use crate::wire::message::{CloseSession, Message};
-    use crate::wire::{Header, Unsigned};
+    use crate::wire::samples::body;
     use proptest::prelude::*;
-
-    fn body(number: u64) -> Arc<Envelope> {
-        let session = SessionId(number);
-        let message = Message::CloseSession(CloseSession { session });
-        let unsigned = Unsigned::new(Header::default(), message);
-        Arc::clone(unsigned.with_signature(Signature::default()).envelope())
-    }
 
     proptest! {
         #[test]

@@ -1,0 +1,14 @@
+//! Messages for tests that need some, whatever they say.
+
+use super::message::{CloseSession, Message};
+use super::{Envelope, Header, Unsigned};
+use crate::identity::{SessionId, Signature};
+use std::sync::Arc;
+
+/// A request like any other: the number tells it from others.
+pub(crate) fn body(number: u64) -> Arc<Envelope> {
+    let session = SessionId(number);
+    let message = Message::CloseSession(CloseSession { session });
+    let unsigned = Unsigned::new(Header::default(), message);
+    Arc::clone(unsigned.with_signature(Signature::default()).envelope())
+}
