@@ -33,6 +33,11 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use std::process::ExitCode;
 
+/// A replica's work is a great many short-lived messages, most of them freed on another thread than
+/// the one that they were made on.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let arguments = match arguments::parse() {
         Ok(arguments) => arguments,
