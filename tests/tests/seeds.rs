@@ -1,5 +1,6 @@
 //! Simulated runs that have to hold: some of each service, and the seeds that failed once.
 
+use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft_simulator::profile::Profile;
 use quorumfs_bft_simulator::report::Report;
 use quorumfs_bft_simulator::simulation::Options;
@@ -66,4 +67,26 @@ fn sessions_that_sleep_for_half_an_hour_expire() {
         report.counters.get("sessions_expired")
     });
     assert!(expired.sum::<u64>() > 0);
+}
+
+/// The replica that was to be taken in, and taken out again later, never became ready: what was to
+/// follow upon it waited for ever.
+#[test]
+fn a_change_that_is_given_up_takes_what_names_it_along() {
+    holds_with(Profile::Membership, 72053, Service::Metadata);
+}
+
+/// A root became durable while the leader's NEW-VIEW was on its way to the journal, which was cut
+/// behind that record: votes of the view were found without it, and forgotten.
+#[test]
+fn a_new_view_that_is_being_written_outlives_the_journal_that_it_was_in() {
+    holds_with(Profile::Mac, 105_795, Service::Alternate);
+    for seed in [500_056, 500_781] {
+        let options = Options {
+            fault_model: FaultModel::new(0, 0, 1).ok(),
+            ..Options::new(seed, Profile::Crash)
+        };
+        let report = run_seed(options, Service::Alternate, None);
+        assert!(report.passed(), "seed {seed}: {:?}", report.violations);
+    }
 }

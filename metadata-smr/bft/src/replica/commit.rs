@@ -517,6 +517,10 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.promises
                 .persist(&Record::ViewChange { frame }, effects);
         }
+        // The record that it waits for may be trimmed, and votes will stand on it.
+        if let Some(frame) = self.views.own_new_view.clone() {
+            self.promises.persist(&Record::NewView { frame }, effects);
+        }
         let phases = self.has_prepare_phase();
         for slot in self.window.iter_mut() {
             slot.first_token = None;

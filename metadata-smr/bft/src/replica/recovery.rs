@@ -357,10 +357,23 @@ impl<S: Service, D: Store> Replica<S, D> {
         if slot.bodies().of(proposal.digest_ref(), &batch).is_some() {
             self.window.journaled(&proposal);
         }
-        let Some(slot) = self.window.get_mut(sequence).filter(|_| current) else {
-            // Kept because something prepared in an earlier view rests on it.
+        let commits = matches!(
+            vote.as_deref().map(Envelope::message),
+            Some(Message::Commit(_))
+        );
+        let Some(slot) = self.window.get_mut(sequence) else {
             return true;
         };
+        // Where there are PREPAREs, what a COMMIT rests on has a record of its own.
+        let before = slot.prepared.as_ref().map(|it| it.proposal.view());
+        if commits && !phases && before.is_none_or(|before| before < proposal.view()) {
+            let (proposal, votes) = (Arc::clone(&proposal), Vec::new());
+            slot.prepared = Some(PreparedCertificate { proposal, votes });
+        }
+        if !current {
+            // Kept because something prepared in an earlier view rests on it.
+            return true;
+        }
         let known = slot.proposal.as_ref().map(|it| it.digest());
         if known != Some(proposal.digest()) {
             // Else it was written once more, behind a root: what is known of it still holds.
@@ -368,14 +381,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         slot.stage = Stage::Voted;
         match vote {
-            Some(vote) if matches!(vote.message(), Message::Commit(_)) => {
-                // Where there are PREPAREs, what a COMMIT rests on has a record of its own.
-                if !phases {
-                    let votes = Vec::new();
-                    slot.prepared = Some(PreparedCertificate { proposal, votes });
-                }
-                self.replay_commit(vote, token);
-            }
+            Some(vote) if commits => self.replay_commit(vote, token),
             Some(vote) => {
                 slot.own_prepare = Some(Promise {
                     message: vote,

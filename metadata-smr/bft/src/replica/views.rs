@@ -71,8 +71,8 @@ pub(super) struct Views {
     suspecting: bool,
     /// Why, when, and after which batch the current view was suspected here.
     suspicion: Option<(Reason, Monotonic, Sequence)>,
-    /// The own NEW-VIEW, while it is being made.
-    own_new_view: Option<Arc<Envelope>>,
+    /// The own NEW-VIEW, while it is being written.
+    pub(super) own_new_view: Option<Arc<Envelope>>,
     leading: Leading,
     pub(super) departures: Departures,
 }
