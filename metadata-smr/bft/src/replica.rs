@@ -330,7 +330,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let ours = self.holds_still() || self.history.backlog() || self.sink.is_some();
         let follows = self.leader() != self.config.replica && self.views.active();
         if !follows || self.voting != Voting::Voting {
-            self.throughput.interrupted();
+            self.throughput.idle();
         } else if ours {
             self.throughput.paused();
         } else if self.throughput.waits(self.now.monotonic, self.pool.owed()) {

@@ -19,15 +19,22 @@
 //! than under others like it; or, where nothing is remembered, if the lag is out of all proportion.
 //!
 //! What can go wrong: clients that together send most of what is asked can make a leader seem slow
-//! by sending to it late. That brings a change of view, and the next leader is judged anew. A
-//! leader that is slow by less than a few decide times is not noticed; with several batches under
-//! way at a time that costs little.
+//! by sending to it late, and so can a machine that is too small for what runs on it. So each view
+//! that ends after its leader was found slow here doubles the number of intervals that it takes the
+//! next time, up to a few minutes, and a minute of leaders that are not slow takes one doubling
+//! back: whatever makes leaders seem slow costs a change of view now and then, not one after the
+//! other. A liar gains little by it: of those that are slow each is found, once, and whoever leads
+//! after it and is not slow stays. A leader that is slow by less than a few decide times is not
+//! noticed; with several batches under way at a time that costs little.
 //!
 //! Source: Clement, "UpRight Fault Tolerance" (2010), §3.4.3, where the throughput that is asked
 //! for rises with every checkpoint until the leader fails, under whatever load.
 
 use crate::identity::{Monotonic, Nanos};
-use crate::wire::limits::{LAG_OUTRIGHT, LAG_OUTRIGHT_MIN, SLOW_INTERVALS, THROUGHPUT_INTERVAL};
+use crate::wire::limits::{
+    LAG_OUTRIGHT, LAG_OUTRIGHT_MIN, SLOW_DOUBLINGS_MAX, SLOW_FORGIVEN, SLOW_INTERVALS,
+    THROUGHPUT_INTERVAL,
+};
 use std::collections::BTreeMap;
 
 /// Orders of magnitude, to the base of two: of how many requests waited, and of how long they were.
@@ -72,7 +79,13 @@ struct Interval {
 pub struct Throughput {
     interval: Option<Interval>,
     achieved: BTreeMap<Load, Achieved>,
+    /// Slow intervals in a row, and those in a row that were not.
     slow: u32,
+    calm: u32,
+    /// Whether this view's leader was found slow.
+    found: bool,
+    /// How often the number of slow intervals that it takes was doubled.
+    doublings: u32,
     /// The simulator's sabotage: intervals count however little there was to do.
     idle_too: bool,
     /// Intervals that were compared.
@@ -137,10 +150,19 @@ impl Throughput {
         }
     }
 
-    /// There is another leader, or nothing to do.
-    pub fn interrupted(&mut self) {
+    /// There is nothing to do, or nothing to compare.
+    pub fn idle(&mut self) {
         self.interval = None;
         self.slow = 0;
+    }
+
+    /// This view is over.
+    pub fn view_left(&mut self) {
+        self.idle();
+        if std::mem::take(&mut self.found) {
+            self.doublings = (self.doublings + 1).min(SLOW_DOUBLINGS_MAX);
+            self.calm = 0;
+        }
     }
 
     /// We are what is slow for the moment: what goes on says nothing about the leader.
@@ -151,7 +173,7 @@ impl Throughput {
     /// So much waits now. Whether the leader has been slow for too long.
     pub fn waits(&mut self, now: Monotonic, waiting: usize) -> bool {
         if waiting == 0 && !self.idle_too {
-            self.interrupted();
+            self.idle();
             return false;
         }
         let interval = self.interval.get_or_insert(Interval::at(now, waiting));
@@ -179,12 +201,20 @@ impl Throughput {
         let slow = (known.missed_by(rate) && ours) || (outright && interval.decided.1 > 0);
         *known = known.learn(rate);
         self.compared += 1;
-        self.slow = if slow { self.slow + 1 } else { 0 };
-        let suspicious = self.slow >= SLOW_INTERVALS;
+        (self.slow, self.calm) = match slow {
+            true => (self.slow + 1, 0),
+            false => (0, self.calm + 1),
+        };
+        if self.calm >= SLOW_FORGIVEN {
+            self.calm = 0;
+            self.doublings = self.doublings.saturating_sub(1);
+        }
+        let suspicious = self.slow >= SLOW_INTERVALS << self.doublings;
         if suspicious {
             // Whoever comes next need not be better than half-way.
             *known = Achieved(known.0 - known.0.saturating_sub(rate) / 2);
             self.slow = 0;
+            self.found = true;
         }
         suspicious
     }
@@ -249,6 +279,29 @@ mod tests {
         assert!(seconds(&mut throughput, &mut now, 5, 64, (100, 5)) > 0);
         let (mut throughput, mut now) = (Throughput::default(), Monotonic(1));
         assert_eq!(seconds(&mut throughput, &mut now, 60, 64, (8, 2)), 0);
+        let (mut throughput, mut now) = (Throughput::default(), Monotonic(1));
+        assert!(seconds(&mut throughput, &mut now, 5, 64, (8, 1)) > 0);
+    }
+
+    #[test]
+    fn where_every_leader_seems_slow_views_change_ever_more_seldom_until_they_do_not() {
+        let (mut throughput, mut now) = (Throughput::default(), Monotonic(1));
+        let changes = |throughput: &mut Throughput, now: &mut Monotonic, count, took| {
+            (0..count).fold(0, |changes, _| {
+                let found = second(throughput, now, 64, took) > 0;
+                if found {
+                    throughput.view_left();
+                }
+                changes + usize::from(found)
+            })
+        };
+        let hour = changes(&mut throughput, &mut now, 3600, (100, 5));
+        assert!((8..=24).contains(&hour), "{hour} in an hour");
+        // Idle seconds take nothing back; busy ones with leaders that are not slow do.
+        throughput.waits(now, 0);
+        assert_eq!(changes(&mut throughput, &mut now, 60, (100, 5)), 0);
+        assert_eq!(changes(&mut throughput, &mut now, 600, (5, 10)), 0);
+        assert_eq!(changes(&mut throughput, &mut now, 2, (100, 5)), 1);
     }
 
     #[test]

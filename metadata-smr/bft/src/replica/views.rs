@@ -356,7 +356,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.window.leave_view();
         self.pool.clear_shelf();
         self.pool.land();
-        self.throughput.interrupted();
+        self.throughput.view_left();
         self.forwarded.clear();
         self.inquiry.bodies_of = None;
         self.grievances.new_leader();

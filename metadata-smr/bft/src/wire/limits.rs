@@ -257,11 +257,15 @@ pub const PATIENCE_LEARNT_MAX: Nanos = Nanos::from_secs(4);
 pub const THROUGHPUT_INTERVAL: Nanos = Nanos::from_millis(250);
 /// Intervals in a row in which a leader has to be slow: a second of a busy machine is none.
 pub const SLOW_INTERVALS: u32 = 4;
+/// How often that number is doubled where one leader after the other seems slow: to four minutes.
+pub const SLOW_DOUBLINGS_MAX: u32 = 8;
+/// Intervals in a row in which no leader is slow that take one doubling back: a minute.
+pub const SLOW_FORGIVEN: u32 = 240;
 /// A leader that takes so many times as long to propose as a batch then takes to be decided is slow
 /// whatever others achieved.
 pub const LAG_OUTRIGHT: u64 = 5;
 /// But not if it takes less than this: a process may have to wait for its turn.
-pub const LAG_OUTRIGHT_MIN: Nanos = Nanos::from_millis(25);
+pub const LAG_OUTRIGHT_MIN: Nanos = Nanos::from_millis(5);
 /// Bytes of forwarded requests that one replica watches a leader for.
 pub const WATCHED_BYTES_MAX: usize = BATCH_BYTES_MAX;
 /// Bytes that a leader has room for of what one peer forwards, besides what has a place anyway:
