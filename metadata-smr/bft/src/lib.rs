@@ -26,6 +26,7 @@
 //! | [`execution`] | from a committed batch to new state and replies |
 //! | [`replica`] | the composition: one replica |
 //! | [`metrics`] | what it counts and says about itself |
+//! | [`recording`] | what a replica was told, on record, so that it can be told the same again |
 //! | [`observer`] | who watches replicas, and rows |
 //! | [`client`] | the client: sessions, lanes, bundles, reply quorums |
 //! | [`state`] | the Merkle key space that the service's rows live in |
@@ -109,6 +110,7 @@ pub mod membership;
 pub mod metrics;
 pub mod observer;
 pub mod ordering;
+pub mod recording;
 pub mod replica;
 pub mod service;
 pub mod state;

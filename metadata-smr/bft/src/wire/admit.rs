@@ -136,8 +136,8 @@ pub const fn leader(view: View, model: &FaultModel) -> ReplicaId {
 pub struct Verified(Arc<Envelope>);
 
 impl Verified {
-    /// What is known to be good without looking: made here, read from the own journal, or nested
-    /// in something that was checked as a whole.
+    /// What is known to be good without looking: made here, read from the own journal, nested in
+    /// something that was checked as a whole, or recorded after it had been checked.
     pub(crate) const fn trusted(envelope: Arc<Envelope>) -> Self {
         Self(envelope)
     }
@@ -320,18 +320,10 @@ impl Check<'_> {
 
     /// What is signed by a session: unknown sessions are passed on as strays.
     fn session_request(&self, envelope: Envelope) -> Result<Envelope, Rejection> {
-        let (session, lane, number) = match envelope.message() {
-            Message::Request(request) => (request.session, request.lane, request.number),
-            Message::CloseSession(close) => (close.session, Default::default(), Default::default()),
-            _ => return Err(Rejection::NotYours),
-        };
-        match self.keys.session(session) {
+        let stray = StrayRequest::of(envelope.message()).ok_or(Rejection::NotYours)?;
+        match self.keys.session(stray.session) {
             Some(key) => self.signed(&envelope, &key).map(|()| envelope),
-            None => Ok(envelope.into_stray(StrayRequest {
-                session,
-                lane,
-                number,
-            })),
+            None => Ok(envelope.into_stray(stray)),
         }
     }
 

@@ -207,7 +207,7 @@ impl Envelope {
     }
 
     /// The same frame, of which nothing is believed but whom it claims to be from.
-    pub(super) fn into_stray(self, stray: StrayRequest) -> Self {
+    pub(crate) fn into_stray(self, stray: StrayRequest) -> Self {
         Self {
             message: Message::Stray(stray),
             ..self
@@ -215,7 +215,7 @@ impl Envelope {
     }
 
     /// The same with fewer bodies, after some could not be verified.
-    pub(super) fn with_bodies(self, requests: Vec<Arc<Self>>) -> Self {
+    pub(crate) fn with_bodies(self, requests: Vec<Arc<Self>>) -> Self {
         Self {
             message: Message::Bodies(Bodies { requests }),
             ..self

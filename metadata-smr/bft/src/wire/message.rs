@@ -384,6 +384,23 @@ pub struct StrayRequest {
     pub number: RequestNumber,
 }
 
+impl StrayRequest {
+    /// What it would be if the session that signed `message` were not known; only sessions sign
+    /// these.
+    pub(crate) fn of(message: &Message) -> Option<Self> {
+        let (session, lane, number) = match message {
+            Message::Request(request) => (request.session, request.lane, request.number),
+            Message::CloseSession(close) => (close.session, Default::default(), Default::default()),
+            _ => return None,
+        };
+        Some(Self {
+            session,
+            lane,
+            number,
+        })
+    }
+}
+
 /// Any message.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
