@@ -23,6 +23,7 @@
 //! | [`liar`], [`lie`] | Byzantine replicas: the real core behind a rewriting proxy |
 //! | [`history`], [`linearizability`], [`observed`] | what was seen, and whether it can be right |
 //! | [`counters`], [`report`] | what came of it |
+//! | [`replay`] | a real replica's life once more, from its recording |
 //! | [`agenda`], [`random`] | virtual time and chance |
 //!
 //! # Simulating a service of your own
@@ -156,6 +157,7 @@ mod outlaw;
 pub mod plan;
 pub mod profile;
 pub mod random;
+pub mod replay;
 pub mod report;
 pub mod simulation;
 pub mod workload;

@@ -1,0 +1,98 @@
+//! The recording as it is played, and the store that the core reads from it.
+//!
+//! A core reads in the middle of a step, where nothing can be said but that the read failed. So
+//! what is wrong with a read is kept as trouble, and looked at after the step.
+
+use bytes::Bytes;
+use quorumfs_bft::recording::{Entry, Recording, Start, Unreadable};
+use quorumfs_bft::state::{StateError, Store};
+use quorumfs_bft::step::Token;
+use std::cell::RefCell;
+use std::io::Read;
+use std::rc::Rc;
+
+/// Why a read could not be answered.
+pub(super) enum Trouble {
+    /// The recording ends.
+    Cut,
+    /// It has something else here.
+    Different(String),
+    Unreadable(Unreadable),
+}
+
+pub(super) struct Tape<R> {
+    recording: Recording<R>,
+    /// An entry that was looked at and not taken.
+    next: Option<Entry>,
+    pub(super) reads: u64,
+    pub(super) trouble: Option<Trouble>,
+}
+
+impl<R: Read> Tape<R> {
+    pub(super) const fn new(recording: Recording<R>) -> Self {
+        Self {
+            recording,
+            next: None,
+            reads: 0,
+            trouble: None,
+        }
+    }
+
+    pub(super) const fn start(&self) -> &Start {
+        self.recording.start()
+    }
+
+    pub(super) fn take(&mut self) -> Result<Option<Entry>, Unreadable> {
+        match self.next.take() {
+            Some(entry) => Ok(Some(entry)),
+            None => self.recording.next_entry(),
+        }
+    }
+
+    /// The next record of the journal that was found, if there is one more.
+    pub(super) fn found(&mut self) -> Result<Option<(Token, Bytes)>, Unreadable> {
+        Ok(match self.take()? {
+            Some(Entry::Found { token, record }) => Some((token, record)),
+            other => {
+                self.next = other;
+                None
+            }
+        })
+    }
+
+    fn read(&mut self, wanted: &[u8]) -> Result<Result<Option<Bytes>, String>, Trouble> {
+        match self.take() {
+            Ok(Some(Entry::Read { key, found })) if key == wanted => {
+                self.reads += 1;
+                Ok(found)
+            }
+            Ok(Some(other)) => {
+                let (wanted, other) = (super::telling::key(wanted), super::telling::entry(&other));
+                let what = format!("the replay reads {wanted}, the recording has {other}");
+                Err(Trouble::Different(what))
+            }
+            Ok(None) => Err(Trouble::Cut),
+            Err(error) => Err(Trouble::Unreadable(error)),
+        }
+    }
+}
+
+/// The rows of a recording, each when it was read.
+pub(super) struct Rows<R>(pub(super) Rc<RefCell<Tape<R>>>);
+
+impl<R: Read> Store for Rows<R> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StateError> {
+        let failed = |reason: String| StateError::Store {
+            doing: "reading a row",
+            reason,
+        };
+        let mut tape = self.0.borrow_mut();
+        if tape.trouble.is_none() {
+            match tape.read(key) {
+                Ok(found) => return found.map_err(failed),
+                Err(trouble) => tape.trouble = Some(trouble),
+            }
+        }
+        Err(failed("the recording does not say".to_owned()))
+    }
+}
