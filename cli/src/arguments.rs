@@ -137,6 +137,13 @@ pub(crate) struct ReplicaRunArguments {
     /// At the first start: the volume is older than this replica, which `quorumfs cluster` adds
     #[arg(long)]
     pub(crate) join: bool,
+    /// Record what the replica is told, to find out later why it did what it did: requests and names
+    /// of entries as the replica sees them, for nobody else's eyes
+    #[arg(long, value_name = "DIR")]
+    pub(crate) record: Option<PathBuf>,
+    /// How many bytes the recordings there may take; the oldest ones go first
+    #[arg(long, value_name = "N", requires = "record", default_value_t = 1 << 30)]
+    pub(crate) record_bytes: u64,
     /// Stop in good order when standard input ends
     #[arg(long, hide = true)]
     pub(crate) supervised: bool,

@@ -138,6 +138,7 @@ async fn start(
             true => Authentication::Mac,
             false => Authentication::Sig,
         },
+        recording: None,
     };
     let answer = setting.reply_bytes as usize;
     let habit = match setting.part {

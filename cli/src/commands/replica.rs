@@ -19,7 +19,9 @@ use quorumfs_bft_runtime::client::Member;
 use quorumfs_bft_runtime::disk::{DiskError, Durability};
 use quorumfs_bft_runtime::event_loop::Ending;
 use quorumfs_bft_runtime::keys::{KeyError, NodeKey};
-use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaServer, ServerError, first_incarnation};
+use quorumfs_bft_runtime::server::{
+    RecordingConfig, ReplicaConfig, ReplicaServer, ServerError, first_incarnation,
+};
 use quorumfs_gateway::volume::VolumeError;
 use quorumfs_metadata::Metadata;
 use quorumfs_metadata::genesis::{Genesis, SignedGenesis};
@@ -38,6 +40,8 @@ pub(crate) const HEADING: &str = "A metadata replica of quorumfs.\n\
 const KEY: &str = "replica.key";
 const GENESIS: &str = "volume.genesis";
 const DATA: &str = "data";
+/// What a recording calls the service, for whoever replays it.
+const SERVICE: &str = "metadata";
 
 #[derive(Serialize)]
 struct Initialised {
@@ -163,7 +167,12 @@ pub(crate) async fn run(
         NodeKey::load(&state.join(&configuration.key)).map_err(|error| key_failure(&error))?;
     let (given, joins) = (arguments.genesis.as_deref(), arguments.join);
     let (bytes, genesis) = genesis(&state, given, key.public(), joins)?;
-    let config = server_config(&state, &configuration, key, bytes, &genesis)?;
+    let mut config = server_config(&state, &configuration, key, bytes, &genesis)?;
+    config.recording = arguments.record.clone().map(|directory| RecordingConfig {
+        directory,
+        bytes_max: arguments.record_bytes,
+        service: SERVICE.to_owned(),
+    });
     let id = config.id;
     let started = ReplicaServer::start(config, Metadata).await;
     let handle = started.map_err(|error| server_failure(&error))?;
@@ -249,6 +258,7 @@ fn server_config(
         durability: Durability::Strict,
         genesis: bytes.into(),
         authentication: Authentication::Sig,
+        recording: None,
     })
 }
 

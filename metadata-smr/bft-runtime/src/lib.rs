@@ -71,6 +71,7 @@
 //!     durability: Durability::Strict,
 //!     genesis: Bytes::new(),
 //!     authentication: Default::default(),
+//!     recording: None,
 //! };
 //! let replica = runtime.block_on(ReplicaServer::start_on(config, Counter, socket))?;
 //!
@@ -112,6 +113,7 @@
 //! | `inbox` | everything that waits for the event loop, bounded and taken fairly |
 //! | `pace` | how fast each source is read |
 //! | [`event_loop`] | the thread that owns the core: events in, effects out |
+//! | `recorder` | writes down what a replica is told |
 //! | [`disk`] | the journal with group commit, and the state |
 //! | [`store`] | the database that the state is kept in |
 //! | [`unsigned`] | measurements without signatures |
@@ -127,6 +129,7 @@ pub mod link;
 mod newcomers;
 mod own_affairs;
 mod pace;
+mod recorder;
 pub mod replica_links;
 mod roster;
 pub mod server;

@@ -16,6 +16,7 @@
 
 mod config;
 
+pub use crate::recorder::RecordingConfig;
 pub use config::{ReplicaConfig, ServerError, Who, first_incarnation};
 
 use crate::client::Task;
@@ -26,6 +27,7 @@ use crate::limits;
 use crate::link::listen::Listener;
 use crate::own_affairs::OwnAffairs;
 use crate::pace::{Accounts, Volumes};
+use crate::recorder;
 use crate::replica_links::{Dialing, Reception};
 use crate::roster::{Places, Roster};
 use crate::store::DiskStore;
@@ -36,7 +38,7 @@ use quorumfs_bft::identity::{Incarnation, Now, ReplicaId};
 use quorumfs_bft::journal::Journal;
 use quorumfs_bft::membership::Membership;
 use quorumfs_bft::metrics::ReplicaStatus;
-use quorumfs_bft::replica::{Config, Replica};
+use quorumfs_bft::replica::Config;
 use quorumfs_bft::service::Service;
 use quorumfs_bft::state::StateError;
 use quorumfs_bft::step::Effects;
@@ -128,13 +130,9 @@ impl ReplicaServer {
         service: S,
         socket: TcpListener,
     ) -> Result<ReplicaHandle, ServerError> {
-        let replica = |start: Start, now, effects: &mut Effects| {
-            let Start {
-                config,
-                store,
-                journal,
-            } = start;
-            Replica::recover(config, service, store, journal, now, effects)
+        let recording = config.recording.clone();
+        let replica = move |start: Start, now, effects: &mut Effects| {
+            recorder::recover(recording.as_ref(), start, service, now, effects)
         };
         Self::start_core_on(config, replica, socket).await
     }

@@ -58,6 +58,7 @@ fn config(number: u16, addresses: &[SocketAddr], directory: &Path) -> ReplicaCon
         durability: Durability::Strict,
         genesis: Bytes::new(),
         authentication: Authentication::Sig,
+        recording: None,
     }
 }
 

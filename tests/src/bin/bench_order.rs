@@ -116,6 +116,7 @@ async fn start(
             durability: Durability::Strict,
             genesis: Bytes::new(),
             authentication: Authentication::Sig,
+            recording: None,
         };
         handles.push(ReplicaServer::start_on(config, Keep, socket).await?);
     }

@@ -80,6 +80,7 @@ impl Cluster {
                 listen,
                 key,
                 disk,
+                recordings: None,
             };
             let file = directory.join(format!("{id}.json"));
             std::fs::write(&file, serde_json::to_vec(&setting)?)?;
@@ -131,6 +132,18 @@ impl Cluster {
     fn replica(&mut self, number: usize) -> anyhow::Result<&mut Replica> {
         let found = self.replicas.get_mut(number);
         found.with_context(|| format!("there is no replica {number}"))
+    }
+
+    /// Has every replica that is started from now on record what it is told in `directory`.
+    ///
+    /// # Errors
+    /// If the directory with the replicas cannot be written.
+    pub fn record(&mut self, directory: &Path) -> anyhow::Result<()> {
+        for replica in &mut self.replicas {
+            replica.setting.recordings = Some(directory.to_owned());
+            std::fs::write(&replica.file, serde_json::to_vec(&replica.setting)?)?;
+        }
+        Ok(())
     }
 
     /// Starts a replica's process; returns when it has recovered and listens.

@@ -4,6 +4,9 @@ use bytes::Bytes;
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
 
+/// What its recordings call it.
+pub const NAME: &str = "ledger";
+
 /// The service.
 #[derive(Clone, Copy, Debug)]
 pub struct Ledger;

@@ -1,6 +1,6 @@
 //! One replica as a process: told everything by a file, it runs until its standard input ends.
 
-use super::ledger::Ledger;
+use super::ledger::{self, Ledger};
 use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
@@ -9,11 +9,16 @@ use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId};
 use quorumfs_bft_runtime::client::Member;
 use quorumfs_bft_runtime::disk::Durability;
 use quorumfs_bft_runtime::keys::NodeKey;
-use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaServer, first_incarnation};
+use quorumfs_bft_runtime::server::{
+    RecordingConfig, ReplicaConfig, ReplicaServer, first_incarnation,
+};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Far more than a short life brings.
+const RECORDINGS_BYTES_MAX: u64 = 4 << 30;
 
 /// What a replica is told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -36,6 +41,8 @@ pub struct Setting {
     pub key: PathBuf,
     /// Its disk.
     pub disk: PathBuf,
+    /// Where what it is told is recorded, if it is.
+    pub recordings: Option<PathBuf>,
 }
 
 impl Setting {
@@ -81,6 +88,11 @@ pub async fn run(file: &Path) -> anyhow::Result<()> {
         durability: Durability::Strict,
         genesis: Bytes::new(),
         authentication: Authentication::Sig,
+        recording: setting.recordings.map(|directory| RecordingConfig {
+            directory,
+            bytes_max: RECORDINGS_BYTES_MAX,
+            service: ledger::NAME.to_owned(),
+        }),
     };
     let handle = ReplicaServer::start(config, Ledger).await?;
     println!("ready");

@@ -3,6 +3,7 @@
 use crate::client::Member;
 use crate::disk::{DiskError, Durability};
 use crate::keys::NodeKey;
+use crate::recorder::RecordingConfig;
 use crate::roster::peers::Addresses;
 use crate::tls::TlsError;
 use bytes::Bytes;
@@ -55,6 +56,8 @@ pub struct ReplicaConfig {
     pub genesis: Bytes,
     /// Whether votes are signed: the same on every replica, for good.
     pub authentication: Authentication,
+    /// Whether and where what it is told is recorded, for whoever has to find out what it did.
+    pub recording: Option<RecordingConfig>,
 }
 
 /// A replica that did not start or did not stop well.

@@ -191,6 +191,7 @@ impl Cluster {
             durability: Durability::Strict,
             genesis: self.genesis.clone(),
             authentication: self.authentication,
+            recording: None,
         }
     }
 

@@ -1,0 +1,185 @@
+//! A recording ends where it has to, whole, and the room of a directory is shared by lives.
+
+use super::writing::{Recording, make_room};
+use super::*;
+use quorumfs_bft::fault_model::FaultModel;
+use quorumfs_bft::identity::{ClusterId, Monotonic, ReplicaId, Time};
+use quorumfs_bft::journal::{Condition, Entry as Found};
+use quorumfs_bft::replica::Config;
+use quorumfs_bft::step::{Destination, Token};
+use std::io::{self, Write};
+
+fn at(nanos: u64) -> Now {
+    Now {
+        clock: Time(1_700_000_000_000_000_000 + nanos),
+        monotonic: Monotonic(nanos),
+    }
+}
+
+fn start() -> recording::Start {
+    let model = FaultModel::new(1, 1, 4).expect("model");
+    recording::Start {
+        service: "nothing".to_owned(),
+        release: "test".to_owned(),
+        config: Config::new(ReplicaId(2), ClusterId([7; 16]), model, Bytes::new()),
+        condition: Condition::Intact,
+        next: Token(1),
+        now: at(0),
+    }
+}
+
+/// A disk that is full when so much is on it.
+struct Disk<'a> {
+    bytes: &'a mut Vec<u8>,
+    full: usize,
+}
+
+impl Write for Disk<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let fit = bytes.len().min(self.full - self.bytes.len());
+        self.bytes.extend_from_slice(&bytes[..fit]);
+        match fit {
+            0 => Err(io::ErrorKind::StorageFull.into()),
+            fit => Ok(fit),
+        }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn recorder() -> Recorder {
+    Recorder(Arc::new(Shared::default()))
+}
+
+fn tell(recorder: &Recorder, events: u64) {
+    for number in 1..=events {
+        let sequence = Sequence(number);
+        recorder.told(at(number), &Event::Flushed { sequence });
+        let to = Destination::Replicas;
+        recorder.did(
+            [Effect::Send {
+                to,
+                frame: Bytes::from_static(b"frame"),
+                after: None,
+            }]
+            .iter(),
+        );
+    }
+}
+
+/// What can be read: how many events, how it ends, and whether something is cut short.
+fn read(bytes: &[u8]) -> (u64, Option<String>, bool) {
+    let mut recording = recording::Recording::open(bytes).expect("a recording");
+    let (mut events, mut end) = (0, None);
+    while let Some(entry) = recording.next_entry().expect("sound") {
+        assert!(end.is_none(), "it goes on behind its end");
+        match entry {
+            Entry::Told { now, .. } => {
+                events += 1;
+                assert_eq!(now, at(events), "there is a hole");
+            }
+            Entry::Did { effects } => assert_eq!(effects.len(), 1),
+            Entry::Over { why } => end = Some(why),
+            Entry::Found { .. } | Entry::Read { .. } => {}
+        }
+    }
+    (events, end, recording.torn())
+}
+
+fn record(recorder: &Recorder, full: usize, bytes_max: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let disk = Disk {
+        bytes: &mut bytes,
+        full,
+    };
+    let Ok(recording) = Recording::begin(disk, bytes_max, &start(), &[]) else {
+        panic!("it was not begun");
+    };
+    recording.run(&recorder.0);
+    assert!(recorder.0.queue().done);
+    // Nothing is kept from then on.
+    tell(recorder, 3);
+    assert!(recorder.0.queue().items.is_empty());
+    bytes
+}
+
+#[test]
+fn everything_that_was_told_is_there_and_the_reason_of_the_end() {
+    let recorder = recorder();
+    tell(&recorder, 1_000);
+    let mut queue = recorder.0.queue();
+    recorder.0.end(&mut queue, "the replica ended");
+    drop(queue);
+    let bytes = record(&recorder, usize::MAX, u64::MAX);
+    let end = Some("the replica ended".to_owned());
+    assert_eq!(read(&bytes), (1_000, end, false));
+}
+
+#[test]
+fn at_its_bound_a_recording_ends_and_says_so() {
+    let recorder = recorder();
+    tell(&recorder, 100_000);
+    let bytes = record(&recorder, usize::MAX, 3 << 20);
+    assert!(bytes.len() <= 3 << 20, "{} bytes", bytes.len());
+    let (events, end, torn) = read(&bytes);
+    assert!(events > 10_000 && events < 100_000 && !torn, "{events}");
+    assert_eq!(
+        end,
+        Some("its bound of 3145728 bytes was reached".to_owned())
+    );
+}
+
+#[test]
+fn a_full_disk_ends_a_recording_of_which_what_fitted_can_be_read() {
+    let recorder = recorder();
+    tell(&recorder, 100_000);
+    let bytes = record(&recorder, 3 << 20, u64::MAX);
+    assert_eq!(bytes.len(), 3 << 20);
+    let (events, end, torn) = read(&bytes);
+    assert!(events > 10_000 && events < 100_000 && torn && end.is_none());
+}
+
+#[test]
+fn a_disk_that_does_not_keep_up_ends_a_recording_and_memory_stays_bounded() {
+    let recorder = recorder();
+    let events = (QUEUE_BYTES_MAX / ENTRY_BYTES) as u64;
+    tell(&recorder, events);
+    let queue = recorder.0.queue();
+    assert!(queue.bytes <= QUEUE_BYTES_MAX + 2 * ENTRY_BYTES && queue.over.is_some());
+    drop(queue);
+    let bytes = record(&recorder, usize::MAX, u64::MAX);
+    let (told, end, torn) = read(&bytes);
+    assert!(told > events / 4 && told < events && !torn, "{told}");
+    assert_eq!(end, Some("the disk did not keep up".to_owned()));
+}
+
+#[test]
+fn what_does_not_fit_at_the_start_is_not_begun() {
+    let record = Bytes::from(vec![7; 100_000]);
+    let token = Token(1);
+    let journal = [Found { token, record }];
+    let mut bytes = Vec::new();
+    let disk = Disk {
+        bytes: &mut bytes,
+        full: usize::MAX,
+    };
+    assert!(Recording::begin(disk, 90_000, &start(), &journal).is_err());
+}
+
+#[test]
+fn the_oldest_lives_make_room_for_a_new_one_and_nobody_elses_do() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let there = |name: &str| directory.path().join(name);
+    let lives = ["0a-1.recording", "0a-2.recording", "0a-3.recording"];
+    for name in lives.iter().chain(&["0b-1.recording", "0a-0.txt"]) {
+        std::fs::write(there(name), [1; 400]).expect("written");
+    }
+    let room = make_room(directory.path(), "0a", 1_000).expect("listed");
+    assert_eq!(room, 600);
+    let left = lives.map(|name| there(name).exists());
+    assert_eq!(left, [false, false, true]);
+    assert!(there("0b-1.recording").exists() && there("0a-0.txt").exists());
+    assert_eq!(make_room(directory.path(), "0a", 100).expect("listed"), 100);
+    assert!(!there(lives[2]).exists());
+}
