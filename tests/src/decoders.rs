@@ -12,10 +12,12 @@
 //! | [`replica`] | a running replica, with frames and timers; a starting one, with a journal |
 //! | [`client`] | a client, with frames of replicas |
 //! | [`state`] | the key space, over a store in which one value is something else |
+//! | [`recording`] | what a real replica recorded, or stands in a block whose checks hold |
 //! | [`files`] | what lies on clouds and disks, and what people hand around |
 
 pub mod client;
 pub mod files;
+pub mod recording;
 pub mod replica;
 pub mod state;
 
@@ -44,7 +46,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 10] = [
     Target {
         name: "frame",
         run: frame,
@@ -84,6 +86,11 @@ pub const TARGETS: [Target; 9] = [
         name: "store",
         run: files::store,
         seeds: files::store_seeds,
+    },
+    Target {
+        name: "recording",
+        run: recording::recording,
+        seeds: recording::seeds,
     },
     Target {
         name: "keys",

@@ -12,9 +12,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 
 mod metadata;
+mod recorded;
 mod summary;
 
 pub use metadata::{FileSystem, MetadataWorkload};
+pub use recorded::{replay, replay_flawed};
 pub use summary::{MEASURED_MIN, OPERATIONS_MIN, RARE_MIN, Summary};
 
 /// Which service is simulated.

@@ -94,4 +94,4 @@ macro_rules! replayed {
     };
 }
 
-replayed!(frame replica journal client state metadata link store keys);
+replayed!(frame replica journal client state metadata link store recording keys);

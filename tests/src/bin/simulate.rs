@@ -7,23 +7,27 @@
 //! simulate --fault-model 0,1 --service metadata
 //!                                             two replicas that have to agree on everything: a
 //!                                             service that is not deterministic is found
+//! simulate --replay FILE --trace              what a real replica recorded, event by event
 //! ```
 //!
 //! A seed sees a defect if it fails with it and passes without; of each defect there is a line with
 //! the first seeds that see it. The exit code is 1 if anything was violated or stalled, if a
 //! sabotage was seen by fewer than five of 500 seeds, or if too little happened in a large run of
-//! the mixed profile for it to mean anything. Times are those of the core that did the work, so
-//! that they are the same on a busy machine.
+//! the mixed profile for it to mean anything; and if a replay does something else than what was
+//! recorded. Times are those of the core that did the work, so that they are the same on a busy
+//! machine.
 
 use clap::Parser;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::replica::Sabotage;
 use quorumfs_bft_simulator::profile::Profile;
+use quorumfs_bft_simulator::replay::{End, Replayed};
 use quorumfs_bft_simulator::report::Report;
 use quorumfs_bft_simulator::simulation::Options;
-use quorumfs_tests::simulate::{Service, Summary, name, run_seed};
+use quorumfs_tests::simulate::{Service, Summary, name, replay, replay_flawed, run_seed};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Runs simulated clusters.
@@ -49,6 +53,10 @@ struct Arguments {
     /// Builds a defect into every honest replica; `all` tries each in turn.
     #[arg(long)]
     sabotage: Option<String>,
+    /// Tells the core what a replica recorded (`quorumfs replica run --record`) instead, and compares
+    /// what it does.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seeds", "start", "profile", "service"])]
+    replay: Option<PathBuf>,
     /// Ends with one line of JSON only.
     #[arg(long)]
     json: bool,
@@ -80,17 +88,81 @@ fn fault_model(text: &str) -> Result<FaultModel, String> {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match arguments.sabotage.as_deref() {
-        Some("all") => sabotages(&arguments),
+        Some("all") => match &arguments.replay {
+            Some(path) => flawed(path),
+            None => sabotages(&arguments),
+        },
         Some(wanted) => match Sabotage::ALL.into_iter().find(|s| name(*s) == wanted) {
-            Some(sabotage) => seeds(&arguments, Some(sabotage)),
+            Some(sabotage) => run(&arguments, Some(sabotage)),
             None => {
                 let names = Sabotage::ALL.map(name).join(", ");
                 eprintln!("there is no sabotage {wanted:?}; there are all, {names}");
                 ExitCode::from(2)
             }
         },
-        None => seeds(&arguments, None),
+        None => run(&arguments, None),
     }
+}
+
+fn run(arguments: &Arguments, sabotage: Option<Sabotage>) -> ExitCode {
+    match &arguments.replay {
+        Some(path) => replayed(arguments, path, sabotage),
+        None => seeds(arguments, sabotage),
+    }
+}
+
+/// Replays a recording with each defect in turn: where it would have shown.
+fn flawed(path: &Path) -> ExitCode {
+    let all = match replay_flawed(path) {
+        Ok(all) => all,
+        Err(error) => {
+            eprintln!("{error:#}");
+            return ExitCode::from(2);
+        }
+    };
+    for (name, replayed) in all {
+        let shown = match replayed.end {
+            End::Different { place, .. } => place.to_string(),
+            _ => "does not show".to_owned(),
+        };
+        println!("{name:40} {shown}");
+    }
+    ExitCode::SUCCESS
+}
+
+/// Replays a recording. What it came to is the last line.
+fn replayed(arguments: &Arguments, path: &Path, sabotage: Option<Sabotage>) -> ExitCode {
+    let mut print = |line: &str| println!("{line}");
+    let trace: Option<&mut dyn FnMut(&str)> = match arguments.trace {
+        true => Some(&mut print),
+        false => None,
+    };
+    let replayed = match replay(path, sabotage, trace) {
+        Ok(replayed) => replayed,
+        Err(error) => {
+            eprintln!("{error:#}");
+            return ExitCode::from(2);
+        }
+    };
+    let Replayed {
+        events,
+        effects,
+        reads,
+        committed,
+        end,
+    } = replayed;
+    let same = matches!(end, End::Same { .. } | End::Poisoned { .. });
+    if arguments.json {
+        let line = json!({
+            "events": events, "effects": effects, "reads": reads, "committed": committed.0,
+            "same": same, "end": end.to_string(),
+        });
+        println!("{line}");
+    } else {
+        println!("{events} events, {effects} effects, {reads} reads, up to batch {committed}");
+        println!("{end}");
+    }
+    ExitCode::from(u8::from(!same))
 }
 
 /// Tells what failed, and how to see it again.
