@@ -137,8 +137,8 @@ pub(crate) struct ReplicaRunArguments {
     /// At the first start: the volume is older than this replica, which `quorumfs cluster` adds
     #[arg(long)]
     pub(crate) join: bool,
-    /// Record what the replica is told, to find out later why it did what it did: requests and names
-    /// of entries as the replica sees them, for nobody else's eyes
+    /// Record what the replica is told, to find out later why it did what it did. Requests are in
+    /// it as the replica sees them
     #[arg(long, value_name = "DIR")]
     pub(crate) record: Option<PathBuf>,
     /// How many bytes the recordings there may take; the oldest ones go first

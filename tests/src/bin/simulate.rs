@@ -53,8 +53,8 @@ struct Arguments {
     /// Builds a defect into every honest replica; `all` tries each in turn.
     #[arg(long)]
     sabotage: Option<String>,
-    /// Tells the core what a replica recorded (`quorumfs replica run --record`) instead, and compares
-    /// what it does.
+    /// Tells the core what a replica recorded (`quorumfs replica run --record`) instead, and
+    /// compares what it does.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seeds", "start", "profile", "service"])]
     replay: Option<PathBuf>,
     /// Ends with one line of JSON only.

@@ -1,5 +1,5 @@
-//! Recordings of replicas, which people hand to each other: behind a first byte that is even the file,
-//! behind one that is odd what stands in a block of it whose checks hold.
+//! Recordings of replicas, which people hand to each other: behind a first byte that is even the
+//! file, behind one that is odd what stands in a block of it whose checks hold.
 
 use super::{CLUSTER, Credulous, at, four, wire_fixtures};
 use bytes::Bytes;
