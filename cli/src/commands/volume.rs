@@ -304,16 +304,7 @@ pub(crate) fn marker(volume: VolumeId, cloud: u16) -> Marker {
 
 /// A replica's public key, as people pass it on.
 pub(crate) fn public_key(digits: &str) -> Outcome<PublicKey> {
-    let pair = |index: usize| {
-        let pair = digits.get(2 * index..2 * index + 2)?;
-        let hexadecimal = pair.bytes().all(|byte| byte.is_ascii_hexdigit());
-        u8::from_str_radix(pair, 16).ok().filter(|_| hexadecimal)
-    };
-    let bytes: Option<Vec<u8>> = (0..32).map(pair).collect();
-    let bytes = bytes
-        .filter(|_| digits.len() == 64)
-        .and_then(|bytes| bytes.try_into().ok());
-    bytes.map(PublicKey).ok_or_else(|| {
+    digits.parse().map_err(|_| {
         Failure::new(
             Exit::Usage,
             format!("`{digits}` is not the public key of a replica"),

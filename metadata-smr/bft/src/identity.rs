@@ -6,6 +6,7 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 use std::cmp::Ordering;
 use std::fmt;
+use std::str::FromStr;
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
@@ -128,6 +129,19 @@ impl View {
     }
 }
 
+impl ReplicaId {
+    /// The number of whoever is no member.
+    pub const NOBODY: Self = Self(u16::MAX);
+}
+
+/// Text that does not stand for the bytes that it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it has to be {digits} hexadecimal digits")]
+pub struct NotHexadecimal {
+    /// How many it takes.
+    pub digits: usize,
+}
+
 macro_rules! bytes {
     ($(#[$doc:meta])* $name:ident[$length:literal]) => {
         const _: () = assert!($length % 8 == 0, "it is compared by words of eight bytes");
@@ -159,6 +173,24 @@ macro_rules! bytes {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+            }
+        }
+        impl FromStr for $name {
+            type Err = NotHexadecimal;
+
+            fn from_str(text: &str) -> Result<Self, NotHexadecimal> {
+                let wrong = NotHexadecimal { digits: 2 * $length };
+                let mut digits = text.chars().map(|digit| digit.to_digit(16));
+                let mut bytes = [0; $length];
+                for byte in &mut bytes {
+                    let (high, low) = (digits.next().flatten(), digits.next().flatten());
+                    let both = high.zip(low).ok_or(wrong)?;
+                    *byte = u8::try_from(16 * both.0 + both.1).map_err(|_| wrong)?;
+                }
+                match digits.next() {
+                    None => Ok(Self(bytes)),
+                    Some(_) => Err(wrong),
+                }
             }
         }
         impl fmt::Debug for $name {
@@ -212,6 +244,18 @@ mod tests {
             let mut b = b;
             b[..same].copy_from_slice(&a[..same]);
             prop_assert_eq!(Digest(a).cmp(&Digest(b)), a.cmp(&b));
+        }
+
+        #[test]
+        fn bytes_are_what_they_print(bytes: [u8; 16], cut in 0..32_usize) {
+            let incarnation = Incarnation(bytes);
+            let digits = incarnation.to_string();
+            prop_assert_eq!(digits.parse(), Ok(incarnation));
+            prop_assert_eq!(digits.to_uppercase().parse(), Ok(incarnation));
+            let signed = format!("+{}", &digits[1..]);
+            for wrong in [digits[..cut].to_owned(), format!("{digits}0"), signed] {
+                prop_assert!(wrong.parse::<Incarnation>().is_err(), "{}", wrong);
+            }
         }
     }
 }

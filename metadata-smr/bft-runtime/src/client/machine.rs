@@ -141,7 +141,7 @@ impl Machine {
     /// A replica said something.
     pub(super) fn received(&self, key: PublicKey, frame: Bytes) {
         let mut state = self.state();
-        let from = state.membership.place(&key).unwrap_or(NOBODY);
+        let from = state.membership.place(&key).unwrap_or(ReplicaId::NOBODY);
         if is_records(&frame) {
             let now = self.clock.now().monotonic;
             let before = state.followed.insert(key, now);
@@ -297,9 +297,6 @@ impl Machine {
         }
     }
 }
-
-/// The number of whoever is no member.
-const NOBODY: ReplicaId = ReplicaId(u16::MAX);
 
 fn is_records(frame: &[u8]) -> bool {
     frame.get(..8).and_then(FrameKind::of_tag) == Some(FrameKind::Epochs)

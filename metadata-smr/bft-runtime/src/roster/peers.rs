@@ -58,7 +58,7 @@ impl Peers {
         Self {
             key,
             told,
-            me: ReplicaId(u16::MAX),
+            me: ReplicaId::NOBODY,
             members: Vec::new(),
             peerings: BTreeMap::new(),
         }

@@ -285,7 +285,7 @@ impl<S: Service, D: Store> Replica<S, D> {
     pub(super) fn settle_in(&mut self) {
         let current = &self.epochs.current;
         self.context = self.config.context_of(current);
-        self.config.replica = current.place(&self.config.key).unwrap_or(NOBODY);
+        self.config.replica = current.place(&self.config.key).unwrap_or(ReplicaId::NOBODY);
         self.peers = vec![PeerRecord::default(); current.peers()];
         self.window = Window::after(self.tip.sequence, &self.context);
     }
@@ -379,6 +379,3 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.epochs.ahead = new;
     }
 }
-
-/// The number of whoever is not a member.
-const NOBODY: ReplicaId = ReplicaId(u16::MAX);
