@@ -11,6 +11,8 @@
 //! lost                if there: the journal was lost, and why; until another one has begun
 //! journal/N.journal   records N, N+1, … ; see [`segment`] and [`appender`]
 //! journal/N.spare     room for the next ones; see [`spare`]
+//! journal.lost/       the first journal that was lost; nothing reads it
+//! journal.discarded/  a later one, on its way out
 //! state/              the database
 //! ```
 //!
@@ -34,9 +36,9 @@
 //! [`Condition::Lost`](quorumfs_bft::journal::Condition) if a segment is missing or damaged, if the
 //! mode before was `os` and the machine was booted since without a clean stop, or if it was `none`.
 //! The verdict is written down before anything else is, and stays until the journal that takes the
-//! lost one's place says durably which incarnation it is; the segments move aside into
-//! `journal.lost` for whoever wants to look. A last group that is not whole was never reported,
-//! hence never acted on: it is dropped.
+//! lost one's place says durably which incarnation it is. The first lost journal moves aside, for
+//! whoever wants to look, and may be deleted; of later ones nothing is kept. A last group that is
+//! not whole was never reported, hence never acted on: it is dropped.
 //!
 //! Source: group commit as in J. Gray and A. Reuter, "Transaction Processing" (1993), 9.4; on
 //! `fsync` errors, A. Rebello et al., "Can Applications Recover from fsync Failures?" (2020).

@@ -16,8 +16,6 @@ pub mod framing;
 pub mod record;
 pub mod recovery;
 
-mod framing_one;
-
 pub use framing::{Framing, SegmentIdentity};
 pub use record::Record;
 pub use recovery::{Condition, Entry, Journal, Segment, examine};

@@ -31,7 +31,7 @@ fn pinned(name: &str, bytes: &[u8]) {
     assert!(fixture(name) == bytes, "{name} is now:\n{}", hex(bytes));
 }
 
-fn found(identity: Option<SegmentIdentity>, bytes: Vec<u8>) -> Vec<Bytes> {
+fn found(identity: SegmentIdentity, bytes: Vec<u8>) -> Vec<Bytes> {
     let bytes = bytes.into();
     let journal = examine(&[Segment {
         first: FIRST,
@@ -60,11 +60,5 @@ fn a_group_and_a_seal_have_the_bytes_that_were_released() {
     assert!(rest.iter().all(|byte| *byte == 0));
     bytes.extend_from_slice(&seal);
     let another = Bytes::from_static(b"another");
-    assert_eq!(found(Some(identity), bytes), [record, another]);
-}
-
-#[test]
-fn the_first_framing_is_still_read() {
-    let bytes = fixture("journal/framing.hex");
-    assert_eq!(found(None, bytes), [Record::BootMark.encode()]);
+    assert_eq!(found(identity, bytes), [record, another]);
 }

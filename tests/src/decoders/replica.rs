@@ -237,15 +237,11 @@ pub fn journal(bytes: &[u8]) {
         return;
     };
     let journal = if first % 2 == 0 {
-        let middle = usize::from(*first).min(rest.len());
-        let (one, two) = rest.split_at(middle);
-        // In the first format and then, or alone, in the second.
-        let segment = |identity, first, bytes| Segment {
-            first: Token(first),
-            identity,
-            bytes: Bytes::copy_from_slice(bytes),
-        };
-        examine(&[segment(None, 1, one), segment(Some(IDENTITY), 1, two)])
+        examine(&[Segment {
+            first: Token(1),
+            identity: IDENTITY,
+            bytes: Bytes::copy_from_slice(rest),
+        }])
     } else {
         let records = Pieces(rest).zip(1..).map(|((_, record), token)| Entry {
             token: Token(token),

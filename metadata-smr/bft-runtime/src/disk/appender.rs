@@ -5,12 +5,16 @@
 //! durable under the spare's name, and only then the file gets the segment's name, so that no
 //! crash shows a segment under a header of another one. Without a spare the next segment grows
 //! with what is written to it, which is slower and otherwise the same, until there is one.
+//!
+//! The first segment of a process grows in any case, and no spare follows it before it has some
+//! length: replicas that are started often, and write little, neither use up spares nor have to
+//! read them.
 
 use super::DiskError;
 use super::error::failed;
 use super::files::{sync, sync_directory};
 use super::segment::{FIRST_GROUP, header_of, list, path_of};
-use super::spare::{SEGMENT_BYTES, Spares};
+use super::spare::{SEGMENT_BYTES, Spare, Spares};
 use quorumfs_bft::journal::framing::{FRAME_HEADER_BYTES, PAGE_BYTES, end_page};
 use quorumfs_bft::journal::{Framing, SegmentIdentity};
 use quorumfs_bft::step::Token;
@@ -21,7 +25,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A segment that grows and has so many bytes wants to be followed by one that was filled.
+/// A segment that grows and has more bytes wants to be followed by one that was filled.
 const GROWN_BYTES: u64 = 64 << 10;
 /// What is kept of the memory in which groups are laid out.
 const GROUP_MEMORY_BYTES: usize = 8 << 20;
@@ -60,7 +64,7 @@ impl Appender {
     ) -> Result<Self, DiskError> {
         Ok(Self {
             directory: directory.to_owned(),
-            last: begin(directory, next, &spares)?,
+            last: begin(directory, next, None)?,
             spares,
             next,
             segments: list(directory)?,
@@ -78,14 +82,18 @@ impl Appender {
         // With a page for the seal behind it.
         let end = self.last.position + bytes.next_multiple_of(PAGE_BYTES) as u64 + FIRST_GROUP;
         let must_end = match self.last.filled {
-            0 => self.spares.is_ready() || end > SEGMENT_BYTES,
+            0 => end > SEGMENT_BYTES || self.has_grown() && self.spares.is_ready(),
             filled => end > filled,
         };
         // One longer than any segment stands in a segment of its own, which grows for it.
         if must_end && self.last.position > FIRST_GROUP {
             // Whatever the durability: a clean stop syncs only the last segment.
             self.sync()?;
-            self.last = begin(&self.directory, self.next, &self.spares)?;
+            let spare = match self.has_grown() {
+                true => self.spares.take(),
+                false => None,
+            };
+            self.last = begin(&self.directory, self.next, spare)?;
             self.segments.push((self.next, self.last.path.clone()));
         }
         self.group.clear();
@@ -122,10 +130,14 @@ impl Appender {
             .write_all_at(&self.group, last.position)
             .map_err(failed("writing", &last.path))?;
         last.position += self.group.len() as u64;
-        if last.filled == 0 && last.position > GROWN_BYTES {
+        if last.filled == 0 && self.has_grown() {
             self.spares.want();
         }
         Ok(())
+    }
+
+    const fn has_grown(&self) -> bool {
+        self.last.position > GROWN_BYTES
     }
 
     /// Makes what was written durable.
@@ -164,22 +176,20 @@ impl Appender {
     }
 }
 
-fn begin(directory: &Path, first: Token, spares: &Spares) -> Result<Last, DiskError> {
+fn begin(directory: &Path, first: Token, spare: Option<Spare>) -> Result<Last, DiskError> {
     let mut identity = [0; 16];
     getrandom::fill(&mut identity)
         .map_err(|error| failed("drawing an identity for", directory)(io::Error::other(error)))?;
     let identity = SegmentIdentity(identity);
     let path = path_of(directory, first);
-    let (draft, filled) = match spares.take() {
-        Some(spare) => (spare, SEGMENT_BYTES),
-        None => (directory.join("next.draft"), 0),
+    let (draft, file, filled) = match spare {
+        Some(Spare { path, file }) => (path, file, SEGMENT_BYTES),
+        None => {
+            let draft = directory.join("next.draft");
+            let file = File::create(&draft).map_err(failed("creating", &draft))?;
+            (draft, file, 0)
+        }
     };
-    let file = File::options()
-        .create(true)
-        .write(true)
-        .truncate(filled == 0)
-        .open(&draft)
-        .map_err(failed("opening", &draft))?;
     file.write_all_at(&header_of(first, identity, filled), 0)
         .map_err(failed("writing", &draft))?;
     sync(&file, &draft)?;

@@ -39,8 +39,17 @@ pub enum DiskError {
         /// What is known here.
         known: u32,
     },
+    /// Nobody knows which of the replica's disks this is.
+    #[error(
+        "{path} is missing or damaged, so it is not known which disk of its replica this is: move \
+         the data directory away and make the replica another disk, with which it is taken up again"
+    )]
+    Nameless {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file system is full.
-    #[error("no space is left while {doing} {path}: free some and start the replica again")]
+    #[error("no space is left while {doing} {path}: free some")]
     Full {
         /// What was being done.
         doing: &'static str,
@@ -48,7 +57,7 @@ pub enum DiskError {
         path: PathBuf,
     },
     /// The medium failed.
-    #[error("{doing} {path} failed: {source}; check the disk, then start the replica again")]
+    #[error("{doing} {path} failed: {source}; check the disk")]
     Io {
         /// What was being done.
         doing: &'static str,

@@ -1,7 +1,7 @@
 //! The files of a data directory: creating them durably, locking, and the verdict on the journal.
 
 use super::error::failed;
-use super::{DiskError, run_mark, segment};
+use super::{DiskError, run_mark, segment, spare};
 use quorumfs_bft::identity::Incarnation;
 use quorumfs_bft::journal::{Condition, Entry, Journal, Record};
 use quorumfs_bft::step::Token;
@@ -52,6 +52,10 @@ impl Layout {
         self.directory.join("lost")
     }
 
+    fn discarded(&self) -> PathBuf {
+        self.directory.join("journal.discarded")
+    }
+
     fn incarnation(&self) -> PathBuf {
         self.directory.join("incarnation")
     }
@@ -73,18 +77,13 @@ impl Layout {
         write_durably(&self.incarnation(), &format!("{incarnation}\n"))
     }
 
-    /// Reads that. Disks of earlier releases have no name: there was one of each replica.
+    /// Reads that.
     pub(super) fn named(&self) -> Result<Incarnation, DiskError> {
         let path = self.incarnation();
-        let Some(text) = read(&path)? else {
-            return Ok(Incarnation::default());
-        };
-        let digits = text.trim();
-        incarnation_of(digits).ok_or_else(|| DiskError::Format {
-            path,
-            found: digits.to_owned(),
-            known: FORMAT,
-        })
+        let text = read(&path)?.unwrap_or_default();
+        text.trim()
+            .parse()
+            .map_err(|_| DiskError::Nameless { path })
     }
 
     /// The last step of creation: from here on the directory is one of a replica.
@@ -136,6 +135,7 @@ impl Layout {
     /// Reads the journal back and decides whether it can be relied on; with it, the token of the
     /// next record.
     pub(super) fn recover(&self) -> Result<(Journal, Token), DiskError> {
+        self.remove_discarded()?;
         let read_back = segment::read_all(&self.journal())?;
         let before = read(&self.lost())?.map(|reason| reason.trim().to_owned());
         // What stands in place of a lost one says so itself, once that is durable.
@@ -157,6 +157,7 @@ impl Layout {
         // The verdict first: whatever happens after this, it is not forgotten.
         write_durably(&self.lost(), &format!("{reason}\n"))?;
         self.set_journal_aside()?;
+        self.remove_discarded()?;
         tracing::warn!(
             directory = %self.directory.display(), reason,
             "the journal is lost, and with it what this replica promised: it follows and serves, \
@@ -166,36 +167,37 @@ impl Layout {
     }
 
     /// Makes room for an empty journal. The first one that was lost is kept, later ones tell
-    /// nothing.
-    fn set_journal_aside(&self) -> Result<(), DiskError> {
+    /// nothing. Each goes as a whole: what is left of one whose files went one by one could be
+    /// read as whole, and as what an earlier one was replaced by.
+    pub(super) fn set_journal_aside(&self) -> Result<(), DiskError> {
         let (journal, aside) = (self.journal(), self.directory.join("journal.lost"));
-        if journal.exists() && aside.exists() {
-            fs::remove_dir_all(&journal).map_err(failed("removing", &journal))?;
-        } else if journal.exists() {
-            fs::rename(&journal, &aside).map_err(failed("moving aside", &journal))?;
+        if journal.exists() {
+            spare::remove_all(&journal)?;
+            let to = match aside.exists() {
+                true => self.discarded(),
+                false => aside,
+            };
+            fs::rename(&journal, to).map_err(failed("moving aside", &journal))?;
         }
         fs::create_dir_all(&journal).map_err(failed("creating", &journal))?;
         sync_directory(&self.directory)
+    }
+
+    /// Removes what was set aside and is not kept.
+    fn remove_discarded(&self) -> Result<(), DiskError> {
+        let discarded = self.discarded();
+        if !discarded.exists() {
+            return Ok(());
+        }
+        // A process before may have ended between renaming and syncing.
+        sync_directory(&self.directory)?;
+        fs::remove_dir_all(&discarded).map_err(failed("removing", &discarded))
     }
 }
 
 /// Whether this record says that its journal stands in place of one that was lost.
 fn begins_anew(entry: &Entry) -> bool {
     matches!(Record::decode(&entry.record), Ok(Record::Incarnation(_)))
-}
-
-/// What these hexadecimal digits stand for.
-fn incarnation_of(digits: &str) -> Option<Incarnation> {
-    let mut incarnation = Incarnation::default();
-    let is_digit = |byte: u8| byte.is_ascii_hexdigit();
-    if digits.len() != 2 * incarnation.0.len() || !digits.bytes().all(is_digit) {
-        return None;
-    }
-    for (place, byte) in incarnation.0.iter_mut().enumerate() {
-        let pair = digits.get(2 * place..2 * place + 2)?;
-        *byte = u8::from_str_radix(pair, 16).ok()?;
-    }
-    Some(incarnation)
 }
 
 /// The text of a file, if there is one.

@@ -9,10 +9,9 @@
 //! ```
 //!
 //! Little-endian; the magic is `qfsjrnl\0`. A check is the beginning of BLAKE3, in derive-key mode,
-//! of what stands before it: a newer release's header is whole and is refused, a damaged one is
+//! of what stands before it: another release's header is whole and is refused, a damaged one is
 //! damage. *Filled* is how long the file was before its first record, 0 if it grows with each: one
-//! that is shorter than that has lost something. In format 1 the header ends at 32 and records
-//! stand close together behind it; such files are read, not written.
+//! that is shorter than that has lost something.
 //!
 //! Records are framed and judged by [`quorumfs_bft::journal`]; what is added here is only that
 //! their files are there, begin as they must and follow one another.
@@ -33,7 +32,7 @@ const FORMAT: u32 = 2;
 const CONTEXT: &str = "quorumfs 2026 journal segment header";
 /// Bytes of a header before its first check, the same in every format.
 pub(super) const CHECKED_BYTES: usize = 24;
-/// Bytes of a header of the first format, with which every header begins.
+/// The same with the check, which is what every release can judge.
 pub(super) const HEADER_BYTES: usize = CHECKED_BYTES + CHECK_BYTES;
 const CHECK_BYTES: usize = 8;
 /// The least that such a file has, and where its first group begins.
@@ -69,7 +68,7 @@ pub(super) fn read_all(directory: &Path) -> Result<ReadBack, DiskError> {
         .then(|| "the journal has no segment".to_owned());
     for (first, path) in &listed {
         let bytes = Bytes::from(fs::read(path).map_err(failed("reading", path))?);
-        if let Some(found) = newer(&bytes) {
+        if let Some(found) = foreign(&bytes) {
             return Err(DiskError::Format {
                 path: path.clone(),
                 found,
@@ -101,18 +100,6 @@ pub(super) fn read_all(directory: &Path) -> Result<ReadBack, DiskError> {
 
 /// What stands behind the header, if that is as it must be; else what is wrong.
 fn segment(first: Token, bytes: Bytes) -> Result<Segment, &'static str> {
-    let grown = |bytes| Segment {
-        first,
-        identity: None,
-        bytes,
-    };
-    let Some(begin) = bytes.first_chunk::<HEADER_BYTES>() else {
-        // Cut short in its header, which only the first format allows: it has no records.
-        return Ok(grown(Bytes::new()));
-    };
-    if *begin == *beginning(1, first) {
-        return Ok(grown(bytes.slice(HEADER_BYTES..)));
-    }
     const DAMAGED: &str = "does not begin as it must";
     let header = bytes.get(..PAGE_BYTES).ok_or(DAMAGED)?;
     let rest = header.get(HEADER_BYTES..).ok_or(DAMAGED)?;
@@ -127,13 +114,13 @@ fn segment(first: Token, bytes: Bytes) -> Result<Segment, &'static str> {
     }
     Ok(Segment {
         first,
-        identity: Some(identity),
+        identity,
         bytes: bytes.slice(PAGE_BYTES..),
     })
 }
 
-/// What a header says of its format, if only a newer release can have written it.
-fn newer(header: &[u8]) -> Option<String> {
+/// What a header says of its format, if only another release can have written it.
+fn foreign(header: &[u8]) -> Option<String> {
     let (checked, rest) = header.split_first_chunk::<CHECKED_BYTES>()?;
     if *rest.first_chunk::<CHECK_BYTES>()? != check_of(checked) {
         return None;
@@ -142,7 +129,7 @@ fn newer(header: &[u8]) -> Option<String> {
     let (format, rest) = rest.split_first_chunk::<4>()?;
     let (features, _) = rest.split_first_chunk::<4>()?;
     let (format, features) = (u32::from_le_bytes(*format), u32::from_le_bytes(*features));
-    (format > FORMAT || features != 0).then(|| format!("{format} with features {features:#x}"))
+    (format != FORMAT || features != 0).then(|| format!("{format} with features {features:#x}"))
 }
 
 /// The segments by their first token, in order.
@@ -184,20 +171,15 @@ pub(super) fn check_of(checked: &[u8]) -> [u8; CHECK_BYTES] {
     check
 }
 
-fn beginning(format: u32, first: Token) -> Vec<u8> {
+/// The first page of a segment.
+pub(super) fn header_of(first: Token, identity: SegmentIdentity, filled: u64) -> Vec<u8> {
     let mut header = Vec::with_capacity(PAGE_BYTES);
     header.put_slice(MAGIC);
-    header.put_u32_le(format);
+    header.put_u32_le(FORMAT);
     header.put_u32_le(0);
     header.put_u64_le(first.0);
     let check = check_of(&header);
     header.put_slice(&check);
-    header
-}
-
-/// The first page of a segment.
-pub(super) fn header_of(first: Token, identity: SegmentIdentity, filled: u64) -> Vec<u8> {
-    let mut header = beginning(FORMAT, first);
     header.put_slice(&identity.0);
     header.put_u64_le(filled);
     let check = check_of(&header);

@@ -8,12 +8,14 @@
 //!
 //! A replica that runs for a while goes round in the segments it has and needs no new room. One
 //! more is filled ahead, by a thread of its own and a little at a time, so that neither its writing
-//! nor its syncing holds up the journal's: if the medium has no room for it, that is said while a
-//! whole segment of room is left.
+//! nor its syncing holds up the journal's. It leaves room for another: what it does for speed must
+//! not be what fills the medium, so near its end segments grow with what is written to them.
 //!
-//! What always holds: a file called `N.spare` has its full length durably. A segment that was given
-//! up is offered again only after the directory was synced without its old name: otherwise a crash
-//! could bring the name back, above what was written since.
+//! What always holds: a file called `N.spare` had its full length durably. It is looked at again
+//! when it is taken, since the header of the segment that it becomes says that nothing may be
+//! missing: files come back shorter from a copy, or not at all. A segment that was given up is
+//! offered again only after the directory was synced without its old name: otherwise a crash could
+//! bring the name back, above what was written since.
 
 use super::DiskError;
 use super::error::failed;
@@ -33,12 +35,21 @@ const SPARES_MAX: usize = 4;
 const FILLED_AT_ONCE: usize = 256 << 10;
 /// What is not synced while filling: the journal's sync may have to wait for so much.
 const UNSYNCED_BYTES: u64 = 1 << 20;
+/// What has to be free for one to be filled: itself, and as much to grow into.
+const ROOM_BYTES_MIN: u64 = 2 * SEGMENT_BYTES;
 /// How long after a failure it is tried again.
 const RETRY: Duration = Duration::from_secs(10);
+
+/// One that was taken, of full length.
+pub(super) struct Spare {
+    pub(super) path: PathBuf,
+    pub(super) file: File,
+}
 
 /// The spare segments of a journal.
 pub(super) struct Spares {
     directory: PathBuf,
+    room_bytes_min: u64,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -69,6 +80,10 @@ impl Spares {
             if is("draft") {
                 fs::remove_file(&path).map_err(failed("removing", &path))?;
             } else if is("spare") {
+                if full(&path).is_none() {
+                    fs::remove_file(&path).map_err(failed("removing", &path))?;
+                    continue;
+                }
                 let digits = path.file_stem().and_then(|stem| stem.to_str());
                 let found = digits.and_then(|digits| digits.parse::<u64>().ok());
                 number = number.max(found.map_or(0, |found| found.saturating_add(1)));
@@ -79,6 +94,7 @@ impl Spares {
         sync_directory(directory)?;
         Ok(Self {
             directory: directory.to_owned(),
+            room_bytes_min: ROOM_BYTES_MIN,
             state: Mutex::new(State {
                 ready,
                 returned: Vec::new(),
@@ -109,12 +125,17 @@ impl Spares {
     }
 
     /// One, if there is one; another is prepared.
-    pub(super) fn take(&self) -> Option<PathBuf> {
+    pub(super) fn take(&self) -> Option<Spare> {
         let mut state = self.lock();
-        let taken = state.ready.pop();
-        state.wanted |= taken.is_some();
+        let taken = state.ready.pop()?;
+        state.wanted = true;
         self.changed.notify_one();
-        taken
+        drop(state);
+        let spare = full(&taken);
+        if spare.is_none() {
+            tracing::warn!(path = %taken.display(), "a spare segment is gone or too short");
+        }
+        spare
     }
 
     /// Keeps a segment that was given up, or removes it.
@@ -154,8 +175,8 @@ impl Spares {
                     if !complained {
                         tracing::warn!(
                             %error,
-                            "the journal has no spare segment: the replica stops when the \
-                             segment it writes is full and there is no room for another one"
+                            "no spare segment is prepared: the journal grows into what room there \
+                             is, and the replica stops when there is none"
                         );
                     }
                     complained = true;
@@ -197,16 +218,23 @@ impl Spares {
 
     fn fill(&self, number: u64) -> Result<(), DiskError> {
         let draft = self.directory.join(format!("{number}.draft"));
+        let doing = "preparing a spare segment in";
+        let room = rustix::fs::statvfs(&self.directory)
+            .map_err(|error| failed(doing, &self.directory)(error.into()))?;
+        if room.f_bavail.saturating_mul(room.f_frsize) < self.room_bytes_min {
+            let path = self.directory.clone();
+            return Err(DiskError::Full { doing, path });
+        }
         match self.fill_draft(&draft) {
             Ok(true) => {
                 let spare = draft.with_extension("spare");
                 fs::rename(&draft, &spare).map_err(failed("renaming", &draft))?;
                 self.offer(vec![spare])
             }
-            // What is half done gives its room back.
+            // What is half done gives its room back; why it is not done says more than whether.
             unfinished => {
-                fs::remove_file(&draft).map_err(failed("removing", &draft))?;
-                unfinished.map(|_| ())
+                let removed = fs::remove_file(&draft).map_err(failed("removing", &draft));
+                unfinished.and(removed)
             }
         }
     }
@@ -228,5 +256,49 @@ impl Spares {
             }
         }
         Ok(true)
+    }
+}
+
+/// Opens one, if it is there and has its full length.
+fn full(path: &Path) -> Option<Spare> {
+    let file = File::options().write(true).open(path).ok()?;
+    let whole = file
+        .metadata()
+        .is_ok_and(|found| found.len() == SEGMENT_BYTES);
+    whole.then(|| Spare {
+        path: path.to_owned(),
+        file,
+    })
+}
+
+/// Removes all of them, from a journal that is not written any more.
+pub(super) fn remove_all(directory: &Path) -> Result<(), DiskError> {
+    for path in files(directory)? {
+        if path.extension().is_some_and(|it| it == "spare") {
+            fs::remove_file(&path).map_err(failed("removing", &path))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn none_is_filled_where_that_would_leave_no_room() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut spares = Spares::open(directory.path()).expect("empty");
+        spares.room_bytes_min = u64::MAX;
+        let refused = spares.fill(7);
+        assert!(
+            matches!(refused, Err(DiskError::Full { .. })),
+            "{refused:?}"
+        );
+        let left = files(directory.path()).expect("there");
+        assert!(left.is_empty() && !spares.is_ready(), "{left:?}");
+        spares.room_bytes_min = 1;
+        spares.fill(7).expect("room");
+        assert!(spares.take().is_some());
     }
 }

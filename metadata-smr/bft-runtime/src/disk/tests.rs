@@ -3,6 +3,7 @@
 mod segments;
 
 use super::appender::Appender;
+use super::files::Layout;
 use super::queue::Queue;
 use super::segment;
 use super::spare::Spares;
@@ -159,18 +160,20 @@ fn a_missing_segment_or_journal_is_a_lost_one() {
 }
 
 #[test]
-fn a_segment_of_a_newer_release_is_refused_and_stays_as_it_is() {
+fn a_segment_of_another_release_is_refused_and_stays_as_it_is() {
     let directory = created();
     write_and_die(directory.path(), Durability::Strict, 1..=5);
     let path = segments(directory.path()).remove(0);
     let whole = fs::read(&path).expect("segment");
-    let mut other = whole.clone();
-    other[8] = 3;
-    let check = segment::check_of(&other[..segment::CHECKED_BYTES]);
-    other[segment::CHECKED_BYTES..segment::HEADER_BYTES].copy_from_slice(&check);
-    fs::write(&path, &other).expect("write");
-    let opened = Disk::open(directory.path(), Durability::Strict, |_| {});
-    assert!(matches!(opened, Err(DiskError::Format { .. })));
+    for format in [1, 3] {
+        let mut other = whole.clone();
+        other[8] = format;
+        let check = segment::check_of(&other[..segment::CHECKED_BYTES]);
+        other[segment::CHECKED_BYTES..segment::HEADER_BYTES].copy_from_slice(&check);
+        fs::write(&path, &other).expect("write");
+        let opened = Disk::open(directory.path(), Durability::Strict, |_| {});
+        assert!(matches!(opened, Err(DiskError::Format { .. })), "{format}");
+    }
     fs::write(&path, &whole).expect("write");
     assert_eq!(kept(directory.path()), due(1..=5), "nothing was given up");
 }
@@ -382,16 +385,59 @@ fn a_lost_journal_is_lost_until_another_one_has_begun_and_then_is_not() {
 }
 
 #[test]
-fn a_disk_of_an_earlier_release_has_no_name_and_a_wrong_name_is_refused() {
+fn a_journal_that_is_lost_a_second_time_goes_as_a_whole() {
+    let directory = created();
+    write_and_die(directory.path(), Durability::Strict, 1..=9);
+    fs::write(segments(directory.path()).remove(0), "rubbish").expect("written");
+    assert!(is_lost(directory.path()).is_some());
+    let (opened, reports) = open(directory.path(), Durability::Strict);
+    let mark = Record::Incarnation(Incarnation([1; 16])).encode();
+    opened.disk.append(Token(1), mark).expect("append");
+    await_token(&reports, Token(1));
+    drop((opened, reports));
+    write_and_die(directory.path(), Durability::Strict, 2..=3);
+    write_and_die(directory.path(), Durability::Strict, 4..=5);
+    fs::write(directory.path().join("journal/0.spare"), "").expect("written");
+    // As far as it gets with a verdict of its own, if it is killed before the removal.
+    let names = |path: PathBuf| {
+        let entries = fs::read_dir(path).expect("there");
+        let mut names: Vec<_> = entries.map(|it| it.expect("one").file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = segments(directory.path());
+    fs::write(directory.path().join("lost"), "a test says so").expect("written");
+    let layout = Layout::new(directory.path());
+    layout.set_journal_aside().expect("renamed");
+    let discarded = directory.path().join("journal.discarded");
+    let names_before: Vec<_> = before.iter().filter_map(|it| it.file_name()).collect();
+    assert_eq!(names(discarded.clone()), names_before);
+    assert!(segments(directory.path()).is_empty());
+    // Half of it is removed when it is killed again.
+    fs::remove_file(discarded.join(names_before[0])).expect("removed");
+    assert!(is_lost(directory.path()).is_some());
+    assert!(!discarded.exists(), "there is no use for it");
+    assert!(directory.path().join("journal.lost").is_dir());
+}
+
+#[test]
+fn a_disk_without_a_name_is_refused() {
     let directory = created();
     let path = directory.path().join("incarnation");
     fs::remove_file(&path).expect("there is one");
-    let (opened, _) = open(directory.path(), Durability::Strict);
-    assert_eq!(opened.incarnation, Incarnation::default());
-    drop(opened);
-    for name in ["", "12", &"g".repeat(32), &"1".repeat(31)] {
-        fs::write(&path, name).expect("written");
+    for name in [
+        None,
+        Some(""),
+        Some("12"),
+        Some("1111111111111111111111111111111g"),
+    ] {
+        if let Some(name) = name {
+            fs::write(&path, name).expect("written");
+        }
         let opened = Disk::open(directory.path(), Durability::Strict, |_| {});
-        assert!(matches!(opened, Err(DiskError::Format { .. })), "{name}");
+        assert!(
+            matches!(opened, Err(DiskError::Nameless { .. })),
+            "{name:?}"
+        );
     }
 }

@@ -102,7 +102,7 @@ impl Image {
     pub(super) fn segment(self) -> Segment {
         Segment {
             first: self.first,
-            identity: Some(self.identity),
+            identity: self.identity,
             bytes: self.bytes.into(),
         }
     }

@@ -14,7 +14,6 @@
 //! an earlier one lacks at its end was dropped by a recovery before, or is missing.
 
 use super::framing::{Framing, SegmentIdentity, Why};
-use super::framing_one;
 use crate::step::Token;
 use bytes::Bytes;
 
@@ -71,8 +70,8 @@ impl Journal {
 pub struct Segment {
     /// What its first record is called.
     pub first: Token,
-    /// Which use of its bytes this is; none in the first format.
-    pub identity: Option<SegmentIdentity>,
+    /// Which use of its bytes this is.
+    pub identity: SegmentIdentity,
     /// What stands behind its header.
     pub bytes: Bytes,
 }
@@ -88,10 +87,8 @@ pub fn examine(segments: &[Segment]) -> Journal {
             condition = lost("records are missing", index, 0);
             break;
         }
-        let end = match segment.identity {
-            Some(identity) => Framing::new(identity).read(&segment.bytes, due, &mut entries),
-            None => framing_one::read(&segment.bytes, due, &mut entries),
-        };
+        let framing = Framing::new(segment.identity);
+        let end = framing.read(&segment.bytes, due, &mut entries);
         due = end.next;
         condition = match end.why {
             Why::Whole => Condition::Intact,

@@ -56,20 +56,64 @@ fn a_long_segment_is_followed_by_another() {
     assert_eq!(kept(directory.path()), due(1..=12));
 }
 
+/// Has written its first record, to a segment that grew, and takes a spare for the second.
+fn old_appender(path: &Path) -> Appender {
+    let mut appender = appender(path, 1);
+    write(&mut appender, 1..=1);
+    appender.grow_old();
+    appender
+}
+
+fn lengths(path: &Path) -> Vec<u64> {
+    let length = |path: &PathBuf| fs::metadata(path).expect("there").len();
+    segments(path).iter().map(length).collect()
+}
+
+#[test]
+fn a_process_that_writes_little_uses_no_spare_up() {
+    let directory = created();
+    drop(fill_with_old_records(directory.path(), 1..=2));
+    let spare = directory.path().join("journal/0.spare");
+    for first in 1..=5_u64 {
+        let mut appender = appender(directory.path(), first);
+        write(&mut appender, first..=first);
+        assert!(spare.exists(), "it was taken");
+    }
+    assert!(lengths(directory.path()).iter().all(|it| *it < 65_536));
+    assert_eq!(kept(directory.path()), due(1..=5));
+}
+
+#[test]
+fn a_spare_that_is_short_or_gone_is_no_segment() {
+    for gone in [true, false] {
+        let directory = created();
+        let mut appender = {
+            drop(fill_with_old_records(directory.path(), 1..=2));
+            old_appender(directory.path())
+        };
+        let spare = directory.path().join("journal/0.spare");
+        match gone {
+            true => fs::remove_file(&spare).expect("there"),
+            false => fs::write(&spare, "short").expect("there"),
+        }
+        write(&mut appender, 2..=3);
+        assert_eq!(kept(directory.path()), due(1..=3), "gone: {gone}");
+    }
+    let directory = created();
+    fs::write(directory.path().join("journal/0.spare"), "short").expect("written");
+    let spares = Spares::open(&directory.path().join("journal")).expect("a journal");
+    assert!(!spares.is_ready());
+}
+
 #[test]
 fn old_records_in_a_segment_that_is_used_again_are_never_read() {
-    for old in [1..=20, 3..=20, 6..=9_u64] {
+    for old in [2..=20, 4..=20, 6..=9_u64] {
         let directory = created();
         drop(fill_with_old_records(directory.path(), old));
-        let mut appender = appender(directory.path(), 1);
-        assert_eq!(
-            fs::metadata(&segments(directory.path())[0])
-                .expect("there")
-                .len(),
-            SEGMENT_BYTES
-        );
-        write(&mut appender, 1..=2);
-        write(&mut appender, 3..=5);
+        let mut appender = old_appender(directory.path());
+        write(&mut appender, 2..=3);
+        assert_eq!(lengths(directory.path())[1], SEGMENT_BYTES);
+        write(&mut appender, 4..=5);
         // The process dies before the seal, or after it.
         assert_eq!(kept(directory.path()), due(1..=5));
         appender.seal().expect("sealed");
@@ -95,7 +139,7 @@ fn a_segment_that_was_given_up_is_used_again_and_one_is_kept_ready() {
         }
     };
     for first in [1, 4, 7, 10_u64] {
-        // The first was taken at once; the others are prepared by then.
+        // The first was there; the others are prepared by then.
         await_spare();
         write(&mut appender, first..=first + 2);
         appender.seal().expect("sealed");
@@ -103,8 +147,8 @@ fn a_segment_that_was_given_up_is_used_again_and_one_is_kept_ready() {
         appender.grow_old();
     }
     assert_eq!(
-        segments(directory.path()).len(),
-        1,
+        lengths(directory.path()),
+        [SEGMENT_BYTES],
         "the others were given up"
     );
     spares.close();
@@ -199,37 +243,10 @@ proptest! {
 fn a_filled_segment_that_became_shorter_is_a_lost_journal() {
     let directory = created();
     drop(fill_with_old_records(directory.path(), 1..=2));
-    let mut appender = appender(directory.path(), 1);
-    write(&mut appender, 1..=2);
-    let path = segments(directory.path()).remove(0);
+    let mut appender = old_appender(directory.path());
+    write(&mut appender, 2..=2);
+    let path = segments(directory.path()).remove(1);
     let file = fs::File::options().write(true).open(&path).expect("there");
     file.set_len(SEGMENT_BYTES - 1).expect("cut");
     assert!(is_lost(directory.path()).expect("lost").contains("shorter"));
-}
-
-#[test]
-fn a_journal_of_the_first_format_is_read_and_continued() {
-    let directory = created();
-    let journal = directory.path().join("journal");
-    fs::remove_file(segments(directory.path()).remove(0)).expect("removed");
-    let mut first = header_of(Token(0x0102_0304), SegmentIdentity([0; 16]), 0);
-    first.truncate(segment::HEADER_BYTES);
-    first[8] = 1;
-    let check = segment::check_of(&first[..segment::CHECKED_BYTES]);
-    first[segment::CHECKED_BYTES..].copy_from_slice(&check);
-    // One record, as the fixture of the library has it, and the beginning of another.
-    let hex = include_str!("../../../../bft/fixtures/journal/framing.hex");
-    let digits: Vec<u32> = hex.chars().filter_map(|digit| digit.to_digit(16)).collect();
-    let record = digits
-        .chunks(2)
-        .map(|pair| u8::try_from(pair[0] * 16 + pair[1]).expect("a byte"));
-    first.extend(record);
-    first.extend_from_slice(b"QFJ1 and no more");
-    fs::write(journal.join("00000000000016909060.journal"), &first).expect("written");
-    let next = 0x0102_0305;
-    assert_eq!(kept(directory.path()).len(), 1);
-    write_and_die(directory.path(), Durability::Strict, next..=next + 2);
-    let found = kept(directory.path());
-    assert_eq!(found.len(), 4);
-    assert_eq!(found[1..], due(next..=next + 2));
 }

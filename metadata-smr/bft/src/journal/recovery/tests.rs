@@ -46,7 +46,7 @@ fn sealed(mut bytes: Vec<u8>, next: u64) -> Vec<u8> {
 fn segment(first: u64, bytes: Vec<u8>) -> Segment {
     Segment {
         first: Token(first),
-        identity: Some(NEW),
+        identity: NEW,
         bytes: bytes.into(),
     }
 }
