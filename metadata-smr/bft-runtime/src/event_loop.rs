@@ -41,6 +41,7 @@ use quorumfs_bft::state::{DurableRoot, WriteBatch};
 use quorumfs_bft::step::{Destination, Effect, Effects, Event, Peer, Timer, Token};
 use quorumfs_bft::wire::{Message, Verified};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -126,6 +127,8 @@ pub(crate) struct Published {
     status: Mutex<Option<ReplicaStatus>>,
     incarnation: Mutex<Incarnation>,
     membership: Mutex<Option<Arc<Membership>>>,
+    /// Whether something of this process is durable, and with it what the journal begins with.
+    remembers: AtomicBool,
 }
 
 impl Published {
@@ -156,10 +159,14 @@ impl Published {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the journal is known by: the first one, unless that was lost.
-    pub(crate) fn incarnation(&self) -> Incarnation {
+    /// What the journal is known by: the first one, unless that was lost. Nothing as long as a
+    /// crash could make it yet another one.
+    pub(crate) fn incarnation(&self) -> Option<Incarnation> {
         let reborn = self.get().and_then(|status| status.reborn);
-        reborn.unwrap_or_else(|| *self.named())
+        match reborn {
+            None => Some(*self.named()),
+            Some(_) => reborn.filter(|_| self.remembers.load(Ordering::Acquire)),
+        }
     }
 
     /// The membership of the epoch that the replica is in; nothing before it has recovered.
@@ -237,13 +244,9 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
             let mut taken = 0;
             let mut frames = Vec::new();
             while let Some(input) = next {
-                match input {
-                    Input::Stop => {
-                        self.publish();
-                        return Ok(());
-                    }
-                    Input::Frame(from, arrival) => frames.push((from, arrival)),
-                    other => self.take(other, &mut effects)?,
+                if !self.take(input, &mut frames, &mut effects)? {
+                    self.publish();
+                    return Ok(());
                 }
                 taken += 1;
                 next = match taken {
@@ -277,9 +280,19 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
         self.changed = false;
     }
 
-    fn take(&mut self, input: Input, effects: &mut Effects) -> Result<(), Ending> {
+    /// Takes an input; of frames it gathers several first. Whether it goes on after it.
+    fn take(
+        &mut self,
+        input: Input,
+        frames: &mut Vec<(Source, Arrival)>,
+        effects: &mut Effects,
+    ) -> Result<bool, Ending> {
         let event = match input {
-            Input::Stop => return Ok(()),
+            Input::Stop => return Ok(false),
+            Input::Frame(from, arrival) => {
+                frames.push((from, arrival));
+                return Ok(true);
+            }
             Input::Failed(ending) => return Err(ending),
             Input::Persisted(token) => {
                 self.release(token);
@@ -288,17 +301,14 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
             Input::Flushed(sequence) => Event::Flushed { sequence },
             Input::Connected(key) => match self.around.roster.place(&key) {
                 Some(replica) => Event::Connected { replica },
-                None => return Ok(()),
+                None => return Ok(true),
             },
             Input::Gone(connection) => {
                 self.around.roster.release(connection);
                 Event::Disconnected { connection }
             }
-            Input::Frame(from, arrival) => {
-                return self.take_frames(vec![(from, arrival)], effects);
-            }
         };
-        self.step(event, effects)
+        self.step(event, effects).map(|()| true)
     }
 
     /// Frames in the order in which they were taken, the signatures of all of them checked at once.
@@ -531,6 +541,10 @@ impl<C: Core, D: Durable> EventLoop<C, D> {
     /// Sends what waited for this write or an earlier one.
     fn release(&mut self, token: Token) {
         self.persisted = self.persisted.max(Some(token));
+        self.around
+            .published
+            .remembers
+            .store(true, Ordering::Release);
         while let Some(entry) = self.held.first_entry()
             && Some(*entry.key()) <= self.persisted
         {

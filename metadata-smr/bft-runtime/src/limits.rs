@@ -23,6 +23,9 @@ pub const REDIAL_MIN: Duration = Duration::from_millis(20);
 /// The longest pause before dialing again: what a restarted peer waits for us at most.
 pub const REDIAL_MAX: Duration = Duration::from_secs(1);
 
+/// A connection that held for this long was a success: the next pause is the shortest again.
+pub const SETTLED: Duration = Duration::from_secs(2);
+
 /// Handshakes under way at once; beyond it the oldest is given up, so that half-open connections
 /// cannot keep honest ones out.
 pub const HANDSHAKES_MAX: usize = 256;
@@ -129,8 +132,11 @@ pub const BLACKLIST_MAX: usize = 4096;
 /// How often a replica looks whether it has something to ask for by itself.
 pub const OWN_AFFAIRS: Duration = Duration::from_millis(200);
 
-/// How long it waits before it asks for the same again.
+/// How long it waits before it asks for the same again; twice as long each time.
 pub const OWN_AFFAIRS_AGAIN: Duration = Duration::from_secs(1);
+
+/// The longest that it waits: an operator has waited for as long by then.
+pub const OWN_AFFAIRS_AGAIN_MAX: Duration = Duration::from_secs(30);
 
 /// How long it waits for a session, and for an answer.
 pub const OWN_AFFAIRS_DEADLINE: Duration = Duration::from_secs(10);

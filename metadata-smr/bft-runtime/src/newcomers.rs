@@ -10,7 +10,9 @@
 //! replaced is dialed by their successors, and a replica that is to join is by whoever admitted it.
 //! It knows none of their keys. But it need not trust them: the records of epochs prove themselves.
 //! Nothing else that a newcomer says is looked at, and all of it has its price
-//! ([`crate::pace`]). Once the epoch has begun in which it is a member, it connects as one.
+//! ([`crate::pace`]); in the other direction, whoever is dialed and asks without a pause is hung up
+//! on, since an answer may be long. Once the epoch has begun in which it is a member, it connects
+//! as one.
 
 use crate::limits;
 use crate::link::frame::Frame;
@@ -20,12 +22,42 @@ use bytes::Bytes;
 use quorumfs_bft::wire::frame::encode;
 use quorumfs_bft::wire::message::{FetchEpochs, Kind};
 use quorumfs_bft::wire::{Envelope, Message};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One newcomer's connection.
 #[derive(Debug, Default)]
 pub(crate) struct Newcomer {
-    asked: Option<Instant>,
+    asked: Questions,
+}
+
+/// The questions on one connection: there is a pause between two.
+#[derive(Debug, Default)]
+pub(crate) struct Questions {
+    last: Option<Instant>,
+}
+
+impl Questions {
+    /// Notes one unless there was another within `pause`, and says whether it is noted.
+    fn note(&mut self, now: Instant, pause: Duration) -> bool {
+        let noted = self
+            .last
+            .is_none_or(|last| now.duration_since(last) >= pause);
+        if noted {
+            self.last = Some(now);
+        }
+        noted
+    }
+
+    /// Whether whoever was asked may be asked again: then this counts as asked.
+    fn may_ask(&mut self, now: Instant) -> bool {
+        self.note(now, limits::NEWCOMER_PATIENCE)
+    }
+
+    /// Whether a question that came now is one of somebody who keeps to that. On the way questions
+    /// may come closer together.
+    pub(crate) fn came(&mut self, now: Instant) -> bool {
+        self.note(now, limits::NEWCOMER_PATIENCE / 2)
+    }
 }
 
 impl Newcomer {
@@ -44,14 +76,33 @@ impl Newcomer {
         let theirs = *Envelope::decode(frame).ok()?.header();
         let ours = verification.header();
         let later = theirs.cluster == ours.cluster && theirs.epoch > ours.epoch;
-        let now = Instant::now();
-        let lately = |at: Instant| now.duration_since(at) < limits::NEWCOMER_PATIENCE;
-        if later && !self.asked.is_some_and(lately) {
-            self.asked = Some(now);
+        if later && self.asked.may_ask(Instant::now()) {
             let after = ours.epoch;
             let question = encode(ours, &Message::FetchEpochs(FetchEpochs { after }));
             connection.outbox.push(Frame::message(question));
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_asks_as_this_does_is_answered_and_a_flood_is_not() {
+        let start = Instant::now();
+        let patience = limits::NEWCOMER_PATIENCE;
+        let (mut asking, mut hearing) = (Questions::default(), Questions::default());
+        for step in 0..100 {
+            let now = start + step * patience / 10;
+            assert_eq!(asking.may_ask(now), step % 10 == 0, "{step}");
+            if step % 10 == 0 {
+                assert!(hearing.came(now), "{step}");
+            }
+        }
+        let now = start + 20 * patience;
+        assert!(hearing.came(now));
+        assert!(!hearing.came(now + patience / 10));
     }
 }

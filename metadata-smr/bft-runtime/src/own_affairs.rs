@@ -4,6 +4,10 @@
 //! |---|---|
 //! | the membership names another incarnation than its journal has | `Rejoin` |
 //! | it is a learner, and holds a checkpoint of which it has not spoken lately | `Ready` |
+//! | it votes, and knows a later behaviour than batches are executed with | `Announce` |
+//!
+//! Which incarnation its journal has it says only once that is durable: asked for before, another
+//! crash would leave a name in the membership that nobody bears.
 //!
 //! It asks through an ordinary client of the cluster, whose principal is the replica's key: nobody
 //! else has to notice, and nobody else can ask. That client dials the replicas over the network,
@@ -15,8 +19,8 @@
 //! # What can go wrong
 //!
 //! *It is refused*: it has rejoined a moment ago, or another change was made in the same batch. It
-//! asks again after a while. *It asks for what has happened already*, since it is behind: that is
-//! refused too, and changes nothing. *Nobody answers*: more than u are down, this one included,
+//! asks again, later each time. *It asks for what has happened already*, since it is behind: that
+//! is refused too, and changes nothing. *Nobody answers*: more than u are down, this one included,
 //! until enough come back.
 
 use crate::client::{Client, ClientConfig, ClientError, Member};
@@ -25,9 +29,10 @@ use crate::keys::NodeKey;
 use crate::limits;
 use crate::server::ReplicaConfig;
 use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::{ClusterId, Incarnation, PublicKey, Sequence};
+use quorumfs_bft::identity::{ClusterId, Epoch, Incarnation, PublicKey, Sequence};
 use quorumfs_bft::membership::{Command, Membership};
 use quorumfs_bft::metrics::ReplicaStatus;
+use quorumfs_bft::replica::config::BEHAVIOUR_VERSION;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,8 +43,16 @@ pub(crate) struct OwnAffairs {
     fault_model: FaultModel,
     replicas: Vec<Member>,
     published: Arc<Published>,
-    /// The checkpoint that it said it holds.
-    said: Sequence,
+    said: Said,
+}
+
+/// What it has said already.
+#[derive(Clone, Copy, Debug, Default)]
+struct Said {
+    /// The checkpoint that it holds.
+    ready: Sequence,
+    /// In which epoch what behaviours it knows: what is noted of that may go with a membership.
+    announced: Option<Epoch>,
 }
 
 impl OwnAffairs {
@@ -50,24 +63,27 @@ impl OwnAffairs {
             fault_model: config.fault_model,
             replicas: config.replicas.clone(),
             published,
-            said: Sequence(0),
+            said: Said::default(),
         }
     }
 
     /// Asks for whatever there is to ask for, for ever.
     pub(crate) async fn run(mut self) {
+        let mut refusals = Refusals::default();
         let mut pause = limits::OWN_AFFAIRS;
         loop {
             tokio::time::sleep(pause).await;
             pause = limits::OWN_AFFAIRS;
-            let (Some(membership), Some(status)) =
-                (self.published.membership(), self.published.get())
-            else {
+            let (Some(membership), Some(status), Some(incarnation)) = (
+                self.published.membership(),
+                self.published.get(),
+                self.published.incarnation(),
+            ) else {
                 continue;
             };
-            let incarnation = self.published.incarnation();
             let key = self.key.public();
             let Some(command) = wish(&membership, &status, &key, incarnation, self.said) else {
+                refusals = Refusals::default();
                 continue;
             };
             match self.ask(&membership, command.clone()).await {
@@ -76,13 +92,19 @@ impl OwnAffairs {
                         ?command,
                         "the cluster has taken up what this replica asked for"
                     );
-                    if let Command::Ready { checkpoint } = command {
-                        self.said = checkpoint;
+                    refusals = Refusals::default();
+                    match command {
+                        Command::Ready { checkpoint } => self.said.ready = checkpoint,
+                        Command::Announce { .. } => self.said.announced = Some(membership.epoch),
+                        _ => {}
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(?command, %error, "this replica asks for it again");
-                    pause = limits::OWN_AFFAIRS_AGAIN;
+                    let (news, after) = refusals.another(error.to_string());
+                    if news {
+                        tracing::warn!(?command, %error, "this replica asks for it again");
+                    }
+                    pause = after;
                 }
             }
         }
@@ -105,13 +127,31 @@ impl OwnAffairs {
     }
 }
 
+/// Refusals of one wish, one after the other.
+#[derive(Debug, Default)]
+struct Refusals {
+    reason: String,
+    pause: Duration,
+}
+
+impl Refusals {
+    /// Another one for this reason: whether that is news, and how long to wait.
+    fn another(&mut self, reason: String) -> (bool, Duration) {
+        let news = reason != self.reason;
+        self.reason = reason;
+        let longer = self.pause * 2;
+        self.pause = longer.clamp(limits::OWN_AFFAIRS_AGAIN, limits::OWN_AFFAIRS_AGAIN_MAX);
+        (news, self.pause)
+    }
+}
+
 /// What the replica with this key has to ask for.
 fn wish(
     membership: &Membership,
     status: &ReplicaStatus,
     key: &PublicKey,
     incarnation: Incarnation,
-    said: Sequence,
+    said: Said,
 ) -> Option<Command> {
     let place = membership.place(key)?;
     let member = membership.member(place)?;
@@ -122,8 +162,12 @@ fn wish(
         return Some(Command::Rejoin { incarnation });
     }
     if membership.votes(place) {
-        return None;
+        let behaviour = BEHAVIOUR_VERSION;
+        let news = behaviour > membership.behaviour_version;
+        let announces = news && said.announced != Some(membership.epoch);
+        return announces.then_some(Command::Announce { behaviour });
     }
+    let said = said.ready;
     let checkpoint = status.durable.min(status.stable);
     let again = Sequence(said.0.saturating_add(membership.checkpoint_interval));
     let news = checkpoint > Sequence(0) && (said == Sequence(0) || checkpoint >= again);
@@ -163,13 +207,11 @@ mod tests {
             ..quiet()
         };
         let incarnation = Incarnation([incarnation; 16]);
-        wish(
-            &membership(),
-            &status,
-            &key(number),
-            incarnation,
-            Sequence(said),
-        )
+        let said = Said {
+            ready: Sequence(said),
+            announced: None,
+        };
+        wish(&membership(), &status, &key(number), incarnation, said)
     }
 
     #[test]
@@ -186,5 +228,42 @@ mod tests {
         assert!(wish_of(4, 4, 7 + interval, 7).is_some());
         assert_eq!(wish_of(5, 9, 7, 0), None, "retired");
         assert_eq!(wish_of(6, 9, 7, 0), None, "a stranger");
+    }
+
+    #[test]
+    fn whoever_votes_announces_once_in_an_epoch_what_the_cluster_does_not_do_yet() {
+        let mut earlier = membership();
+        earlier.behaviour_version = BEHAVIOUR_VERSION - 1;
+        let wish = |number, announced| {
+            let said = Said {
+                announced,
+                ..Said::default()
+            };
+            let incarnation = Incarnation([number; 16]);
+            wish(&earlier, &quiet(), &key(number), incarnation, said)
+        };
+        let behaviour = BEHAVIOUR_VERSION;
+        assert_eq!(wish(1, None), Some(Command::Announce { behaviour }));
+        assert_eq!(wish(1, Some(Epoch(0))), None, "said");
+        assert_eq!(
+            wish(1, Some(Epoch(7))),
+            Some(Command::Announce { behaviour })
+        );
+        assert_eq!(wish(4, None), None, "it does not vote");
+    }
+
+    #[test]
+    fn a_wish_that_is_refused_again_and_again_is_asked_for_less_and_less_and_told_once() {
+        let mut refusals = Refusals::default();
+        let mut said = 0;
+        let mut last = Duration::ZERO;
+        for _ in 0..10 {
+            let (news, pause) = refusals.another("too soon".to_owned());
+            said += usize::from(news);
+            assert!(pause >= last && pause <= limits::OWN_AFFAIRS_AGAIN_MAX);
+            last = pause;
+        }
+        assert_eq!((said, last), (1, limits::OWN_AFFAIRS_AGAIN_MAX));
+        assert!(refusals.another("nobody answers".to_owned()).0);
     }
 }

@@ -13,7 +13,7 @@ use crate::link::frame::Kind;
 use crate::link::hello::{Refusal, Role};
 use crate::link::listen::Gatekeeper;
 use crate::link::outbox::Outbox;
-use crate::newcomers::Newcomer;
+use crate::newcomers::{Newcomer, Questions};
 use crate::pace::{Account, Accounts, Volumes};
 use crate::roster::peers::Peering;
 use crate::roster::{Connection, Roster};
@@ -217,14 +217,11 @@ impl Dialing {
     /// Keeps a connection to every other replica, for ever.
     pub(crate) async fn run(self) {
         let mut entered = self.roster.entered();
-        let mut tasks: BTreeMap<PublicKey, (SocketAddr, Task)> = BTreeMap::new();
+        let mut tasks: BTreeMap<PublicKey, (Dialed, Task)> = BTreeMap::new();
         loop {
             let peers = self.roster.peers();
-            let stays = |key: &PublicKey, address: SocketAddr| {
-                let same = |peer: &&Peering| peer.key == *key && peer.address == Some(address);
-                peers.iter().any(|peer| same(&peer))
-            };
-            tasks.retain(|key, (address, _)| stays(key, *address));
+            let stays = |dialed: &Dialed| peers.iter().any(|peer| dialed.is(peer));
+            tasks.retain(|_, (dialed, _)| stays(dialed));
             for peer in peers {
                 let Some(address) = peer.address else {
                     let reason = "nobody said where it is found".to_owned();
@@ -249,14 +246,29 @@ impl Dialing {
                     role: Role::Replica(self.roster.me()),
                     authentication: self.authentication,
                 };
-                let key = peer.key;
+                let (key, outbox) = (peer.key, peer.outbox.clone());
                 let keeping = keep_dialing(dialer, peer, self.inbox.clone());
-                tasks.insert(key, (address, Task(tokio::spawn(keeping))));
+                let dialed = Dialed { address, outbox };
+                tasks.insert(key, (dialed, Task(tokio::spawn(keeping))));
             }
             if entered.changed().await.is_err() {
                 return;
             }
         }
+    }
+}
+
+/// Whom a task dials, and what it sends.
+struct Dialed {
+    address: SocketAddr,
+    outbox: Arc<Outbox>,
+}
+
+impl Dialed {
+    /// Whether this is about that peer. One that left and was taken up again between two looks has
+    /// the same key, and another outbox.
+    fn is(&self, peer: &Peering) -> bool {
+        peer.address == Some(self.address) && Arc::ptr_eq(&peer.outbox, &self.outbox)
     }
 }
 
@@ -269,7 +281,7 @@ async fn keep_dialing(dialer: Dialer, peer: Peering, inbox: Arc<Inbox>) {
     loop {
         let error = match dialer.dial().await {
             Ok(greeted) => {
-                backoff.reset();
+                let since = Instant::now();
                 state.set(None);
                 outbox.set_connected(true);
                 inbox.connected(key);
@@ -277,6 +289,10 @@ async fn keep_dialing(dialer: Dialer, peer: Peering, inbox: Arc<Inbox>) {
                 let error = send_all(greeted, outbox.clone(), key, &inbox).await;
                 outbox.set_connected(false);
                 tracing::info!(replica = %dialer.wanted, %error, "disconnected");
+                // Whoever hangs up at once is not dialed at once.
+                if since.elapsed() >= limits::SETTLED {
+                    backoff.reset();
+                }
                 error
             }
             Err(error) => {
@@ -300,6 +316,7 @@ async fn send_all(
     let from = Source::Replica(key);
     let allowance = Inbox::allowance(Source::Client(ConnectionId(0)));
     let (mut reader, mut writing) = greeted.start(outbox, limits::ANSWER_BYTES_MAX);
+    let mut questions = Questions::default();
     let hearing = async {
         loop {
             let frame = match reader.next().await {
@@ -308,6 +325,9 @@ async fn send_all(
             };
             if frame.get(..8).and_then(MessageKind::of_tag) != Some(MessageKind::FetchEpochs) {
                 return LinkError::Malformed("an answer on a connection that takes none");
+            }
+            if !questions.came(Instant::now()) {
+                return LinkError::Malformed("one question after the other");
             }
             let (bytes, arrival) = (frame.len(), Arrival::Raw(frame, key));
             inbox
@@ -318,5 +338,38 @@ async fn send_all(
     tokio::select! {
         error = hearing => error,
         error = writing.ended() => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::outbox::Bounds;
+    use quorumfs_bft::identity::ReplicaId;
+
+    #[test]
+    fn whoever_left_and_was_taken_up_again_is_dialed_anew() {
+        let outbox = || {
+            Arc::new(Outbox::new(Bounds {
+                frames_max: 1,
+                frames_away_max: 1,
+                bytes_max: 1,
+            }))
+        };
+        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let mut peer = Peering {
+            id: ReplicaId(1),
+            key: PublicKey([1; 32]),
+            address: Some(address),
+            outbox: outbox(),
+            state: LinkState::undialed(),
+        };
+        let dialed = Dialed {
+            address,
+            outbox: peer.outbox.clone(),
+        };
+        assert!(dialed.is(&peer));
+        peer.outbox = outbox();
+        assert!(!dialed.is(&peer), "what was closed stays so");
     }
 }

@@ -13,8 +13,9 @@
 //!
 //! Whoever dials as a replica and is none that is known here is a *newcomer*. It may be a member of
 //! an epoch that this replica has not heard of, and then it can prove that; it may be anybody.
-//! There are few places for newcomers, one for a key, and the oldest gives way. What they say is
-//! worth nothing but for the records of epochs ([`crate::newcomers`]).
+//! There are few places for newcomers, one for a key, and the oldest gives way; as many at most are
+//! on their way out. What they say is worth nothing but for the records of epochs
+//! ([`crate::newcomers`]).
 //!
 //! Whoever signed what no correct node would sign is blacklisted by key for a while: connections
 //! are ended and new ones refused.
@@ -34,9 +35,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::sync::{Notify, watch};
-
-/// The number of whoever is no member.
-const NOBODY: ReplicaId = ReplicaId(u16::MAX);
 
 const PEER_BOUNDS: Bounds = Bounds {
     frames_max: limits::PEER_OUTBOX_FRAMES_MAX,
@@ -86,6 +84,8 @@ struct Inner {
     known: BTreeMap<PublicKey, usize>,
     /// Strangers that were told to go and have not gone yet.
     leaving: BTreeSet<ConnectionId>,
+    /// Newcomers of whom the same is true.
+    newcomers_leaving: BTreeSet<ConnectionId>,
     /// The connection that each replica dialed last, to end it when it dials again.
     dialed_by: BTreeMap<PublicKey, Connection>,
     blacklist: BTreeMap<PublicKey, Instant>,
@@ -102,6 +102,7 @@ impl Inner {
             sessions: BTreeMap::new(),
             known: BTreeMap::new(),
             leaving: BTreeSet::new(),
+            newcomers_leaving: BTreeSet::new(),
             dialed_by: BTreeMap::new(),
             blacklist: BTreeMap::new(),
         }
@@ -124,20 +125,25 @@ impl Inner {
     }
 
     /// A place for somebody who says that it is a replica, at the cost of the oldest one of these.
-    fn admit_newcomer(&mut self, key: PublicKey) -> Connection {
-        let same = self.newcomers.values().find(|it| it.key == key);
-        let oldest = self.newcomers.values().next();
-        let full = self.newcomers.len() >= limits::NEWCOMERS_MAX;
-        let goes = same.or_else(|| oldest.filter(|_| full)).cloned();
-        if let Some(goes) = goes {
+    fn admit_newcomer(&mut self, key: PublicKey) -> Result<Connection, Refusal> {
+        let stays = |(id, _): &(&ConnectionId, _)| !self.newcomers_leaving.contains(id);
+        let staying = || self.newcomers.iter().filter(stays);
+        let same = staying().find(|(_, it)| it.key == key);
+        let full = staying().count() >= limits::NEWCOMERS_MAX;
+        let goes = same.or_else(|| staying().next().filter(|_| full));
+        if let Some((id, goes)) = goes {
+            // Those who leave hold a descriptor until they are gone.
+            if self.newcomers_leaving.len() >= limits::NEWCOMERS_MAX {
+                return Err(Refusal::Full);
+            }
             goes.end.notify_one();
-            self.newcomers.retain(|_, other| other.key != goes.key);
+            self.newcomers_leaving.insert(*id);
         }
-        let role = Role::Replica(NOBODY);
+        let role = Role::Replica(ReplicaId::NOBODY);
         let connection = self.next_connection(key, role, CLIENT_BOUNDS);
         self.newcomers
             .insert(ConnectionId(self.next), connection.clone());
-        connection
+        Ok(connection)
     }
 
     /// The connection that somebody is heard on.
@@ -271,7 +277,7 @@ impl Roster {
         match source {
             Source::Replica(key) => self.place(&key).map(Peer::Replica),
             Source::Client(id) => Some(Peer::Client(id)),
-            Source::Newcomer(_) => Some(Peer::Replica(NOBODY)),
+            Source::Newcomer(_) => Some(Peer::Replica(ReplicaId::NOBODY)),
         }
     }
 
@@ -317,7 +323,7 @@ impl Roster {
         }
         match role {
             Role::Replica(_) if inner.peers.is_own(&key) => Err(Refusal::NotThatReplica),
-            Role::Replica(_) if inner.peers.place(&key).is_none() => Ok(inner.admit_newcomer(key)),
+            Role::Replica(_) if inner.peers.place(&key).is_none() => inner.admit_newcomer(key),
             Role::Replica(_) => {
                 let connection = Connection {
                     from: Source::Replica(key),
@@ -341,11 +347,12 @@ impl Roster {
         }
     }
 
-    /// The event loop has heard that a client's connection is gone: its place is free.
+    /// The event loop has heard that this connection is gone: its place is free.
     pub(crate) fn release(&self, id: ConnectionId) {
         let mut inner = self.inner();
         if let Some(newcomer) = inner.newcomers.remove(&id) {
             newcomer.outbox.close();
+            inner.newcomers_leaving.remove(&id);
         }
         let Some(connection) = inner.clients.remove(&id) else {
             return;

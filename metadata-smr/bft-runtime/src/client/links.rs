@@ -255,7 +255,6 @@ fn is_hopeless(error: &LinkError) -> bool {
             Refusal::WrongCluster
             | Refusal::Version
             | Refusal::NotThatReplica
-            | Refusal::NotMe
             | Refusal::Authentication => true,
             // These pass by themselves.
             Refusal::Full | Refusal::FullForPrincipal | Refusal::Blacklisted => false,

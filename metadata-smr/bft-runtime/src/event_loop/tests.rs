@@ -81,6 +81,7 @@ impl Durable for Slow {
 
 struct Fixture {
     inbox: Arc<Inbox>,
+    published: Arc<Published>,
     roster: Arc<Roster>,
     seen: Arc<Mutex<Vec<Event>>>,
     appended: Arc<Mutex<Vec<Token>>>,
@@ -116,13 +117,14 @@ fn run(script: Vec<Vec<Effect>>) -> Fixture {
         script: script.into(),
         seen: seen.clone(),
     };
+    let published = Arc::new(Published::default());
     let around = Surroundings {
         inbox: inbox.clone(),
         roster: roster.clone(),
         verification: Arc::new(Verification::new(config.context(), vec![])),
         accounts: Arc::default(),
         volumes: Arc::new(Volumes::new(model, Instant::now())),
-        published: Arc::new(Published::default()),
+        published: published.clone(),
         signer: key,
         clock: Clock::start(),
     };
@@ -139,6 +141,7 @@ fn run(script: Vec<Vec<Effect>>) -> Fixture {
     let thread = std::thread::spawn(move || runtime.block_on(looping.run(effects)).0);
     Fixture {
         inbox,
+        published,
         roster,
         seen,
         appended,
@@ -196,6 +199,25 @@ async fn a_frame_is_held_until_its_write_and_no_longer() {
     assert_eq!(fixture.sent().await, ["vote 2"]);
     fixture.inbox.stop();
     assert_eq!(fixture.thread.join().expect("loop"), Ending::Stopped);
+}
+
+#[tokio::test]
+async fn a_journal_is_known_by_another_name_once_that_is_durable() {
+    let fixture = run(vec![vec![persist(1)], vec![send(b"done", None)]]);
+    assert!(fixture.sent().await.is_empty());
+    let incarnation = Incarnation([7; 16]);
+    let published = &fixture.published;
+    assert_eq!(published.incarnation(), Some(Incarnation::default()));
+    let reborn = Some(incarnation);
+    let renamed = || {
+        published.set(ReplicaStatus { reborn, ..quiet() });
+        published.incarnation()
+    };
+    assert_eq!(renamed(), None);
+    fixture.inbox.persisted(Token(1));
+    assert_eq!(fixture.sent().await, ["done"]);
+    assert_eq!(renamed(), Some(incarnation));
+    fixture.inbox.stop();
 }
 
 #[tokio::test]

@@ -33,7 +33,6 @@ pub const LINK_VERSION_OLDEST: u16 = 1;
 pub const HELLO_BYTES: usize = 32;
 
 const MAGIC: [u8; 4] = *b"QFSL";
-const NO_REPLICA: u16 = u16::MAX;
 
 /// In which role a node speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,15 +52,11 @@ pub enum Refusal {
     /// No common version.
     #[error("it speaks no version of the protocol in common with this program; upgrade the older")]
     Version,
-    /// The dialer claims to be a replica, with the acceptor's own key; earlier releases say so too
-    /// if they do not know the key.
-    #[error("it does not take this key for that of another replica; compare the keys")]
+    /// The dialer claims to be a replica, with the acceptor's own key.
+    #[error("it has the same key as this replica; no two may share one")]
     NotThatReplica,
-    /// The dialer looks for another replica than this: said by earlier releases.
-    #[error("it is another replica than the one looked for; compare the addresses")]
-    NotMe,
-    /// All places for clients are taken.
-    #[error("all its places for clients are taken; try again later")]
+    /// All places are taken, for clients or for replicas that are not known.
+    #[error("all its places are taken; try again later")]
     Full,
     /// This principal has all the connections that one may have.
     #[error("this principal has all the connections that one may have; close some")]
@@ -80,11 +75,10 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 7] = [
         Self::WrongCluster,
         Self::Version,
         Self::NotThatReplica,
-        Self::NotMe,
         Self::Full,
         Self::FullForPrincipal,
         Self::Blacklisted,
@@ -96,11 +90,10 @@ impl Refusal {
             Self::WrongCluster => 1,
             Self::Version => 2,
             Self::NotThatReplica => 3,
-            Self::NotMe => 4,
-            Self::Full => 5,
-            Self::FullForPrincipal => 6,
-            Self::Blacklisted => 7,
-            Self::Authentication => 8,
+            Self::Full => 4,
+            Self::FullForPrincipal => 5,
+            Self::Blacklisted => 6,
+            Self::Authentication => 7,
         }
     }
 }
@@ -144,7 +137,7 @@ impl Hello {
     pub fn encode(&self) -> [u8; HELLO_BYTES] {
         let (role, replica) = match self.role {
             Role::Replica(id) => (1, id.0),
-            Role::Client => (2, NO_REPLICA),
+            Role::Client => (2, ReplicaId::NOBODY.0),
         };
         let mut bytes = [0_u8; HELLO_BYTES];
         let fields = MAGIC
@@ -272,7 +265,7 @@ mod tests {
     fn what_is_no_greeting_is_refused() {
         let good = Hello::new(ClusterId([9; 16]), Role::Client, ReplicaId(2)).encode();
         assert!(Hello::decode(&good[..31]).is_err());
-        for (place, value) in [(0, b'X'), (8, 0), (8, 3), (9, 9), (9, 255), (15, 2)] {
+        for (place, value) in [(0, b'X'), (8, 0), (8, 3), (9, 8), (9, 255), (15, 2)] {
             let mut bad = good;
             bad[place] = value;
             assert!(Hello::decode(&bad).is_err(), "{place}");

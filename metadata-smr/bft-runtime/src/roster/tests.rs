@@ -105,10 +105,31 @@ async fn newcomers_have_few_places_and_one_for_a_key() {
         roster.admit(key(number), role).expect("a place");
     }
     again.end.notified().await;
-    assert_eq!(roster.inner().newcomers.len(), limits::NEWCOMERS_MAX);
     assert!(roster.inner().clients.is_empty());
-    roster.release(id_of(&again));
+    for gone in [first, again] {
+        roster.release(id_of(&gone));
+    }
     assert_eq!(roster.inner().newcomers.len(), limits::NEWCOMERS_MAX);
+    assert!(roster.inner().newcomers_leaving.is_empty());
+}
+
+#[test]
+fn newcomers_that_have_not_gone_yet_are_counted() {
+    let roster = roster();
+    let role = Role::Replica(ReplicaId(9));
+    let oldest = roster.admit(key(1), role).expect("a place");
+    let mut admitted = 1;
+    while admitted < 1000 && roster.admit(key(1 + admitted), role).is_ok() {
+        admitted += 1;
+    }
+    assert_eq!(admitted, 2 * limits::NEWCOMERS_MAX as u16);
+    assert_eq!(
+        roster.admit(key(admitted), role).err(),
+        Some(Refusal::Full),
+        "nor does one make room for itself"
+    );
+    roster.release(id_of(&oldest));
+    roster.admit(key(5000), role).expect("a place");
 }
 
 #[test]

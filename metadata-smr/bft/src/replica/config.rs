@@ -9,6 +9,9 @@ use crate::wire::Context;
 use crate::wire::limits::{CHECKPOINT_INTERVAL, REPLY_WHOLE_BYTES, SESSION_IDLE};
 use bytes::Bytes;
 
+/// The newest behaviour that this release knows.
+pub const BEHAVIOUR_VERSION: u32 = 1;
+
 /// A replica's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -82,16 +85,14 @@ impl Config {
         genesis: Bytes,
     ) -> Self {
         Self {
-            replica: genesis_membership
-                .place(&key)
-                .unwrap_or(ReplicaId(u16::MAX)),
+            replica: genesis_membership.place(&key).unwrap_or(ReplicaId::NOBODY),
             key,
             incarnation,
             reincarnation,
             cluster,
             genesis_membership,
             genesis,
-            behaviour_version: 1,
+            behaviour_version: BEHAVIOUR_VERSION,
             checkpoint_interval: CHECKPOINT_INTERVAL,
             authentication: Authentication::Sig,
             leaf_bytes_max: LEAF_BYTES_MAX,
