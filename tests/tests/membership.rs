@@ -133,8 +133,16 @@ fn a_replica_without_its_disk_gets_another_and_votes_again() {
     fs::remove_dir_all(&data).unwrap();
     on(&cluster)
         .run_with(["replica", "run"])
-        .fails(10, "data", "");
+        .fails(10, "data", "replica init --again");
     on(&cluster).run_with(again).ok();
+    // Lost, the configuration is written again from the address, and the disk stays what it is.
+    fs::remove_file(cluster.replica(2).join("replica.toml")).unwrap();
+    on(&cluster)
+        .run_with(again)
+        .fails(10, "no replica.toml", "--listen");
+    let address = cluster.replicas[2].split('@').nth(1).unwrap();
+    let listening = on(&cluster).args(again).args(["--listen", address]);
+    assert!(listening.run().ok().records("replica")[0]["incarnation"].is_null());
     put(&state, 1);
     cluster.start_with(2, &[]);
     eventually("it is taken up again", PATIENCE, || all_vote(&state));
@@ -165,9 +173,20 @@ fn replicas_are_added_and_removed_and_numbers_that_cannot_work_are_refused() {
         all_vote(&state) && members(&state).len() == 5
     });
     put(&state, 0);
-    cluster.quorumfs().run_with(["cluster", "remove", "0"]).ok();
+    let changes = |arguments: &[&str], kind| {
+        let done = cluster.quorumfs().args(["cluster"]).args(arguments);
+        done.run().ok().records(kind).len()
+    };
+    assert_eq!(changes(&["add", &place], "unchanged"), 1, "it votes");
+    let key = |number: usize| cluster.replicas[number].split('@').next().unwrap();
+    let by_number = cluster.quorumfs().run_with(["cluster", "remove", "0"]);
+    by_number.fails(2, "may be another one", key(0));
+    assert_eq!(changes(&["remove", &key(0)[..8]], "change"), 1);
+    assert_eq!(changes(&["remove", key(0)], "unchanged"), 1, "typed again");
     put(&state, 1);
-    let removed = cluster.quorumfs().run_with(["cluster", "remove", "0"]);
+    let removed = cluster.quorumfs().run_with(["cluster", "remove", key(1)]);
     removed.fails(2, "with 3 voters", "nothing was changed");
+    let alone = cluster.quorumfs().run_with(["cluster", "entrust", key(1)]);
+    alone.fails(2, "lacks the key", "add ");
     assert_holds(&state, 2);
 }

@@ -71,7 +71,7 @@ pub(crate) struct ClusterAddArguments {
 /// `quorumfs cluster replace`
 #[derive(Debug, Args)]
 pub(crate) struct ClusterReplaceArguments {
-    /// Whose place it takes: a number or a key
+    /// Whose place it takes: a number, or a key or how it begins
     #[arg(value_name = "OLD")]
     pub(crate) old: String,
     #[command(flatten)]
@@ -81,7 +81,7 @@ pub(crate) struct ClusterReplaceArguments {
 /// `quorumfs cluster remove`
 #[derive(Debug, Args)]
 pub(crate) struct ClusterRemoveArguments {
-    /// Which: a number or a key
+    /// Which: its key or how that begins, since numbers change
     #[arg(value_name = "REPLICA")]
     pub(crate) replica: String,
     #[command(flatten)]
@@ -91,7 +91,7 @@ pub(crate) struct ClusterRemoveArguments {
 /// `quorumfs cluster entrust`
 #[derive(Debug, Args)]
 pub(crate) struct ClusterEntrustArguments {
-    /// Their public keys
+    /// Their public keys, the own one among them
     #[arg(value_name = "KEY", required = true)]
     pub(crate) administrators: Vec<String>,
 }

@@ -4,7 +4,8 @@
 //! administrator's key: the volume's owner, unless others were entrusted. A new replica is admitted
 //! first and told everything; once it says itself that it holds a checkpoint, it may vote. What is
 //! typed here does both and waits in between, so that it can be typed again if it was cut short:
-//! what has been done already is not done twice.
+//! what has been done already is not done twice. That is why whoever is to go is called by its key:
+//! the number that it had may be another's by then.
 
 use super::explain::client_failure;
 use super::members::{self, Role};
@@ -23,6 +24,7 @@ use quorumfs_bft::membership::{Command, Member, Membership};
 use quorumfs_bft_runtime::client::{Administered, Client, ClientError};
 use quorumfs_bft_runtime::server::first_incarnation;
 use serde::Serialize;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 /// How often a new replica is asked for that cannot vote yet.
@@ -107,8 +109,40 @@ struct Change {
     change: &'static str,
     /// The epoch that began with it.
     epoch: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    replica: Option<String>,
+    #[serde(flatten)]
+    object: Object,
+}
+
+/// What a change is about.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Object {
+    Replica(String),
+    Administrators(Vec<String>),
+    Version(u32),
+}
+
+impl Object {
+    fn replica(key: &PublicKey) -> Self {
+        Self::Replica(key.to_string())
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replica(key) => f.write_str(key),
+            Self::Administrators(keys) => f.write_str(&keys.join(", ")),
+            Self::Version(version) => write!(f, "{version}"),
+        }
+    }
+}
+
+/// What was as it should be already.
+#[derive(Debug, Serialize)]
+struct Unchanged {
+    #[serde(flatten)]
+    object: Object,
 }
 
 /// A session in which changes are asked for.
@@ -146,12 +180,22 @@ impl<'a> Cluster<'a> {
                 let keys = arguments.administrators.iter();
                 let administrators: Vec<_> =
                     keys.map(|it| public_key(it)).collect::<Outcome<_>>()?;
-                self.ask("entrusted", None, Command::Entrust { administrators })
+                may_entrust(&administrators, &self.configured.principal())?;
+                let keys = administrators.iter().map(ToString::to_string);
+                let object = Object::Administrators(keys.collect());
+                if now.administrators == administrators {
+                    return self.unchanged(object, "They are entrusted already.");
+                }
+                self.ask("entrusted", object, Command::Entrust { administrators })
                     .await
             }
             ClusterCommand::Behave(arguments) => {
                 let version = arguments.version;
-                self.ask("behaviour", None, Command::Behave { version })
+                let object = Object::Version(version);
+                if now.behaviour_version == version {
+                    return self.unchanged(object, "It is the behaviour already.");
+                }
+                self.ask("behaviour", object, Command::Behave { version })
                     .await
             }
         }
@@ -159,24 +203,30 @@ impl<'a> Cluster<'a> {
 
     async fn add(&self, now: &Membership, arguments: &ClusterAddArguments) -> Outcome<()> {
         let new = New::of(&arguments.new)?;
+        if new.votes(now) {
+            return self.unchanged(Object::replica(&new.key), VOTES);
+        }
         let voters = now.voters.len() + 1;
         let (up, right) = arguments.model.over(now.model);
         if !arguments.learner {
             check(up, right, voters)?;
         }
-        self.admit(now, &new).await?;
-        if arguments.learner {
-            return Ok(());
-        }
+        let admitted = self.admit(now, &new).await?;
         let key = new.key;
+        if arguments.learner {
+            return match admitted {
+                true => Ok(()),
+                false => self.unchanged(Object::replica(&key), "It is told everything already."),
+            };
+        }
         self.vote("added", &new, Command::Promote { key, up, right })
             .await
     }
 
     async fn replace(&self, now: &Membership, arguments: &ClusterReplaceArguments) -> Outcome<()> {
         let new = New::of(&arguments.new)?;
-        if now.voters.iter().any(|it| it.key == new.key) {
-            return self.output.say("It votes already.");
+        if new.votes(now) {
+            return self.unchanged(Object::replica(&new.key), VOTES);
         }
         let out = find(now, &arguments.old)?;
         if Role::of(now, out) != Role::Voter {
@@ -192,40 +242,46 @@ impl<'a> Cluster<'a> {
     }
 
     async fn remove(&self, now: &Membership, arguments: &ClusterRemoveArguments) -> Outcome<()> {
-        let member = find(now, &arguments.replica)?;
+        let retired = public_key(&arguments.replica).ok();
+        if let Some(key) = retired.filter(|key| now.retired.contains(key)) {
+            return self.unchanged(Object::replica(&key), "It does not vote any more.");
+        }
+        let member = leaving(now, &arguments.replica)?;
         let key = member.key;
+        let object = Object::replica(&key);
         match Role::of(now, member) {
-            Role::Retired => self.output.say("It does not vote any more."),
+            Role::Retired => self.unchanged(object, "It does not vote any more."),
             Role::Learner => {
-                self.ask("dismissed", Some(key), Command::Dismiss { key })
+                self.ask("dismissed", object, Command::Dismiss { key })
                     .await
             }
             Role::Voter => {
                 let (up, right) = arguments.model.over(now.model);
                 check(up, right, now.voters.len() - 1)?;
-                self.ask("removed", Some(key), Command::Remove { key, up, right })
+                self.ask("removed", object, Command::Remove { key, up, right })
                     .await?;
                 self.output.say(RETIRED)
             }
         }
     }
 
-    /// Lets a replica be told everything, unless it is already.
-    async fn admit(&self, now: &Membership, new: &New) -> Outcome<()> {
+    /// Lets a replica be told everything; whether it was not already.
+    async fn admit(&self, now: &Membership, new: &New) -> Outcome<bool> {
         if now.retired.contains(&new.key) {
             let message = format!("the replica at {} voted once and was retired", new.address);
             return Err(Failure::new(Exit::Usage, message)
                 .hint("a retired key is never taken again: make it another with `replica init`"));
         }
         if now.members().any(|it| it.key == new.key) {
-            return Ok(());
+            return Ok(false);
         }
         let admit = Command::Admit {
             key: new.key,
             incarnation: new.incarnation,
             address: new.address.clone().into(),
         };
-        self.ask("admitted", Some(new.key), admit).await
+        let object = Object::replica(&new.key);
+        self.ask("admitted", object, admit).await.map(|()| true)
     }
 
     /// Makes a learner a voter, once it has caught up.
@@ -235,10 +291,13 @@ impl<'a> Cluster<'a> {
         loop {
             let refused = match self.client.administer(command.clone()).await {
                 Ok(Administered::Begins(epoch)) => {
-                    return self.begun(what, Some(new.key), epoch).await;
+                    return self.begun(what, Object::replica(&new.key), epoch).await;
                 }
                 Ok(other) => return Err(misunderstood(&other)),
-                Err(ClientError::CommandRefused { reason }) => reason,
+                Err(ClientError::CommandRefused {
+                    reason,
+                    passes: true,
+                }) => reason,
                 Err(error) => return Err(client_failure(&error)),
             };
             if began.elapsed() > new.within {
@@ -264,38 +323,37 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    async fn ask(
-        &self,
-        what: &'static str,
-        replica: Option<PublicKey>,
-        command: Command,
-    ) -> Outcome<()> {
+    async fn ask(&self, what: &'static str, object: Object, command: Command) -> Outcome<()> {
         match self.client.administer(command).await {
-            Ok(Administered::Begins(epoch)) => self.begun(what, replica, epoch).await,
+            Ok(Administered::Begins(epoch)) => self.begun(what, object, epoch).await,
             Ok(other) => Err(misunderstood(&other)),
             Err(error) => Err(client_failure(&error)),
         }
     }
 
     /// The change is made for good; says so once the epoch has begun.
-    async fn begun(
-        &self,
-        what: &'static str,
-        replica: Option<PublicKey>,
-        epoch: Epoch,
-    ) -> Outcome<()> {
+    async fn begun(&self, what: &'static str, object: Object, epoch: Epoch) -> Outcome<()> {
         // An operation of the new epoch is answered when there is one.
         self.show().await?;
         self.configured.remember(&self.client.membership());
         let change = Change {
             change: what,
             epoch: epoch.0,
-            replica: replica.map(|key| key.to_string()),
+            object,
         };
         self.output.record("change", &change, |change| {
-            let whom = change.replica.as_deref().unwrap_or_default();
-            format!("Epoch {}: {} {whom}", change.epoch, change.change)
+            format!(
+                "Epoch {}: {} {}",
+                change.epoch, change.change, change.object
+            )
         })
+    }
+
+    /// There is nothing to do.
+    fn unchanged(&self, object: Object, words: &str) -> Outcome<()> {
+        let unchanged = Unchanged { object };
+        let text = |_: &Unchanged| words.to_owned();
+        self.output.record("unchanged", &unchanged, text)
     }
 
     async fn show(&self) -> Outcome<Membership> {
@@ -308,8 +366,11 @@ impl<'a> Cluster<'a> {
 }
 
 const LIST: &str = "`quorumfs cluster status` lists them";
-const RETIRED: &str = "Keep the old one running until `quorumfs cluster status` says that it may \
-                       be switched off; then destroy its key.";
+const VOTES: &str = "It votes already.";
+const RETIRED: &str = "If the old one still runs, keep it running until `quorumfs cluster status` \
+                       says that it may be switched off. Then destroy its key.";
+/// So many digits of a key may stand for it, and no fewer.
+const DIGITS_MIN: usize = 8;
 
 fn misunderstood(answer: &Administered) -> Failure {
     Failure::new(
@@ -332,7 +393,13 @@ impl New {
         let section = replica(&arguments.place)?;
         let key = public_key(&section.key)?;
         let incarnation = match &arguments.incarnation {
-            Some(digits) => incarnation(digits)?,
+            Some(digits) => digits.parse().map_err(|error| {
+                Failure::new(
+                    Exit::Usage,
+                    format!("`{digits}` is no incarnation: {error}"),
+                )
+                .hint("`quorumfs replica init --again` printed it")
+            })?,
             None => first_incarnation(&key),
         };
         Ok(Self {
@@ -342,29 +409,68 @@ impl New {
             within: Duration::from_secs(arguments.within),
         })
     }
-}
 
-fn incarnation(digits: &str) -> Outcome<Incarnation> {
-    let number = u128::from_str_radix(digits, 16).ok();
-    let number = number.filter(|_| digits.len() == 32 && !digits.starts_with('+'));
-    let number = number.ok_or_else(|| {
-        Failure::new(Exit::Usage, format!("`{digits}` is no incarnation"))
-            .hint("it is 32 hexadecimal digits; `quorumfs replica init --again` printed it")
-    })?;
-    Ok(Incarnation(number.to_be_bytes()))
+    fn votes(&self, now: &Membership) -> bool {
+        now.voters.iter().any(|it| it.key == self.key)
+    }
 }
 
 /// A member, by its number in this epoch or its key.
 fn find<'a>(membership: &'a Membership, text: &str) -> Outcome<&'a Member> {
-    let member = match text.parse::<u16>() {
-        Ok(number) => membership.members().nth(number.into()),
-        Err(_) => {
-            let key = public_key(text)?;
-            membership.members().find(|it| it.key == key)
-        }
+    let Ok(number) = text.parse::<u16>() else {
+        return by_key(membership, text);
     };
-    member
-        .ok_or_else(|| Failure::new(Exit::Usage, format!("there is no replica {text}")).hint(LIST))
+    let member = membership.members().nth(number.into());
+    member.ok_or_else(|| nobody(text))
+}
+
+/// A member that is to go. Behind whoever goes the numbers move up, so a number that is typed again
+/// would make another one go.
+fn leaving<'a>(membership: &'a Membership, text: &str) -> Outcome<&'a Member> {
+    if text.parse::<u16>().is_err() {
+        return by_key(membership, text);
+    }
+    let key = find(membership, text)?.key;
+    let message = format!("replica {text} may be another one when this is typed again");
+    Err(Failure::new(Exit::Usage, message)
+        .hint(format!("call it by its key: quorumfs cluster remove {key}")))
+}
+
+/// A member, by its key or how that begins.
+fn by_key<'a>(membership: &'a Membership, text: &str) -> Outcome<&'a Member> {
+    if text.len() < DIGITS_MIN {
+        let message = format!("`{text}` is neither a number nor enough of a key");
+        return Err(Failure::new(Exit::Usage, message).hint(format!(
+            "type {DIGITS_MIN} digits of the key at least; {LIST}"
+        )));
+    }
+    let begins = text.to_ascii_lowercase();
+    let mut found = membership
+        .members()
+        .filter(|it| it.key.to_string().starts_with(&begins));
+    match (found.next(), found.next()) {
+        (Some(member), None) => Ok(member),
+        (Some(_), Some(_)) => {
+            let message = format!("several replicas have keys that begin with {text}");
+            Err(Failure::new(Exit::Usage, message).hint("type more of the key"))
+        }
+        (None, _) => Err(nobody(text)),
+    }
+}
+
+fn nobody(text: &str) -> Failure {
+    Failure::new(Exit::Usage, format!("there is no replica {text}")).hint(LIST)
+}
+
+/// Refuses a list that leaves out whoever asks: mistyped, it would leave nobody.
+fn may_entrust(administrators: &[PublicKey], own: &PublicKey) -> Outcome<()> {
+    if administrators.contains(own) {
+        return Ok(());
+    }
+    let message = "the list lacks the key that you ask with, which could change nothing any more";
+    Err(Failure::new(Exit::Usage, message).hint(format!(
+        "add {own} to it; once another key has proved to work, whoever has that can leave this out"
+    )))
 }
 
 /// Refuses numbers that cannot work before anything is asked for.
@@ -385,22 +491,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_incarnation_is_what_it_prints() {
-        let digits = "00112233445566778899aabbccddeeff";
-        assert_eq!(incarnation(digits).unwrap().to_string(), digits);
-        for wrong in ["", "+0112233445566778899aabbccddeeff", "0011", "xyz"] {
-            assert_eq!(incarnation(wrong).unwrap_err().exit, Exit::Usage, "{wrong}");
+    fn members_are_found_by_number_and_key_and_go_by_key_only() {
+        let model = FaultModel::new(1, 1, 4).unwrap();
+        let mut membership = Membership::unnamed(model);
+        membership.voters[1].key = PublicKey([0x11; 32]);
+        let second = membership.voters[1].key;
+        let digits = second.to_string();
+        assert_eq!(find(&membership, "1").unwrap().key, second);
+        for name in [&digits, &digits[..8]] {
+            assert_eq!(find(&membership, name).unwrap().key, second);
+            assert_eq!(leaving(&membership, name).unwrap().key, second);
+        }
+        let number = leaving(&membership, "1").unwrap_err();
+        assert!(number.hint.unwrap().contains(&digits));
+        for wrong in ["4", "one", &digits[..7], "ffffffff", &format!("{digits}1")] {
+            assert!(find(&membership, wrong).is_err(), "{wrong}");
+            assert!(leaving(&membership, wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
-    fn members_are_found_by_number_and_key() {
-        let model = FaultModel::new(1, 1, 4).unwrap();
-        let membership = Membership::unnamed(model);
-        let second = membership.voters[1].key;
-        assert_eq!(find(&membership, "1").unwrap().key, second);
-        assert_eq!(find(&membership, &second.to_string()).unwrap().key, second);
-        assert!(find(&membership, "4").is_err());
-        assert!(find(&membership, "one").is_err());
+    fn nobody_leaves_himself_out_by_mistake() {
+        let (own, other) = (PublicKey([1; 32]), PublicKey([2; 32]));
+        assert_eq!(may_entrust(&[other, own], &own), Ok(()));
+        assert_eq!(may_entrust(&[other], &own).unwrap_err().exit, Exit::Usage);
+    }
+
+    #[test]
+    fn what_a_change_is_about_is_said() {
+        let object = Object::Administrators(vec!["one".to_owned(), "two".to_owned()]);
+        assert_eq!(object.to_string(), "one, two");
+        let line = crate::output::encode("unchanged", &Unchanged { object }).unwrap();
+        assert!(line.contains(r#""administrators":["one","two"]"#), "{line}");
     }
 }

@@ -33,7 +33,7 @@ async fn insist(administrator: &Client, command: &Command) -> Administered {
     loop {
         match administrator.administer(command.clone()).await {
             Ok(done) => return done,
-            Err(ClientError::CommandRefused { reason }) => {
+            Err(ClientError::CommandRefused { reason, .. }) => {
                 assert!(began.elapsed() < Duration::from_secs(30), "{reason}");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -96,10 +96,12 @@ async fn a_learner_takes_a_place(authentication: Authentication) {
     };
     let replace = Command::Replace { out, into };
     let refused = administrator.administer(replace.clone()).await;
-    assert!(
-        matches!(&refused, Err(ClientError::CommandRefused { reason }) if reason.contains("admit")),
-        "{refused:?}"
-    );
+    match &refused {
+        Err(ClientError::CommandRefused { reason, passes }) => {
+            assert!(reason.contains("admit") && !passes, "{refused:?}");
+        }
+        other => panic!("{other:?}"),
+    }
     let refused = client.administer(admit.clone()).await;
     assert!(matches!(refused, Err(ClientError::CommandRefused { .. })));
     let begins = administrator.administer(admit).await;

@@ -376,7 +376,7 @@ async fn insist(administrator: &Client, command: Command) -> anyhow::Result<()> 
     let began = Instant::now();
     loop {
         match administrator.administer(command.clone()).await {
-            Err(ClientError::CommandRefused { reason }) => {
+            Err(ClientError::CommandRefused { reason, .. }) => {
                 ensure!(began.elapsed() < PATIENCE, "{command:?}: {reason}");
                 tokio::time::sleep(LOOK).await;
             }

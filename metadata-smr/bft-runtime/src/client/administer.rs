@@ -42,7 +42,10 @@ impl Client {
                 let membership = Membership::decode(&row).map_err(unknown)?;
                 Ok(Administered::Shown(Box::new(membership)))
             }
-            Answer::Refused(reason) => Err(ClientError::CommandRefused { reason }),
+            Answer::Refused { passes, words } => Err(ClientError::CommandRefused {
+                passes,
+                reason: words,
+            }),
         }
     }
 }

@@ -119,6 +119,8 @@ pub enum ClientError {
     /// The membership was not changed.
     #[error("the membership was not changed: {reason}")]
     CommandRefused {
+        /// Whether the same may be accepted later, though nobody does anything about it.
+        passes: bool,
         /// What stands against it.
         reason: String,
     },

@@ -336,7 +336,7 @@ impl<W: Workload> Simulation<'_, W> {
         let answer = answer.map(Answer::decode);
         self.note(|_| format!("command {call} is answered: {answer:?}"));
         self.counters.count(match answer {
-            Some(Ok(Answer::Refused(_))) => "membership_refused",
+            Some(Ok(Answer::Refused { .. })) => "membership_refused",
             Some(Ok(Answer::Begins(_))) => "membership_changed",
             Some(Ok(_)) => "membership_noted",
             Some(Err(_)) | None => "membership_unanswered",

@@ -87,7 +87,7 @@ pub(super) fn administer(
             Answer::Noted
         }
         Ok(Applied::Shown) => Answer::Shown(now.encode()),
-        Err(refusal) => Answer::Refused(refusal.to_string()),
+        Err(refusal) => refusal.into(),
     };
     Ok((answer.encode(), false))
 }

@@ -1,7 +1,8 @@
 //! What may be asked about the membership, and how that is answered.
 //!
 //! A command is the body of an `Operation::Administer`: a tag byte and fields as in a message. An
-//! answer is a tag byte and fields too; a refusal says what stands against it, in words.
+//! answer is a tag byte and fields too; a refusal says what stands against it, in words, and
+//! whether waiting helps.
 
 use crate::fault_model::FaultModelError;
 use crate::identity::{Epoch, Incarnation, PublicKey, Sequence};
@@ -245,6 +246,14 @@ pub enum Refusal {
     Nobody,
 }
 
+impl Refusal {
+    /// Whether the same command may be accepted later, though nobody does anything about it.
+    #[must_use]
+    pub const fn passes(&self) -> bool {
+        matches!(self, Self::UnderWay | Self::NotReady(_) | Self::TooSoon(_))
+    }
+}
+
 /// What became of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -255,7 +264,21 @@ pub enum Answer {
     /// The membership's row.
     Shown(Bytes),
     /// It was refused.
-    Refused(String),
+    Refused {
+        /// Whether it may be accepted later, as it is.
+        passes: bool,
+        /// What stands against it.
+        words: String,
+    },
+}
+
+impl From<Refusal> for Answer {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused {
+            passes: refusal.passes(),
+            words: refusal.to_string(),
+        }
+    }
 }
 
 impl Answer {
@@ -273,8 +296,8 @@ impl Answer {
                 bytes.push(2);
                 write_bytes(&mut bytes, row);
             }
-            Self::Refused(words) => {
-                bytes.push(3);
+            Self::Refused { passes, words } => {
+                bytes.extend_from_slice(&[3, u8::from(*passes)]);
                 write_bytes(&mut bytes, words.as_bytes());
             }
         }
@@ -292,8 +315,10 @@ impl Answer {
             1 => Self::Begins(reader.get("epoch")?),
             2 => Self::Shown(reader.bytes("membership", bytes.len())?),
             3 => {
+                let passes = reader.get("whether it passes")?;
                 let words = reader.bytes("refusal", REFUSAL_BYTES_MAX)?;
-                Self::Refused(String::from_utf8_lossy(&words).into_owned())
+                let words = String::from_utf8_lossy(&words).into_owned();
+                Self::Refused { passes, words }
             }
             _ => return Err(Malformed::Impossible { field: "answer" }),
         };

@@ -169,7 +169,8 @@ fn every_command_and_answer_comes_back_as_it_went() {
         Answer::Noted,
         Answer::Begins(Epoch(7)),
         Answer::Shown(four().encode()),
-        Answer::Refused(Refusal::UnderWay.to_string()),
+        Answer::from(Refusal::UnderWay),
+        Answer::from(Refusal::Known),
     ] {
         assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
     }
