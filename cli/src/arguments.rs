@@ -123,8 +123,8 @@ pub(crate) struct ReplicaInitArguments {
     #[arg(long, value_name = "ADDRESS:PORT", required_unless_present = "again")]
     pub(crate) listen: Option<SocketAddr>,
     /// Its disk was lost: make another one for the key that is here. The replica asks the others by
-    /// itself to be taken up again
-    #[arg(long, conflicts_with = "listen")]
+    /// itself to be taken up again. Of a lost configuration --listen is all that has to be said
+    #[arg(long)]
     pub(crate) again: bool,
 }
 

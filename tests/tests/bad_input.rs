@@ -89,7 +89,7 @@ fn what_is_there_is_never_made_anew() {
     assert_eq!(fs::read(volume.join("principal.key")).unwrap(), before);
     let replica = Quorumfs::on(&cluster.replica(0));
     let again = replica.run_with(["replica", "init", "--listen", "127.0.0.1:1"]);
-    again.fails(11, "there is a replica already", "--state");
+    again.fails(11, "there is a replica already", "--again");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::output::Output;
 use crate::stop::Stop;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::{PublicKey, ReplicaId};
+use quorumfs_bft::state::StateError;
 use quorumfs_bft_runtime::client::Member;
 use quorumfs_bft_runtime::disk::{DiskError, Durability};
 use quorumfs_bft_runtime::event_loop::Ending;
@@ -50,25 +51,33 @@ struct Initialised {
     /// What the disk is known by, if it was made anew.
     #[serde(skip_serializing_if = "Option::is_none")]
     incarnation: Option<String>,
+    #[serde(skip)]
+    again: bool,
 }
 
 /// Prepares a replica.
 pub(crate) fn init(general: &General, arguments: &ReplicaInitArguments, output: Output) -> Outcome {
     let state = StateDirectory::find(general.state.as_deref(), "replica")?;
     let record = match arguments.listen {
-        Some(listen) => Initialised {
+        Some(listen) if !arguments.again => Initialised {
             key: initialise(&state, listen)?.to_string(),
             listen,
             incarnation: None,
+            again: false,
         },
-        None => initialise_again(&state)?,
+        listen => initialise_again(&state, listen)?,
     };
     output.record("replica", &record, |record| {
         let (place, key, listen) = (state.path().display(), &record.key, record.listen);
         match &record.incarnation {
+            None if record.again => format!(
+                "Wrote {CONFIGURATION} in {place} again; key and disk are there. Start the replica \
+                 as always."
+            ),
             None => format!(
-                "Prepared a replica in {place}. For `quorumfs volume create`, or `quorumfs cluster \
-                 add`:\n\n    --replica {key}@{listen}"
+                "Prepared a replica in {place}.\n\n  \
+                   quorumfs volume create  --replica {key}@{listen}\n  \
+                   quorumfs cluster add    {key}@{listen}"
             ),
             Some(incarnation) => format!(
                 "Made another disk for the replica in {place}. Start it as always: it asks the \
@@ -81,27 +90,59 @@ pub(crate) fn init(general: &General, arguments: &ReplicaInitArguments, output: 
 }
 
 /// Makes another disk for a replica that has lost its own: it does not vote before the others have
-/// taken it up again, since it does not know what it promised.
-fn initialise_again(state: &StateDirectory) -> Outcome<Initialised> {
+/// taken it up again, since it does not know what it promised. If the configuration is lost, or was
+/// never written, the key and the address are enough to write it.
+fn initialise_again(state: &StateDirectory, listen: Option<SocketAddr>) -> Outcome<Initialised> {
     let path = state.join(CONFIGURATION);
-    let configuration: ReplicaConfiguration = configuration::read(&path, "replica")?;
-    let _lock = state.lock("replica")?;
+    let (configuration, lost) = match (path.exists(), listen) {
+        (false, Some(listen)) => (first_configuration(listen), true),
+        (false, None) if state.join(KEY).exists() => {
+            let message = format!(
+                "there is a key in {}, and no {CONFIGURATION}",
+                state.path().display()
+            );
+            return Err(Failure::new(Exit::NoVolume, message)
+                .hint("say with --listen ADDRESS:PORT where this replica listens"));
+        }
+        _ => (configuration::read(&path, "replica")?, false),
+    };
+    if listen.is_some_and(|listen| listen != configuration.listen) {
+        let message = format!("{} says {}", path.display(), configuration.listen);
+        return Err(Failure::new(Exit::Usage, message)
+            .hint("leave --listen out, or change it there; nothing was changed"));
+    }
     let key = state.join(&configuration.key);
     let key = NodeKey::load(&key).map_err(|error| key_failure(&error))?;
+    let _lock = state.lock("replica")?;
     let made = ReplicaServer::initialise(&state.join(DATA));
-    let incarnation = made.map_err(|error| match error {
-        ServerError::Disk(DiskError::AlreadyInitialised { path }) => {
+    let incarnation = match made {
+        Ok(incarnation) => Some(incarnation.to_string()),
+        Err(ServerError::Disk(DiskError::AlreadyInitialised { .. })) if lost => None,
+        Err(ServerError::Disk(DiskError::AlreadyInitialised { path })) => {
             let message = format!("there is a disk already in {}", path.display());
-            Failure::new(Exit::Held, message)
-                .hint("nothing was changed; if it is damaged beyond use, move it away first")
+            return Err(Failure::new(Exit::Held, message)
+                .hint("nothing was changed; if it is damaged beyond use, move it away first"));
         }
-        other => server_failure(&other),
-    })?;
+        Err(other) => return Err(server_failure(&other)),
+    };
+    if lost {
+        configuration::write(&path, &configuration, HEADING)?;
+    }
     Ok(Initialised {
         key: key.public().to_string(),
         listen: configuration.listen,
-        incarnation: Some(incarnation.to_string()),
+        incarnation,
+        again: true,
     })
+}
+
+fn first_configuration(listen: SocketAddr) -> ReplicaConfiguration {
+    ReplicaConfiguration {
+        version: VERSION,
+        listen,
+        key: KEY.into(),
+        replica: Vec::new(),
+    }
 }
 
 /// Makes a replica's key and configuration.
@@ -110,8 +151,10 @@ pub(crate) fn initialise(state: &StateDirectory, listen: SocketAddr) -> Outcome<
     let (configuration, path) = (state.join(CONFIGURATION), state.join(KEY));
     if configuration.exists() || path.exists() {
         let message = format!("there is a replica already in {}", state.path().display());
-        return Err(Failure::new(Exit::Held, message)
-            .hint("nothing was changed; use another directory with --state"));
+        return Err(Failure::new(Exit::Held, message).hint(
+            "nothing was changed; --again makes another disk for it if its own is lost; \
+                 --state DIR makes another replica",
+        ));
     }
     let key = NodeKey::generate().map_err(|error| key_failure(&error))?;
     key.store(&path).map_err(|error| key_failure(&error))?;
@@ -119,13 +162,7 @@ pub(crate) fn initialise(state: &StateDirectory, listen: SocketAddr) -> Outcome<
     let first = first_incarnation(&key.public());
     let created = ReplicaServer::initialise_as(&state.join(DATA), first);
     created.map_err(|error| server_failure(&error))?;
-    let value = ReplicaConfiguration {
-        version: VERSION,
-        listen,
-        key: KEY.into(),
-        replica: Vec::new(),
-    };
-    configuration::write(&configuration, &value, HEADING)?;
+    configuration::write(&configuration, &first_configuration(listen), HEADING)?;
     Ok(key.public())
 }
 
@@ -181,8 +218,13 @@ pub(crate) async fn run(
         listen: handle.address(),
         pid: std::process::id(),
     };
-    output.record("ready", &ready, |ready| {
-        format!("This is {}; it listens on {}.", name(id), ready.listen)
+    output.record("ready", &ready, |ready| match id {
+        Some(id) => format!("This is replica {id}; it listens on {}.", ready.listen),
+        None => format!(
+            "It listens on {}. If it is none of the replicas yet, `quorumfs cluster add` or \
+             `replace` makes it one.",
+            ready.listen
+        ),
     })?;
     let ending = tokio::select! {
         ending = handle.ended() => ending,
@@ -195,14 +237,9 @@ pub(crate) async fn run(
     }
 }
 
-fn name(id: Option<ReplicaId>) -> String {
-    id.map_or("the replica that joined".to_owned(), |id| {
-        format!("replica {id}")
-    })
-}
-
 fn stopped(exit: Exit, state: &StateDirectory, id: Option<ReplicaId>, reason: &str) -> Failure {
-    let (name, place) = (name(id), state.path().display());
+    let name = id.map_or("the replica".to_owned(), |id| format!("replica {id}"));
+    let place = state.path().display();
     Failure::new(exit, format!("{name} in {place} stopped: {reason}"))
         .hint("the others go on without it; mend the cause, then start it again")
 }
@@ -279,18 +316,32 @@ fn server_failure(error: &ServerError) -> Failure {
         ServerError::Configuration { .. } => Exit::Usage,
         ServerError::WrongKey { .. } => Exit::WrongKey,
         ServerError::Listen { .. } => Exit::Held,
-        ServerError::State { .. } => Exit::Damaged,
+        ServerError::State { source, .. } => state_exit(source),
         ServerError::Disk(error) => match error {
             DiskError::Full { .. } => Exit::NoSpace,
             DiskError::Locked { .. } | DiskError::AlreadyInitialised { .. } => Exit::Held,
             DiskError::NotInitialised { .. } => Exit::NoVolume,
             DiskError::Format { .. } => Exit::NewerFormat,
-            DiskError::State(_) => Exit::Damaged,
+            DiskError::State(source) => state_exit(source),
+            DiskError::Nameless { .. } => Exit::Damaged,
             _ => Exit::Error,
         },
         _ => Exit::Error,
     };
-    Failure::new(exit, error.to_string())
+    let failure = Failure::new(exit, error.to_string());
+    match error {
+        ServerError::Disk(DiskError::NotInitialised { .. } | DiskError::Nameless { .. }) => {
+            failure.hint("`quorumfs replica init --again` makes another disk for the same key")
+        }
+        _ => failure,
+    }
+}
+
+const fn state_exit(error: &StateError) -> Exit {
+    match error {
+        StateError::Newer { .. } | StateError::NewerJournal => Exit::NewerFormat,
+        _ => Exit::Damaged,
+    }
 }
 
 /// The genesis that this replica was started with, or is now.
