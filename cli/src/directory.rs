@@ -10,6 +10,7 @@
 //!   principal.key  (0600)          volume.genesis              log/  mnt/
 //!   recovery-kit.txt  (0600)       data/
 //!   control.sock  (while mounted)
+//!   membership    (who the replicas are now, if others than at first)
 //! ```
 
 use crate::exit::Exit;

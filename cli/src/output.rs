@@ -6,9 +6,11 @@
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use serde::Serialize;
 use serde_json::Value;
 use std::io::{ErrorKind, Write};
+use std::os::fd::AsFd;
 
 /// Where and how a command speaks.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +89,18 @@ impl Output {
     }
 }
 
+/// Whether somebody may still read what is printed.
+pub(crate) fn is_read() -> bool {
+    has_reader(std::io::stdout())
+}
+
+fn has_reader(end: impl AsFd) -> bool {
+    let mut asked = [PollFd::new(&end, PollFlags::empty())];
+    let gone = PollFlags::ERR | PollFlags::HUP;
+    let polled = rustix::event::poll(&mut asked, Some(&Timespec::default()));
+    polled.is_err() || asked.iter().all(|it| !it.revents().intersects(gone))
+}
+
 /// A failure as another process of this program told it, if that is what `record` is.
 pub(crate) fn failure_in(record: &Value) -> Option<Failure> {
     let text = |key: &str| record.get(key).and_then(Value::as_str);
@@ -139,6 +153,16 @@ mod tests {
         assert_eq!(failure, expected);
         let ready = serde_json::json!({"v": 1, "type": "ready"});
         assert_eq!(failure_in(&ready), None);
+    }
+
+    #[test]
+    fn a_pipe_has_a_reader_until_that_goes() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        writer.write_all(b"unread").unwrap();
+        assert!(has_reader(&writer));
+        drop(reader);
+        assert!(!has_reader(&writer));
+        assert!(has_reader(tempfile::tempfile().unwrap()));
     }
 
     #[test]

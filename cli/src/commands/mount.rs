@@ -265,6 +265,7 @@ async fn serve(
     };
     tokio::select! {
         () = control.serve(answer) => Ok(()),
+        () = opened.remember() => Ok(()),
         () = mounted.wait() => Ok(()),
         () = stop.wanted() => leave(mounted).await,
     }

@@ -2,18 +2,21 @@
 //!
 //! Two kinds of lines: a *fact* is true of a correct replica, or of n − u replicas alike; a
 //! *report* is one replica's word about itself, which may be a lie. It goes on until it is
-//! interrupted.
+//! interrupted, or until nobody reads it any more: `quorumfs observe | head`.
 
 use super::opened::Configured;
 use crate::arguments::{General, ObserveArguments};
 use crate::exit::Exit;
 use crate::failure::Outcome;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::stop::Stop;
 use quorumfs_bft::observer::{Fact, Observation, Report};
 use quorumfs_bft_runtime::client::Told;
 use serde::Serialize;
 use std::time::Duration;
+
+/// How often it looks whether somebody still reads: a cluster may be quiet.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What a quorum says, or what a correct replica got to.
 #[derive(Debug, Default, Serialize)]
@@ -171,7 +174,7 @@ fn print(told: Told, quorum_only: bool, output: Output) -> Outcome<()> {
     }
 }
 
-/// Prints what it is told until it is interrupted.
+/// Prints what it is told until it is interrupted, or nobody reads it any more.
 pub(crate) async fn run(
     general: &General,
     arguments: &ObserveArguments,
@@ -187,8 +190,12 @@ pub(crate) async fn run(
         }
     };
     tokio::pin!(over);
+    let mut looks = tokio::time::interval(LOOK);
     loop {
         tokio::select! {
+            _ = looks.tick() => if !output::is_read() {
+                return Ok(Exit::Success);
+            },
             told = observer.next() => match told {
                 Some(told) => print(told, arguments.quorum_only, output)?,
                 None => return Ok(Exit::Success),

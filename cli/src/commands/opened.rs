@@ -70,8 +70,11 @@ impl Configured {
             .map_err(|error| key_failure(&error))?;
         let volume = Volume::open(&genesis, &key).map_err(|error| volume_failure(&error))?;
         let mut client = client_config(&configuration, &volume, &state.join(CONFIGURATION))?;
-        let (memory, known) = Memory::recall(state.join(memory::FILE));
-        client.known = known;
+        let memory = Memory {
+            path: state.join(memory::FILE),
+            cluster: volume.id(),
+        };
+        client.known = memory.recall();
         Ok(Self {
             state,
             configuration,
@@ -228,6 +231,9 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(15);
 /// by then is completed by whoever opens the volume next.
 const DRAIN_WITHIN: Duration = Duration::from_secs(10);
 
+/// How often a mount looks whether the replicas are others: one that is killed remembers them too.
+const REMEMBERED_EVERY: Duration = Duration::from_secs(10);
+
 /// A session with the replicas, and the file system over it and the clouds.
 #[derive(Debug)]
 pub(crate) struct Opened {
@@ -296,6 +302,19 @@ impl Opened {
     /// How the clouds are.
     pub(crate) fn block_status(&self) -> BlockStatus {
         self.blocks.status()
+    }
+
+    /// Keeps whom to talk to for the next time, whenever that changes.
+    pub(crate) async fn remember(&self) {
+        let mut known = self.client.membership().epoch;
+        loop {
+            tokio::time::sleep(REMEMBERED_EVERY).await;
+            let membership = self.client.membership();
+            if membership.epoch > known {
+                known = membership.epoch;
+                self.memory.keep(&membership);
+            }
+        }
     }
 
     /// Commits what waits, lets shards that are on their way arrive, and ends the session.
