@@ -206,9 +206,8 @@ impl Pool {
         let digest = body.digest();
         let flies = match self.openings.offer(name, digest, from, welcome) {
             Taken::New(gave_way) => {
-                if let Some(gave_way) = gave_way {
-                    self.take(&gave_way);
-                }
+                let gave_way = gave_way.and_then(|digest| self.queue.handle(&digest));
+                gave_way.into_iter().for_each(|it| self.give_way(it));
                 false
             }
             Taken::Welcomed => {
@@ -221,6 +220,9 @@ impl Pool {
             Taken::Conflict => return Offer::Conflict,
         };
         self.push(body, now, welcome, flies);
+        if self.queue.find(&digest).is_some_and(|it| it.flies) {
+            self.openings.fly(&name);
+        }
         Offer::New
     }
 
@@ -259,10 +261,16 @@ impl Pool {
         let flies = self.queue.at(handle).is_some_and(|it| it.flies);
         session.insert(lane, number, (handle, length), flies);
         give_place(session, id, &mut self.turns, &mut self.places);
-        for handle in gave_way {
+        gave_way.into_iter().for_each(|it| self.give_way(it));
+        Offer::New
+    }
+
+    /// A request has lost its place to another one. On a shelf it has one still.
+    fn give_way(&mut self, handle: Handle) {
+        let waiting = self.queue.at(handle);
+        if waiting.is_some_and(|it| it.shelved.is_none()) {
             self.take_at(handle);
         }
-        Offer::New
     }
 
     /// Gives a session a place if something waits and it has none, and takes it if nothing does.
@@ -410,8 +418,12 @@ impl Pool {
                 }
                 self.give_place(id);
             }
-            Some(Place::Open(_)) if shelved => self.shelf.fly(digest),
-            Some(Place::Open(name)) => self.openings.fly(&name),
+            Some(Place::Open(name)) => {
+                self.shelf.fly(digest);
+                if self.openings.digest(&name) == Some(*digest) {
+                    self.openings.fly(&name);
+                }
+            }
             None => {}
         }
     }
@@ -419,6 +431,7 @@ impl Pool {
     /// The view is over: what was proposed in it may be chosen again.
     pub fn land(&mut self) {
         self.openings.land();
+        self.shelf.land();
         let mut landed = Vec::new();
         for waiting in self.queue.owed().filter(|it| it.flies) {
             match place_of(&waiting.body) {

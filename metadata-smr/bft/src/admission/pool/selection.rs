@@ -104,7 +104,14 @@ impl Selection {
     /// Adds what a session has next, of which so much has been chosen already. Nothing if there is
     /// nothing more, or no room.
     fn serve(&mut self, queue: &Queue, session: &mut SessionQueue, times: usize) -> Option<()> {
-        match session.next(times)? {
+        let mut choice = session.next(times)?;
+        if let Choice::Lane(lane, handle) = choice
+            && self.has(queue, handle)
+        {
+            session.served(lane);
+            choice = session.next(times)?;
+        }
+        match choice {
             Choice::Lane(lane, handle) => {
                 self.add(queue, Some(handle))?;
                 session.served(lane);
@@ -114,11 +121,20 @@ impl Selection {
         }
     }
 
-    /// Adds a request, unless the batch is full.
+    /// Whether it has been chosen already: what lies on a shelf may have another place as well.
+    fn has(&self, queue: &Queue, handle: Handle) -> bool {
+        let shelved = queue.at(handle).is_some_and(|it| it.shelved.is_some());
+        shelved && self.chosen.contains(&handle)
+    }
+
+    /// Adds a request, unless the batch is full or has it.
     fn add(&mut self, queue: &Queue, handle: Option<Handle>) -> Option<()> {
         let Some((handle, waiting)) = handle.and_then(|it| Some((it, queue.at(it)?))) else {
             return Some(());
         };
+        if self.has(queue, handle) {
+            return Some(());
+        }
         let bytes = self.bytes + waiting.body.frame().len();
         if self.full || self.bodies.len() >= BATCH_REQUESTS_MAX || bytes > BATCH_BYTES_MAX {
             self.full = true;

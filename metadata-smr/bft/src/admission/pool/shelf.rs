@@ -48,6 +48,11 @@ impl Shelf {
         }
     }
 
+    /// What was proposed may be chosen again.
+    pub(super) fn land(&mut self) {
+        self.openings.values_mut().for_each(|it| it.1 = false);
+    }
+
     /// Attempts that may be proposed.
     pub(super) fn openings(&self) -> impl Iterator<Item = Digest> {
         let ready = self.openings.values().filter(|(_, flies)| !flies);
@@ -112,14 +117,19 @@ impl Pool {
             return;
         };
         self.shelf.taken(peer, &digest, body.frame().len());
-        let mut stays = false;
-        if let Some(Place::Lane(id, lane, number)) = place_of(body) {
-            if let Some(session) = self.sessions.get_mut(&id) {
-                session.shelf.retain(|_, it| it.digest != digest);
-                stays = session.get(lane, number) == Some(handle);
+        let stays = match place_of(body) {
+            Some(Place::Lane(id, lane, number)) => {
+                let session = self.sessions.get_mut(&id);
+                let stays = session.is_some_and(|session| {
+                    session.shelf.retain(|_, it| it.digest != digest);
+                    session.get(lane, number) == Some(handle)
+                });
+                self.give_place(id);
+                stays
             }
-            self.give_place(id);
-        }
+            Some(Place::Open(name)) => self.openings.digest(&name) == Some(digest),
+            Some(Place::Close(_)) | None => false,
+        };
         if !stays {
             self.take_at(handle);
         }
