@@ -287,8 +287,6 @@ impl<S: Service, D: Store> Replica<S, D> {
             return Ok(false);
         }
         self.vouchers.remove(&next);
-        self.inquiry.in_vain = 0;
-        self.inquiry.hopeless = false;
         self.deliver(batch, bodies, certificate, true, effects)?;
         Ok(true)
     }

@@ -271,6 +271,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         let token = self.promises.persist(&record, effects);
         self.promises.executed(token);
         self.window.lowest_mut().recorded(token);
+        // Where the order goes on there is no need to take a state over.
+        self.inquiry.in_vain = 0;
+        self.inquiry.hopeless = false;
         self.counters.batches_fetched += u64::from(fetched);
         let watching = self.grievances.watches_any();
         let served = if watching { self.served(&bodies) } else { None };

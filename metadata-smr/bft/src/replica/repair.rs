@@ -476,8 +476,6 @@ impl<S: Service, D: Store> Replica<S, D> {
                     certificate,
                     bodies,
                 } = (**committed).clone();
-                self.inquiry.in_vain = 0;
-                self.inquiry.hopeless = false;
                 self.deliver(batch, bodies, certificate, true, effects)?;
                 return Ok(true);
             }
