@@ -2,7 +2,8 @@
 //!
 //! What was appended is durable only when a sync that began afterwards has completed. A crash
 //! keeps what was durable and, of the rest, some prefix whose last record may be torn in the
-//! middle, with any sectors behind the tear. The journal's segment lies over what an older one has
+//! middle, with any sectors behind the tear. Of a journal that is trimmed whole segments go, so it
+//! may begin long before what is needed. The journal's segment lies over what an older one has
 //! left: whole records under the same tokens. A *forgetful* disk (it reports a sync that it did not
 //! do) loses durable records and batches too; a replica with such a disk breaks its promises
 //! without knowing, and the plan counts it among the r liars.
@@ -36,6 +37,9 @@ pub enum Crash {
     Bereft,
 }
 
+/// Records in a segment, by and large.
+const SEGMENT_RECORDS: u64 = 256;
+
 #[derive(Clone, Debug)]
 struct Record {
     token: Token,
@@ -43,6 +47,12 @@ struct Record {
 }
 
 impl Record {
+    /// Whether a segment begins with it: by its token, so that nothing else in the simulation
+    /// depends on it.
+    fn begins_segment(&self) -> bool {
+        Random::new(self.token.0).chance(1, SEGMENT_RECORDS)
+    }
+
     /// With its framing.
     fn length(&self) -> usize {
         FRAME_HEADER_BYTES + self.body.len()
@@ -61,6 +71,8 @@ struct Flushing {
 pub struct Disk {
     records: VecDeque<Record>,
     durable: usize,
+    /// Of those, records that are needed no more.
+    void: usize,
     syncing: Option<usize>,
     store: MemoryStore,
     flushes: VecDeque<Flushing>,
@@ -76,6 +88,7 @@ impl Disk {
         Self {
             records: VecDeque::new(),
             durable: 0,
+            void: 0,
             syncing: None,
             store: MemoryStore::new(),
             flushes: VecDeque::new(),
@@ -120,18 +133,16 @@ impl Disk {
         (token, more)
     }
 
-    /// Drops the records below `before`, as far as they are durable.
+    /// Drops whole segments of records below `before`, as far as they are durable.
     pub fn trim(&mut self, before: Token) {
-        while self.durable > 0
-            && self
-                .records
-                .front()
-                .is_some_and(|record| record.token < before)
-        {
-            self.records.pop_front();
-            self.durable -= 1;
-            self.syncing = self.syncing.map(|upto| upto.saturating_sub(1));
-        }
+        let durable = self.records.iter().take(self.durable);
+        let void = durable.take_while(|it| it.token < before).count();
+        let begins = |at: &usize| self.records.get(*at).is_some_and(Record::begins_segment);
+        let gone = (1..=void).rev().find(begins).unwrap_or(0);
+        self.records.drain(..gone);
+        self.durable -= gone;
+        self.void = void - gone;
+        self.syncing = self.syncing.map(|upto| upto.saturating_sub(gone));
     }
 
     /// Starts writing a batch to the state store; its number is handed to [`Disk::flushed`].
@@ -186,7 +197,8 @@ impl Disk {
                     self.records = records;
                     kept = self.records.len();
                 } else {
-                    kept = random.index(self.durable + 1);
+                    let void = self.void.min(self.durable);
+                    kept = void + random.index(self.durable - void + 1);
                 }
             }
             Crash::Bare => kept = self.durable,
@@ -213,6 +225,7 @@ impl Disk {
             .map(|(token, body)| Record { token, body })
             .collect();
         self.durable = self.records.len();
+        self.void = self.void.min(self.durable);
         self.syncing = None;
     }
 }

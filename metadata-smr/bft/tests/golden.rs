@@ -21,6 +21,7 @@ use quorumfs_bft::observer::{
 };
 use quorumfs_bft::service::Credit;
 use quorumfs_bft::state::DurableRoot;
+use quorumfs_bft::step::Token;
 use quorumfs_bft::wire::message::{
     Accepted, AnswerBody, Answered, Ballot, Batch, Bodies, CheckpointVote, Claims, CloseSession,
     Committed, FetchBodies, FetchCommitted, FetchEpochs, FetchNodes, NewView, Nodes, OpenSession,
@@ -516,6 +517,7 @@ fn records() -> Vec<(&'static str, Record)> {
         ),
         ("refuted", Record::Refuted { sequence }),
         ("replaced", Record::Replaced { root }),
+        ("trimmed", Record::Trimmed { before: Token(77) }),
         (
             "stable",
             Record::Stable {

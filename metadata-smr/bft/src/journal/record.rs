@@ -13,6 +13,7 @@
 //! | `Refuted` | – (without it a restart asks the others again) | where the own state is wrong |
 //! | `Replaced` | the root of the state that takes its place | which one that is |
 //! | `Incarnation` | anything else that is recorded | an earlier one was lost: what this is |
+//! | `Trimmed` | – (it comes with what it is about) | before which record none counts any more |
 //! | `Epoch` | anything said in that epoch | its record: what is said of earlier ones is void |
 //!
 //! A record is a version byte, a tag byte and borsh-like fields; frames are embedded as they were
@@ -24,6 +25,7 @@ use crate::checkpoint::CheckpointCertificate;
 use crate::identity::{Epoch, Incarnation, Sequence};
 use crate::membership::EpochRecord;
 use crate::state::DurableRoot;
+use crate::step::Token;
 use crate::wire::frame::Malformed;
 use crate::wire::limits::{BATCH_REQUESTS_MAX, FRAME_BYTES_MAX};
 use crate::wire::message::{Batch, Committed, Kind};
@@ -37,6 +39,9 @@ use std::sync::Arc;
 
 /// The version of the records' encoding.
 pub const RECORD_VERSION: u8 = 1;
+
+/// The tag of [`Record::Trimmed`].
+const TRIMMED: u8 = 13;
 
 /// One thing that must not be forgotten.
 #[derive(Clone, Debug)]
@@ -98,6 +103,11 @@ pub enum Record {
     Replaced {
         /// The root.
         root: DurableRoot,
+    },
+    /// What older records say and still counts has been written once more.
+    Trimmed {
+        /// The first one that counts.
+        before: Token,
     },
     /// A checkpoint is stable.
     Stable {
@@ -177,6 +187,10 @@ impl Record {
                 bytes.push(12);
                 root.sequence.write(&mut bytes);
                 root.digest.write(&mut bytes);
+            }
+            Self::Trimmed { before } => {
+                bytes.push(TRIMMED);
+                before.0.write(&mut bytes);
             }
             Self::Stable { certificate } => {
                 bytes.push(8);
@@ -293,10 +307,25 @@ impl Record {
                     digest: reader.get("root")?,
                 },
             },
+            TRIMMED => Self::Trimmed {
+                before: Token(reader.get("before")?),
+            },
             _ => return Err(Malformed::UnknownKind),
         };
         reader.end()?;
         Ok(record)
+    }
+
+    /// The first record that counts, if these bytes say so.
+    #[must_use]
+    pub fn trimmed(bytes: &Bytes) -> Option<Token> {
+        if !bytes.starts_with(&[RECORD_VERSION, TRIMMED]) {
+            return None;
+        }
+        match Self::decode(bytes) {
+            Ok(Self::Trimmed { before }) => Some(before),
+            _ => None,
+        }
     }
 }
 

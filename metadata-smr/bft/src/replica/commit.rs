@@ -5,7 +5,8 @@
 //! where laggards are served from. Until then they are kept in memory and in the journal. When a
 //! root is durable the journal is trimmed behind it: what still counts of older records (the view,
 //! the open sequences) is written once more, and then everything before the first record about a
-//! batch above the root can go.
+//! batch above the root can go. The driver removes of that what is convenient; the last record that
+//! is written says what does not count, whether it is there or not.
 
 use super::Replica;
 use crate::admission::Pool;
@@ -481,7 +482,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         // A batch may have been voted for before the one that it follows upon.
         let tokens = self.history.batches.iter().map(|batch| batch.token);
         let oldest = tokens.fold(first, Token::min);
-        self.promises.trim_below(oldest);
+        self.promises.trim_below(oldest, effects);
         self.root_durable(effects);
         Ok(())
     }

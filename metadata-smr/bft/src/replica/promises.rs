@@ -142,9 +142,11 @@ impl Promises {
         !self.forgetful && self.durable + 1 < self.next
     }
 
-    /// Once the newest record is durable, records below `before` are needed no more.
-    pub(super) fn trim_below(&mut self, before: Token) {
-        self.trim = Some((Token(self.next - 1), before));
+    /// What still counts of the records below `before` has been written once more: once that is
+    /// durable they are void.
+    pub(super) fn trim_below(&mut self, before: Token, effects: &mut Effects) {
+        let after = self.persist(&Record::Trimmed { before }, effects);
+        self.trim = Some((after, before));
     }
 
     /// The token of the next record.

@@ -12,6 +12,9 @@
 //! used to catch up, but it cannot know what else it promised. It is another incarnation from then
 //! on, which the new journal begins with, and votes once the membership names that one.
 //!
+//! Records that were void when the journal was trimmed are passed over, as far as they are there
+//! still: the driver removes whole segments, and those that it has left may begin anywhere.
+//!
 //! A state that was refuted is refuted still, unless another one has taken its place since: such a
 //! replica neither votes nor answers before that.
 //!
@@ -28,7 +31,7 @@ use crate::certificate::{CommitCertificate, PreparedCertificate};
 use crate::checkpoint::{Checkpoint, Finding};
 use crate::execution::Executor;
 use crate::identity::{Digest, Now, Sequence};
-use crate::journal::{Condition, Journal, Record};
+use crate::journal::{Condition, Entry, Journal, Record};
 use crate::metrics::{Counters, Voting};
 use crate::ordering::proposer::Place;
 use crate::ordering::slot::{CommitStage, Promise, Stage};
@@ -71,11 +74,14 @@ impl<S: Service, D: Store> Replica<S, D> {
         };
         let last = journal.entries.last().map_or(Token(0), |entry| entry.token);
         let next = Token(last.0.saturating_add(1)).max(journal.next);
+        let trimmed = journal.entries.iter().rev();
+        let trimmed = trimmed.filter_map(|it| Record::trimmed(&it.record)).next();
         let mut voted = Voted::new();
         let mut named = replica.tip.sequence.max(replica.epochs.from());
         // First, so that nothing of the state that is being replaced is flushed meanwhile.
         replica.resume_transfer()?;
-        for entry in journal.entries {
+        let counts = |entry: &Entry| Some(entry.token) >= trimmed;
+        for entry in journal.entries.into_iter().filter(counts) {
             // The first record that makes no sense ends what can be relied on.
             let made_sense = match Record::decode(&entry.record) {
                 Ok(record) => {
@@ -244,7 +250,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             return Ok(true);
         }
         match record {
-            Record::BootMark => Ok(true),
+            Record::BootMark | Record::Trimmed { .. } => Ok(true),
             Record::Epoch(record) => {
                 if record.epoch() > self.context.epoch {
                     self.take_up(*record)?;

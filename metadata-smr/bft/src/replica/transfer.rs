@@ -356,8 +356,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.promises.remembered(checkpoint.sequence);
         let first = self.promises.next();
         self.record_standing(effects);
-        self.promises.trim_below(first);
-        self.sign_checkpoints(effects);
+        self.promises.trim_below(first, effects);
         self.send_status(None, effects);
         Ok(())
     }

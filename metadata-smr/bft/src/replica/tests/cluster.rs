@@ -1,10 +1,11 @@
 //! A cluster in virtual time: a network that delays and loses, disks that take their time and
 //! forget what was not durable, clients that repeat themselves.
 //!
-//! * `keys`: signatures.  * `counter`: the service.  * `clients`: who asks.
+//! * `keys`: signatures.  * `counter`: the service.  * `clients`: who asks.  * `journal`.
 
 mod clients;
 mod counter;
+mod journal;
 mod keys;
 mod observers;
 
@@ -95,6 +96,8 @@ pub(super) struct Cluster {
     /// Sees every frame between replicas; `false` swallows it.
     #[allow(clippy::type_complexity)]
     pub(super) tap: Option<Box<dyn FnMut(usize, usize, &Envelope) -> bool>>,
+    /// Nobody removes what is needed no more from its journal.
+    pub(super) hoards: bool,
     pub(super) stepped: u64,
     /// Leaders that wait with each proposal, and for how many nanoseconds.
     pub(super) dawdlers: BTreeMap<usize, u64>,
@@ -142,6 +145,7 @@ impl Cluster {
             flawed: BTreeSet::new(),
             history: BTreeMap::new(),
             tap: None,
+            hoards: false,
             stepped: 0,
             dawdlers: BTreeMap::new(),
             distance: 1,
@@ -379,9 +383,8 @@ impl Cluster {
                     self.schedule(latency, done);
                 }
                 Effect::TrimJournal { before } => {
-                    self.nodes[node]
-                        .written
-                        .retain(|entry| entry.token >= before);
+                    let written = &mut self.nodes[node].written;
+                    written.retain(|entry| entry.token >= before || self.hoards);
                 }
                 Effect::NewEpoch { .. } => {}
                 Effect::SetTimer { timer, after } => {

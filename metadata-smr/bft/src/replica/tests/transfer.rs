@@ -2,9 +2,11 @@
 
 use super::cluster::{CHECKPOINT_EVERY, Cluster, MS};
 use crate::fault_model::FaultModel;
-use crate::journal::Condition;
+use crate::identity::{ReplicaId, Sequence, View};
+use crate::journal::{Condition, Record};
 use crate::metrics::Voting;
-use crate::wire::message::Message;
+use crate::step::Peer;
+use crate::wire::message::{Message, PeerStatus};
 
 /// Everybody is at the same place with the same state.
 fn agree(cluster: &mut Cluster) {
@@ -139,6 +141,83 @@ fn a_wrong_state_is_known_to_be_wrong_after_a_crash() {
     cluster.run_for(1_000);
     let voting = cluster.status(3).voting;
     assert_eq!(voting, Voting::Voting, "another state took its place");
+}
+
+/// Whole segments are removed from a journal, so it may begin anywhere before what counts.
+#[test]
+fn what_is_left_of_a_journal_before_what_counts_changes_nothing() {
+    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 17);
+    cluster.hoards = true;
+    cluster.flawed.insert(3);
+    cluster.start_all();
+    let client = cluster.client(44);
+    let mut ahead = Sequence(0);
+    while cluster.status(3).counters.transfers_finished == 0 {
+        ahead = ahead.max(cluster.status(3).sequence);
+        cluster.run_for(1);
+        cluster.more(client, 1);
+        assert!(cluster.now < 60_000 * MS);
+    }
+    let back = cluster.status(3).durable;
+    assert!(back < ahead, "it went back from {ahead} to {back}");
+    cluster.flawed.clear();
+    for intervals in [0, 1, 3] {
+        cluster.more(client, intervals * CHECKPOINT_EVERY);
+        cluster.finish(30_000);
+        agree(&mut cluster);
+        cluster.crash(3);
+        let entries = cluster.journal(3);
+        let said = entries.iter().rev();
+        let counts = said.filter_map(|it| Record::trimmed(&it.record)).next();
+        let void = entries.iter().filter(|it| Some(it.token) < counts);
+        let void = void.count();
+        assert!(void > 100, "{void}");
+        for cut in (0..=void).step_by(7) {
+            let status = cluster.begins_without(3, cut);
+            let good = matches!(status.voting, Voting::Voting | Voting::Abstaining);
+            assert!(good, "without {cut} of {void}: {status:#?}");
+        }
+        cluster.start(3);
+        agree(&mut cluster);
+        assert_eq!(cluster.status(3).voting, Voting::Voting);
+    }
+}
+
+/// A peer claims to have what nobody has, and nobody can give it. It is forgotten as soon as the
+/// order goes on, and being late by a batch is no reason to take a whole state over.
+#[test]
+fn a_peer_that_claims_too_much_has_nobody_take_a_state_over() {
+    let mut cluster = Cluster::four(18);
+    let client = cluster.client(20);
+    cluster.finish(10_000);
+    cluster.run_for(1_000);
+    let claim = PeerStatus {
+        active: true,
+        committed: Sequence(1 << 40),
+        open: Vec::new(),
+        view_changes: 0,
+        suspects: 0,
+        stable: Sequence(0),
+        kept: Sequence(0),
+    };
+    let header = cluster.context().header(View(0));
+    let claim = crate::wire::encode(header, &Message::Status(claim));
+    cluster.arrive(3, Peer::Replica(ReplicaId(2)), claim);
+    cluster.run_for(2_000);
+    let boundary = Sequence(2 * CHECKPOINT_EVERY);
+    cluster.tap = Some(Box::new(move |from, to, envelope| {
+        match envelope.message() {
+            Message::Commit(ballot) => to != 3 || from == 2 || ballot.sequence != boundary,
+            _ => true,
+        }
+    }));
+    cluster.more(client, CHECKPOINT_EVERY);
+    cluster.finish(10_000);
+    agree(&mut cluster);
+    let counters = cluster.status(3).counters;
+    assert!(counters.committed_fetched >= 8, "it asked everybody twice");
+    assert!(cluster.status(3).stable >= boundary);
+    assert_eq!(counters.transfers, 0);
 }
 
 #[test]
