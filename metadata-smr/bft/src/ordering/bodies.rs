@@ -58,6 +58,11 @@ impl Bodies {
         self.others.get(digest).or_else(listed)
     }
 
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Envelope>> {
+        self.list.iter().chain(self.others.values())
+    }
+
     /// Keeps a body.
     pub fn keep(&mut self, body: &Arc<Envelope>) {
         let listed = self

@@ -170,10 +170,9 @@ impl Window {
         batches.flat_map(|batch| &batch.requests).collect()
     }
 
-    /// A request that came with some open batch.
-    #[must_use]
-    pub fn body(&self, digest: &Digest) -> Option<&Arc<Envelope>> {
-        self.iter().find_map(|slot| slot.bodies().get(digest))
+    /// The requests that came with open batches; one that came with several, several times.
+    pub fn bodies(&self) -> impl Iterator<Item = &Arc<Envelope>> {
+        self.iter().flat_map(|slot| slot.bodies().iter())
     }
 
     /// Takes a body in wherever it is wanted. Whether it was.

@@ -20,11 +20,13 @@ use crate::step::{Destination, Effect, Effects, Token};
 use crate::wire::Envelope;
 use crate::wire::limits::{
     BATCH_REQUESTS_MAX, FETCH_BATCHES_MAX, FETCH_BYTES_MAX, FETCH_HEDGE, REQUEST_BYTES_MAX,
+    SERVE_BODY_BYTES_MIN,
 };
 use crate::wire::message::{
     Bodies, Committed, FetchBodies, FetchCommitted, Message, OpenStatus, PeerStatus,
 };
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What is here of an open sequence in this view.
@@ -331,24 +333,27 @@ impl<S: Service, D: Store> Replica<S, D> {
         if !record.is_some_and(|record| record.bodies.allows(now)) {
             return;
         }
-        let find = |digest: &Digest| {
-            let here = self.window.body(digest);
-            here.or_else(|| self.pool.get(digest)).cloned()
-        };
+        // Whatever is asked for, what is here is looked through once.
+        let mut wanted: BTreeSet<&Digest> = fetch.digests.iter().collect();
+        let waiting: Vec<_> = wanted.iter().filter_map(|it| self.pool.get(it)).collect();
         let mut requests: Vec<Arc<Envelope>> = Vec::new();
         let mut bytes = 0;
-        for body in fetch.digests.iter().filter_map(find) {
-            bytes += body.frame().len();
-            requests.push(body);
-            if bytes > FETCH_BYTES_MAX - REQUEST_BYTES_MAX {
+        for body in waiting.into_iter().chain(self.window.bodies()) {
+            if wanted.is_empty() || bytes > FETCH_BYTES_MAX - REQUEST_BYTES_MAX {
                 break;
+            }
+            if wanted.remove(body.digest_ref()) {
+                bytes += body.frame().len();
+                requests.push(Arc::clone(body));
             }
         }
         let Some(record) = self.peers.get_mut(usize::from(peer.0)) else {
             return;
         };
+        record
+            .bodies
+            .served(bytes.max(fetch.digests.len() * SERVE_BODY_BYTES_MIN));
         if !requests.is_empty() {
-            record.bodies.served(bytes);
             self.say(
                 Destination::Replica(peer),
                 Message::Bodies(Bodies { requests }),

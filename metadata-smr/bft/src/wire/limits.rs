@@ -221,6 +221,11 @@ pub const SERVE_BYTES_PER_SECOND: u64 = 32 << 20;
 pub const SERVE_BURST_BYTES: u64 = 8 << 20;
 /// What a question, and each frame that is sent for it, counts as at least.
 pub const SERVE_BYTES_MIN: u64 = 2 << 10;
+/// What each body that is asked for counts as at least: it is looked for in every open batch.
+pub const SERVE_BODY_BYTES_MIN: usize = 128;
+/// Batches that one peer gives as executed and that are kept where that proves nothing, except that
+/// the next one is: what it sends for one request, and one more.
+pub const VOUCHED_BYTES_MAX: usize = FETCH_BYTES_MAX + FRAME_BYTES_MAX;
 /// The same question within this time is a repetition: shorter than the asker waits for an answer.
 pub const SERVE_REPEAT_INTERVAL: Nanos = Nanos::from_millis(25);
 /// Batches from one checkpoint to the next, unless [`CHECKPOINT_BYTES`] come first: what a restart
