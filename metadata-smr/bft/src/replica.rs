@@ -199,6 +199,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             Event::Disconnected { connection } => {
                 self.pool.disconnected(connection);
                 self.observers.gone(connection);
+                self.epochs.gone(connection);
                 self.blacklist.forget(&Peer::Client(connection));
             }
         }

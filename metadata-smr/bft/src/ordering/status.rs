@@ -21,6 +21,8 @@ pub struct PeerRecord {
     pub bodies: Pace,
     /// What it is served of a state.
     pub nodes: Pace,
+    /// What it is served of the records of epochs.
+    pub epochs: Pace,
     resent: Option<Monotonic>,
     handed: Option<Monotonic>,
 }

@@ -13,8 +13,10 @@
 use super::Replica;
 use super::config::Config;
 use super::views::Views;
-use crate::admission::Blacklist;
-use crate::identity::{Digest, Epoch, Incarnation, Monotonic, PublicKey, ReplicaId, Sequence};
+use crate::admission::{Blacklist, Pace};
+use crate::identity::{
+    ConnectionId, Digest, Epoch, Incarnation, Monotonic, PublicKey, ReplicaId, Sequence,
+};
 use crate::journal::Record;
 use crate::membership::{EpochRecord, Membership};
 use crate::metrics::Voting;
@@ -73,6 +75,8 @@ pub(super) struct Epochs {
     ahead: Vec<EpochRecord>,
     /// Since when.
     ahead_since: Monotonic,
+    /// What clients are served of records.
+    served: BTreeMap<ConnectionId, Pace>,
     /// What the own journal begins with.
     pub(super) incarnation: Incarnation,
     /// Whether it says so itself, since an earlier one was lost.
@@ -100,6 +104,7 @@ impl Epochs {
             writing: None,
             ahead: Vec::new(),
             ahead_since: Monotonic(0),
+            served: BTreeMap::new(),
             incarnation: config.incarnation,
             reborn: false,
         })
@@ -155,6 +160,11 @@ impl Epochs {
     /// What only the journal has.
     pub(super) fn unwritten(&self) -> impl Iterator<Item = &EpochRecord> {
         self.unwritten.values()
+    }
+
+    /// A connection is gone.
+    pub(super) fn gone(&mut self, connection: ConnectionId) {
+        self.served.remove(&connection);
     }
 
     /// Whether a member with this key votes in this epoch, as far as the membership goes.
@@ -313,6 +323,17 @@ impl<S: Service, D: Store> Replica<S, D> {
         Ok(())
     }
 
+    /// What somebody is served of the records of epochs.
+    fn epochs_pace(&mut self, peer: Peer) -> Option<&mut Pace> {
+        match peer {
+            Peer::Replica(replica) => {
+                let record = self.peers.get_mut(usize::from(replica.0))?;
+                Some(&mut record.epochs)
+            }
+            Peer::Client(connection) => Some(self.epochs.served.entry(connection).or_default()),
+        }
+    }
+
     /// Somebody asks for the records of the epochs after this one.
     pub(super) fn serve_epochs(
         &mut self,
@@ -320,6 +341,10 @@ impl<S: Service, D: Store> Replica<S, D> {
         after: Epoch,
         effects: &mut Effects,
     ) -> Result<(), StateError> {
+        let now = self.now.monotonic;
+        if !self.epochs_pace(peer).is_some_and(|pace| pace.allows(now)) {
+            return Ok(());
+        }
         let mut records = Vec::new();
         let last = self.context.epoch.0;
         for epoch in (after.0.saturating_add(1)..=last).take(EPOCHS_MAX) {
@@ -341,7 +366,16 @@ impl<S: Service, D: Store> Replica<S, D> {
             Peer::Replica(replica) => Destination::Replica(replica),
             Peer::Client(connection) => Destination::Client(connection),
         };
-        self.say(to, Message::Epochs(records), effects);
+        let header = self.context.header(self.views.view);
+        let frame = crate::wire::encode(header, &Message::Epochs(records));
+        if let Some(pace) = self.epochs_pace(peer) {
+            pace.served(frame.len());
+        }
+        effects.push(Effect::Send {
+            to,
+            frame,
+            after: None,
+        });
         Ok(())
     }
 

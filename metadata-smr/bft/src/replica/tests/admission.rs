@@ -3,15 +3,20 @@
 use super::cluster::{Cluster, FakeKey};
 use crate::fault_model::FaultModel;
 use crate::identity::{
-    ConnectionId, Digest, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, Time,
-    View,
+    ConnectionId, Digest, Epoch, Lane, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId,
+    Time, View,
 };
+use crate::journal::Record;
 use crate::step::Peer;
 use crate::wire::Unsigned;
-use crate::wire::limits::{FETCH_BATCHES_MAX, SERVE_BURST_BYTES, SERVE_BYTES_MIN};
-use crate::wire::message::{FetchBodies, FetchCommitted, Message, OpenSession, Operation, Request};
+use crate::wire::limits::{
+    BATCH_REQUESTS_MAX, FETCH_BATCHES_MAX, SERVE_BODY_BYTES_MIN, SERVE_BURST_BYTES, SERVE_BYTES_MIN,
+};
+use crate::wire::message::{
+    FetchBodies, FetchCommitted, FetchEpochs, Message, OpenSession, Operation, Request,
+};
 use bytes::Bytes;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// The connection of somebody who is not one of the cluster's own clients.
@@ -70,6 +75,68 @@ fn a_peer_that_asks_all_the_time_is_served_at_a_pace() {
     cluster.more(client, 5);
     cluster.finish(5_000);
     cluster.check();
+}
+
+/// Somebody asks for one body that an open batch has and for many that nobody has.
+#[test]
+fn whoever_asks_for_many_bodies_is_served_as_if_it_got_them() {
+    let mut cluster = Cluster::four(23);
+    let client = cluster.client(5);
+    cluster.finish(5_000);
+    let (proposed, given) = (Rc::new(RefCell::new(Vec::new())), Rc::new(Cell::new(0)));
+    let (sees, counts) = (Rc::clone(&proposed), Rc::clone(&given));
+    cluster.tap = Some(Box::new(move |_, _, envelope| match envelope.message() {
+        Message::Proposal(batch) => {
+            *sees.borrow_mut() = batch.requests.clone();
+            true
+        }
+        Message::Bodies(bodies) => {
+            let digests: Vec<_> = bodies.requests.iter().map(|it| it.digest()).collect();
+            assert_eq!(digests, *sees.borrow(), "it is given once");
+            counts.set(counts.get() + 1);
+            false
+        }
+        // Nothing is decided.
+        Message::Commit(_) => false,
+        _ => true,
+    }));
+    cluster.more(client, 1);
+    cluster.run_for(50);
+    let mut digests = proposed.borrow().clone();
+    assert_eq!(digests.len(), 1);
+    digests.extend((1..BATCH_REQUESTS_MAX).map(|it| Digest([it as u8; 32])));
+    let sequence = cluster.status(0).sequence.next();
+    let fetch = Message::FetchBodies(FetchBodies { sequence, digests });
+    for _ in 0..2_000 {
+        ask(&mut cluster, &fetch);
+    }
+    let price = BATCH_REQUESTS_MAX * SERVE_BODY_BYTES_MIN;
+    let most = SERVE_BURST_BYTES as usize / price + 1;
+    assert!((1..=most).contains(&given.get()), "{}", given.get());
+    cluster.tap = None;
+    cluster.finish(10_000);
+    cluster.check();
+}
+
+#[test]
+fn the_records_of_epochs_are_served_at_a_pace() {
+    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 24);
+    cluster.write(0, &Record::Epoch(Box::new(cluster.next_epoch())));
+    cluster.start(0);
+    let fetch = Message::FetchEpochs(FetchEpochs { after: Epoch(0) });
+    let served = |cluster: &Cluster| cluster.status(0).counters.epochs_served;
+    let most = SERVE_BURST_BYTES / SERVE_BYTES_MIN;
+    for _ in 0..10_000 {
+        ask(&mut cluster, &fetch);
+    }
+    let first = served(&cluster);
+    assert!((1..=most).contains(&first), "{first}");
+    let frame = crate::wire::encode(cluster.context().header(View(0)), &fetch);
+    for _ in 0..10_000 {
+        cluster.arrive(0, Peer::Client(STRANGER), frame.clone());
+    }
+    let second = served(&cluster) - first;
+    assert!((1..=most).contains(&second), "{second}");
 }
 
 /// Brings a message to every replica.
