@@ -291,7 +291,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.advance_transfer(effects)?;
         self.advance_epochs(effects)?;
         loop {
-            self.advance_abstention();
+            self.advance_abstention(effects);
             self.advance_views(effects);
             self.advance_proposals(effects);
             self.advance_votes(effects);

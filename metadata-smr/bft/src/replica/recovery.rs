@@ -132,9 +132,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         if replica.voting == Voting::Voting {
             replica.voting = Voting::Abstaining;
-            replica.advance_abstention();
+            replica.advance_abstention(effects);
         }
-        replica.sign_checkpoints(effects);
         replica.examine_states(effects);
         replica.start_timers(effects);
         replica.send_status(None, effects);

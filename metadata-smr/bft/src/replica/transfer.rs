@@ -362,10 +362,12 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     /// Whoever abstained votes again once it has executed what it may have voted for.
-    pub(super) fn advance_abstention(&mut self) {
+    /// What has become durable meanwhile it speaks for now.
+    pub(super) fn advance_abstention(&mut self, effects: &mut Effects) {
         let due = self.sink.is_none() && self.tip.sequence >= self.abstain;
         if due && self.voting == Voting::Abstaining {
             self.voting = Voting::Voting;
+            self.sign_checkpoints(effects);
         }
     }
 }
