@@ -265,7 +265,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         self.states.finding = Some(found);
         self.counters.states_refuted += 1;
         self.record_finding(effects);
-        if self.voting == Voting::Voting {
+        if matches!(self.voting, Voting::Voting | Voting::Abstaining) {
             self.voting = Voting::Diverged;
         }
         let reason = match found {

@@ -9,7 +9,6 @@ use super::commit::Listeners;
 use crate::admission::Offer;
 use crate::execution::Standing;
 use crate::identity::{ConnectionId, Sequence};
-use crate::metrics::Voting;
 use crate::service::Service;
 use crate::state::{StateError, Store};
 use crate::step::{Destination, Effects, Peer};
@@ -25,7 +24,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         body: &Arc<Envelope>,
         effects: &mut Effects,
     ) -> Result<bool, StateError> {
-        if self.voting == Voting::Diverged {
+        if self.states.finding.is_some() {
             // Its answers may be wrong, and what waits here is forgotten with its state.
             return Ok(false);
         }
@@ -84,6 +83,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         envelope: &Envelope,
         effects: &mut Effects,
     ) -> Result<(), StateError> {
+        if self.states.finding.is_some() {
+            return Ok(());
+        }
         let last = self.executor.applied(&self.space)?.last_session;
         if stray.session <= last && !self.pool.is_open(stray.session) {
             self.counters.no_session += 1;

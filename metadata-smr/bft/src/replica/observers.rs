@@ -98,7 +98,9 @@ impl<S: Service, D: Store> Replica<S, D> {
             }
         }
         if let Some(session) = observe.session {
+            // What a wrong state has is shown to nobody.
             observed = match self.pool.is_open(session) {
+                _ if self.states.finding.is_some() => Err(Refusal::Full),
                 true => observed.and(self.observers.watch(connection, session)),
                 false => Err(Refusal::NoSession),
             };
@@ -173,7 +175,8 @@ impl<S: Service, D: Store> Replica<S, D> {
             self.observers.last = Some(report);
             self.send_report(report, effects);
         }
-        if now.since(self.observers.stood) < OBSERVED_INTERVAL {
+        let stood = now.since(self.observers.stood);
+        if stood < OBSERVED_INTERVAL || self.states.finding.is_some() {
             return Ok(());
         }
         self.observers.stood = now;

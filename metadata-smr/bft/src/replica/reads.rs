@@ -36,7 +36,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let shown = self.promises.shown(tip);
         let knows = self.voting == Voting::Voting && tip >= self.promises.shown_before();
         // Else a reader of this epoch could miss what the next one has told its writers.
-        let knows = knows && !self.epochs.ended();
+        let knows = knows && !self.epochs.ended() && self.states.finding.is_none();
         let mut answer = ReadAnswer {
             nonce: read.nonce,
             applied: tip,

@@ -2,7 +2,8 @@
 
 use super::cluster::{CHECKPOINT_EVERY, Cluster};
 use crate::fault_model::FaultModel;
-use crate::identity::Sequence;
+use crate::identity::{Epoch, Sequence, SessionId};
+use crate::journal::{Condition, Record};
 use crate::metrics::Voting;
 use crate::wire::message::Message;
 
@@ -81,4 +82,58 @@ fn without_stable_checkpoints_the_order_stops_instead_of_growing() {
     cluster.run_for(20_000);
     assert!(cluster.status(0).sequence > Sequence(190));
     cluster.check();
+}
+
+#[test]
+fn what_became_durable_while_somebody_abstained_is_spoken_for_afterwards() {
+    let mut cluster = Cluster::four(7);
+    let client = cluster.client(20);
+    cluster.finish(10_000);
+    cluster.run_for(1_000);
+    cluster.crash(2);
+    let (epoch, until) = (Epoch(0), Sequence(40));
+    cluster.write(2, &Record::Abstain { epoch, until });
+    cluster.start(2);
+    // Without its word there is no quorum.
+    cluster.tap = Some(Box::new(|from, _, envelope| {
+        from != 3
+            || !matches!(
+                envelope.message(),
+                Message::Checkpoint(_) | Message::Stable(_)
+            )
+    }));
+    cluster.more(client, 5);
+    cluster.finish(10_000);
+    assert_eq!(cluster.status(2).voting, Voting::Abstaining);
+    cluster.more(client, 25);
+    cluster.finish(10_000);
+    assert!(cluster.status(0).stable >= Sequence(2 * CHECKPOINT_EVERY));
+    cluster.check();
+}
+
+#[test]
+fn a_state_that_is_refuted_answers_nobody_whether_its_replica_votes_or_not() {
+    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 8);
+    cluster.flawed.insert(3);
+    cluster.tap = Some(Box::new(|_, _, envelope| {
+        !matches!(envelope.message(), Message::Nodes(_))
+    }));
+    (0..3).for_each(|node| cluster.start(node));
+    let reason = "its directory is empty".to_owned();
+    cluster.start_on(3, Condition::Lost { reason });
+    let client = cluster.client(60);
+    cluster.finish(20_000);
+    cluster.run_for(2_000);
+    let status = cluster.status(3);
+    assert_eq!(status.voting, Voting::Lost);
+    assert_eq!(status.counters.states_refuted, 1);
+    let answered = |cluster: &Cluster, node| {
+        let counters = cluster.status(node).counters;
+        (counters.replies_resent, counters.no_session)
+    };
+    let before = [0, 3].map(|node| answered(&cluster, node));
+    cluster.again(client, 44);
+    cluster.stray(SessionId(0));
+    let after = [0, 3].map(|node| answered(&cluster, node));
+    assert_eq!(after, [(before[0].0 + 1, before[0].1 + 1), before[1]]);
 }

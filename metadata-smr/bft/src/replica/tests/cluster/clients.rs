@@ -148,6 +148,33 @@ impl Cluster {
         self.ask(index);
     }
 
+    /// The client sends a request again that it sent before.
+    pub(in crate::replica::tests) fn again(&mut self, client: usize, number: u64) {
+        let this = &self.clients[client];
+        let (session, key) = (this.session.expect("it is open"), this.key);
+        self.everywhere(client, key, session, number);
+    }
+
+    /// Somebody speaks to all in a session that is not open.
+    pub(in crate::replica::tests) fn stray(&mut self, session: SessionId) {
+        self.everywhere(1_000, PublicKey([8; 32]), session, 1);
+    }
+
+    fn everywhere(&mut self, from: usize, key: PublicKey, session: SessionId, number: u64) {
+        let message = Message::Request(Request {
+            session,
+            lane: Lane(0),
+            number: RequestNumber(number),
+            operations: vec![Operation::Execute(Bytes::from_static(self.operation))],
+        });
+        let header = self.context().header(View(0));
+        let signed = Unsigned::new(header, message).sign(&FakeKey(key));
+        for node in 0..self.nodes.len() {
+            let from = Peer::Client(ConnectionId(from as u64));
+            self.arrive(node, from, signed.frame().clone());
+        }
+    }
+
     pub(in crate::replica::tests) fn finished(&self) -> bool {
         self.clients.iter().all(|client| client.frame.is_empty())
     }
