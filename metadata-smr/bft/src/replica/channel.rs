@@ -19,7 +19,7 @@ use crate::service::Service;
 use crate::state::{StateError, Store};
 use crate::step::{Effects, Peer, Token};
 use crate::wire::Envelope;
-use crate::wire::limits::WINDOW;
+use crate::wire::limits::{VOUCHED_BYTES_MAX, WINDOW};
 use crate::wire::message::{Ballot, Committed, Message, PeerStatus, ViewChange};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -241,6 +241,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         let mut known = given.values();
         let same = known.find(|it| digest(it) == digest(envelope)).cloned();
         given.insert(peer, same.unwrap_or_else(|| Arc::clone(envelope)));
+        bound(&mut self.vouchers, peer, |it| it.frame().len());
     }
 
     /// Whether it is known that this was committed, without anybody's word for it now.
@@ -306,6 +307,22 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 }
 
+/// Of what a peer has given, keeps so many bytes, and the first one in any case.
+fn bound<T>(
+    given: &mut BTreeMap<Sequence, BTreeMap<ReplicaId, T>>,
+    peer: ReplicaId,
+    length: impl Fn(&T) -> usize,
+) {
+    let mut bytes = 0;
+    for given in given.values_mut() {
+        let more = given.get(&peer).map_or(0, &length);
+        if bytes > 0 && bytes + more > VOUCHED_BYTES_MAX {
+            given.remove(&peer);
+        }
+        bytes += more;
+    }
+}
+
 /// How many voters have given one of these. Of those who only learn any number may lie.
 fn vouchers<T>(given: &BTreeMap<ReplicaId, T>, voters: u16, one: impl Fn(&T) -> bool) -> usize {
     let voters = given.range(..ReplicaId(voters));
@@ -322,5 +339,24 @@ mod tests {
         let given = given.map(|(peer, it)| (ReplicaId(peer), it)).into();
         assert_eq!(vouchers(&given, 4, |it| *it == 'a'), 2);
         assert_eq!(vouchers(&given, 6, |it| *it == 'a'), 4);
+    }
+    #[test]
+    fn of_a_peer_so_many_bytes_are_kept_and_what_comes_next_is() {
+        let (liar, other) = (ReplicaId(2), ReplicaId(1));
+        let most = VOUCHED_BYTES_MAX / 3;
+        let both = BTreeMap::from([(liar, most), (other, 1)]);
+        let all = (1..=32).map(|it| (Sequence(it), both.clone()));
+        let mut given: BTreeMap<_, _> = all.collect();
+        bound(&mut given, liar, |it| *it);
+        let kept = |peer| given.values().filter(|it| it.contains_key(&peer)).count();
+        assert_eq!((kept(liar), kept(other)), (3, 32));
+        let first = given
+            .first_entry()
+            .map(|mut it| it.get_mut().insert(liar, 5 * most));
+        assert!(first.is_some());
+        bound(&mut given, liar, |it| *it);
+        let kept: Vec<_> = given.values().map(|it| it.contains_key(&liar)).collect();
+        assert_eq!(kept.iter().position(|it| !it), Some(1));
+        assert_eq!(kept.iter().filter(|it| **it).count(), 1);
     }
 }
