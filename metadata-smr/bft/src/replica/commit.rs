@@ -400,7 +400,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         };
         let header = self.context.header(self.views.view);
         // What a reply shows has to be remembered: see `reads`.
-        let after = self.promises.shown(reply.version).unwrap_or(None);
+        let after = self.promises.answered(reply.version);
         let frame = crate::wire::encode(header, &Message::Reply(reply));
         for connection in connections {
             let to = Destination::Client(connection);

@@ -137,6 +137,13 @@ impl Promises {
         }
     }
 
+    /// What has to be durable before a reply with this version is given: if no record names it,
+    /// that of the last batch that was executed.
+    pub(super) fn answered(&self, version: Sequence) -> Option<Token> {
+        let last = |NotNamed| self.after(self.executed);
+        self.shown(version).unwrap_or_else(last)
+    }
+
     /// Whether any record is still being written.
     pub(super) const fn outstanding(&self) -> bool {
         !self.forgetful && self.durable + 1 < self.next
@@ -240,5 +247,22 @@ impl<S: Service, D: Store> Replica<S, D> {
     /// Whether the simulator wants messages to leave before they are durable.
     pub(super) fn forgetful(config: &super::Config) -> bool {
         config.sabotage == Some(Sabotage::ForgottenFsync)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_that_no_record_names_waits_for_the_last_batch() {
+        let mut promises = Promises::new(Token(1), false);
+        let mut effects = Effects::default();
+        let token = promises.persist(&Record::BootMark, &mut effects);
+        promises.executed(token);
+        assert_eq!(promises.answered(Sequence(0)), None);
+        assert_eq!(promises.answered(Sequence(5)), Some(token));
+        promises.persisted(token, &mut effects);
+        assert_eq!(promises.answered(Sequence(5)), None);
     }
 }
