@@ -271,10 +271,10 @@ impl<S: Service, D: Store> Replica<S, D> {
         };
         let token = self.promises.persist(&record, effects);
         self.promises.executed(token);
-        self.window.lowest_mut().recorded(token);
         // Where the order goes on there is no need to take a state over.
         self.inquiry.in_vain = 0;
         self.inquiry.hopeless = false;
+        self.window.lowest_mut().recorded(token);
         self.counters.batches_fetched += u64::from(fetched);
         let watching = self.grievances.watches_any();
         let served = if watching { self.served(&bodies) } else { None };
@@ -537,7 +537,7 @@ impl<S: Service, D: Store> Replica<S, D> {
 }
 
 /// What the journal has to say of an open sequence.
-fn standing(slot: &Slot, phases: bool) -> Vec<Record> {
+pub(super) fn standing(slot: &Slot, phases: bool) -> Vec<Record> {
     let open = slot.proposal.as_ref().map(|it| it.digest());
     // A COMMIT stands with the certificate that it rests on, in a record of its own, except with
     // r = 0, where it is the only vote.
@@ -547,15 +547,16 @@ fn standing(slot: &Slot, phases: bool) -> Vec<Record> {
         true => slot.own_prepare.as_ref().map(message),
         false => own_commit.clone(),
     };
-    let whole = slot.journaled.iter().filter_map(|(digest, proposal)| {
-        let bodies = slot.bodies().of(digest, proposal.batch()?)?;
+    // With all bodies that are here: a vote stands even where one should be missing.
+    let voted = slot.journaled.iter().filter_map(|(digest, proposal)| {
+        let bodies = slot.bodies().those_of(digest, proposal.batch()?);
         Some(Record::Voted {
             proposal: Arc::clone(proposal),
-            bodies,
+            bodies: bodies.cloned().collect(),
             vote: own_vote.clone().filter(|_| Some(*digest) == open),
         })
     });
-    let mut records: Vec<Record> = whole.collect();
+    let mut records: Vec<Record> = voted.collect();
     if let Some(prepared) = slot.prepared.clone() {
         records.push(Record::Prepared {
             prepared: Some(prepared),

@@ -1,9 +1,15 @@
 //! What a replica makes of the journal that it finds.
 
 use super::cluster::Cluster;
+use crate::identity::{Digest, Sequence, Signature, Time};
 use crate::journal::Record;
+use crate::ordering::slot::Slot;
+use crate::replica::commit::standing;
 use crate::state::StateError;
+use crate::wire::message::{Batch, Message};
+use crate::wire::{Header, Unsigned};
 use bytes::Bytes;
+use std::sync::Arc;
 
 #[test]
 fn a_record_of_a_newer_release_is_refused_and_not_taken_for_damage() {
@@ -45,4 +51,24 @@ fn a_stored_batch_that_the_disk_has_changed_is_not_taken_for_what_it_was() {
     );
     cluster.damage(2, &key, 300);
     assert_eq!(cluster.refusal(2, Record::BootMark.encode()), None);
+}
+
+#[test]
+fn a_vote_is_written_anew_even_if_a_body_should_be_missing() {
+    let batch = Batch {
+        sequence: Sequence(1),
+        time: Time(1),
+        previous: Digest::default(),
+        behaviour_version: 1,
+        tick: false,
+        requests: vec![Digest([1; 32])],
+    };
+    let unsigned = Unsigned::new(Header::default(), Message::Proposal(batch));
+    let signed = unsigned.with_signature(Signature::default());
+    let mut slot = Slot::new(Sequence(1), false);
+    slot.accept(Arc::clone(signed.envelope()));
+    slot.journaled
+        .insert(signed.digest(), Arc::clone(signed.envelope()));
+    let records = standing(&slot, true);
+    assert!(matches!(records.as_slice(), [Record::Voted { bodies, .. }] if bodies.is_empty()));
 }
