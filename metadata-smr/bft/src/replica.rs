@@ -187,7 +187,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             Event::Received { from, message } => {
                 if self.blacklist.holds(&from, self.now.monotonic) {
                     self.counters.dropped_blacklisted += 1;
-                    return Ok(Enables::Anything);
+                    return Ok(Enables::Nothing);
                 }
                 return self.received(from, &message, effects);
             }
