@@ -16,8 +16,8 @@
 //! Memory: open sessions only, and of each as many lanes as its credit has; of owed replies, two
 //! for each lane, as many as would wait in the key space to be settled.
 
-use super::reply_cache::{LaneReplies, Place, ahead};
-use super::rows::{ReplyHead, ReplyRow, SessionRow, decode, reply_key};
+use super::reply_cache::{Place, ahead};
+use super::rows::{ReplyHead, ReplyRow, SessionRow, decode, decode_head, reply_key};
 use super::session;
 use crate::identity::{Digest, Lane, RequestNumber, Sequence, SessionId, Time};
 use crate::state::{Area, KeySpace, StateError, Store, View};
@@ -39,6 +39,19 @@ pub(super) type LaneHeads = [Option<Ran>; 2];
 /// A request's place by the parity of its number.
 pub(super) const fn slot(number: RequestNumber) -> u8 {
     if number.0 % 2 == 1 { 1 } else { 0 }
+}
+
+/// The same as its rows have it.
+fn read(view: &View<'_>, id: SessionId, lane: Lane) -> Result<LaneHeads, StateError> {
+    let mut heads = LaneHeads::default();
+    for (place, slot) in heads.iter_mut().zip(0..) {
+        let key = reply_key(id, lane, slot);
+        if let Some(row) = view.get(&key)? {
+            let head = decode_head(&key, &row)?;
+            *place = Some(Ran { head, owed: None });
+        }
+    }
+    Ok(heads)
 }
 
 #[derive(Debug)]
@@ -117,7 +130,7 @@ impl Heads {
         };
         let heads = match heads {
             Some(heads) => heads,
-            None => heads.insert(LaneReplies::read(view, id, lane)?.heads()),
+            None => heads.insert(read(view, id, lane)?),
         };
         let last = heads.iter().flatten().map(|ran| ran.head.number.0).max();
         if let Some(place) = ahead(request.number, RequestNumber(last.unwrap_or(0))) {
@@ -132,13 +145,16 @@ impl Heads {
             Some(ran) if ran.head.request != *digest => Place::Conflict,
             Some(ran) => {
                 let key = reply_key(id, lane, slot(request.number));
-                match &ran.owed {
-                    Some((_, owed)) => {
-                        let row: ReplyRow = decode(&key, owed)?;
+                let row = match &ran.owed {
+                    Some((_, owed)) => Some(owed.clone()),
+                    None => view.get(&key)?,
+                };
+                match row {
+                    Some(row) => {
+                        let row: ReplyRow = decode(&key, &row)?;
                         Place::Answered(row.version, row.outcome())
                     }
-                    // It needs the whole row.
-                    None => LaneReplies::read(view, id, lane)?.place(request.number, digest)?,
+                    None => Place::Superseded,
                 }
             }
         };

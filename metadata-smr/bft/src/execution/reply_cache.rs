@@ -4,28 +4,11 @@
 //! two at the most. They lie in two slots, a request's by the parity of its number, so that storing
 //! one never rewrites the other.
 
-use super::heads::{LaneHeads, Ran};
-use super::rows::{ROW_VERSION, ReplyHead, ReplyRow, decode, decode_head, reply_key};
-use crate::identity::{Digest, Lane, RequestNumber, Sequence, SessionId};
-use crate::state::{StateError, View};
+use super::rows::ROW_VERSION;
+use crate::identity::{Digest, RequestNumber, Sequence};
 use crate::wire::limits::LANE_AHEAD_MAX;
 use crate::wire::message::{OperationResult, Outcome};
 use bytes::Bytes;
-
-/// A slot: what it answers, and the whole row, which is taken apart only if it is asked for.
-#[derive(Clone, Debug)]
-struct Slot {
-    key: [u8; 12],
-    head: ReplyHead,
-    row: Bytes,
-}
-
-/// What a lane remembers.
-#[derive(Clone, Debug, Default)]
-pub struct LaneReplies {
-    newest: Option<Slot>,
-    older: Option<Slot>,
-}
 
 /// What is to be done about a request with a given number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,82 +27,6 @@ pub enum Place {
     Superseded,
 }
 
-impl LaneReplies {
-    /// Reads both slots.
-    ///
-    /// # Errors
-    /// If the store fails.
-    pub fn read(view: &View<'_>, id: SessionId, lane: Lane) -> Result<Self, StateError> {
-        let slot = |slot: u8| -> Result<Option<Slot>, StateError> {
-            let key = reply_key(id, lane, slot);
-            let Some(row) = view.get(&key)? else {
-                return Ok(None);
-            };
-            let head = decode_head(&key, &row)?;
-            Ok(Some(Slot { key, head, row }))
-        };
-        let (even, odd) = (slot(0)?, slot(1)?);
-        let number = |slot: &Option<Slot>| slot.as_ref().map(|slot| slot.head.number);
-        Ok(if number(&even) > number(&odd) {
-            Self {
-                newest: even,
-                older: odd,
-            }
-        } else {
-            Self {
-                newest: odd,
-                older: even,
-            }
-        })
-    }
-
-    /// Which requests the slots answer, by slot.
-    pub(super) fn heads(&self) -> LaneHeads {
-        let mut heads = LaneHeads::default();
-        for slot in [&self.newest, &self.older].into_iter().flatten() {
-            let [even, odd] = &mut heads;
-            let head = if slot.head.number.0 % 2 == 1 {
-                odd
-            } else {
-                even
-            };
-            let owed = None;
-            *head = Some(Ran {
-                head: slot.head,
-                owed,
-            });
-        }
-        heads
-    }
-
-    /// The number of the last request that was executed; 0 before the first.
-    #[must_use]
-    pub fn last(&self) -> RequestNumber {
-        self.newest
-            .as_ref()
-            .map_or(RequestNumber(0), |slot| slot.head.number)
-    }
-
-    /// Where the request `number` with this digest stands.
-    ///
-    /// # Errors
-    /// If the row that answers it is damaged.
-    pub fn place(&self, number: RequestNumber, request: &Digest) -> Result<Place, StateError> {
-        if let Some(place) = ahead(number, self.last()) {
-            return Ok(place);
-        }
-        let mut kept = [&self.newest, &self.older].into_iter().flatten();
-        match kept.find(|slot| slot.head.number == number) {
-            Some(slot) if slot.head.request == *request => {
-                let row: ReplyRow = decode(&slot.key, &slot.row)?;
-                Ok(Place::Answered(row.version, row.outcome()))
-            }
-            Some(_) => Ok(Place::Conflict),
-            None => Ok(Place::Superseded),
-        }
-    }
-}
-
 /// Where a request stands whose number is above that of the last one that ran.
 pub(super) fn ahead(number: RequestNumber, last: RequestNumber) -> Option<Place> {
     match number.0.checked_sub(last.0)? {
@@ -131,7 +38,7 @@ pub(super) fn ahead(number: RequestNumber, last: RequestNumber) -> Option<Place>
 }
 
 /// The row of a reply. It is written for every request, so it is laid out without the detour of a
-/// [`ReplyRow`]; which it is read back as.
+/// [`super::rows::ReplyRow`]; which it is read back as.
 pub(super) fn row(
     number: RequestNumber,
     request: &Digest,
@@ -160,7 +67,7 @@ pub(super) fn row(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::execution::rows::encode;
+    use crate::execution::rows::{ReplyRow, encode};
     use proptest::prelude::*;
 
     proptest! {
