@@ -233,13 +233,9 @@ impl<S: Service, D: Store> Replica<S, D> {
         sequence: Sequence,
         envelope: &Arc<Envelope>,
     ) {
-        let digest = |it: &Envelope| match it.message() {
-            Message::Committed(committed) => Some(committed.certificate.digest),
-            _ => None,
-        };
         let given = self.vouchers.entry(sequence).or_default();
         let mut known = given.values();
-        let same = known.find(|it| digest(it) == digest(envelope)).cloned();
+        let same = known.find(|it| given_as(it) == given_as(envelope)).cloned();
         given.insert(peer, same.unwrap_or_else(|| Arc::clone(envelope)));
         bound(&mut self.vouchers, peer, |it| it.frame().len());
     }
@@ -266,15 +262,12 @@ impl<S: Service, D: Store> Replica<S, D> {
             Message::Committed(committed) => Some((**committed).clone()),
             _ => None,
         };
-        let digest_of = |it: &Arc<Envelope>| match it.message() {
-            Message::Committed(committed) => committed.certificate.digest,
-            _ => Digest::default(),
-        };
         let believed = given.values().find(|it| {
-            let digest = digest_of(it);
+            let digest = given_as(it);
             let voters = self.context.model.replicas();
-            let alike = vouchers(given, voters, |it| digest_of(it) == digest);
-            alike >= self.vouchers_needed() || self.known_committed(next, &digest)
+            let alike = vouchers(given, voters, |it| given_as(it) == digest);
+            let known = |digest: Digest| self.known_committed(next, &digest);
+            alike >= self.vouchers_needed() || digest.is_some_and(known)
         });
         let Some(believed) = believed.and_then(committed) else {
             return Ok(false);
@@ -304,6 +297,14 @@ impl<S: Service, D: Store> Replica<S, D> {
             *index != self.config.replica.0 && peer.committed() >= Some(tip)
         });
         tip > Sequence(0) && others.count() + 1 < usize::from(self.context.quorum)
+    }
+}
+
+/// What a peer gives as executed.
+fn given_as(given: &Envelope) -> Option<Digest> {
+    match given.message() {
+        Message::Committed(committed) => Some(committed.certificate.digest),
+        _ => None,
     }
 }
 
@@ -340,6 +341,7 @@ mod tests {
         assert_eq!(vouchers(&given, 4, |it| *it == 'a'), 2);
         assert_eq!(vouchers(&given, 6, |it| *it == 'a'), 4);
     }
+
     #[test]
     fn of_a_peer_so_many_bytes_are_kept_and_what_comes_next_is() {
         let (liar, other) = (ReplicaId(2), ReplicaId(1));
