@@ -91,19 +91,21 @@ impl Views {
     /// Forgets what was said here: whoever lost its journal says nothing about views.
     pub(super) fn forget_own(&mut self) {
         self.phase = Phase::Active;
+        self.take_back();
+        self.departures = Departures::default();
+    }
+
+    fn take_back(&mut self) {
         self.own_change = None;
         self.own_suspect = None;
+        self.suspecting = false;
         self.suspicion = None;
-        self.departures = Departures::default();
     }
 
     /// Goes to another view.
     pub(super) fn go(&mut self, view: View, phase: Phase) {
         if view > self.view {
-            self.own_change = None;
-            self.own_suspect = None;
-            self.suspecting = false;
-            self.suspicion = None;
+            self.take_back();
         }
         self.view = view;
         self.phase = phase;
