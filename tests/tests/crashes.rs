@@ -19,6 +19,7 @@ async fn replicas_that_are_killed_lose_and_double_nothing_that_was_acknowledged(
         wipes: 1,
         swaps: 1,
         damages: 1,
+        rollbacks: 1,
         clients: 2,
         hands: 4,
         seed: 7,
@@ -30,6 +31,7 @@ async fn replicas_that_are_killed_lose_and_double_nothing_that_was_acknowledged(
     let recovered = [
         &report.wiped_recovered_ms,
         &report.damaged_recovered_ms,
+        &report.rolled_back_recovered_ms,
         &report.joined_ms,
         &report.swapped_ms,
     ];

@@ -6,7 +6,8 @@
 //! may begin long before what is needed. The journal's segment lies over what an older one has
 //! left: whole records under the same tokens. A *forgetful* disk (it reports a sync that it did not
 //! do) loses durable records and batches too; a replica with such a disk breaks its promises
-//! without knowing, and the plan counts it among the r liars.
+//! without knowing, and the plan counts it among the r liars. A disk that is going to be *rolled
+//! back* keeps copies of itself, journal and state of one moment, and becomes one of them.
 
 mod image;
 
@@ -35,6 +36,27 @@ pub enum Crash {
     Wiped,
     /// The journal is gone, and the state with it.
     Bereft,
+    /// Journal and state are what both were at one moment a while ago.
+    RolledBack,
+}
+
+/// Copies of a disk are kept so often,
+const COPY_EVERY: u64 = 6;
+/// and so many, the first one always among them.
+const COPIES_MAX: usize = 10;
+
+/// What was durable at one moment.
+#[derive(Debug)]
+struct Copy {
+    store: MemoryStore,
+    records: VecDeque<Record>,
+}
+
+/// Copies of a disk as it was.
+#[derive(Debug, Default)]
+struct Copies {
+    syncs: u64,
+    kept: Vec<Copy>,
 }
 
 /// Records in a segment, by and large.
@@ -79,6 +101,7 @@ pub struct Disk {
     flushes_begun: u64,
     older: Option<(MemoryStore, VecDeque<Record>)>,
     remembers_older: bool,
+    copies: Option<Copies>,
 }
 
 impl Disk {
@@ -95,6 +118,16 @@ impl Disk {
             flushes_begun: 0,
             older: None,
             remembers_older: forgetful,
+            copies: None,
+        }
+    }
+
+    /// The same, of which copies are kept.
+    #[must_use]
+    pub fn copied(self) -> Self {
+        Self {
+            copies: Some(Copies::default()),
+            ..self
         }
     }
 
@@ -121,6 +154,7 @@ impl Disk {
             return (None, false);
         };
         self.durable = upto.min(self.records.len());
+        self.copy();
         let token = self
             .durable
             .checked_sub(1)
@@ -131,6 +165,22 @@ impl Disk {
             self.syncing = Some(self.records.len());
         }
         (token, more)
+    }
+
+    fn copy(&mut self) {
+        let Some(copies) = &mut self.copies else {
+            return;
+        };
+        copies.syncs += 1;
+        if copies.syncs.is_multiple_of(COPY_EVERY) {
+            copies.kept.push(Copy {
+                store: self.store.snapshot(),
+                records: self.records.iter().take(self.durable).cloned().collect(),
+            });
+            if copies.kept.len() > COPIES_MAX {
+                copies.kept.remove(1);
+            }
+        }
     }
 
     /// Drops whole segments of records below `before`, as far as they are durable.
@@ -201,6 +251,16 @@ impl Disk {
                     kept = void + random.index(self.durable - void + 1);
                 }
             }
+            Crash::RolledBack => {
+                kept = self.durable;
+                let mut copies = self.copies.take().unwrap_or_default().kept;
+                let index = random.index(copies.len());
+                if index < copies.len() {
+                    let copy = copies.swap_remove(index);
+                    (self.store, self.records) = (copy.store, copy.records);
+                    kept = self.records.len();
+                }
+            }
             Crash::Bare => kept = self.durable,
             Crash::Wiped => kept = 0,
             Crash::Bereft => {
@@ -234,6 +294,7 @@ impl Disk {
 mod tests {
     use super::*;
     use quorumfs_bft::journal::{Condition, examine};
+    use quorumfs_bft::state::Store as _;
 
     #[test]
     fn a_damaged_record_is_seen_if_it_was_durable() {
@@ -296,9 +357,31 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_that_is_rolled_back_is_whole_and_older() {
+        let mut older = 0;
+        for seed in 0..50 {
+            let mut disk = Disk::new(false).copied();
+            for number in 1..=100 {
+                let (token, body) = record(number);
+                disk.append(token, body);
+                disk.synced();
+                let entries = vec![(Bytes::from_static(b"k"), Some(vec![number as u8].into()))];
+                let flush = disk.flush(Sequence(number), WriteBatch { entries });
+                disk.flushed(flush);
+            }
+            let found = examine(&[disk.crash(Crash::RolledBack, &mut Random::new(seed))]);
+            assert!(!matches!(found.condition, Condition::Lost { .. }));
+            let last = found.entries.last().unwrap().token.0;
+            let state = disk.store().get(b"k").unwrap().unwrap();
+            // The record was durable before the state of its number was.
+            assert_eq!(u64::from(state[0]), last - 1);
+            older += u64::from(last < 100);
+        }
+        assert!(older > 40, "{older}");
+    }
+
+    #[test]
     fn a_batch_is_applied_whole_or_not_at_all() {
-        use quorumfs_bft::identity::Sequence;
-        use quorumfs_bft::state::Store as _;
         let mut disk = Disk::new(false);
         let batch = |key: &'static [u8]| WriteBatch {
             entries: vec![(Bytes::from_static(key), Some(Bytes::from_static(b"v")))],

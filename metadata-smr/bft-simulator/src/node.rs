@@ -75,6 +75,7 @@ pub(crate) struct Setup {
     pub(crate) clock: Clock,
     pub(crate) proxy: Option<Proxy>,
     pub(crate) forgetful: bool,
+    pub(crate) rolls_back: bool,
     pub(crate) honest: bool,
     /// What clients watch.
     pub(crate) watches: Vec<Bytes>,
@@ -108,7 +109,10 @@ impl<S: Service> Node<S> {
     pub(crate) fn new(setup: Setup) -> Self {
         Self {
             clock: setup.clock.clone(),
-            disk: Disk::new(setup.forgetful),
+            disk: match setup.rolls_back {
+                true => Disk::new(setup.forgetful).copied(),
+                false => Disk::new(setup.forgetful),
+            },
             admission: setup.config.context(),
             membership: setup.config.genesis_membership.clone(),
             me: setup.config.replica,
@@ -152,6 +156,12 @@ impl<S: Service> Node<S> {
     /// Whether everything that it does has to be right.
     pub(crate) const fn honest(&self) -> bool {
         self.setup.honest
+    }
+
+    /// Whether it thinks that its disk was put back, which it was not.
+    pub(crate) fn doubts_itself(&self) -> bool {
+        let noticed = |status: ReplicaStatus| status.counters.rollbacks_noticed > 0;
+        self.honest() && !self.setup.rolls_back && self.status().is_some_and(noticed)
     }
 
     pub(crate) const fn running(&self) -> bool {

@@ -1,13 +1,16 @@
 //! What is going to go wrong in a run, drawn from its seed before it starts.
 //!
 //! A plan keeps within the fault model. *Liars* (rewriting proxies, twins, forgetful disks) are at
-//! most r and stay liars to the end; replicas that lose their log never vote again and, together
-//! with the liars, are at most u. Everything else is a spell that heals: crashes with an intact
-//! disk, partitions, storms, clocks. Any number of replicas may be in such a spell, since safety
-//! may rest on no bound there and progress is asked for only after the last one has healed.
+//! most r and stay liars to the end; replicas that lose their log never vote again, unless they can
+//! rejoin, and, together with the liars, are at most u. One whose disk is put back to an older
+//! state is first the one and then the other: it takes room among r as well. Everything else is a
+//! spell that heals: crashes with an intact disk, partitions, storms, clocks. Any number of replicas
+//! may be in such a spell, since safety may rest on no bound there and progress is asked for only
+//! after the last one has healed.
 
 mod aimed;
 mod changes;
+mod disks;
 
 pub(crate) use aimed::LAG_MAX;
 
@@ -389,9 +392,7 @@ impl Plan {
             });
         }
         if let Some(node) = unreliable {
-            let disk = *random
-                .pick(&[Crash::Damaged, Crash::Wiped, Crash::Bereft, Crash::Bereft])
-                .unwrap_or(&Crash::Wiped);
+            let disk = self.ailment(random);
             let from = Instant(start + random.below(window));
             self.faults.push(Fault {
                 from,
@@ -573,7 +574,7 @@ mod tests {
                 .filter_map(|fault| match fault.trouble {
                     Trouble::Crash {
                         node,
-                        disk: Crash::Damaged | Crash::Wiped | Crash::Bereft,
+                        disk: Crash::Damaged | Crash::Wiped | Crash::Bereft | Crash::RolledBack,
                     } => Some(plan.nodes[node]),
                     _ => None,
                 })
@@ -582,7 +583,8 @@ mod tests {
             if profile == Profile::Membership {
                 assert!(!plan.changes.is_empty());
             }
-            assert!(liars <= usize::from(plan.fault_model.right()));
+            let back = (0..plan.nodes.len()).filter(|node| plan.rolls_back(*node));
+            assert!(liars + back.count() <= usize::from(plan.fault_model.right()));
             assert!(liars + lost.len() <= usize::from(plan.fault_model.up()));
             assert!(lost.iter().all(|replica| plan.liars[*replica].is_none()));
             assert!(plan.faults.iter().all(|fault| fault.until <= plan.healed));

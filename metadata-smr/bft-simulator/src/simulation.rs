@@ -269,6 +269,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
             config.reply_whole_bytes = whole;
             config.session_idle = plan.session_idle;
             config.authentication = plan.authentication;
+            config.minds_its_words = liar.is_none();
             nodes.push(Node::new(Setup {
                 config,
                 signer,
@@ -276,6 +277,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
                 clock: Clock::new(*skew, *drift),
                 proxy,
                 forgetful: liar == Some(Liar::Forgetful),
+                rolls_back: plan.rolls_back(nodes.len()),
                 honest: liar.is_none(),
                 watches: if plan.watching {
                     workload.watches()

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends by panicking")]
 
+use quorumfs_bft_simulator::counters::Counters;
 use quorumfs_bft_simulator::key_value::KeyValueWorkload;
 use quorumfs_bft_simulator::plan::FAULTS_MIN;
 use quorumfs_bft_simulator::profile::Profile;
@@ -13,9 +14,11 @@ fn run(profile: Profile, seed: u64) -> Report {
     Simulation::run(options, KeyValueWorkload::default(), None).unwrap()
 }
 
-fn holds(profile: Profile, seeds: impl IntoIterator<Item = u64>) {
+fn holds(profile: Profile, seeds: impl IntoIterator<Item = u64>) -> Counters {
+    let mut counters = Counters::new();
     for seed in seeds {
         let report = run(profile, seed);
+        counters.merge(&report.counters);
         assert!(
             report.passed(),
             "seed {seed} of profile {profile}: {:?} {:?}",
@@ -23,6 +26,7 @@ fn holds(profile: Profile, seeds: impl IntoIterator<Item = u64>) {
             report.stalls
         );
     }
+    counters
 }
 
 #[test]
@@ -50,6 +54,19 @@ fn a_seed_is_the_same_run_every_time() {
 #[test]
 fn memberships_change_and_hold() {
     holds(Profile::Membership, 1..=100);
+}
+
+/// Not every copy lacks something that was promised: that of a learner, for one, does not.
+#[test]
+fn disks_that_were_put_back_are_noticed_and_their_replicas_rejoin() {
+    let mut noticed = 0;
+    for seed in 1..=300 {
+        noticed += holds(Profile::Membership, [seed]).get("rollbacks_noticed");
+        if noticed >= 5 {
+            return;
+        }
+    }
+    panic!("only {noticed} are noticed");
 }
 
 /// Whoever had the record of the next epoch from others, and executed its end by itself, did not

@@ -168,6 +168,12 @@ impl Checkpoints {
         (votes.len() >= quorum).then_some(CheckpointCertificate { checkpoint, votes })
     }
 
+    /// What a replica has said that is not stable yet.
+    pub fn said_by(&self, signer: ReplicaId) -> impl Iterator<Item = (Checkpoint, Signature)> {
+        let own = self.votes.get(&signer).into_iter().flatten();
+        own.map(|(checkpoint, signature)| (*checkpoint, *signature))
+    }
+
     /// What stands against going on, for a replica that has `own` as its state at some checkpoint.
     #[must_use]
     pub fn finding(&self, own: &Checkpoint, replicas: usize, quorum: usize) -> Option<Finding> {

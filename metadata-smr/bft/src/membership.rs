@@ -42,7 +42,8 @@
 //! * *No votes without memory.* A replica has an *incarnation*, a random number that its journal
 //!   begins with. It votes only while the membership names that one. Whoever lost the journal takes
 //!   another and asks for [`Command::Rejoin`]; the old number votes in no later epoch, and the new
-//!   one in none in which the old one may have voted.
+//!   one in none in which the old one may have voted. Whoever finds that the journal was rolled
+//!   back does the same, from then on (`replica::rollback`).
 //! * *No dead members.* Only a learner that has said, under its own key, which recent checkpoint it
 //!   holds becomes a voter. A retired key never comes back.
 //!

@@ -163,6 +163,10 @@ counters! {
     echoes,
     /// NEW-VIEWs that do not say what their view begins with.
     new_views_refused,
+    /// Messages shown to the peer whose own they are, which seems not to know of them.
+    words_returned,
+    /// Times that the journal was found to be older than what this replica has said.
+    rollbacks_noticed,
 }
 
 /// Whether a replica votes.
@@ -170,8 +174,9 @@ counters! {
 pub enum Voting {
     /// It does.
     Voting,
-    /// It lost its journal: it follows and serves, but it cannot know what it promised. It votes
-    /// from the epoch that begins with its rejoining.
+    /// It lost its journal, or has an older one than that which it has made its promises in: it
+    /// follows and serves, but it cannot know what it promised. It votes from the epoch that begins
+    /// with its rejoining.
     Lost,
     /// Its state store failed: it is silent.
     Poisoned,

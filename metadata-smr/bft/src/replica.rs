@@ -24,6 +24,7 @@
 //! * `reads`: queries out of order.  * `observers`: those who watch.
 //! * `epochs`: from one membership to the next.
 //! * `repair`: STATUS, resending, fetching.  * `promises`: signing and recording.  * `timers`.
+//! * `rollback`: noticing that the journal is an older one.
 //!
 //! # How a step goes
 //!
@@ -45,7 +46,8 @@
 //! # What can go wrong
 //!
 //! The state store fails: the replica stops and is silent. The journal is lost: the replica
-//! follows, executes and serves, but does not vote, since it cannot know what it promised.
+//! follows, executes and serves, but does not vote, since it cannot know what it promised. The
+//! journal is whole, but an older one: others show what it lacks, and it counts as lost.
 
 pub mod config;
 
@@ -61,6 +63,7 @@ mod proposing;
 mod reads;
 mod recovery;
 mod repair;
+mod rollback;
 mod timers;
 mod transfer;
 mod views;
@@ -213,6 +216,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         effects: &mut Effects,
     ) -> Result<Enables, StateError> {
         let envelope = message.envelope();
+        self.mind(envelope, effects);
         match (envelope.message(), from) {
             (Message::Request(_) | Message::OpenSession(_) | Message::CloseSession(_), from) => {
                 self.lead_client(from, envelope.header().epoch, effects)?;
@@ -370,7 +374,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             epoch: self.context.epoch,
             began: self.epochs.from(),
             ended: self.epochs.ended(),
-            reborn: self.epochs.reborn.then_some(self.epochs.incarnation),
+            reborn: self.epochs.announced(|token| self.promises.durable(token)),
             view: self.views.view,
             leader: self.leader(),
             active: self.views.active(),

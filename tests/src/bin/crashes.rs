@@ -30,6 +30,9 @@ struct Arguments {
     /// How many journals are damaged after that.
     #[arg(long, default_value_t = 1)]
     damages: u32,
+    /// How many disks are put back to older copies of them after that.
+    #[arg(long, default_value_t = 1)]
+    rollbacks: u32,
     /// Clients.
     #[arg(long, default_value_t = 4)]
     clients: usize,
@@ -69,6 +72,7 @@ async fn main() -> anyhow::Result<()> {
         wipes: arguments.wipes,
         swaps: arguments.swaps,
         damages: arguments.damages,
+        rollbacks: arguments.rollbacks,
         clients: arguments.clients,
         hands: arguments.hands,
         seed: arguments.seed,

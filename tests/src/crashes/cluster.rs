@@ -241,6 +241,50 @@ impl Cluster {
         Ok(())
     }
 
+    /// Copies a stopped replica's disk; [`Cluster::put_back`] makes it that again.
+    ///
+    /// # Errors
+    /// If that fails, or the replica runs.
+    pub fn copy(&mut self, number: usize) -> anyhow::Result<()> {
+        let replica = self.replica(number)?;
+        ensure!(replica.process.is_none(), "replica {number} runs");
+        let copy = replica.setting.disk.with_extension("copy");
+        copy_directory(&replica.setting.disk, &copy)
+    }
+
+    /// Puts a stopped replica's disk back to what it was when it was copied.
+    ///
+    /// # Errors
+    /// If that fails, there is no copy, or the replica runs.
+    pub fn put_back(&mut self, number: usize) -> anyhow::Result<()> {
+        let replica = self.replica(number)?;
+        ensure!(replica.process.is_none(), "replica {number} runs");
+        let disk = &replica.setting.disk;
+        std::fs::remove_dir_all(disk)?;
+        Ok(std::fs::rename(disk.with_extension("copy"), disk)?)
+    }
+
+    /// Waits until a replica has noticed that its disk was put back.
+    ///
+    /// # Errors
+    /// If that takes too long.
+    pub async fn noticed_rollback(&self, number: usize) -> anyhow::Result<()> {
+        let id = ReplicaId(u16::try_from(number)?);
+        let began = Instant::now();
+        loop {
+            let statuses = self.statuses().await?;
+            let own = statuses.iter().find(|it| it.replica == id);
+            if own.is_some_and(|it| it.counters.rollbacks_noticed > 0) {
+                return Ok(());
+            }
+            ensure!(
+                began.elapsed() < PATIENCE,
+                "replica {number} believes its disk"
+            );
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
     /// Lets a new replica take the place of another, which is switched off once the epoch that
     /// began with that has its first stable checkpoint. Gives how long it took until the new one
     /// held the state, and until it voted.
@@ -383,6 +427,19 @@ async fn insist(administrator: &Client, command: Command) -> anyhow::Result<()> 
             answer => return Ok(answer.map(|_| ())?),
         }
     }
+}
+
+fn copy_directory(from: &Path, to: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        match entry.file_type()?.is_dir() {
+            true => copy_directory(&from, &to)?,
+            false => std::fs::copy(&from, &to).map(|_| ())?,
+        }
+    }
+    Ok(())
 }
 
 /// Loopback addresses that nobody uses.

@@ -1,5 +1,6 @@
 //! What happens in which order: one replica after the other is killed, now and then all; then disks
-//! are taken away, replicas make room for others, and journals are damaged.
+//! are taken away, replicas make room for others, journals are damaged, and disks are put back to
+//! copies of them.
 
 use super::cluster::Cluster;
 use super::load::Load;
@@ -21,6 +22,8 @@ pub struct Plan {
     pub swaps: u32,
     /// How many journals are damaged after that.
     pub damages: u32,
+    /// How many disks are put back to what they were a while ago, after that.
+    pub rollbacks: u32,
     /// Clients.
     pub clients: usize,
     /// Hands of each.
@@ -70,6 +73,10 @@ pub struct Report {
     pub wiped_recovered_ms: Option<Times>,
     /// The same with a journal that is damaged.
     pub damaged_recovered_ms: Option<Times>,
+    /// From the start of a process on an older copy of its disk until it has noticed.
+    pub rollback_noticed_ms: Option<Times>,
+    /// The same until it has rejoined, and votes.
+    pub rolled_back_recovered_ms: Option<Times>,
     /// From the start of a new replica until it holds the state and an epoch begins with it.
     pub joined_ms: Option<Times>,
     /// The same until it votes in the place of another.
@@ -163,6 +170,25 @@ pub async fn run(plan: Plan, program: &Path, directory: &Path) -> anyhow::Result
         damaged.push(began.elapsed());
         goes_on(&mut load, before).await?;
     }
+    let (mut noticed, mut rolled_back) = (Vec::new(), Vec::new());
+    for _ in 0..plan.rollbacks {
+        let before = load.acknowledged();
+        let number = usize::try_from(draw.below(cluster.len() as u64))?;
+        cluster.kill(number).await?;
+        cluster.copy(number)?;
+        cluster.start(number).await?;
+        cluster.votes(number).await?;
+        tokio::time::sleep(Duration::from_millis(200 + draw.below(2_000))).await;
+        cluster.kill(number).await?;
+        cluster.put_back(number)?;
+        let began = Instant::now();
+        cluster.start(number).await?;
+        cluster.noticed_rollback(number).await?;
+        noticed.push(began.elapsed());
+        cluster.votes(number).await?;
+        rolled_back.push(began.elapsed());
+        goes_on(&mut load, before).await?;
+    }
     let counted = load.finish().await?;
     Ok(Report {
         kills: (one, all),
@@ -173,6 +199,8 @@ pub async fn run(plan: Plan, program: &Path, directory: &Path) -> anyhow::Result
         all_recovered_ms: Times::of(all_recovered),
         wiped_recovered_ms: Times::of(wiped),
         damaged_recovered_ms: Times::of(damaged),
+        rollback_noticed_ms: Times::of(noticed),
+        rolled_back_recovered_ms: Times::of(rolled_back),
         joined_ms: Times::of(joined),
         swapped_ms: Times::of(swapped),
     })

@@ -148,6 +148,7 @@ impl<W: Workload> Simulation<'_, W> {
         if !node.running() {
             return false;
         }
+        let doubts = node.doubts_itself();
         node.crash(how, &mut self.disk_random, &mut self.counters);
         if let Some(down) = self.down.get_mut(index) {
             *down = Some(by);
@@ -158,6 +159,10 @@ impl<W: Workload> Simulation<'_, W> {
             Crash::Damaged => self.counters.count("logs_damaged"),
             Crash::Wiped => self.counters.count("logs_lost"),
             Crash::Bereft => self.counters.count("states_lost"),
+            Crash::RolledBack => self.counters.count("disks_rolled_back"),
+        }
+        if doubts {
+            self.doubted(index);
         }
         self.disconnect_node(index);
         true

@@ -55,6 +55,12 @@ impl<W: Workload> Simulation<'_, W> {
         }
     }
 
+    /// A node thought that its disk was put back to an older state.
+    pub(super) fn doubted(&mut self, index: usize) {
+        let what = format!("node {index} does not believe its disk, which is whole");
+        self.judge.violation(what);
+    }
+
     /// A node refused a frame: if the sender is to blame it does not listen to it any more.
     pub(super) fn refused(&mut self, index: usize, peer: Peer, rejection: Rejection) {
         let at = self.agenda.now();
@@ -101,6 +107,12 @@ impl<W: Workload> Simulation<'_, W> {
         self.compare_states();
         for node in &self.nodes {
             node.collect(&mut self.counters);
+        }
+        for index in 0..self.nodes.len() {
+            let node = self.nodes.get(index);
+            if node.is_some_and(crate::node::Node::doubts_itself) {
+                self.doubted(index);
+            }
         }
         for customer in &self.customers {
             self.counters.add("retries", customer.retries());

@@ -12,7 +12,7 @@
 //! | `Abstain` | a root below what was voted for | up to where no votes are given |
 //! | `Refuted` | – (without it a restart asks the others again) | where the own state is wrong |
 //! | `Replaced` | the root of the state that takes its place | which one that is |
-//! | `Incarnation` | anything else that is recorded | an earlier one was lost: what this is |
+//! | `Incarnation` | anything said from then on | an earlier one was lost: what this is |
 //! | `Trimmed` | – (it comes with what it is about) | before which record none counts any more |
 //! | `Epoch` | anything said in that epoch | its record: what is said of earlier ones is void |
 //!
@@ -81,8 +81,9 @@ pub enum Record {
         /// Its NEW-VIEW.
         frame: Arc<Envelope>,
     },
-    /// An earlier journal was lost, and what it promised is not known. This one is another
-    /// incarnation, which votes once the membership names it.
+    /// An earlier journal was lost, and what it promised is not known, or what came before this
+    /// record is an older state of it. From here on it is another incarnation, which votes once the
+    /// membership names it.
     Incarnation(Incarnation),
     /// An epoch was entered.
     Epoch(Box<EpochRecord>),

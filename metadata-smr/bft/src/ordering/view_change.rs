@@ -23,6 +23,8 @@ use std::sync::Arc;
 pub struct Departures {
     suspects: BTreeMap<ReplicaId, (View, Monotonic)>,
     changes: BTreeMap<ReplicaId, Arc<Envelope>>,
+    /// When they came.
+    changed_at: BTreeMap<ReplicaId, Monotonic>,
     /// What enough of the claims among them say alike to have been executed.
     executed: Vec<CommitCertificate>,
 }
@@ -47,10 +49,17 @@ impl Departures {
     }
 
     /// A replica votes for a view. Claims count if r + 1 = `small` make them.
-    pub fn change(&mut self, signer: ReplicaId, change: &Arc<Envelope>, small: usize) {
+    pub fn change(
+        &mut self,
+        signer: ReplicaId,
+        change: &Arc<Envelope>,
+        small: usize,
+        now: Monotonic,
+    ) {
         let latest = self.changes.get(&signer).map(|latest| latest.view());
         if latest.is_none_or(|latest| latest < change.view()) {
             self.changes.insert(signer, Arc::clone(change));
+            self.changed_at.insert(signer, now);
             self.executed = claims::executed_by(self.changes.values(), small);
         }
     }
@@ -84,6 +93,13 @@ impl Departures {
         everybody
             .filter(|one| self.left(**one) >= Some(view))
             .fold(0, |mask, one| mask | bit(*one))
+    }
+
+    /// The latest VIEW-CHANGE of a replica, if it came before `time`.
+    #[must_use]
+    pub fn change_of(&self, signer: ReplicaId, time: Monotonic) -> Option<&Arc<Envelope>> {
+        let at = self.changed_at.get(&signer);
+        self.changes.get(&signer).filter(|_| at < Some(&time))
     }
 
     /// The VIEW-CHANGEs for `view`, by signer.
@@ -146,7 +162,7 @@ mod tests {
     fn one_liar_moves_nobody_however_high_it_counts() {
         let mut departures = Departures::default();
         departures.suspect(ReplicaId(3), View(u64::MAX), Monotonic(0));
-        departures.change(ReplicaId(3), &change(3, u64::MAX), 2);
+        departures.change(ReplicaId(3), &change(3, u64::MAX), 2, Monotonic(0));
         assert_eq!(departures.left_by(2), None);
         departures.suspect(ReplicaId(1), View(4), Monotonic(0));
         assert_eq!(departures.left_by(2), Some(View(4)));
@@ -172,10 +188,10 @@ mod tests {
     #[test]
     fn a_view_change_counts_as_a_suspicion_of_every_view_below() {
         let mut departures = Departures::default();
-        departures.change(ReplicaId(0), &change(0, 6), 2);
+        departures.change(ReplicaId(0), &change(0, 6), 2, Monotonic(0));
         departures.suspect(ReplicaId(1), View(2), Monotonic(0));
         assert_eq!(departures.left_by(2), Some(View(2)));
-        departures.change(ReplicaId(1), &change(1, 9), 2);
+        departures.change(ReplicaId(1), &change(1, 9), 2, Monotonic(0));
         assert_eq!(departures.left_by(2), Some(View(5)));
         assert_eq!(departures.leavers(View(5)), 0b11);
         assert_eq!(departures.leavers(View(8)), 0b10);

@@ -5,7 +5,7 @@
 //! vote for each replica, whatever is sent.
 
 use crate::certificate::Vote;
-use crate::identity::{Digest, ReplicaId, Signature, View};
+use crate::identity::{Digest, Monotonic, ReplicaId, Signature, View};
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +13,7 @@ struct Held {
     view: View,
     digest: Digest,
     signature: Signature,
+    since: Monotonic,
     copies: usize,
 }
 
@@ -35,11 +36,12 @@ impl Tally {
     }
 
     /// Takes a verified vote in.
-    pub fn add(&mut self, view: View, digest: Digest, vote: Vote) {
+    pub fn add(&mut self, view: View, digest: Digest, vote: Vote, now: Monotonic) {
         let fresh = Held {
             view,
             digest,
             signature: vote.signature,
+            since: now,
             copies: 1,
         };
         match self.votes.get_mut(&vote.signer) {
@@ -53,6 +55,13 @@ impl Tally {
                 self.votes.insert(vote.signer, fresh);
             }
         }
+    }
+
+    /// The latest vote of a replica, if it came before `time`.
+    #[must_use]
+    pub fn latest(&self, signer: ReplicaId, time: Monotonic) -> Option<(View, Digest, Signature)> {
+        let held = self.votes.get(&signer).filter(|held| held.since < time)?;
+        Some((held.view, held.digest, held.signature))
     }
 
     /// At least `quorum` votes for this, without those of `except`: as many as there are.
@@ -130,12 +139,12 @@ mod tests {
         let mut tally = Tally::new(false);
         let digest = Digest([1; 32]);
         for _ in 0..5 {
-            tally.add(View(0), digest, vote(1));
+            tally.add(View(0), digest, vote(1), Monotonic(0));
         }
-        tally.add(View(0), digest, vote(2));
+        tally.add(View(0), digest, vote(2), Monotonic(0));
         assert!(tally.quorum(View(0), &digest, 3, None).is_none());
         assert!(tally.decided(3).is_none());
-        tally.add(View(0), digest, vote(3));
+        tally.add(View(0), digest, vote(3), Monotonic(0));
         assert_eq!(tally.decided(3).expect("three voted").2.len(), 3);
         assert!(
             tally
@@ -148,12 +157,12 @@ mod tests {
     fn only_the_latest_view_of_a_voter_counts_and_in_it_the_first_vote() {
         let mut tally = Tally::new(false);
         let (one, two) = (Digest([1; 32]), Digest([2; 32]));
-        tally.add(View(3), one, vote(0));
-        tally.add(View(2), two, vote(0));
-        tally.add(View(3), two, vote(0));
+        tally.add(View(3), one, vote(0), Monotonic(0));
+        tally.add(View(2), two, vote(0), Monotonic(0));
+        tally.add(View(3), two, vote(0), Monotonic(0));
         assert_eq!(tally.mask(View(3), &one), 1);
         assert_eq!(tally.mask(View(3), &two) | tally.mask(View(2), &two), 0);
-        tally.add(View(4), two, vote(0));
+        tally.add(View(4), two, vote(0), Monotonic(0));
         assert_eq!(tally.mask(View(3), &one), 0);
         assert_eq!(tally.mask(View(4), &two), 1);
     }

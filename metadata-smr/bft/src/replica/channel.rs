@@ -50,7 +50,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         effects: &mut Effects,
     ) {
         let small = self.small();
-        self.views.departures.change(signer, change, small);
+        let now = self.now.monotonic;
+        self.views.departures.change(signer, change, small, now);
         let stable = claims::checkpoints(std::iter::once(change)).next();
         if let Some(stable) = stable.cloned() {
             self.stable(&stable, effects);

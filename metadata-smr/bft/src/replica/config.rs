@@ -48,6 +48,10 @@ pub struct Config {
     /// every replica.
     #[doc(hidden)]
     pub session_idle: Nanos,
+    /// Whether its own words, shown by others, tell it that its journal was rolled back. A liar of
+    /// a simulation does not listen.
+    #[doc(hidden)]
+    pub minds_its_words: bool,
     /// A defect to be built in, so that a simulation can show that it would be found.
     #[doc(hidden)]
     pub sabotage: Option<Sabotage>,
@@ -98,6 +102,7 @@ impl Config {
             leaf_bytes_max: LEAF_BYTES_MAX,
             reply_whole_bytes: REPLY_WHOLE_BYTES,
             session_idle: SESSION_IDLE,
+            minds_its_words: true,
             sabotage: None,
         }
     }

@@ -81,6 +81,9 @@ pub(super) struct Epochs {
     pub(super) incarnation: Incarnation,
     /// Whether it says so itself, since an earlier one was lost.
     pub(super) reborn: bool,
+    /// If that came about after the start: the record that says so, and what was said before. No
+    /// crash may take away what the others have taken up.
+    pub(super) unannounced: Option<(Token, Option<Incarnation>)>,
 }
 
 impl Epochs {
@@ -107,6 +110,7 @@ impl Epochs {
             served: BTreeMap::new(),
             incarnation: config.incarnation,
             reborn: false,
+            unannounced: None,
         })
     }
 
@@ -165,6 +169,14 @@ impl Epochs {
     /// A connection is gone.
     pub(super) fn gone(&mut self, connection: ConnectionId) {
         self.served.remove(&connection);
+    }
+
+    /// What the journal begins with, where that is not what it began with on a new disk.
+    pub(super) fn announced(&self, durable: impl Fn(Token) -> bool) -> Option<Incarnation> {
+        match self.unannounced {
+            Some((token, before)) if !durable(token) => before,
+            _ => self.reborn.then_some(self.incarnation),
+        }
     }
 
     /// Whether a member with this key votes in this epoch, as far as the membership goes.
@@ -238,6 +250,10 @@ impl<S: Service, D: Store> Replica<S, D> {
             let kept = Record::Epoch(Box::new(record.clone()));
             token = self.promises.persist(&kept, effects);
             self.take_up(record)?;
+        }
+        if self.config.minds_its_words && self.standing() == Voting::Lost && !self.epochs.reborn {
+            // The disk is from before the replica rejoined, and its number was given up then.
+            self.begin_anew(effects);
         }
         self.views.boot_token = token;
         self.announce_epoch(effects);

@@ -7,6 +7,7 @@
 use super::{Replica, Sabotage};
 use crate::identity::Sequence;
 use crate::journal::Record;
+use crate::metrics::Voting;
 use crate::ordering::claims::unsigned;
 use crate::service::Service;
 use crate::state::Store;
@@ -187,7 +188,7 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// The driver has signed something: each kind has its own next step.
     pub(super) fn signed(&mut self, envelope: &std::sync::Arc<Envelope>, effects: &mut Effects) {
-        if envelope.header().epoch != self.context.epoch {
+        if envelope.header().epoch != self.context.epoch || self.voting == Voting::Lost {
             return;
         }
         if let Message::Checkpoint(_) = envelope.message() {

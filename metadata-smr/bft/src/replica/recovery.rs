@@ -10,7 +10,9 @@
 //!
 //! If the journal was lost, or contradicts the state, the replica does not vote: what it reads is
 //! used to catch up, but it cannot know what else it promised. It is another incarnation from then
-//! on, which the new journal begins with, and votes once the membership names that one.
+//! on, which the new journal begins with, and votes once the membership names that one. A journal
+//! and a state that are both older than they should be look like whole ones here; what comes of
+//! that stands in `rollback`.
 //!
 //! Records that were void when the journal was trimmed are passed over, as far as they are there
 //! still: the driver removes whole segments, and those that it has left may begin anywhere.
@@ -318,7 +320,8 @@ impl<S: Service, D: Store> Replica<S, D> {
                 if frame.view() == self.views.view {
                     let small = self.context.model.small().into();
                     let departures = &mut self.views.departures;
-                    departures.change(self.config.replica, &frame, small);
+                    let now = self.now.monotonic;
+                    departures.change(self.config.replica, &frame, small, now);
                     self.views.own_change = Some(Promise {
                         message: frame,
                         token,

@@ -1,6 +1,7 @@
 //! STATUS, resending and fetching: the repair of everything that was lost on the way.
 //!
-//! * A peer says where it stands; what it lacks of our own words it gets again, paced.
+//! * A peer says where it stands; what it lacks of our own words it gets again, paced, and what it
+//!   lacks of its own too (`rollback`).
 //! * What a peer asks for it gets at a pace; asking more often brings nothing.
 //! * Who is behind asks one peer for committed batches, and the next one if nothing comes.
 //! * Who lacks a body of a proposal asks its leader, then the others in turn.
@@ -77,6 +78,10 @@ impl<S: Service, D: Store> Replica<S, D> {
             return;
         };
         record.known = Some((view, status.clone()));
+        self.mind_statuses(effects);
+        let Some(record) = self.peers.get_mut(usize::from(peer.0)) else {
+            return;
+        };
         if peer == self.config.replica || !record.may_resend(now) {
             return;
         }
@@ -85,6 +90,11 @@ impl<S: Service, D: Store> Replica<S, D> {
         }
         self.resend_checkpoints(peer, status.stable, effects);
         self.resend(peer, view, status, effects);
+        let words = self.own_words_of(peer, view, status);
+        self.counters.words_returned += words.len() as u64;
+        for envelope in words {
+            self.send(Destination::Replica(peer), &envelope, None, effects);
+        }
     }
 
     /// Sends a peer what it lacks of what this replica has said.

@@ -10,4 +10,5 @@ mod journal;
 mod leaders;
 mod normal;
 mod observers;
+mod rollback;
 mod transfer;

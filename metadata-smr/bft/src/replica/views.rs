@@ -102,6 +102,13 @@ impl Views {
         self.suspicion = None;
     }
 
+    /// Says nothing more, in a view that others may vote in.
+    pub(super) fn stop(&mut self, view: View) {
+        self.go(view, Phase::Active);
+        self.suspecting = false;
+        self.forget_own();
+    }
+
     /// Goes to another view.
     pub(super) fn go(&mut self, view: View, phase: Phase) {
         if view > self.view {

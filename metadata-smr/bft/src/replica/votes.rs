@@ -87,6 +87,7 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// Somebody votes.
     pub(super) fn ballot(&mut self, envelope: &Envelope) {
+        let now = self.now.monotonic;
         let Some((ballot, vote)) = vote_of(envelope) else {
             return;
         };
@@ -100,7 +101,7 @@ impl<S: Service, D: Store> Replica<S, D> {
             Message::Prepare(_) => &mut slot.prepares,
             _ => &mut slot.commits,
         };
-        tally.add(envelope.view(), ballot.digest, vote);
+        tally.add(envelope.view(), ballot.digest, vote, now);
     }
 
     /// Moves the own votes on, as far as they can go.
@@ -312,6 +313,7 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// The own vote is durable: it counts.
     pub(super) fn count_own(&mut self, sequence: Sequence, kind: Kind) {
+        let now = self.now.monotonic;
         let Some(slot) = self.window.get_mut(sequence) else {
             return;
         };
@@ -323,7 +325,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         if let Some(own) = own
             && let Some((ballot, vote)) = vote_of(own)
         {
-            tally.add(own.view(), ballot.digest, vote);
+            tally.add(own.view(), ballot.digest, vote, now);
         }
     }
 

@@ -2,8 +2,10 @@
 //! forget what was not durable, clients that repeat themselves.
 //!
 //! * `keys`: signatures.  * `counter`: the service.  * `clients`: who asks.  * `journal`.
+//! * `copies`: of disks.
 
 mod clients;
+mod copies;
 mod counter;
 mod journal;
 mod keys;
@@ -11,6 +13,7 @@ mod observers;
 
 pub(super) use keys::{Directory, FakeKey, FakeVerifier, replica_key};
 
+use crate::authentication::Authentication;
 use crate::fault_model::FaultModel;
 use crate::identity::{ClusterId, Digest, Monotonic, Now, ReplicaId, Sequence, Time};
 use crate::journal::{Condition, Entry, Journal};
@@ -88,6 +91,7 @@ pub(super) struct Cluster {
     /// Links that carry nothing.
     pub(super) cut: BTreeSet<(usize, usize)>,
     pub(super) sabotage: Option<Sabotage>,
+    pub(super) authentication: Authentication,
     pub(super) operation: &'static [u8],
     pub(super) checkpoint_every: u64,
     /// Replicas whose state goes its own way.
@@ -107,6 +111,8 @@ pub(super) struct Cluster {
     pub(super) slow_disks: BTreeMap<usize, u64>,
     /// The same of what is written into the state store.
     pub(super) slow_stores: BTreeMap<usize, u64>,
+    /// Whose disks were put back to older ones.
+    put_back: BTreeSet<usize>,
     /// What connections were told besides replies, by who told it.
     told: BTreeMap<(usize, u64), Vec<crate::wire::Message>>,
 }
@@ -140,6 +146,7 @@ impl Cluster {
             loss: 0,
             cut: BTreeSet::new(),
             sabotage: None,
+            authentication: Authentication::Sig,
             operation: b"a",
             checkpoint_every: CHECKPOINT_EVERY,
             flawed: BTreeSet::new(),
@@ -151,6 +158,7 @@ impl Cluster {
             distance: 1,
             slow_disks: BTreeMap::new(),
             slow_stores: BTreeMap::new(),
+            put_back: BTreeSet::new(),
             told: BTreeMap::new(),
         }
     }
@@ -185,6 +193,7 @@ impl Cluster {
         let mut config = Config::new(id, CLUSTER, self.model, Bytes::from_static(b"genesis"));
         config.checkpoint_interval = self.checkpoint_every;
         config.sabotage = self.sabotage;
+        config.authentication = self.authentication;
         config
     }
 
@@ -269,6 +278,7 @@ impl Cluster {
 
     /// Kills a node; what was not durable is gone.
     pub(super) fn crash(&mut self, node: usize) {
+        self.knows_its_disk(node);
         let node = &mut self.nodes[node];
         node.core = None;
         node.incarnation += 1;

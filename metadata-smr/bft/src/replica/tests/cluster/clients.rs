@@ -211,6 +211,7 @@ impl Cluster {
         let up: Vec<usize> = (0..self.nodes.len())
             .filter(|node| self.up(*node))
             .collect();
+        (0..self.nodes.len()).for_each(|node| self.knows_its_disk(node));
         let digests: BTreeSet<(Sequence, Digest)> = up
             .iter()
             .map(|node| {

@@ -1,0 +1,45 @@
+//! Disks that are put back to what a copy of them holds.
+
+use super::Cluster;
+use crate::journal::Entry;
+use crate::state::MemoryStore;
+use crate::step::Token;
+
+/// What was durable on a disk at some moment, journal and state alike.
+pub(in crate::replica::tests) struct Copy {
+    written: Vec<Entry>,
+    store: MemoryStore,
+    durable: Token,
+}
+
+impl Cluster {
+    /// A copy of a node's disk as it is now.
+    pub(in crate::replica::tests) fn copy(&self, node: usize) -> Copy {
+        Copy {
+            written: self.durable(node).to_vec(),
+            store: self.nodes[node].store.snapshot(),
+            durable: self.nodes[node].durable_token,
+        }
+    }
+
+    /// Kills a node and starts it on a copy of its disk.
+    pub(in crate::replica::tests) fn put_back(&mut self, node: usize, copy: &Copy) {
+        self.crash(node);
+        self.put_back.insert(node);
+        let this = &mut self.nodes[node];
+        this.written = copy.written.clone();
+        this.store = copy.store.snapshot();
+        this.durable_token = copy.durable;
+        self.start(node);
+    }
+
+    /// Whose disk was never put back does not think that it was.
+    #[track_caller]
+    pub(in crate::replica::tests) fn knows_its_disk(&self, node: usize) {
+        if let Some(core) = &self.nodes[node].core
+            && !self.put_back.contains(&node)
+        {
+            assert_eq!(core.status().counters.rollbacks_noticed, 0, "node {node}");
+        }
+    }
+}
