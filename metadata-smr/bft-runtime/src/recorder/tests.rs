@@ -87,7 +87,9 @@ fn read(bytes: &[u8]) -> (u64, Option<String>, bool) {
     (events, end, recording.torn())
 }
 
+/// What is on the disk once the replica has ended.
 fn record(recorder: &Recorder, full: usize, bytes_max: u64) -> Vec<u8> {
+    recorder.0.end(&mut recorder.0.queue(), "the replica ended");
     let mut bytes = Vec::new();
     let disk = Disk {
         bytes: &mut bytes,
@@ -108,9 +110,6 @@ fn record(recorder: &Recorder, full: usize, bytes_max: u64) -> Vec<u8> {
 fn everything_that_was_told_is_there_and_the_reason_of_the_end() {
     let recorder = recorder();
     tell(&recorder, 1_000);
-    let mut queue = recorder.0.queue();
-    recorder.0.end(&mut queue, "the replica ended");
-    drop(queue);
     let bytes = record(&recorder, usize::MAX, u64::MAX);
     let end = Some("the replica ended".to_owned());
     assert_eq!(read(&bytes), (1_000, end, false));
