@@ -43,20 +43,38 @@ impl Start {
         let to = &mut bytes;
         write_bytes(to, self.service.as_bytes());
         write_bytes(to, self.release.as_bytes());
-        let config = &self.config;
-        config.replica.write(to);
-        config.key.write(to);
-        config.incarnation.write(to);
-        config.reincarnation.write(to);
-        config.cluster.0.write(to);
-        write_bytes(to, &config.genesis_membership.encode());
-        write_bytes(to, &config.genesis);
-        config.behaviour_version.write(to);
-        config.checkpoint_interval.write(to);
-        u8::from(!config.authentication.signs_votes()).write(to);
-        config.leaf_bytes_max.write(to);
-        (config.reply_whole_bytes as u64).write(to);
-        config.session_idle.0.write(to);
+        // Every field by name: what a core does may depend on one that is added.
+        let Config {
+            replica,
+            key,
+            incarnation,
+            reincarnation,
+            cluster,
+            genesis_membership,
+            genesis,
+            behaviour_version,
+            checkpoint_interval,
+            authentication,
+            leaf_bytes_max,
+            reply_whole_bytes,
+            session_idle,
+            minds_its_words,
+            sabotage: _,
+        } = &self.config;
+        replica.write(to);
+        key.write(to);
+        incarnation.write(to);
+        reincarnation.write(to);
+        cluster.0.write(to);
+        write_bytes(to, &genesis_membership.encode());
+        write_bytes(to, genesis);
+        behaviour_version.write(to);
+        checkpoint_interval.write(to);
+        u8::from(!authentication.signs_votes()).write(to);
+        leaf_bytes_max.write(to);
+        (*reply_whole_bytes as u64).write(to);
+        session_idle.0.write(to);
+        minds_its_words.write(to);
         let (verdict, reason) = match &self.condition {
             Condition::Intact => (0_u8, ""),
             Condition::TornTail => (1, ""),
@@ -99,6 +117,7 @@ impl Start {
         let whole = from.get::<u64>("bound of whole replies")?;
         config.reply_whole_bytes = usize::try_from(whole).map_err(|_| impossible("bound"))?;
         config.session_idle = Nanos(from.get("idle time of sessions")?);
+        config.minds_its_words = from.get("whether it minds its words")?;
         let verdict: u8 = from.get("verdict on the journal")?;
         let reason = text(from, "verdict's reason")?;
         let condition = match verdict {

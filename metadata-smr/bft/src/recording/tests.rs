@@ -26,6 +26,7 @@ fn start() -> Start {
     let mut config = Config::new(ReplicaId(2), ClusterId([7; 16]), model, genesis);
     config.checkpoint_interval = 32;
     config.leaf_bytes_max = 300;
+    config.minds_its_words = !config.minds_its_words;
     Start {
         service: "counter".to_owned(),
         release: "1.2.3".to_owned(),
