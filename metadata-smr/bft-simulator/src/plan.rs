@@ -4,9 +4,9 @@
 //! most r and stay liars to the end; replicas that lose their log never vote again, unless they can
 //! rejoin, and, together with the liars, are at most u. One whose disk is put back to an older
 //! state is first the one and then the other: it takes room among r as well. Everything else is a
-//! spell that heals: crashes with an intact disk, partitions, storms, clocks. Any number of replicas
-//! may be in such a spell, since safety may rest on no bound there and progress is asked for only
-//! after the last one has healed.
+//! spell that heals: crashes with an intact disk, partitions, storms, clocks. Any number of
+//! replicas may be in such a spell, since safety may rest on no bound there and progress is asked
+//! for only after the last one has healed.
 
 mod aimed;
 mod changes;

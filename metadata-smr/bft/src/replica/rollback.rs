@@ -31,7 +31,7 @@
 //! either the vote itself or that its sequence was executed; a CHECKPOINT leaves when its root is
 //! durable, and the tip is never below the newest root. Views only rise within an epoch. A vote of
 //! the own view is forgotten with its sequence's execution, or when a state from others takes the
-//! place of a wrong one, for which [`Record::Abstain`] says up to where; nothing up to there counts
+//! place of a wrong one, for which an `Abstain` record says up to where; nothing up to there counts
 //! as missing, and nothing behind a durable root does. What was signed and never became durable has
 //! not left. Votes of an earlier incarnation are of earlier epochs than those in which this one
 //! votes, and prove nothing to one that does not.
