@@ -5,7 +5,7 @@
 
 use quorumfs_backends::local::{LocalStore, Marker};
 use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
-use quorumfs_fuse::{MountConfig, Mounted, mount};
+use quorumfs_fuse::{MountConfig, MountError, Mounted, mount};
 use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud};
 use quorumfs_gateway::metadata::{Embedded, MetadataClient};
 use quorumfs_gateway::vfs::{CloudSlices, FileSystem, SliceStore, VfsOptions};
@@ -16,6 +16,7 @@ use quorumfs_metadata::row::{Assertable, ReplicaInfo};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::runtime::Runtime;
 
 /// A mounted volume; unmounted when dropped.
@@ -149,7 +150,13 @@ impl World {
         };
         let file_system = self.file_system.take().unwrap();
         self.runtime.block_on(async {
-            mounted.unmount().await.expect("unmount");
+            // A process that another test starts has for a moment what this one has open.
+            let mut tries = 0..100;
+            while let Err(error) = mounted.unmount().await {
+                let busy = matches!(error, MountError::Busy { .. });
+                assert!(busy && tries.next().is_some(), "unmount: {error}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
             file_system.shutdown().await.expect("shutdown");
         });
     }

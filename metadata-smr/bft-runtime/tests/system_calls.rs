@@ -3,8 +3,9 @@
 //! A cluster of two, (u, r) = (0, 1): this process holds the leader and the client, a child, this
 //! very test program run again under strace, holds the follower. Every `fdatasync` of the child is
 //! delayed by strace, so that a vote that did not wait would be far ahead of it. What TLS hides is
-//! made decidable by place and size: on the connection that the follower dialed to the leader, only
-//! a vote fills a TLS record of at least [`VOTE_BYTES`] while one operation at a time is ordered.
+//! made decidable by place and size: on the connection that the follower dialed to the leader, what
+//! else it says while one operation at a time is ordered has other lengths than a vote, and so has
+//! what goes together in one TLS record.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +19,11 @@ mod support;
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::{ClusterId, ReplicaId, View};
+use quorumfs_bft::identity::{
+    ClusterId, Digest, Lane, ReplicaId, RequestNumber, Sequence, SessionId, View,
+};
+use quorumfs_bft::wire::message::{Ballot, Message, OpenStatus, Operation, PeerStatus, Request};
+use quorumfs_bft::wire::{Header, encode};
 use quorumfs_bft_runtime::client::{Client, ClientConfig, Member};
 use quorumfs_bft_runtime::disk::Durability;
 use quorumfs_bft_runtime::keys::NodeKey;
@@ -31,8 +36,9 @@ use std::time::{Duration, SystemTime};
 use support::{KeyValue, add, key};
 
 const CHILD: &str = "QUORUMFS_TEST_FOLLOWER";
-/// A PREPARE or COMMIT on the wire: header 44, body 42, signature 64, link 5, TLS record 22.
-const VOTE_BYTES: u64 = 44 + 42 + 64 + 5 + 22;
+/// What TLS puts around what is sent at once, and the link around each frame.
+const RECORD_BYTES: u64 = 22;
+const LINK_BYTES: u64 = 5;
 const OPERATIONS: usize = 5;
 
 fn config(number: u16, addresses: &[SocketAddr], directory: &Path) -> ReplicaConfig {
@@ -128,6 +134,73 @@ impl Call {
         let number = result.split_whitespace().next().expect("a number");
         number.parse().unwrap_or(0)
     }
+}
+
+/// How long a message is on its link, signed or not.
+fn length(message: &Message) -> u64 {
+    let signature = if message.kind().signed() { 64 } else { 0 };
+    LINK_BYTES + (encode(Header::default(), message).len() + signature) as u64
+}
+
+/// A vote, and what else there is: a STATUS without and with an open sequence, a request that has
+/// waited and is forwarded.
+fn lengths() -> (u64, Vec<u64>) {
+    let vote = Message::Commit(Ballot {
+        sequence: Sequence(1),
+        digest: Digest::default(),
+        signer: ReplicaId(1),
+    });
+    let status = |open| {
+        Message::Status(PeerStatus {
+            open: vec![open; 1],
+            ..PeerStatus::default()
+        })
+    };
+    let request = Message::Request(Request {
+        session: SessionId(1),
+        lane: Lane(0),
+        number: RequestNumber(1),
+        operations: vec![Operation::Execute(Bytes::from_static(b"add n"))],
+    });
+    let open = OpenStatus {
+        proposal: Some(Digest::default()),
+        ..OpenStatus::default()
+    };
+    let others = [
+        Message::Status(PeerStatus::default()),
+        status(open),
+        request,
+    ];
+    (length(&vote), others.iter().map(length).collect())
+}
+
+/// Whether so many bytes are votes and whatever else is said, with one vote at least.
+fn holds_a_vote(bytes: u64) -> bool {
+    fn made_of(bytes: u64, lengths: &[u64]) -> bool {
+        let mut fits = lengths.iter().filter(|length| **length <= bytes);
+        bytes == 0 || fits.any(|length| made_of(bytes - length, lengths))
+    }
+    let (vote, others) = lengths();
+    let rests = (1..=4).filter_map(|votes| bytes.checked_sub(RECORD_BYTES + votes * vote));
+    rests.into_iter().any(|rest| made_of(rest, &others))
+}
+
+#[test]
+fn a_vote_is_told_from_whatever_else_is_said_by_its_length() {
+    let (vote, others) = lengths();
+    for one in &others {
+        assert!(!holds_a_vote(RECORD_BYTES + one), "{one}");
+        assert!(holds_a_vote(RECORD_BYTES + vote + one), "{one}");
+        for other in &others {
+            assert!(
+                !holds_a_vote(RECORD_BYTES + one + other),
+                "{one} and {other}"
+            );
+        }
+    }
+    assert!(holds_a_vote(RECORD_BYTES + vote) && holds_a_vote(RECORD_BYTES + 2 * vote));
+    // Seen once.
+    assert!(!holds_a_vote(258), "{vote} {others:?}");
 }
 
 fn calls(trace: &str) -> Vec<Call> {
@@ -249,7 +322,7 @@ async fn a_vote_leaves_after_the_fdatasync_that_it_waits_for() {
             .unwrap_or_else(|| panic!("no fdatasync of the journal in {within:#?}"));
         let voted = within
             .iter()
-            .find(|call| call.rest.contains(&to_leader) && call.result() >= VOTE_BYTES)
+            .find(|call| call.rest.contains(&to_leader) && holds_a_vote(call.result()))
             .unwrap_or_else(|| panic!("no vote in {within:#?}"));
         assert!(
             synced.end - synced.begin > 0.02,
