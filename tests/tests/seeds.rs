@@ -90,3 +90,10 @@ fn a_new_view_that_is_being_written_outlives_the_journal_that_it_was_in() {
         assert!(report.passed(), "seed {seed}: {:?}", report.violations);
     }
 }
+
+/// A lane that had lost a request took the wait for its retry for what answers usually take, and
+/// waited for as long at each loss that followed.
+#[test]
+fn a_lane_that_lost_a_request_is_quick_again() {
+    holds(321, Service::Alternate);
+}

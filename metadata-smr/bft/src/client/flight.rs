@@ -46,7 +46,8 @@ pub(super) struct Flight {
     pub(super) bytes: usize,
     pub(super) operations: Vec<Option<Pending>>,
     pub(super) signed: Option<(Digest, Bytes)>,
-    sent: Monotonic,
+    /// When, if it was sent once.
+    sent: Option<Monotonic>,
     pub(super) retry: Retry,
     pub(super) quorum: ReplyQuorum<Statement>,
     /// Long results, by who gave them: what their digest says is checked here.
@@ -70,7 +71,7 @@ impl Flight {
             bytes: speech::request_bytes(&operations),
             operations: operations.into_iter().map(Some).collect(),
             signed: None,
-            sent: now,
+            sent: Some(now),
             retry: Retry::start(config, trip, salt(number, lane), now),
             quorum: ReplyQuorum::default(),
             wholes: BTreeMap::new(),
@@ -96,7 +97,15 @@ impl Flight {
 
     /// How long its answer took, if it was sent once.
     pub(super) fn took(&self, now: Monotonic) -> Option<Nanos> {
-        (!self.retry.repeated()).then(|| now.since(self.sent))
+        let sent = self.sent.filter(|_| !self.retry.repeated())?;
+        Some(now.since(sent))
+    }
+
+    /// It is sent again before its time, since what kept it waiting is answered: how long its own
+    /// answer takes says nothing any more.
+    pub(super) fn follow(&mut self, retry: Retry) {
+        self.retry = retry;
+        self.sent = None;
     }
 
     /// What its retries are spread by.
@@ -182,5 +191,27 @@ impl Flight {
     pub(super) fn answered(&self, replica: ReplicaId) -> bool {
         let said = self.quorum.said(replica);
         matches!(said, Some(Statement::Results { .. }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault_model::FaultModel;
+    use crate::identity::{ClusterId, PublicKey};
+
+    /// Else a lane that lost a request once would take its wait for the usual one, and wait for as
+    /// long when it loses the next.
+    #[test]
+    fn what_waited_for_its_predecessor_says_nothing_about_round_trips() {
+        let model = FaultModel::new(1, 1, 4).expect("a preset");
+        let config = ClientConfig::new(ClusterId([0; 16]), model, PublicKey([0; 32]));
+        let (trip, sent) = (RoundTrip::default(), Monotonic(5));
+        let number = RequestNumber(2);
+        let mut flight = Flight::new(&config, &trip, number, Lane(0), Vec::new(), sent);
+        let later = sent.plus(Nanos::from_secs(2));
+        assert_eq!(flight.took(later), Some(Nanos::from_secs(2)));
+        flight.follow(Retry::start(&config, &trip, flight.salt(Lane(0)), later));
+        assert_eq!(flight.took(later.plus(Nanos(7))), None);
     }
 }

@@ -250,7 +250,7 @@ impl Session {
             let Some(frame) = flight.frame().filter(|_| trouble).cloned() else {
                 continue;
             };
-            flight.retry = Retry::start(config, trip, flight.salt(lane), now);
+            flight.follow(Retry::start(config, trip, flight.salt(lane), now));
             let lacking = connected.iter().filter(|to| !flight.answered(**to));
             frames.extend(lacking.map(|to| (*to, frame.clone())));
         }
