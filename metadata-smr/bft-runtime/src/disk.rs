@@ -216,7 +216,8 @@ impl Disk {
         Ok(self.durability == Durability::None)
     }
 
-    /// Begins to write what was appended. What nobody waits for gathers first.
+    /// Has written what was appended: somebody waits for it. With [`Durability::None`] nobody does,
+    /// and it gathers first.
     pub fn wake(&self) {
         let bytes_min = match self.durability {
             Durability::Strict | Durability::Os => 0,
@@ -244,10 +245,8 @@ impl Disk {
     /// # Errors
     /// If the disk has failed before.
     pub fn trim(&self, before: Token) -> Result<(), DiskError> {
-        self.journal
-            .push(writer::JournalWrite::Trim { before }, 0)?;
-        self.journal.wake(0);
-        Ok(())
+        // Nobody waits for it: it is done with the next group.
+        self.journal.push(writer::JournalWrite::Trim { before }, 0)
     }
 
     /// Writes what was asked for and marks the stop as clean.

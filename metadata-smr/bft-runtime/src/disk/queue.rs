@@ -1,7 +1,8 @@
 //! What waits for a writing thread: bounded by bytes, taken all at once.
 //!
-//! Adding does not wake the writer, because waking a thread costs more than what is added: whoever
-//! adds several items says once that they are there. A full queue wakes it by itself.
+//! Adding does not wake the writer, because waking a thread and writing cost more than what is
+//! added: whoever adds says when somebody waits for it. Until then it gathers, also while the
+//! writer is awake. A full queue wakes the writer by itself.
 
 use super::DiskError;
 use std::collections::VecDeque;
@@ -10,6 +11,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 struct Waiting<T> {
     items: VecDeque<(T, usize)>,
     bytes: usize,
+    /// Whether somebody waits for what is there.
+    awaited: bool,
     closed: bool,
     failed: bool,
     writer_sleeps: bool,
@@ -29,6 +32,7 @@ impl<T> Queue<T> {
             waiting: Mutex::new(Waiting {
                 items: VecDeque::new(),
                 bytes: 0,
+                awaited: false,
                 closed: false,
                 failed: false,
                 writer_sleeps: false,
@@ -52,6 +56,7 @@ impl<T> Queue<T> {
         };
         let mut waiting = self.lock();
         if full(&mut waiting) {
+            waiting.awaited = true;
             self.filled.notify_one();
             let waited = self.emptied.wait_while(waiting, full);
             waiting = waited.unwrap_or_else(PoisonError::into_inner);
@@ -64,22 +69,24 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Wakes the writer if it sleeps and at least so many bytes wait for it.
+    /// Has what is there written, if it is at least so many bytes.
     pub(super) fn wake(&self, bytes_min: usize) {
         let mut waiting = self.lock();
-        if waiting.writer_sleeps && !waiting.items.is_empty() && waiting.bytes >= bytes_min {
-            waiting.writer_sleeps = false;
+        if waiting.items.is_empty() || waiting.bytes < bytes_min {
+            return;
+        }
+        waiting.awaited = true;
+        if std::mem::take(&mut waiting.writer_sleeps) {
             drop(waiting);
             self.filled.notify_one();
         }
     }
 
-    /// Waits for items and takes all that are there, up to about `bytes_max`; `None` once the queue
-    /// is closed and empty.
+    /// Waits for items that somebody waits for, and takes all that are there, up to about
+    /// `bytes_max`; `None` once the queue is closed and empty.
     pub(super) fn take(&self, bytes_max: usize) -> Option<Vec<T>> {
-        let idle = |waiting: &mut Waiting<T>| waiting.items.is_empty() && !waiting.closed;
         let mut waiting = self.lock();
-        while idle(&mut waiting) {
+        while !waiting.awaited && !waiting.closed {
             waiting.writer_sleeps = true;
             let woken = self.filled.wait(waiting);
             waiting = woken.unwrap_or_else(PoisonError::into_inner);
@@ -94,6 +101,7 @@ impl<T> Queue<T> {
             total += bytes;
             taken.push(item);
         }
+        waiting.awaited &= !waiting.items.is_empty();
         self.emptied.notify_one();
         (!taken.is_empty()).then_some(taken)
     }

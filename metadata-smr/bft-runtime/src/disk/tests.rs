@@ -345,6 +345,25 @@ fn what_is_added_waits_for_the_wake_or_for_a_full_queue() {
 }
 
 #[test]
+fn what_came_while_the_writer_was_busy_waits_for_the_wake_as_well() {
+    let queue = Arc::new(Queue::new(100));
+    queue.push(1, 4).expect("open");
+    queue.wake(0);
+    assert_eq!(queue.take(1 << 20), Some(vec![1]));
+    // Nobody waits for this one: it would be a sync of its own.
+    queue.push(2, 4).expect("open");
+    let (taken, seen) = channel();
+    let writer = queue.clone();
+    let thread = std::thread::spawn(move || taken.send(writer.take(1 << 20)));
+    assert!(seen.recv_timeout(Duration::from_millis(50)).is_err());
+    queue.push(3, 4).expect("open");
+    queue.wake(0);
+    let both = seen.recv_timeout(Duration::from_secs(20));
+    assert_eq!(both, Ok(Some(vec![2, 3])));
+    thread.join().expect("ended").expect("the test waits");
+}
+
+#[test]
 fn a_lost_journal_is_lost_until_another_one_has_begun_and_then_is_not() {
     let directory = tempfile::tempdir().expect("a directory");
     let first = Incarnation([0xa7; 16]);

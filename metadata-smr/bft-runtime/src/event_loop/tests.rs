@@ -63,6 +63,8 @@ pub(crate) fn quiet() -> ReplicaStatus {
 #[derive(Default)]
 struct Slow {
     appended: Arc<Mutex<Vec<Token>>>,
+    /// How much had been appended when it was woken.
+    woken: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Durable for Slow {
@@ -70,7 +72,10 @@ impl Durable for Slow {
         self.appended.lock().expect("lock").push(token);
         Ok(false)
     }
-    fn wake(&mut self) {}
+    fn wake(&mut self) {
+        let appended = self.appended.lock().expect("lock").len();
+        self.woken.lock().expect("lock").push(appended);
+    }
     fn flush(&mut self, _batch: WriteBatch, _root: DurableRoot) -> Result<(), String> {
         Err("the disk is full".to_owned())
     }
@@ -85,6 +90,7 @@ struct Fixture {
     roster: Arc<Roster>,
     seen: Arc<Mutex<Vec<Event>>>,
     appended: Arc<Mutex<Vec<Token>>>,
+    woken: Arc<Mutex<Vec<usize>>>,
     thread: std::thread::JoinHandle<Ending>,
 }
 
@@ -112,7 +118,7 @@ fn run(script: Vec<Vec<Effect>>) -> Fixture {
         .set_connected(true);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let disk = Slow::default();
-    let appended = disk.appended.clone();
+    let (appended, woken) = (disk.appended.clone(), disk.woken.clone());
     let core = Scripted {
         script: script.into(),
         seen: seen.clone(),
@@ -145,6 +151,7 @@ fn run(script: Vec<Vec<Effect>>) -> Fixture {
         roster,
         seen,
         appended,
+        woken,
         thread,
     }
 }
@@ -173,6 +180,18 @@ fn persist(token: u64) -> Effect {
         record: Bytes::new(),
         token: Token(token),
     }
+}
+
+#[tokio::test]
+async fn what_no_frame_waits_for_is_written_soon() {
+    let fixture = run(vec![vec![persist(1)]]);
+    let began = Instant::now();
+    while fixture.woken.lock().expect("lock").last() != Some(&1) {
+        let waited = began.elapsed();
+        assert!(waited < Duration::from_secs(20), "nobody wakes the disk");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    fixture.inbox.stop();
 }
 
 #[tokio::test]

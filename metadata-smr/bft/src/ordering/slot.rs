@@ -42,7 +42,7 @@ pub enum Stage {
     Signing,
     /// The record with proposal, bodies and vote is being written.
     Persisting(Token),
-    /// The own vote is durable.
+    /// The own vote is durable; a leader's may still be on its way, before its COMMIT is.
     Voted,
     /// This replica does not vote: it only watches.
     Watching,

@@ -188,9 +188,11 @@ impl<S: Service, D: Store> Replica<S, D> {
         slot.proposed_at = fresh.then_some(now);
         self.broadcast(envelope, None, effects);
         if prepares {
-            let token = self.record_vote(envelope, None, effects);
+            self.record_vote(envelope, None, effects);
             if let Some(slot) = self.window.get_mut(batch.sequence) {
-                slot.stage = Stage::Persisting(token);
+                // What this leader says next is its COMMIT, which waits for a later record: one
+                // wait for the disk serves both.
+                slot.stage = Stage::Voted;
             }
         } else if let Some(slot) = self.window.get_mut(batch.sequence) {
             slot.stage = Stage::Clock;

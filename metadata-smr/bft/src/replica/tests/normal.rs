@@ -155,3 +155,23 @@ fn one_replica_alone_restarts_and_goes_on() {
     assert_eq!(cluster.status(0).view, View(3));
     cluster.check();
 }
+
+#[test]
+fn a_leader_waits_for_its_disk_once_a_batch() {
+    let mut cluster = Cluster::four(23);
+    cluster.crash(3);
+    cluster.run_for(100);
+    // A write takes a second or more there, and without the fourth replica its COMMIT is needed.
+    cluster.slow_disks.insert(0, 2_000);
+    let before = cluster.status(0).counters.commits;
+    let client = cluster.client(1);
+    cluster.run_for(300);
+    let counters = cluster.status(0).counters;
+    assert_eq!(counters.commits, before + 1, "it is on its way to the disk");
+    assert_eq!(cluster.status(1).sequence, Sequence(0), "and has not left");
+    cluster.slow_disks.clear();
+    cluster.finish(20_000);
+    cluster.more(client, 5);
+    cluster.finish(20_000);
+    cluster.check();
+}

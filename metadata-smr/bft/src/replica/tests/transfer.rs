@@ -146,7 +146,7 @@ fn a_wrong_state_is_known_to_be_wrong_after_a_crash() {
 /// Whole segments are removed from a journal, so it may begin anywhere before what counts.
 #[test]
 fn what_is_left_of_a_journal_before_what_counts_changes_nothing() {
-    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 17);
+    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 18);
     cluster.hoards = true;
     cluster.flawed.insert(3);
     cluster.start_all();
