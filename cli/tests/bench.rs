@@ -93,6 +93,18 @@ fn a_setting_that_makes_no_sense_is_refused() {
 }
 
 #[test]
+fn what_a_disk_takes_away_is_measured_beside_the_same_without() {
+    let setting = ["--clients", "2", "--in-flight", "8", "--warm-up", "1"];
+    let flushes = ["--seconds", "1", "--durability", "none", "--flushes", "500"];
+    let output = bench(&[&setting[..], &flushes].concat());
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!(line["flushes_per_second"], 500, "{line}");
+    assert!(line["goodput_percent"].as_f64().unwrap() > 0.0, "{line}");
+}
+
+#[test]
 fn observers_quick_and_slow_are_measured_beside_the_same_without() {
     let setting = ["--clients", "2", "--in-flight", "8", "--warm-up", "1"];
     let observers = [

@@ -100,6 +100,11 @@ pub(crate) struct BenchSmrArguments {
     /// Let the first leader say what it proposes so many milliseconds late
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub(crate) slow_leader: Option<u64>,
+    /// Let each replica's process make so many writes of 8 KiB durable a second that nobody waits
+    /// for: what a disk takes away from everything else on the same processors
+    #[arg(long, value_name = "RATE", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    pub(crate) flushes: u32,
     /// Observers that are told what the replicas are
     #[arg(long, value_name = "NUMBER", default_value_t = 0,
           value_parser = clap::value_parser!(u16).range(0..=64))]

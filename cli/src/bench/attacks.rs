@@ -113,6 +113,7 @@ fn load(arguments: &BenchAttacksArguments) -> BenchSmrArguments {
         hang: 0,
         kill_leader_after: None,
         slow_leader: None,
+        flushes: 0,
         observers: 0,
         slow_observers: 0,
     }
@@ -143,6 +144,7 @@ pub(crate) async fn run(arguments: &BenchAttacksArguments, output: Output) -> Ou
         parts: Vec::new(),
         others: Part::Correct,
         besides: Vec::new(),
+        flushes: 0,
     };
     let unharmed = measure(&load, &faultless, Faults::default()).await?;
     let mut rows = Vec::new();

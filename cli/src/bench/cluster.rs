@@ -41,6 +41,8 @@ pub(super) struct Plan {
     pub(super) others: Part,
     /// Processes beside the replicas: each knows all of them.
     pub(super) besides: Vec<Part>,
+    /// Writes a second that each replica's process makes durable for nobody.
+    pub(super) flushes: u32,
 }
 
 impl Plan {
@@ -181,6 +183,7 @@ impl Cluster {
             durability: plan.durability.clone(),
             reply_bytes: plan.reply_bytes,
             directory: place.join(number.to_string()),
+            flushes: plan.flushes,
             part,
         };
         for (number, replica) in (0..).zip(&mut replicas) {

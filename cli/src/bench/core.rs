@@ -1,8 +1,8 @@
 //! The core alone: four pure replicas in one thread, without network, disk, TLS or signatures.
 //!
 //! Every message is let in by a verifier that accepts all; records count as durable at once; the
-//! state lies in memory. Bundles hold one operation each, and enough lanes are kept busy for
-//! batches of 256. These four only make the conversation. What is timed is two more replicas
+//! state lies in memory. Bundles hold one operation each, and 256 of them come at a time, while
+//! the batch of as many before them is being decided. These four only make the conversation. What is timed is two more replicas
 //! ([`super::probe`]) that hear what the leader and one of the others hear, each for itself.
 
 use super::failed;
@@ -26,15 +26,18 @@ use quorumfs_bft::wire::{Verified, admit};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-const SESSIONS: u64 = 20;
+const SESSIONS: u64 = 8;
 const LANES: u16 = 64;
+/// Requests that come at once: half of the lanes', so that one batch is being decided while the
+/// next one is asked for.
+const BATCH: usize = 256;
 /// The leader, and one that is not.
 const PROBED: u16 = 2;
 /// The virtual time that is enough for opening a session.
 const OPENING_MAX: Nanos = Nanos::from_secs(10);
 /// The wall clock at the start: any time will do.
 const START: u64 = 1_800_000_000_000_000_000;
-/// Virtual time from one event to the next.
+/// Virtual time from one event to the next; requests take none.
 const STEP_NANOS: u64 = 200;
 
 /// Signs with zeros and accepts everything.
@@ -78,6 +81,8 @@ struct Rig {
     mail: VecDeque<(usize, Event)>,
     /// Client messages that have to go to every replica.
     sessions: BTreeMap<ConnectionId, SessionId>,
+    /// What is asked for next.
+    next: Vec<(ConnectionId, Request)>,
     monotonic: u64,
 }
 
@@ -108,6 +113,7 @@ impl Rig {
             nodes: Vec::new(),
             mail: VecDeque::new(),
             sessions: BTreeMap::new(),
+            next: Vec::new(),
             monotonic: 0,
             config,
         };
@@ -157,7 +163,6 @@ impl Rig {
 
     /// The next event: what is under way, or else the timer that is due first.
     fn step(&mut self) -> Result<()> {
-        self.monotonic += STEP_NANOS;
         let (to, event) = match self.mail.pop_front() {
             Some(mail) => mail,
             None => {
@@ -175,6 +180,9 @@ impl Rig {
                 (number, Event::Timer { timer })
             }
         };
+        let client =
+            matches!(&event, Event::Received { from, .. } if matches!(from, Peer::Client(_)));
+        self.monotonic += if client { 0 } else { STEP_NANOS };
         let (now, mut effects) = (self.now(), Effects::default());
         if let Some(node) = self.nodes.get_mut(to) {
             if let Some(probe) = &mut node.probe {
@@ -237,7 +245,7 @@ impl Rig {
         Ok(())
     }
 
-    /// The first replica's answer is enough: all are correct. The lane goes on at once.
+    /// The first replica's answer is enough: all are correct. The lane goes on with the others.
     fn answer(&mut self, connection: ConnectionId, frame: Bytes) -> Result<()> {
         let envelope = Envelope::decode(frame).map_err(|error| failed("read an answer", &error))?;
         let Message::Reply(reply) = envelope.message() else {
@@ -269,7 +277,14 @@ impl Rig {
             number,
             operations: vec![Operation::Execute(Bytes::new())],
         };
-        self.ask(connection, Message::Request(request))
+        self.next.push((connection, request));
+        if self.next.len() < BATCH {
+            return Ok(());
+        }
+        for (connection, request) in std::mem::take(&mut self.next) {
+            self.ask(connection, Message::Request(request))?;
+        }
+        Ok(())
     }
 
     fn probes(&self) -> impl Iterator<Item = &Probe> {

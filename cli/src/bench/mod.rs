@@ -26,6 +26,7 @@ pub(crate) mod attacks;
 mod bare;
 mod cluster;
 mod core;
+mod flushing;
 mod load;
 mod observers;
 pub(crate) mod parts;

@@ -8,7 +8,7 @@ use super::attackers::Attackers;
 use super::bare::Bare;
 use super::talk::{Attack, Hello, Part, Sample, Setting};
 use super::wicked::{Habit, Wicked};
-use super::{failed, line, processor_seconds};
+use super::{failed, flushing, line, processor_seconds};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use bytes::Bytes;
@@ -93,6 +93,9 @@ pub(crate) async fn run() -> Outcome {
         return attack_until_told(&setting, attack, key, input).await;
     }
     let handle = start(&setting, key, socket).await?;
+    if setting.flushes > 0 {
+        flushing::begin(&setting.directory, setting.flushes)?;
+    }
     loop {
         let status = handle.status().map(|status| status.replica);
         say(&Sample {

@@ -78,6 +78,7 @@ struct Fault {
     hang: u16,
     kill_leader_after_s: Option<u64>,
     slow_leader_ms: Option<u64>,
+    flushes_per_second: u32,
     observers: u16,
     slow_observers: u16,
     /// What observers that read were told, since they connected.
@@ -110,6 +111,7 @@ fn correct(arguments: &BenchSmrArguments, model: FaultModel) -> Plan {
         parts: Vec::new(),
         others: Part::Correct,
         besides: Vec::new(),
+        flushes: 0,
     }
 }
 
@@ -132,6 +134,7 @@ pub(crate) async fn run(arguments: &BenchSmrArguments, output: Output) -> Outcom
     let faultless = correct(arguments, model);
     let mut plan = faultless.clone();
     plan.down = arguments.down;
+    plan.flushes = arguments.flushes;
     plan.parts = arguments
         .slow_leader
         .map(Part::SlowLeader)
@@ -147,6 +150,7 @@ pub(crate) async fn run(arguments: &BenchSmrArguments, output: Output) -> Outcom
     };
     let is_faulty = arguments.down + arguments.hang + killed > 0
         || !plan.parts.is_empty()
+        || plan.flushes > 0
         || faults.observers.any();
     let before = match is_faulty {
         true => Some(measure(arguments, &faultless, Faults::default()).await?),
@@ -175,6 +179,7 @@ fn fault(arguments: &BenchSmrArguments, before: &Seen, seen: &Seen) -> Fault {
         hang: arguments.hang,
         kill_leader_after_s: arguments.kill_leader_after,
         slow_leader_ms: arguments.slow_leader,
+        flushes_per_second: arguments.flushes,
         observers: arguments.observers,
         slow_observers: arguments.slow_observers,
         observers_told: seen.told,

@@ -43,6 +43,8 @@ pub(super) struct Setting {
     pub(super) durability: String,
     pub(super) reply_bytes: u32,
     pub(super) directory: PathBuf,
+    /// Writes a second that are made durable for nobody.
+    pub(super) flushes: u32,
     pub(super) part: Part,
 }
 

@@ -1,0 +1,45 @@
+//! Writes that are made durable for nobody: what a disk alone takes away.
+//!
+//! With strict durability each replica waits for its disk twice a batch. Where all replicas share
+//! the processors, the interrupts and wake-ups of that are paid by everybody; how much that is, as
+//! apart from the waiting, shows beside a cluster that does not wait.
+
+use super::failed;
+use crate::failure::Outcome;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What is written at once: about what a replica's journal writes for a batch of small requests.
+const BYTES: usize = 8 << 10;
+/// The file that is written over, filled before.
+const FILE_BYTES: u64 = 16 << 20;
+
+/// Begins to make so many writes a second durable, until the process ends.
+pub(super) fn begin(directory: &Path, rate: u32) -> Outcome<()> {
+    let describe = |error: std::io::Error| failed("write for nobody", &error);
+    let path = directory.join("flushing");
+    let file = File::create(path).map_err(describe)?;
+    let zeros = vec![0; BYTES];
+    for at in (0..FILE_BYTES).step_by(BYTES) {
+        file.write_all_at(&zeros, at).map_err(describe)?;
+    }
+    file.sync_all().map_err(describe)?;
+    let every = Duration::from_secs(1) / rate.max(1);
+    let run = move || {
+        let began = Instant::now();
+        for (count, at) in (0_u32..).zip((0..FILE_BYTES).step_by(BYTES).cycle()) {
+            let due = every.saturating_mul(count);
+            std::thread::sleep(due.saturating_sub(began.elapsed()));
+            let written = file.write_all_at(&zeros, at);
+            if let Err(error) = written.and_then(|()| file.sync_data()) {
+                tracing::error!(%error, "nothing is written any more");
+                return;
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("flushing".to_owned());
+    thread.spawn(run).map_err(describe)?;
+    Ok(())
+}
