@@ -53,6 +53,17 @@ fn faults_and_the_messages_alone_are_measured_beside_the_same_without() {
 }
 
 #[test]
+fn the_messages_alone_are_measured_where_channels_vouch_for_votes() {
+    let setting = ["--clients", "1", "--in-flight", "1", "--warm-up", "0"];
+    let mac = ["--seconds", "1", "--authentication", "mac", "--with-bare"];
+    let output = bench(&[&setting[..], &mac].concat());
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert!(line["bare_p50_ms"].as_f64().unwrap() > 0.0, "{line}");
+}
+
+#[test]
 fn what_is_left_under_an_attack_is_measured() {
     let output = Command::new(env!("CARGO_BIN_EXE_quorumfs"))
         .args([

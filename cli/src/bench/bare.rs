@@ -8,7 +8,8 @@
 
 use bytes::Bytes;
 use quorumfs_bft::identity::{
-    ConnectionId, Digest, Lane, Now, ReplicaId, RequestNumber, Sequence, SessionId, Time, View,
+    ConnectionId, Digest, Lane, Now, ReplicaId, RequestNumber, Sequence, SessionId, Signature,
+    Time, View,
 };
 use quorumfs_bft::metrics::{Counters, ReplicaStatus, Voting};
 use quorumfs_bft::service::Credit;
@@ -91,10 +92,20 @@ impl Bare {
         self.context.leader(VIEW) == self.me
     }
 
-    fn sign(&self, message: Message, effects: &mut Effects) {
-        effects.push(Effect::Sign {
-            message: Box::new(Unsigned::new(self.context.header(VIEW), message)),
-        });
+    /// Says something to the other replicas: signed, or as it is where the channels vouch for it.
+    fn say(&mut self, message: Message, effects: &mut Effects) {
+        let unsigned = Unsigned::new(self.context.header(VIEW), message);
+        if self.signs() {
+            let message = Box::new(unsigned);
+            effects.push(Effect::Sign { message });
+        } else {
+            let said = unsigned.with_signature(Signature::default());
+            self.signed(said.envelope(), effects);
+        }
+    }
+
+    const fn signs(&self) -> bool {
+        self.context.authentication.signs_votes()
     }
 
     fn reply(&self, to: ConnectionId, reply: Reply, effects: &mut Effects) {
@@ -144,7 +155,7 @@ impl Bare {
                 slot.proposal = Some(Arc::clone(envelope));
                 let ballot = self.ballot(batch.sequence, envelope.digest());
                 if self.context.model.right() > 0 {
-                    self.sign(Message::Prepare(ballot), effects);
+                    self.say(Message::Prepare(ballot), effects);
                 }
                 self.advance(batch.sequence, effects);
             }
@@ -170,6 +181,11 @@ impl Bare {
             Message::Proposal(batch) => {
                 let slot = self.slots.entry(batch.sequence).or_default();
                 slot.proposal = Some(Arc::clone(envelope));
+                if !self.signs() && self.context.model.right() > 0 {
+                    // Where it is not signed a proposal is no vote.
+                    let ballot = self.ballot(batch.sequence, envelope.digest());
+                    self.say(Message::Prepare(ballot), effects);
+                }
                 batch.sequence
             }
             Message::Prepare(ballot) if ballot.sequence > self.decided => {
@@ -255,17 +271,18 @@ impl Bare {
             tick: false,
             requests: self.ready.drain(..count).collect(),
         };
-        self.sign(Message::Proposal(batch), effects);
+        self.say(Message::Proposal(batch), effects);
     }
 
     fn advance(&mut self, sequence: Sequence, effects: &mut Effects) {
         let (quorum, two_phases) = (self.context.model.medium(), self.context.model.right() > 0);
         let quorum = u32::from(quorum);
+        let prepares = quorum - u32::from(self.signs());
         let me = self.me;
         if let Some(slot) = self.slots.get_mut(&sequence)
             && let Some(proposal) = &slot.proposal
             && !slot.committing
-            && (!two_phases || slot.prepares.count_ones() + 1 >= quorum)
+            && (!two_phases || slot.prepares.count_ones() >= prepares)
         {
             slot.committing = true;
             let ballot = Ballot {
@@ -273,7 +290,7 @@ impl Bare {
                 digest: proposal.digest(),
                 signer: me,
             };
-            self.sign(Message::Commit(ballot), effects);
+            self.say(Message::Commit(ballot), effects);
         }
         while let Some(slot) = self.slots.get(&self.decided.next())
             && slot.commits.count_ones() >= quorum
