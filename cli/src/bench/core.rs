@@ -2,8 +2,9 @@
 //!
 //! Every message is let in by a verifier that accepts all; records count as durable at once; the
 //! state lies in memory. Bundles hold one operation each, and 256 of them come at a time, while
-//! the batch of as many before them is being decided. These four only make the conversation. What is timed is two more replicas
-//! ([`super::probe`]) that hear what the leader and one of the others hear, each for itself.
+//! the batch of as many before them is being decided. These four only make the conversation. What
+//! is timed is two more replicas ([`super::probe`]) that hear what the leader and one of the others
+//! hear, each for itself.
 
 use super::failed;
 use super::probe::{Probe, Spent};
