@@ -218,10 +218,11 @@ impl Cluster {
             let one = replica.sample().await?;
             let seconds = all.processor_seconds + one.processor_seconds;
             let view = all.view.max(one.view);
+            let flushes = all.flushes + one.flushes;
             if one.batches >= all.batches {
                 all = one;
             }
-            (all.processor_seconds, all.view) = (seconds, view);
+            (all.processor_seconds, all.view, all.flushes) = (seconds, view, flushes);
         }
         Ok(all)
     }

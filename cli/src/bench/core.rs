@@ -80,7 +80,7 @@ struct Rig {
     config: Config,
     nodes: Vec<Node>,
     mail: VecDeque<(usize, Event)>,
-    /// Client messages that have to go to every replica.
+    /// Who has which session.
     sessions: BTreeMap<ConnectionId, SessionId>,
     /// What is asked for next.
     next: Vec<(ConnectionId, Request)>,
@@ -181,9 +181,13 @@ impl Rig {
                 (number, Event::Timer { timer })
             }
         };
-        let client =
-            matches!(&event, Event::Received { from, .. } if matches!(from, Peer::Client(_)));
-        self.monotonic += if client { 0 } else { STEP_NANOS };
+        self.monotonic += match event {
+            Event::Received {
+                from: Peer::Client(_),
+                ..
+            } => 0,
+            _ => STEP_NANOS,
+        };
         let (now, mut effects) = (self.now(), Effects::default());
         if let Some(node) = self.nodes.get_mut(to) {
             if let Some(probe) = &mut node.probe {

@@ -9,6 +9,8 @@ use crate::failure::Outcome;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// What is written at once: about what a replica's journal writes for a batch of small requests.
@@ -16,8 +18,8 @@ const BYTES: usize = 8 << 10;
 /// The file that is written over, filled before.
 const FILE_BYTES: u64 = 16 << 20;
 
-/// Begins to make so many writes a second durable, until the process ends.
-pub(super) fn begin(directory: &Path, rate: u32) -> Outcome<()> {
+/// Begins to make so many writes a second durable, until the process ends; counts those that are.
+pub(super) fn begin(directory: &Path, rate: u32) -> Outcome<Arc<AtomicU64>> {
     let describe = |error: std::io::Error| failed("write for nobody", &error);
     let path = directory.join("flushing");
     let file = File::create(path).map_err(describe)?;
@@ -27,19 +29,22 @@ pub(super) fn begin(directory: &Path, rate: u32) -> Outcome<()> {
     }
     file.sync_all().map_err(describe)?;
     let every = Duration::from_secs(1) / rate.max(1);
+    let count = Arc::new(AtomicU64::new(0));
+    let done = Arc::clone(&count);
     let run = move || {
-        let began = Instant::now();
-        for (count, at) in (0_u32..).zip((0..FILE_BYTES).step_by(BYTES).cycle()) {
-            let due = every.saturating_mul(count);
-            std::thread::sleep(due.saturating_sub(began.elapsed()));
+        let mut due = Instant::now();
+        for at in (0..FILE_BYTES).step_by(BYTES).cycle() {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            due += every;
             let written = file.write_all_at(&zeros, at);
             if let Err(error) = written.and_then(|()| file.sync_data()) {
-                tracing::error!(%error, "nothing is written any more");
+                tracing::error!(%error, "nothing is written for nobody any more");
                 return;
             }
+            done.fetch_add(1, Ordering::Relaxed);
         }
     };
     let thread = std::thread::Builder::new().name("flushing".to_owned());
     thread.spawn(run).map_err(describe)?;
-    Ok(())
+    Ok(count)
 }

@@ -22,6 +22,7 @@ use quorumfs_bft_runtime::keys::NodeKey;
 use quorumfs_bft_runtime::server::{ReplicaConfig, ReplicaHandle, ReplicaServer, Start};
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -93,9 +94,10 @@ pub(crate) async fn run() -> Outcome {
         return attack_until_told(&setting, attack, key, input).await;
     }
     let handle = start(&setting, key, socket).await?;
-    if setting.flushes > 0 {
-        flushing::begin(&setting.directory, setting.flushes)?;
-    }
+    let flushes = match setting.flushes {
+        0 => None,
+        rate => Some(flushing::begin(&setting.directory, rate)?),
+    };
     loop {
         let status = handle.status().map(|status| status.replica);
         say(&Sample {
@@ -104,6 +106,7 @@ pub(crate) async fn run() -> Outcome {
             batches: status.as_ref().map_or(0, |it| it.counters.batches),
             requests: status.as_ref().map_or(0, |it| it.counters.requests),
             operations: status.as_ref().map_or(0, |it| it.counters.operations),
+            flushes: flushes.as_ref().map_or(0, |it| it.load(Ordering::Relaxed)),
         })?;
         if input.recv().await.is_none() {
             break;

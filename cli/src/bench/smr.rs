@@ -78,7 +78,8 @@ struct Fault {
     hang: u16,
     kill_leader_after_s: Option<u64>,
     slow_leader_ms: Option<u64>,
-    flushes_per_second: u32,
+    /// What replicas made durable for nobody, each on average.
+    flushes_per_second: f64,
     observers: u16,
     slow_observers: u16,
     /// What observers that read were told, since they connected.
@@ -173,13 +174,15 @@ pub(crate) async fn run(arguments: &BenchSmrArguments, output: Output) -> Outcom
 }
 
 fn fault(arguments: &BenchSmrArguments, before: &Seen, seen: &Seen) -> Fault {
+    let replicas = f64::from(2 * arguments.up + arguments.right + 1 - arguments.down);
+    let flushes = seen.after.0.flushes.saturating_sub(seen.before.0.flushes);
     let per_core = seen.ops_per_core_second() / before.ops_per_core_second();
     Fault {
         down: arguments.down,
         hang: arguments.hang,
         kill_leader_after_s: arguments.kill_leader_after,
         slow_leader_ms: arguments.slow_leader,
-        flushes_per_second: arguments.flushes,
+        flushes_per_second: flushes as f64 / seen.seconds / replicas,
         observers: arguments.observers,
         slow_observers: arguments.slow_observers,
         observers_told: seen.told,

@@ -116,4 +116,6 @@ pub(super) struct Sample {
     pub(super) batches: u64,
     pub(super) requests: u64,
     pub(super) operations: u64,
+    /// What was made durable for nobody.
+    pub(super) flushes: u64,
 }

@@ -216,8 +216,8 @@ impl Disk {
         Ok(self.durability == Durability::None)
     }
 
-    /// Has written what was appended: somebody waits for it. With [`Durability::None`] nobody does,
-    /// and it gathers first.
+    /// Lets what was appended be written, since somebody waits for it. With [`Durability::None`]
+    /// nobody does, and it gathers first.
     pub fn wake(&self) {
         let bytes_min = match self.durability {
             Durability::Strict | Durability::Os => 0,
