@@ -13,6 +13,7 @@ use crate::checkpoint::Checkpoint;
 use crate::identity::{ClusterId, Digest, ReplicaId, Sequence};
 use blake3::Hasher;
 use blake3::hazmat::{ContextKey, HasherExt, hash_derive_key_context};
+use bytes::Bytes;
 use std::sync::LazyLock;
 
 /// Bytes of the body of a PREPARE or COMMIT.
@@ -65,17 +66,21 @@ pub fn answer_digest(answer: &[u8]) -> Digest {
 
 /// The digest that stands for the results of a request: of a byte for each (whether there is one)
 /// and its length (4), before each.
+///
+/// They are laid side by side first: the hash takes a long piece several times as quickly as the
+/// same bytes in pieces that end in the middle of its chunks.
 #[must_use]
 pub fn results_digest(results: &[OperationResult]) -> Digest {
-    let mut hasher = Hasher::new_from_context_key(&RESULTS);
+    let length = |result: &OperationResult| 5 + result.as_ref().map_or(0, Bytes::len);
+    let mut bytes = Vec::with_capacity(results.iter().map(length).sum());
     for result in results {
-        let bytes = result.as_deref().unwrap_or_default();
-        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        hasher.update(&[u8::from(result.is_some())]);
-        hasher.update(&length.to_le_bytes());
-        hasher.update(bytes);
+        let result = result.as_deref();
+        let length = result.map_or(0, <[u8]>::len);
+        bytes.push(u8::from(result.is_some()));
+        bytes.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+        bytes.extend_from_slice(result.unwrap_or_default());
     }
-    Digest(*hasher.finalize().as_bytes())
+    hash(&RESULTS, &[&bytes])
 }
 
 /// The digest of a membership's row.
