@@ -57,6 +57,7 @@ mod tests;
 
 pub use error::DiskError;
 pub(crate) use error::failed;
+pub(crate) use files::{sync, sync_directory};
 pub use run_mark::Durability;
 
 use crate::store::DiskStore;

@@ -7,15 +7,25 @@
 //! syncs, then switches one root. With *quick repair* it also writes down which pages are free, so
 //! that opening after a crash does not walk the file. Node ids rise, so new nodes are appended side
 //! by side at the right edge of the tree. It was chosen by `bench_store`; see docs/ARCHITECTURE.md.
+//! Committed batches lie in files beside it ([`batches`]).
+
+mod batches;
 
 use crate::disk::{DiskError, failed};
+use batches::{BatchFiles, Place};
 use bytes::Bytes;
+use quorumfs_bft::replica::is_batch_row;
 use quorumfs_bft::state::{StateError, Store, WriteBatch};
-use redb::{Builder, Database, Durability, ReadableDatabase, TableDefinition, TableError};
+use redb::{Builder, Database, Durability, ReadableDatabase, ReadableTable};
+use redb::{TableDefinition, TableError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("state");
+type Table = TableDefinition<'static, &'static [u8], &'static [u8]>;
+
+const ROWS: Table = TableDefinition::new("state");
+/// Where committed batches lie.
+const PLACES: Table = TableDefinition::new("batches");
 const FILE: &str = "state.redb";
 
 /// Memory for pages of the database. Small: the key space caches the nodes that it has verified.
@@ -26,6 +36,7 @@ const CACHE_BYTES: usize = 16 << 20;
 pub struct DiskStore {
     database: Arc<Database>,
     path: Arc<PathBuf>,
+    batches: Arc<BatchFiles>,
 }
 
 impl DiskStore {
@@ -38,9 +49,11 @@ impl DiskStore {
         std::fs::create_dir_all(directory).map_err(failed("creating", directory))?;
         let database = Builder::new().set_cache_size(CACHE_BYTES).create(&path);
         let database = database.map_err(|error| broken("opening", &path, error.into()))?;
+        let named = places(&database).map_err(|error| broken("reading", &path, error))?;
         Ok(Self {
             database: Arc::new(database),
             path: Arc::new(path),
+            batches: Arc::new(BatchFiles::open(directory, named.into_iter())?),
         })
     }
 
@@ -49,39 +62,107 @@ impl DiskStore {
     /// # Errors
     /// If the medium fails; the store must not be used any more then.
     pub fn apply(&self, batch: &WriteBatch) -> Result<(), DiskError> {
-        let written = self.write(batch);
-        written.map_err(|error| broken("writing a batch to", &self.path, error))
+        let new = batch.entries.iter().filter(|(key, _)| is_batch_row(key));
+        let new = new.filter_map(|(_, value)| value.as_ref());
+        let new = self.batches.write(new)?;
+        let gone = self.write(batch, &new);
+        let gone = gone.map_err(|error| broken("writing a batch to", &self.path, error))?;
+        self.batches.settle(&new, &gone);
+        Ok(())
     }
 
-    fn write(&self, batch: &WriteBatch) -> Result<(), redb::Error> {
+    /// Writes the rows; the committed batches among them lie at `new` already. Which no row names
+    /// any more.
+    fn write(&self, batch: &WriteBatch, new: &[Place]) -> Result<Vec<Place>, redb::Error> {
         let mut writes = self.database.begin_write()?;
         writes.set_durability(Durability::Immediate)?;
         writes.set_quick_repair(true);
+        let (mut new, mut gone) = (new.iter(), Vec::new());
         {
             let mut rows = writes.open_table(ROWS)?;
+            let mut places = writes.open_table(PLACES)?;
             for (key, value) in &batch.entries {
+                let key = key.as_ref();
+                if is_batch_row(key) {
+                    let place = value.as_ref().and_then(|_| new.next());
+                    let before = match place {
+                        Some(place) => places.insert(key, place.encode().as_slice())?,
+                        None => places.remove(key)?,
+                    };
+                    gone.extend(before.and_then(|row| Place::decode(row.value())));
+                    continue;
+                }
                 match value {
-                    Some(value) => rows.insert(key.as_ref(), value.as_ref())?,
-                    None => rows.remove(key.as_ref())?,
+                    Some(value) => rows.insert(key, value.as_ref())?,
+                    None => rows.remove(key)?,
                 };
             }
         }
-        Ok(writes.commit()?)
+        writes.commit()?;
+        Ok(gone)
     }
-}
 
-impl Store for DiskStore {
-    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StateError> {
+    fn row<R>(
+        &self,
+        (table, key): (Table, &[u8]),
+        read: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, StateError> {
         let doing = "reading a row";
         let reads = self.database.begin_read().map_err(unread(doing))?;
-        let rows = match reads.open_table(ROWS) {
+        let rows = match reads.open_table(table) {
             Ok(rows) => rows,
             Err(TableError::TableDoesNotExist(_)) => return Ok(None),
             Err(error) => return Err(unread(doing)(error)),
         };
         let found = rows.get(key).map_err(unread(doing))?;
-        Ok(found.map(|value| Bytes::copy_from_slice(value.value())))
+        Ok(found.map(|value| read(value.value())))
     }
+
+    /// A committed batch.
+    fn batch(&self, key: &[u8]) -> Result<Option<Bytes>, StateError> {
+        let place = || self.row((PLACES, key), Place::decode).map(Option::flatten);
+        let mut found = place()?;
+        while let Some(at) = found {
+            match self.batches.read(at) {
+                Ok(batch) => return Ok(Some(batch)),
+                Err(error) => {
+                    // A flush that was applied in between may have taken it away.
+                    found = place()?;
+                    if found == Some(at) {
+                        return Err(StateError::Damaged {
+                            place: self.batches.path(at).display().to_string(),
+                            reason: error.to_string(),
+                        });
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Store for DiskStore {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StateError> {
+        if is_batch_row(key) {
+            return self.batch(key);
+        }
+        self.row((ROWS, key), Bytes::copy_from_slice)
+    }
+}
+
+/// Where committed batches lie.
+fn places(database: &Database) -> Result<Vec<Place>, redb::Error> {
+    let reads = database.begin_read()?;
+    let rows = match reads.open_table(PLACES) {
+        Ok(rows) => rows,
+        Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+        Err(error) => return Err(error.into()),
+    };
+    let mut places = Vec::new();
+    for row in rows.iter()? {
+        places.extend(Place::decode(row?.1.value()));
+    }
+    Ok(places)
 }
 
 /// What the system said is passed on as such: a full disk is known by its error number, not by
@@ -138,6 +219,114 @@ mod tests {
         let space = KeySpace::open(store).expect("sound");
         let rows = space.view(Area::Service).scan(&[]..&prefix_end(&[]), 1_000);
         assert_eq!(rows.expect("read").len(), 200);
+    }
+
+    fn batch_key(sequence: u8) -> Bytes {
+        let key = Bytes::from(format!("xb0000000{}", char::from(b'a' + sequence)));
+        assert!(is_batch_row(&key));
+        key
+    }
+
+    fn files(directory: &Path) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(directory).expect("listed");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        let is_batches = |path: &PathBuf| path.extension().is_some_and(|it| it == "batches");
+        let mut files: Vec<PathBuf> = paths.filter(is_batches).collect();
+        files.sort();
+        files
+    }
+
+    fn put(sequences: std::ops::Range<u8>) -> Vec<(Bytes, Option<Bytes>)> {
+        let batch = |sequence: u8| Bytes::from(vec![sequence; 1_000 * usize::from(sequence)]);
+        let row = |sequence| (batch_key(sequence), Some(batch(sequence)));
+        sequences.map(row).collect()
+    }
+
+    fn remove(sequences: std::ops::Range<u8>) -> Vec<(Bytes, Option<Bytes>)> {
+        sequences
+            .map(|sequence| (batch_key(sequence), None))
+            .collect()
+    }
+
+    #[test]
+    fn batches_come_back_and_their_files_go_with_the_last_of_them() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut kept = None;
+        let mut flush = |entries, again: bool| {
+            let open = || DiskStore::open(directory.path()).expect("opened");
+            let store = kept.get_or_insert_with(open);
+            store.apply(&WriteBatch { entries }).expect("applied");
+            if again {
+                kept = None;
+            }
+            let store = kept.get_or_insert_with(open);
+            let found = (0..10).map(|it| store.get(&batch_key(it)).expect("read"));
+            let found = found.map(|it| it.map(|it| it.len())).collect::<Vec<_>>();
+            (found, files(directory.path()).len())
+        };
+        let lengths = |there: std::ops::Range<usize>| {
+            let there = |it| there.contains(&it).then_some(it * 1_000);
+            (0..10).map(there).collect::<Vec<_>>()
+        };
+        for again in [false, true] {
+            assert_eq!(flush(put(0..4), again), (lengths(0..4), 1));
+            assert_eq!(flush(put(4..8), again), (lengths(0..8), 2));
+            assert_eq!(flush(remove(0..3), again), (lengths(3..8), 2));
+            let both = [remove(3..5), put(8..9)].concat();
+            assert_eq!(flush(both, again), (lengths(5..9), 2));
+            // Written once more, by a replica that takes a state over.
+            assert_eq!(flush(put(5..9), again), (lengths(5..9), 1));
+            assert_eq!(flush(remove(0..9), again), (lengths(0..0), 0));
+        }
+    }
+
+    #[test]
+    fn a_file_of_batches_that_no_row_names_goes_when_the_store_is_opened() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = DiskStore::open(directory.path()).expect("opened");
+        store
+            .apply(&WriteBatch { entries: put(1..3) })
+            .expect("applied");
+        drop(store);
+        // The process ended after the file was written, and before the rows were.
+        let torn = directory.path().join("00000000000000000009.batches");
+        std::fs::write(&torn, b"half a ba").expect("written");
+        let store = DiskStore::open(directory.path()).expect("opened");
+        assert!(!torn.exists());
+        store
+            .apply(&WriteBatch { entries: put(3..4) })
+            .expect("applied");
+        for sequence in 1..4 {
+            let batch = store.get(&batch_key(sequence)).expect("read");
+            assert_eq!(batch.expect("there").len(), 1_000 * usize::from(sequence));
+        }
+    }
+
+    #[test]
+    fn a_batch_that_is_gone_or_short_is_reported_by_the_name_of_its_file() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = DiskStore::open(directory.path()).expect("opened");
+        store
+            .apply(&WriteBatch { entries: put(1..3) })
+            .expect("applied");
+        let [file] = files(directory.path()).try_into().expect("one for a flush");
+        let shorten = |length| {
+            let opened = std::fs::OpenOptions::new().write(true).open(&file);
+            opened.expect("opened").set_len(length).expect("shortened");
+        };
+        shorten(2_999);
+        assert_eq!(
+            store.get(&batch_key(1)).expect("read").map(|it| it.len()),
+            Some(1_000)
+        );
+        let short = store.get(&batch_key(2)).expect_err("short");
+        std::fs::remove_file(&file).expect("removed");
+        let gone = store.get(&batch_key(1)).expect_err("gone");
+        for error in [short, gone] {
+            assert!(matches!(error, StateError::Damaged { .. }), "{error}");
+            let name = file.file_name().and_then(|it| it.to_str()).expect("a name");
+            assert!(error.to_string().contains(name), "{error}");
+        }
     }
 
     #[test]

@@ -73,6 +73,7 @@ mod votes;
 mod tests;
 
 pub use crate::metrics::ReplicaStatus as Status;
+pub use commit::is_batch_row;
 pub use config::{Config, Sabotage};
 
 use crate::admission::{Blacklist, Pool};

@@ -224,12 +224,12 @@ pub(super) fn write_durably(path: &Path, text: &str) -> Result<(), DiskError> {
 }
 
 /// `fdatasync`: the file's bytes and its length.
-pub(super) fn sync(file: &File, path: &Path) -> Result<(), DiskError> {
+pub(crate) fn sync(file: &File, path: &Path) -> Result<(), DiskError> {
     rustix::fs::fdatasync(file).map_err(|error| failed("syncing", path)(error.into()))
 }
 
 /// `fsync` of a directory: which files are in it.
-pub(super) fn sync_directory(path: &Path) -> Result<(), DiskError> {
+pub(crate) fn sync_directory(path: &Path) -> Result<(), DiskError> {
     let directory = File::open(path).map_err(failed("opening", path))?;
     rustix::fs::fsync(&directory).map_err(|error| failed("syncing", path)(error.into()))
 }

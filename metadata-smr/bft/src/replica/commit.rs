@@ -18,6 +18,7 @@ use crate::ordering::proposer::Place;
 use crate::ordering::slot::{Promise, Slot};
 use crate::ordering::suspicion::{Reason, Served};
 use crate::service::{Credit, Service};
+use crate::state::key_space::name_of_extra;
 use crate::state::{KeySpace, StateError, Store};
 use crate::step::{Destination, Effect, Effects, Token};
 use crate::wire::Envelope;
@@ -234,11 +235,22 @@ pub(super) fn stored_batch<D: Store>(
     }
 }
 
+const BATCH_PREFIX: u8 = b'b';
+
 /// The key, outside the tree, of a committed batch.
 pub(super) fn batch_key(sequence: Sequence) -> Bytes {
-    let mut key = vec![b'b'];
+    let mut key = vec![BATCH_PREFIX];
     key.extend_from_slice(&sequence.0.to_be_bytes());
     Bytes::from(key)
+}
+
+/// Whether a row of the store, by the key that it has there, is a committed batch. Such rows are
+/// most of what a flush writes, each is written once, and they go in the order in which they came:
+/// a store may keep them apart from the others.
+#[must_use]
+pub fn is_batch_row(key: &[u8]) -> bool {
+    let name = name_of_extra(key).and_then(<[u8]>::split_first);
+    name.is_some_and(|(prefix, sequence)| *prefix == BATCH_PREFIX && sequence.len() == 8)
 }
 
 impl<S: Service, D: Store> Replica<S, D> {

@@ -344,6 +344,11 @@ impl<D: Store> KeySpace<D> {
     }
 }
 
+/// The name of an extra row, by the key that it has in the store; `None` for a row of the tree.
+pub(crate) fn name_of_extra(key: &[u8]) -> Option<&[u8]> {
+    key.strip_prefix(&[EXTRA_KEY])
+}
+
 pub(super) fn extra_key(key: &[u8]) -> Bytes {
     let mut whole = BytesMut::with_capacity(key.len() + 1);
     whole.put_u8(EXTRA_KEY);
