@@ -1,6 +1,6 @@
 //! Writes that are made durable for nobody: what a disk alone takes away.
 //!
-//! With strict durability each replica waits for its disk twice a batch. Where all replicas share
+//! With strict durability each replica waits for its disk with each batch. Where all replicas share
 //! the processors, the interrupts and wake-ups of that are paid by everybody; how much that is, as
 //! apart from the waiting, shows beside a cluster that does not wait.
 

@@ -174,7 +174,8 @@ pub(crate) async fn run(arguments: &BenchSmrArguments, output: Output) -> Outcom
 }
 
 fn fault(arguments: &BenchSmrArguments, before: &Seen, seen: &Seen) -> Fault {
-    let replicas = f64::from(2 * arguments.up + arguments.right + 1 - arguments.down);
+    let idle = arguments.down + arguments.hang;
+    let replicas = f64::from(2 * arguments.up + arguments.right + 1 - idle);
     let flushes = seen.after.0.flushes.saturating_sub(seen.before.0.flushes);
     let per_core = seen.ops_per_core_second() / before.ops_per_core_second();
     Fault {

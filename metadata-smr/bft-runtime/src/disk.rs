@@ -13,7 +13,7 @@
 //! journal/N.spare     room for the next ones; see [`spare`]
 //! journal.lost/       the first journal that was lost; nothing reads it
 //! journal.discarded/  a later one, on its way out
-//! state/              the database
+//! state/              the database, and committed batches in files beside it
 //! ```
 //!
 //! # What always holds

@@ -13,8 +13,8 @@
 //! waking another thread. The disk begins to write when a frame has to wait for it: records that
 //! nothing waits for, such as that a batch was decided, go with the next ones, or when the status
 //! is published: each sync fewer is one that everybody on the machine need not pay. The loop takes
-//! everything that waits, or its share, and then lets the sockets have theirs; so what a burst makes
-//! it say to one peer leaves in one piece.
+//! everything that waits, or its share, and then lets the sockets have theirs; so what a burst
+//! makes it say to one peer leaves in one piece.
 //!
 //! # Invariants
 //!

@@ -115,7 +115,7 @@
 //! | [`event_loop`] | the thread that owns the core: events in, effects out |
 //! | `recorder` | writes down what a replica is told |
 //! | [`disk`] | the journal with group commit, and the state |
-//! | [`store`] | the database that the state is kept in |
+//! | [`store`] | the database that the state is kept in, and files of batches beside it |
 //! | [`unsigned`] | measurements without signatures |
 //! | [`limits`] | every bound and deadline, with its reason |
 

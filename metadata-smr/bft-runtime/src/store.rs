@@ -27,6 +27,7 @@ const ROWS: Table = TableDefinition::new("state");
 /// Where committed batches lie.
 const PLACES: Table = TableDefinition::new("batches");
 const FILE: &str = "state.redb";
+const READING: &str = "reading a row";
 
 /// Memory for pages of the database. Small: the key space caches the nodes that it has verified.
 const CACHE_BYTES: usize = 16 << 20;
@@ -89,7 +90,9 @@ impl DiskStore {
                         Some(place) => places.insert(key, place.encode().as_slice())?,
                         None => places.remove(key)?,
                     };
-                    gone.extend(before.and_then(|row| Place::decode(row.value())));
+                    if let Some(row) = before {
+                        gone.push(Place::decode(row.value()).ok_or_else(no_place)?);
+                    }
                     continue;
                 }
                 match value {
@@ -107,34 +110,35 @@ impl DiskStore {
         (table, key): (Table, &[u8]),
         read: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, StateError> {
-        let doing = "reading a row";
-        let reads = self.database.begin_read().map_err(unread(doing))?;
+        let reads = self.database.begin_read().map_err(unread(READING))?;
         let rows = match reads.open_table(table) {
             Ok(rows) => rows,
             Err(TableError::TableDoesNotExist(_)) => return Ok(None),
-            Err(error) => return Err(unread(doing)(error)),
+            Err(error) => return Err(unread(READING)(error)),
         };
-        let found = rows.get(key).map_err(unread(doing))?;
+        let found = rows.get(key).map_err(unread(READING))?;
         Ok(found.map(|value| read(value.value())))
+    }
+
+    fn place(&self, key: &[u8]) -> Result<Option<Place>, StateError> {
+        let place = |row: &[u8]| Place::decode(row).ok_or_else(no_place);
+        let found = self.row((PLACES, key), place)?;
+        found.transpose().map_err(unread(READING))
     }
 
     /// A committed batch.
     fn batch(&self, key: &[u8]) -> Result<Option<Bytes>, StateError> {
-        let place = || self.row((PLACES, key), Place::decode).map(Option::flatten);
-        let mut found = place()?;
+        let mut found = self.place(key)?;
         while let Some(at) = found {
-            match self.batches.read(at) {
+            let error = match self.batches.read(at) {
                 Ok(batch) => return Ok(Some(batch)),
-                Err(error) => {
-                    // A flush that was applied in between may have taken it away.
-                    found = place()?;
-                    if found == Some(at) {
-                        return Err(StateError::Damaged {
-                            place: self.batches.path(at).display().to_string(),
-                            reason: error.to_string(),
-                        });
-                    }
-                }
+                Err(error) => error,
+            };
+            // A flush that was applied in between may have taken it away.
+            found = self.place(key)?;
+            if found == Some(at) {
+                let path = self.batches.path(at);
+                return Err(unread(READING)(format!("{}: {error}", path.display())));
             }
         }
         Ok(None)
@@ -160,9 +164,13 @@ fn places(database: &Database) -> Result<Vec<Place>, redb::Error> {
     };
     let mut places = Vec::new();
     for row in rows.iter()? {
-        places.extend(Place::decode(row?.1.value()));
+        places.push(Place::decode(row?.1.value()).ok_or_else(no_place)?);
     }
     Ok(places)
+}
+
+fn no_place() -> redb::Error {
+    redb::Error::Corrupted("a row that says where a batch lies is of another form".to_owned())
 }
 
 /// What the system said is passed on as such: a full disk is known by its error number, not by
@@ -227,6 +235,10 @@ mod tests {
         key
     }
 
+    fn batch(sequence: u8) -> Bytes {
+        Bytes::from(vec![sequence; 1_000 * usize::from(sequence)])
+    }
+
     fn files(directory: &Path) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(directory).expect("listed");
         let paths = entries.map(|entry| entry.expect("an entry").path());
@@ -237,7 +249,6 @@ mod tests {
     }
 
     fn put(sequences: std::ops::Range<u8>) -> Vec<(Bytes, Option<Bytes>)> {
-        let batch = |sequence: u8| Bytes::from(vec![sequence; 1_000 * usize::from(sequence)]);
         let row = |sequence| (batch_key(sequence), Some(batch(sequence)));
         sequences.map(row).collect()
     }
@@ -260,23 +271,23 @@ mod tests {
                 kept = None;
             }
             let store = kept.get_or_insert_with(open);
-            let found = (0..10).map(|it| store.get(&batch_key(it)).expect("read"));
-            let found = found.map(|it| it.map(|it| it.len())).collect::<Vec<_>>();
+            let read = |it| store.get(&batch_key(it)).expect("read");
+            let found: Vec<_> = (0..10).map(read).collect();
             (found, files(directory.path()).len())
         };
-        let lengths = |there: std::ops::Range<usize>| {
-            let there = |it| there.contains(&it).then_some(it * 1_000);
+        let these = |there: std::ops::Range<u8>| {
+            let there = |it| there.contains(&it).then(|| batch(it));
             (0..10).map(there).collect::<Vec<_>>()
         };
         for again in [false, true] {
-            assert_eq!(flush(put(0..4), again), (lengths(0..4), 1));
-            assert_eq!(flush(put(4..8), again), (lengths(0..8), 2));
-            assert_eq!(flush(remove(0..3), again), (lengths(3..8), 2));
+            assert_eq!(flush(put(0..4), again), (these(0..4), 1));
+            assert_eq!(flush(put(4..8), again), (these(0..8), 2));
+            assert_eq!(flush(remove(0..3), again), (these(3..8), 2));
             let both = [remove(3..5), put(8..9)].concat();
-            assert_eq!(flush(both, again), (lengths(5..9), 2));
+            assert_eq!(flush(both, again), (these(5..9), 2));
             // Written once more, by a replica that takes a state over.
-            assert_eq!(flush(put(5..9), again), (lengths(5..9), 1));
-            assert_eq!(flush(remove(0..9), again), (lengths(0..0), 0));
+            assert_eq!(flush(put(5..9), again), (these(5..9), 1));
+            assert_eq!(flush(remove(0..9), again), (these(0..0), 0));
         }
     }
 
@@ -297,9 +308,29 @@ mod tests {
             .apply(&WriteBatch { entries: put(3..4) })
             .expect("applied");
         for sequence in 1..4 {
-            let batch = store.get(&batch_key(sequence)).expect("read");
-            assert_eq!(batch.expect("there").len(), 1_000 * usize::from(sequence));
+            let found = store.get(&batch_key(sequence)).expect("read");
+            assert_eq!(found, Some(batch(sequence)));
         }
+    }
+
+    #[test]
+    fn a_batch_is_read_while_flushes_take_its_file_away() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = DiskStore::open(directory.path()).expect("opened");
+        let flush = |entries| store.apply(&WriteBatch { entries }).expect("applied");
+        flush(put(1..2));
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            let reader = threads.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let found = store.get(&batch_key(1)).expect("read");
+                    assert_eq!(found, Some(batch(1)));
+                }
+            });
+            (0..200).for_each(|_| flush(put(1..2)));
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+            reader.join().expect("it was always there");
+        });
     }
 
     #[test]
@@ -323,7 +354,7 @@ mod tests {
         std::fs::remove_file(&file).expect("removed");
         let gone = store.get(&batch_key(1)).expect_err("gone");
         for error in [short, gone] {
-            assert!(matches!(error, StateError::Damaged { .. }), "{error}");
+            assert!(matches!(error, StateError::Store { .. }), "{error}");
             let name = file.file_name().and_then(|it| it.to_str()).expect("a name");
             assert!(error.to_string().contains(name), "{error}");
         }

@@ -101,6 +101,13 @@ async fn who_was_away_for_long_or_lost_its_state_takes_a_checkpoint_over() {
         assert_eq!(add(&client, "n").await, count);
         add(&client, &format!("row-{count}")).await;
     }
+    let state = cluster.disk_of(cluster.leader()).join("state");
+    let names = std::fs::read_dir(state).expect("listed").map(|entry| {
+        let name = entry.expect("an entry").file_name();
+        name.into_string().expect("of letters")
+    });
+    let of_batches = names.filter(|name| name.ends_with(".batches")).count();
+    assert!((1..=3).contains(&of_batches), "{of_batches} files");
     cluster.restart(follower).await;
     cluster.all_at(cluster.sequence()).await;
     let status = cluster.status(follower).expect("running").replica;

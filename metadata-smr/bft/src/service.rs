@@ -23,6 +23,7 @@
 //! list is complete, must come from a [`Service::read`] that has also read a row which is written
 //! whenever that changes: of a directory, for the names in it. Where there is no such row,
 //! [`View::depend_on_everything`] stands in for one.
+//!
 //! # A versioned store with atomic transactions
 //!
 //! A transaction names the versions that it was made from. It takes effect as a whole if they are

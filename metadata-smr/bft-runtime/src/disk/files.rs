@@ -11,7 +11,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// The format of the directory.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const FORMAT_PREFIX: &str = "quorumfs replica data, format ";
 
 /// Held while a process uses the directory; the kernel lets go of it when the process ends.

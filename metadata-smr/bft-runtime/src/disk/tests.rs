@@ -308,7 +308,7 @@ fn a_directory_that_is_not_this_replicas_is_refused_with_what_to_do() {
     drop(first);
     fs::write(
         directory.path().join("format"),
-        "quorumfs replica data, format 2\n",
+        "quorumfs replica data, format 3\n",
     )
     .expect("write");
     assert!(matches!(

@@ -1,6 +1,6 @@
 //! Committed batches, in files beside the database.
 //!
-//! A replica keeps the batches since the root before its newest one, for those that missed them.
+//! A replica keeps the batches since one of its last roots, for those that missed them.
 //! With long requests they are most of what a flush writes, and a B-tree is a poor place for them:
 //! it rounds each up to a power of two, copies it twice on its way, and reads it again in order to
 //! remove it. But they are written once, and go in the order in which they came. So a flush writes
@@ -90,8 +90,7 @@ impl BatchFiles {
         let last = found.last().max(rows.keys().next_back());
         let next = last.map_or(1, |last| last.saturating_add(1));
         for number in found.iter().filter(|number| !rows.contains_key(number)) {
-            let path = path_of(directory, *number);
-            fs::remove_file(&path).map_err(failed("removing", &path))?;
+            remove(&path_of(directory, *number));
         }
         Ok(Self {
             directory: directory.to_owned(),
@@ -110,13 +109,27 @@ impl BatchFiles {
         }
         let number = self.books().take_number();
         let path = path_of(&self.directory, number);
-        let file = File::create_new(&path).map_err(failed("creating", &path))?;
+        let written = self.write_to(&path, number, batches);
+        if written.is_err() {
+            // Where the disk is full, its room is needed.
+            remove(&path);
+        }
+        written
+    }
+
+    fn write_to<'a>(
+        &self,
+        path: &Path,
+        number: u64,
+        batches: impl Iterator<Item = &'a Bytes>,
+    ) -> Result<Vec<Place>, DiskError> {
+        let file = File::create_new(path).map_err(failed("creating", path))?;
         let (mut places, mut offset) = (Vec::new(), 0);
         let mut out = BufWriter::with_capacity(PIECE_BYTES, &file);
         for batch in batches {
-            out.write_all(batch).map_err(failed("writing", &path))?;
+            out.write_all(batch).map_err(failed("writing", path))?;
             let length = u32::try_from(batch.len());
-            let too_long = |_| failed("writing", &path)(io::ErrorKind::FileTooLarge.into());
+            let too_long = |_| failed("writing", path)(io::ErrorKind::FileTooLarge.into());
             let length = length.map_err(too_long)?;
             places.push(Place {
                 file: number,
@@ -125,9 +138,9 @@ impl BatchFiles {
             });
             offset += u64::from(length);
         }
-        out.flush().map_err(failed("writing", &path))?;
+        out.flush().map_err(failed("writing", path))?;
         drop(out);
-        sync(&file, &path)?;
+        sync(&file, path)?;
         sync_directory(&self.directory)?;
         Ok(places)
     }
@@ -145,16 +158,8 @@ impl BatchFiles {
             *rows = rows.saturating_sub(1);
             if *rows == 0 {
                 books.rows.remove(&place.file);
-                self.remove(place.file);
+                remove(&path_of(&self.directory, place.file));
             }
-        }
-    }
-
-    /// It is in nobody's way for now, and is tried again when the store is opened.
-    fn remove(&self, number: u64) {
-        let path = path_of(&self.directory, number);
-        if let Err(error) = fs::remove_file(&path) {
-            tracing::warn!(path = %path.display(), %error, "a file of old batches stays");
         }
     }
 
@@ -183,6 +188,14 @@ impl Books {
     }
 }
 
+/// Removes a file that no row names. If it stays, it is in nobody's way for now, and is tried again
+/// when the store is opened.
+fn remove(path: &Path) {
+    if let Err(error) = fs::remove_file(path) {
+        tracing::warn!(path = %path.display(), %error, "a file of old batches stays");
+    }
+}
+
 fn path_of(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:020}{SUFFIX}"))
 }
@@ -191,9 +204,10 @@ fn path_of(directory: &Path, number: u64) -> PathBuf {
 fn numbers(directory: &Path) -> io::Result<BTreeSet<u64>> {
     let mut numbers = BTreeSet::new();
     for entry in fs::read_dir(directory)? {
-        let name = entry?.file_name();
-        let number = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
-        numbers.extend(number.and_then(|number| number.parse::<u64>().ok()));
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        let number = name.and_then(|name| name.strip_suffix(SUFFIX)?.parse().ok());
+        numbers.extend(number.filter(|number| path_of(directory, *number) == path));
     }
     Ok(numbers)
 }

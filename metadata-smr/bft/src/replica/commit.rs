@@ -245,7 +245,7 @@ pub(super) fn batch_key(sequence: Sequence) -> Bytes {
 }
 
 /// Whether a row of the store, by the key that it has there, is a committed batch. Such rows are
-/// most of what a flush writes, each is written once, and they go in the order in which they came:
+/// most of what a flush writes, hardly ever written again, and go in the order in which they came:
 /// a store may keep them apart from the others.
 #[must_use]
 pub fn is_batch_row(key: &[u8]) -> bool {
@@ -576,4 +576,25 @@ pub(super) fn standing(slot: &Slot, phases: bool) -> Vec<Record> {
         });
     }
     records
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::{Area, MemoryStore};
+
+    #[test]
+    fn a_store_knows_batches_by_their_keys() {
+        let mut space = KeySpace::open(MemoryStore::new()).expect("sound");
+        let mut txn = space.begin(Area::Service, Sequence(7));
+        txn.put(b"b0000007", vec![1]).expect("put");
+        txn.commit();
+        let others = ["c", "n", "e0000007"].map(Bytes::from);
+        let names = others.into_iter().chain([batch_key(Sequence(7))]);
+        let extra = names.map(|name| (name.clone(), Some(name))).collect();
+        let (batch, _) = space.flush(Sequence(7), extra).expect("flushed");
+        let rows = batch.entries.iter().filter(|(key, _)| is_batch_row(key));
+        let rows: Vec<_> = rows.map(|(_, row)| row.clone()).collect();
+        assert_eq!(rows, [Some(batch_key(Sequence(7)))]);
+    }
 }

@@ -124,3 +124,19 @@ pub fn checkpoint_bytes(header: &Header, checkpoint: &Checkpoint, signer: Replic
     bytes.extend_from_slice(&signer.0.to_le_bytes());
     bytes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_of_results_is_of_each_behind_whether_it_is_there_and_its_length() {
+        let results = [Some(Bytes::from(vec![7; 3_000])), None, Some(Bytes::new())];
+        let mut hasher = Hasher::new_derive_key("quorumfs 2026 bft results");
+        hasher.update(&[1, 0xb8, 0x0b, 0, 0]);
+        hasher.update(&[7; 3_000]);
+        hasher.update(&[0, 0, 0, 0, 0]);
+        hasher.update(&[1, 0, 0, 0, 0]);
+        assert_eq!(results_digest(&results).0, *hasher.finalize().as_bytes());
+    }
+}
