@@ -97,3 +97,10 @@ fn a_new_view_that_is_being_written_outlives_the_journal_that_it_was_in() {
 fn a_lane_that_lost_a_request_is_quick_again() {
     holds(321, Service::Alternate);
 }
+
+/// Clients came in bursts, with a third of the time to ask in, and were to be done by when those
+/// are that ask all the time.
+#[test]
+fn who_comes_in_bursts_has_as_long_to_ask_as_others() {
+    holds_with(Profile::Mac, 1_014_942, Service::Alternate);
+}

@@ -9,8 +9,9 @@
 //!
 //! It judges from outside. What the clients saw must be linearizable; what honest replicas
 //! executed must be the same at every sequence, and exactly what was asked for, once; and after
-//! the last fault has healed everybody must be done within 20 s of virtual time. It also counts:
-//! every path and every accepted lie has a counter, so that a test that tests nothing is seen.
+//! the last fault has healed everybody must be done within 20 s of virtual time, not counting what
+//! lies between two bursts of clients. It also counts: every path and every accepted lie has a
+//! counter, so that a test that tests nothing is seen.
 //!
 //! # The way through
 //!

@@ -554,8 +554,18 @@ fn storm(random: &mut Random) -> Conditions {
 /// Faults that every run has to feel.
 pub const FAULTS_MIN: usize = 3;
 
-/// The longest that a run may take after everything has healed.
+/// The longest that a run may take after everything has healed, while clients ask.
 pub const PROGRESS: u64 = 20 * SECOND;
+
+impl Plan {
+    /// The longest that the run may take after everything has healed. Between bursts nobody asks,
+    /// and so nothing is answered.
+    #[must_use]
+    pub fn patience(&self) -> u64 {
+        let (on, off) = self.bursts.unwrap_or((PROGRESS, 0));
+        PROGRESS / on.max(1) * (on + off)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -41,7 +41,7 @@ use crate::lie::Lie;
 use crate::network::Network;
 use crate::node::{Act, Node, Setup};
 use crate::outlaw::Outlaw;
-use crate::plan::{Liar, PROGRESS, Plan};
+use crate::plan::{Liar, Plan};
 use crate::profile::Profile;
 use crate::random::Random;
 use crate::report::Report;
@@ -525,7 +525,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
     /// Looks whether the run is over.
     fn look(&mut self) {
         let now = self.agenda.now();
-        let late = now.since(self.settled) > PROGRESS;
+        let late = now.since(self.settled) > self.plan.patience();
         if self.done.is_none() {
             let waiting = self.waiting();
             if waiting.is_empty() {
