@@ -264,22 +264,29 @@ impl Cluster {
         Ok(std::fs::rename(disk.with_extension("copy"), disk)?)
     }
 
-    /// Waits until a replica has noticed that its disk was put back.
+    /// Waits until a replica has noticed that its disk was put back, or took over a state of the
+    /// others in which everything had been decided that it might have forgotten. Whether it noticed.
     ///
     /// # Errors
     /// If that takes too long.
-    pub async fn noticed_rollback(&self, number: usize) -> anyhow::Result<()> {
+    pub async fn noticed_rollback(&self, number: usize) -> anyhow::Result<bool> {
         let id = ReplicaId(u16::try_from(number)?);
         let began = Instant::now();
         loop {
             let statuses = self.statuses().await?;
             let own = statuses.iter().find(|it| it.replica == id);
             if own.is_some_and(|it| it.counters.rollbacks_noticed > 0) {
-                return Ok(());
+                return Ok(true);
+            }
+            let overtaken = |it: &ReplicaStatus| {
+                it.counters.transfers_finished > 0 && it.voting == Voting::Voting
+            };
+            if own.is_some_and(overtaken) {
+                return Ok(false);
             }
             ensure!(
                 began.elapsed() < PATIENCE,
-                "replica {number} believes its disk"
+                "replica {number} believes its disk; they say: {statuses:#?}"
             );
             tokio::time::sleep(LOOK).await;
         }
