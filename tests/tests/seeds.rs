@@ -103,4 +103,5 @@ fn a_lane_that_lost_a_request_is_quick_again() {
 #[test]
 fn who_comes_in_bursts_has_as_long_to_ask_as_others() {
     holds_with(Profile::Mac, 1_014_942, Service::Alternate);
+    holds_with(Profile::Byzantine, 1_017_048, Service::Alternate);
 }
