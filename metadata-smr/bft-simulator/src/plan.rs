@@ -557,16 +557,6 @@ pub const FAULTS_MIN: usize = 3;
 /// The longest that a run may take after everything has healed, while clients ask.
 pub const PROGRESS: u64 = 20 * SECOND;
 
-impl Plan {
-    /// The longest that the run may take after everything has healed. Between bursts nobody asks,
-    /// and so nothing is answered.
-    #[must_use]
-    pub fn patience(&self) -> u64 {
-        let (on, off) = self.bursts.unwrap_or((PROGRESS, 0));
-        PROGRESS / on.max(1) * (on + off)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -264,8 +264,8 @@ impl Cluster {
         Ok(std::fs::rename(disk.with_extension("copy"), disk)?)
     }
 
-    /// Waits until a replica has noticed that its disk was put back, or took over a state of the
-    /// others in which everything had been decided that it might have forgotten. Whether it noticed.
+    /// Waits until a replica has noticed that its disk was put back, or has taken over a state in
+    /// which everything had been decided that it might have forgotten. Whether it noticed.
     ///
     /// # Errors
     /// If that takes too long.

@@ -14,7 +14,7 @@
 //! * *Rolling*: replicas that crash one after another.
 //! * *Bursts*: whoever compares how much leaders achieve, whatever there is to do.
 
-use super::{Fault, Liar, Plan, Trouble};
+use super::{Fault, Liar, PROGRESS, Plan, Trouble};
 use crate::agenda::{Instant, MILLISECOND};
 use crate::disk::Crash;
 use crate::profile::Profile;
@@ -249,6 +249,14 @@ impl Plan {
             self.operations += 20 * loops;
             self.dawdling = true;
         }
+    }
+
+    /// The longest that the run may take after everything has healed. Between bursts nobody asks,
+    /// and so nothing is answered.
+    #[must_use]
+    pub fn patience(&self) -> u64 {
+        let (on, off) = self.bursts.unwrap_or((PROGRESS, 0));
+        PROGRESS / on.max(1) * (on + off)
     }
 
     fn draw_rolling(&mut self, profile: Profile, random: &mut Random) {
