@@ -259,6 +259,12 @@ mod tests {
             .collect()
     }
 
+    fn open_and(directory: &Path, entries: Vec<(Bytes, Option<Bytes>)>) -> DiskStore {
+        let store = DiskStore::open(directory).expect("opened");
+        store.apply(&WriteBatch { entries }).expect("applied");
+        store
+    }
+
     #[test]
     fn batches_come_back_and_their_files_go_with_the_last_of_them() {
         let directory = tempfile::tempdir().expect("a directory");
@@ -294,19 +300,13 @@ mod tests {
     #[test]
     fn a_file_of_batches_that_no_row_names_goes_when_the_store_is_opened() {
         let directory = tempfile::tempdir().expect("a directory");
-        let store = DiskStore::open(directory.path()).expect("opened");
-        store
-            .apply(&WriteBatch { entries: put(1..3) })
-            .expect("applied");
+        let store = open_and(directory.path(), put(1..3));
         drop(store);
         // The process ended after the file was written, and before the rows were.
         let torn = directory.path().join("00000000000000000009.batches");
         std::fs::write(&torn, b"half a ba").expect("written");
-        let store = DiskStore::open(directory.path()).expect("opened");
+        let store = open_and(directory.path(), put(3..4));
         assert!(!torn.exists());
-        store
-            .apply(&WriteBatch { entries: put(3..4) })
-            .expect("applied");
         for sequence in 1..4 {
             let found = store.get(&batch_key(sequence)).expect("read");
             assert_eq!(found, Some(batch(sequence)));
@@ -316,9 +316,8 @@ mod tests {
     #[test]
     fn a_batch_is_read_while_flushes_take_its_file_away() {
         let directory = tempfile::tempdir().expect("a directory");
-        let store = DiskStore::open(directory.path()).expect("opened");
+        let store = open_and(directory.path(), put(1..2));
         let flush = |entries| store.apply(&WriteBatch { entries }).expect("applied");
-        flush(put(1..2));
         let over = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|threads| {
             let reader = threads.spawn(|| {
@@ -336,10 +335,7 @@ mod tests {
     #[test]
     fn a_batch_that_is_gone_or_short_is_reported_by_the_name_of_its_file() {
         let directory = tempfile::tempdir().expect("a directory");
-        let store = DiskStore::open(directory.path()).expect("opened");
-        store
-            .apply(&WriteBatch { entries: put(1..3) })
-            .expect("applied");
+        let store = open_and(directory.path(), put(1..3));
         let [file] = files(directory.path()).try_into().expect("one for a flush");
         let shorten = |length| {
             let opened = std::fs::OpenOptions::new().write(true).open(&file);
