@@ -19,10 +19,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// What is acknowledged in each part of the run: with eight in flight at most 250 batches and more,
+/// each several events at every replica, however quick the machine is.
+const OPERATIONS: u64 = 2_000;
+
 /// Waits until so many more operations were acknowledged.
-async fn goes_on(load: &mut Load, more: u64) {
+async fn goes_on(load: &mut Load) {
     let before = load.acknowledged();
-    while load.acknowledged() < before + more {
+    while load.acknowledged() < before + OPERATIONS {
         load.check().unwrap();
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
@@ -52,14 +56,14 @@ async fn lives(directory: &Path) -> Vec<PathBuf> {
     cluster.record(&recordings).unwrap();
     cluster.start_all().await.unwrap();
     let mut load = Load::start(&cluster, 2, 4).await.unwrap();
-    goes_on(&mut load, 500).await;
+    goes_on(&mut load).await;
     let status = cluster.recovered(0).await.unwrap();
     let leader = usize::from(status.leader.0);
     cluster.kill(leader).await.unwrap();
-    goes_on(&mut load, 500).await;
+    goes_on(&mut load).await;
     cluster.start(leader).await.unwrap();
     cluster.votes(leader).await.unwrap();
-    goes_on(&mut load, 500).await;
+    goes_on(&mut load).await;
     load.finish().await.unwrap();
     cluster.kill_all().await.unwrap();
     files(&recordings)
