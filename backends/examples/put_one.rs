@@ -1,7 +1,8 @@
 //! Creates a cloud in the directory given as argument and puts one object into it; the test that
 //! watches system calls runs this under strace.
 
-use quorumfs_backends::local::{LocalStore, Marker};
+use quorumfs_backends::local::LocalStore;
+use quorumfs_backends::marker::Marker;
 use quorumfs_backends::{Deadline, ObjectName, ObjectStore};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -49,6 +49,8 @@ pub enum StoreErrorKind {
     AlreadyExists,
     /// The store cannot be reached, or is not there.
     Unavailable,
+    /// The cloud asks for fewer requests.
+    Throttled,
     /// The deadline passed; the operation may yet take effect.
     Timeout,
     /// No space or quota left.
@@ -57,6 +59,10 @@ pub enum StoreErrorKind {
     ReadOnly,
     /// The credentials or permissions do not allow it.
     Denied,
+    /// The cloud takes this machine's clock for wrong, and with it every signature.
+    Clock,
+    /// The cloud is reached, and has no such bucket or container.
+    NoContainer,
     /// The store belongs to another volume, or to nobody: it holds something else.
     Foreign,
     /// The store or object was written by a newer version.
@@ -79,10 +85,19 @@ impl StoreErrorKind {
             Self::Unavailable => {
                 "check that the cloud is reachable and, if it is a directory, there"
             }
+            Self::Throttled => {
+                "it goes on by itself; lower this cloud's rate limits or raise its quota if it stays"
+            }
             Self::Timeout => "check the cloud's health and the network to it",
             Self::Full => "free space or raise the quota on this cloud",
             Self::ReadOnly => "make the cloud writable: remount it or change its permissions",
-            Self::Denied => "check the permissions or credentials for this cloud",
+            Self::Denied => {
+                "check the permissions or credentials for this cloud, and whether they expired"
+            }
+            Self::Clock => "set this machine's clock: let it follow a time server",
+            Self::NoContainer => {
+                "check the bucket's or container's name and region, or create it at the provider"
+            }
             Self::Foreign => {
                 "point this cloud at where its volume was created, or at an empty place"
             }
@@ -95,7 +110,10 @@ impl StoreErrorKind {
     /// Whether the same operation may succeed later with nothing changed by a person.
     #[must_use]
     pub fn is_transient(self) -> bool {
-        matches!(self, Self::Unavailable | Self::Timeout | Self::Other)
+        matches!(
+            self,
+            Self::Unavailable | Self::Throttled | Self::Timeout | Self::Other
+        )
     }
 
     /// Whether the fault is the whole cloud's rather than one object's.

@@ -254,6 +254,14 @@ impl ObjectStore for Faulty {
         self.inner.describe()
     }
 
+    async fn found(&self, deadline: Deadline) -> Result<(), StoreError> {
+        self.inner.found(deadline).await
+    }
+
+    async fn check(&self, deadline: Deadline) -> Result<(), StoreError> {
+        self.inner.check(deadline).await
+    }
+
     async fn put_if_absent(
         &self,
         name: &ObjectName,

@@ -10,15 +10,29 @@
 //! - [`name`]: what an object may be called.
 //! - [`store`]: the trait and its deadlines.
 //! - [`error`]: what can go wrong, with what to do about it.
+//! - [`marker`]: what says whose cloud this is.
 //! - [`local`]: a directory that acts as a cloud.
+//! - [`remote`]: a cloud across a network: what all providers have in common.
+//! - `s3`, `azure`, `google`: the providers' own SDKs, each behind a feature of its name.
+//! - [`location`]: where a cloud is, as people write it, and how it is opened from that.
 //! - [`faulty`]: a decorator that makes any store lie, for tests.
 
+#[cfg(feature = "azure")]
+pub mod azure;
 pub mod error;
 pub mod faulty;
+#[cfg(feature = "google")]
+pub mod google;
 pub mod local;
+pub mod location;
+pub mod marker;
 pub mod name;
+pub mod remote;
+#[cfg(feature = "s3")]
+pub mod s3;
 pub mod store;
 
 pub use error::{Operation, StoreError, StoreErrorKind};
 pub use name::ObjectName;
+pub use remote::Traffic;
 pub use store::{Deadline, ObjectInfo, ObjectStore, Page};

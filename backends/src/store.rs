@@ -8,6 +8,7 @@
 
 use crate::error::StoreError;
 use crate::name::ObjectName;
+use crate::remote::Traffic;
 use bytes::Bytes;
 use std::fmt;
 use std::ops::Range;
@@ -59,6 +60,18 @@ pub struct Page {
 pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// The cloud's index and place, for messages.
     fn describe(&self) -> String;
+
+    /// Makes the place this volume's cloud: writes its marker where nothing is yet.
+    ///
+    /// # Errors
+    /// `Foreign` if it holds anything but this very cloud; `NoContainer`; and as below.
+    async fn found(&self, deadline: Deadline) -> Result<(), StoreError>;
+
+    /// Looks whether the place is the cloud that it is meant to be, by its marker.
+    ///
+    /// # Errors
+    /// `Foreign`, `Corrupt` or `NewerFormat` if its marker is another; and as below.
+    async fn check(&self, deadline: Deadline) -> Result<(), StoreError>;
 
     /// Creates an object; once this returns it is durable as far as the store can promise.
     ///
@@ -118,4 +131,9 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// # Errors
     /// As above.
     async fn delete(&self, name: &ObjectName, deadline: Deadline) -> Result<(), StoreError>;
+
+    /// What was asked of it so far; nothing is counted where nothing has to be paid for.
+    fn traffic(&self) -> Traffic {
+        Traffic::default()
+    }
 }

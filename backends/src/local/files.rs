@@ -1,7 +1,7 @@
 //! The blocking side: system calls on one cloud's directory, in the order that durability needs.
 
-use super::marker::{MARKER_BYTES, MARKER_FILE, Marker, MarkerError};
 use crate::error::StoreErrorKind;
+use crate::marker::{MARKER_BYTES, MARKER_FILE, Marker, MarkerError};
 use crate::name::ObjectName;
 use crate::store::{ObjectInfo, Page};
 use bytes::Bytes;
@@ -57,14 +57,7 @@ impl From<io::Error> for Fault {
 
 impl From<MarkerError> for Fault {
     fn from(error: MarkerError) -> Self {
-        let kind = match error {
-            MarkerError::Magic | MarkerError::Mismatch { .. } => StoreErrorKind::Foreign,
-            MarkerError::NewerFormat { .. } | MarkerError::UnknownFeatures { .. } => {
-                StoreErrorKind::NewerFormat
-            }
-            MarkerError::Damaged => StoreErrorKind::Corrupt,
-        };
-        Self::new(kind, format!("{MARKER_FILE}: {error}"))
+        Self::new(error.kind(), format!("{MARKER_FILE}: {error}"))
     }
 }
 

@@ -21,11 +21,9 @@
 //! their deadline.
 
 mod files;
-mod marker;
-
-pub use marker::{FEATURES, FORMAT, MARKER_BYTES, MARKER_FILE, Marker, MarkerError};
 
 use crate::error::{Operation, StoreError, StoreErrorKind};
+use crate::marker::Marker;
 use crate::name::ObjectName;
 use crate::store::{Deadline, ObjectInfo, ObjectStore, Page};
 use bytes::Bytes;
@@ -104,7 +102,21 @@ impl LocalStore {
         self.directory.root().to_path_buf()
     }
 
+    /// Runs `job` on the marked directory.
     async fn run<T: Send + 'static>(
+        &self,
+        operation: Operation,
+        object: Option<&ObjectName>,
+        deadline: Deadline,
+        job: impl FnOnce(&Directory) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run_unmarked(operation, object, deadline, |directory| {
+            directory.check_marker().and_then(|()| job(directory))
+        })
+        .await
+    }
+
+    async fn run_unmarked<T: Send + 'static>(
         &self,
         operation: Operation,
         object: Option<&ObjectName>,
@@ -118,7 +130,7 @@ impl LocalStore {
                 return Err(Fault::new(StoreErrorKind::Unavailable, "the store is shut"));
             };
             let done = tokio::task::spawn_blocking(move || {
-                let result = directory.check_marker().and_then(|()| job(&directory));
+                let result = job(&directory);
                 drop(permit);
                 result
             });
@@ -140,6 +152,16 @@ impl LocalStore {
 impl ObjectStore for LocalStore {
     fn describe(&self) -> String {
         self.directory.describe()
+    }
+
+    async fn found(&self, deadline: Deadline) -> Result<(), StoreError> {
+        self.run_unmarked(Operation::Create, None, deadline, Directory::create)
+            .await
+    }
+
+    async fn check(&self, deadline: Deadline) -> Result<(), StoreError> {
+        self.run(Operation::Open, None, deadline, Directory::check_writable)
+            .await
     }
 
     async fn put_if_absent(

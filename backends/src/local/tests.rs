@@ -1,6 +1,7 @@
 //! A local cloud: what it keeps, refuses, and leaves behind when it is cut short.
 
 use super::*;
+use crate::marker::MARKER_FILE;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;

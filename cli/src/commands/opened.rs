@@ -13,7 +13,8 @@ use crate::directory::StateDirectory;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use quorumfs_backends::StoreError;
-use quorumfs_backends::local::{LocalStore, Marker};
+use quorumfs_backends::local::LocalStore;
+use quorumfs_backends::marker::Marker;
 use quorumfs_bft::identity::PublicKey;
 use quorumfs_bft::membership::{self, Membership};
 use quorumfs_bft_runtime::client::{

@@ -3,7 +3,8 @@
 #![allow(unreachable_pub)]
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use quorumfs_backends::local::{LocalStore, Marker};
+use quorumfs_backends::local::LocalStore;
+use quorumfs_backends::marker::Marker;
 use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
 use quorumfs_fuse::{MountConfig, MountError, Mounted, mount};
 use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud};

@@ -2,7 +2,8 @@
 //! what no command line offers: sealing off, short deadlines, a runtime that can be held up.
 
 use super::cluster::Cluster;
-use quorumfs_backends::local::{LocalStore, Marker};
+use quorumfs_backends::local::LocalStore;
+use quorumfs_backends::marker::Marker;
 use quorumfs_bft_runtime::client::{Client, ClientConfig, Member};
 use quorumfs_bft_runtime::keys::NodeKey;
 use quorumfs_bft_runtime::server::first_incarnation;

@@ -64,6 +64,14 @@ impl ObjectStore for MemoryStore {
     fn describe(&self) -> String {
         "memory".to_owned()
     }
+    async fn found(&self, _: Deadline) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn check(&self, _: Deadline) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn put_if_absent(
         &self,
         name: &ObjectName,

@@ -1,8 +1,8 @@
-//! The marker: the file that says whose cloud a directory is.
+//! The marker: the object that says whose cloud this is.
 //!
-//! It is written when a volume is created and compared at every opening, so that a mistyped path, a
-//! disk mounted in another's place or a directory of somebody's photographs is refused before
-//! anything is written into it. The magic and the format are checked before anything behind them is
+//! It is written when a volume is created and compared at every opening, so that a mistyped path or
+//! bucket, a disk mounted in another's place or a directory of somebody's photographs is refused
+//! before anything is written into it. The magic and the format are checked before anything behind them is
 //! interpreted.
 //!
 //! ```text
@@ -11,9 +11,11 @@
 //!                                                   (integers big-endian, 76 bytes in all)
 //! ```
 
+use crate::error::StoreErrorKind;
 use std::fmt;
 
-/// The name of the marker's file in a local cloud's directory; not a valid object name.
+/// The marker's name: a file's in a local cloud's directory, an object's below a remote cloud's
+/// prefix. It is not a valid name of an object of the volume.
 pub const MARKER_FILE: &str = "quorumfs.cloud";
 /// The length of a marker of the current format, in bytes.
 pub const MARKER_BYTES: usize = 76;
@@ -65,6 +67,18 @@ pub enum MarkerError {
         /// What the configuration says.
         wanted: Marker,
     },
+}
+
+impl MarkerError {
+    /// What callers decide on.
+    #[must_use]
+    pub fn kind(&self) -> StoreErrorKind {
+        match self {
+            Self::Magic | Self::Mismatch { .. } => StoreErrorKind::Foreign,
+            Self::NewerFormat { .. } | Self::UnknownFeatures { .. } => StoreErrorKind::NewerFormat,
+            Self::Damaged => StoreErrorKind::Corrupt,
+        }
+    }
 }
 
 impl fmt::Display for Marker {

@@ -1,0 +1,348 @@
+//! Where a cloud is, as people write it.
+//!
+//! ```text
+//! /mnt/first                                         a directory of this machine
+//! s3://BUCKET[/PREFIX][?OPTIONS]                     Amazon S3, and whatever speaks its protocol
+//! azure://ACCOUNT/CONTAINER[/PREFIX][?OPTIONS]       Azure Blob Storage
+//! gs://BUCKET[/PREFIX][?OPTIONS]                     Google Cloud Storage
+//!
+//! options  endpoint=URL     where the service is, if not where its provider has it
+//!          region=NAME      s3 only
+//!          preset=NAME      s3 only: r2, b2, wasabi, minio, garage, ceph; what the service can do
+//!          account=ID       s3 with preset r2: the account, from which the endpoint follows
+//!          profile=NAME     s3 only: a section of the AWS credentials file
+//!          project=ID       gs only: the project that requests are billed to
+//! ```
+//!
+//! A prefix keeps several volumes, or other data, apart in one bucket. No secret is part of a
+//! location: credentials are found where each provider's users keep them, or in a file that is
+//! named beside it, in the form that the provider hands out. An option that a kind of cloud does
+//! not have is an error, not a shrug.
+
+use crate::local::LocalStore;
+use crate::marker::Marker;
+use crate::remote::{Driver, Limits, Pace, Patience, Refusal, RemoteStore};
+use crate::store::ObjectStore;
+use crate::{Operation, StoreError, StoreErrorKind};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use url::Url;
+
+/// Which backend speaks to a cloud.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A directory.
+    Local,
+    /// Amazon S3 and its likes.
+    S3,
+    /// Azure Blob Storage.
+    Azure,
+    /// Google Cloud Storage.
+    Google,
+}
+
+impl Kind {
+    /// Its name in a volume's description.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::S3 => "s3",
+            Self::Azure => "azure",
+            Self::Google => "google",
+        }
+    }
+
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Local => &[],
+            Self::S3 => &["endpoint", "region", "preset", "account", "profile"],
+            Self::Azure => &["endpoint"],
+            Self::Google => &["endpoint", "project"],
+        }
+    }
+}
+
+/// A text that is no location.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no cloud's location: {reason}")]
+pub struct LocationError {
+    /// What was given, without what may be a secret.
+    pub text: String,
+    /// What is wrong with it, and what is right.
+    pub reason: String,
+}
+
+/// A place across a network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// Who speaks to it.
+    pub kind: Kind,
+    /// The storage account; Azure alone has one.
+    pub account: String,
+    /// The bucket or container.
+    pub container: String,
+    /// What all keys begin with: empty, or ending in a slash.
+    pub prefix: String,
+    options: BTreeMap<String, String>,
+}
+
+impl Remote {
+    /// An option's value.
+    #[must_use]
+    pub fn option(&self, name: &str) -> Option<&str> {
+        self.options.get(name).map(String::as_str)
+    }
+}
+
+/// Where a cloud is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// A directory of this machine.
+    Local(PathBuf),
+    /// A place across a network.
+    Remote(Remote),
+}
+
+/// What opening a cloud takes besides its location.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// Whose cloud it is to be.
+    pub marker: Marker,
+    /// A file with credentials, in its provider's own form.
+    pub credentials: Option<PathBuf>,
+    /// How it is waited for.
+    pub patience: Patience,
+    /// How much is asked of it.
+    pub limits: Limits,
+    /// How much is asked of all clouds together.
+    pub shared: Arc<Pace>,
+}
+
+impl FromStr for Location {
+    type Err = LocationError;
+
+    fn from_str(text: &str) -> Result<Self, LocationError> {
+        let Some((scheme, _)) = text.split_once("://") else {
+            return match text {
+                "" => Err(wrong(text, "it is empty")),
+                path => Ok(Self::Local(PathBuf::from(path))),
+            };
+        };
+        let kind = match scheme {
+            "s3" => Kind::S3,
+            "azure" => Kind::Azure,
+            "gs" => Kind::Google,
+            _ => {
+                let known = "it begins with s3://, azure:// or gs://, or is a directory";
+                return Err(wrong(text, known));
+            }
+        };
+        let url = Url::parse(text).map_err(|error| wrong(text, error.to_string()))?;
+        if !url.username().is_empty() || url.password().is_some() {
+            let reason = "credentials do not belong into it; name a file with them beside it";
+            return Err(wrong(scheme, reason));
+        }
+        let host = url.host_str().unwrap_or_default();
+        let path = url.path().trim_matches('/');
+        let (account, container, prefix) = match kind {
+            Kind::Azure => {
+                let (container, prefix) = path.split_once('/').unwrap_or((path, ""));
+                (host, container, prefix)
+            }
+            _ => ("", host, path),
+        };
+        if container.is_empty() || (kind == Kind::Azure && account.is_empty()) {
+            let form = match kind {
+                Kind::Azure => "it is azure://ACCOUNT/CONTAINER[/PREFIX]",
+                _ => "it names no bucket",
+            };
+            return Err(wrong(text, form));
+        }
+        let mut options = BTreeMap::new();
+        for (name, value) in url.query_pairs() {
+            if !kind.options().contains(&name.as_ref()) {
+                let known = kind.options().join(", ");
+                let reason = format!("it has no option `{name}`; there are {known}");
+                return Err(wrong(text, reason));
+            }
+            if options
+                .insert(name.to_string(), value.to_string())
+                .is_some()
+            {
+                return Err(wrong(text, format!("it gives `{name}` twice")));
+            }
+        }
+        let prefix = match prefix {
+            "" => String::new(),
+            below => format!("{below}/"),
+        };
+        Ok(Self::Remote(Remote {
+            kind,
+            account: account.to_owned(),
+            container: container.to_owned(),
+            prefix,
+            options,
+        }))
+    }
+}
+
+fn wrong(text: &str, reason: impl Into<String>) -> LocationError {
+    LocationError {
+        text: text.to_owned(),
+        reason: reason.into(),
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let remote = match self {
+            Self::Local(path) => return write!(f, "{}", path.display()),
+            Self::Remote(remote) => remote,
+        };
+        let scheme = match remote.kind {
+            Kind::Google => "gs",
+            kind => kind.name(),
+        };
+        write!(f, "{scheme}://")?;
+        if !remote.account.is_empty() {
+            write!(f, "{}/", remote.account)?;
+        }
+        write!(f, "{}", remote.container)?;
+        if !remote.prefix.is_empty() {
+            write!(f, "/{}", remote.prefix.trim_end_matches('/'))?;
+        }
+        let mut separator = '?';
+        for (name, value) in &remote.options {
+            let value: String = url::form_urlencoded::byte_serialize(value.as_bytes()).collect();
+            write!(f, "{separator}{name}={value}")?;
+            separator = '&';
+        }
+        Ok(())
+    }
+}
+
+impl Location {
+    /// Which backend speaks to it.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Local(_) => Kind::Local,
+            Self::Remote(remote) => remote.kind,
+        }
+    }
+
+    /// A store for the cloud that is or will be there; nobody is asked yet.
+    ///
+    /// # Errors
+    /// If credentials or options make no sense, or this build cannot speak to such a cloud.
+    pub async fn attach(&self, access: &Access) -> Result<Arc<dyn ObjectStore>, StoreError> {
+        let remote = match self {
+            Self::Local(path) => {
+                return Ok(Arc::new(LocalStore::attach(path, access.marker)));
+            }
+            Self::Remote(remote) => remote,
+        };
+        let driver = connect(remote, access.credentials.as_deref()).await;
+        let driver = driver.map_err(|refusal| StoreError {
+            kind: refusal.kind,
+            operation: Operation::Open,
+            cloud: format!("cloud {} ({self})", access.marker.cloud),
+            object: None,
+            detail: refusal.detail,
+        })?;
+        Ok(Arc::new(RemoteStore::attach(
+            driver,
+            &remote.prefix,
+            access.marker,
+            access.patience,
+            access.limits,
+            Arc::clone(&access.shared),
+        )))
+    }
+}
+
+/// The provider's driver.
+async fn connect(remote: &Remote, credentials: Option<&Path>) -> Result<Arc<dyn Driver>, Refusal> {
+    match remote.kind {
+        #[cfg(feature = "s3")]
+        Kind::S3 => crate::s3::connect(remote, credentials).await,
+        #[cfg(feature = "azure")]
+        Kind::Azure => crate::azure::connect(remote, credentials).await,
+        #[cfg(feature = "google")]
+        Kind::Google => crate::google::connect(remote, credentials).await,
+        #[allow(unreachable_patterns)]
+        kind => {
+            let detail = format!(
+                "this quorumfs was built without the feature `{}`",
+                kind.name()
+            );
+            Err(Refusal::new(StoreErrorKind::Other, detail))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn remote(text: &str) -> Remote {
+        match text.parse() {
+            Ok(Location::Remote(remote)) => remote,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn each_kind_has_its_form() {
+        let s3 = remote("s3://bucket/some/where?region=eu-central-1&endpoint=http://[::1]:9000");
+        assert_eq!((s3.kind, s3.container.as_str()), (Kind::S3, "bucket"));
+        assert_eq!(s3.prefix, "some/where/");
+        assert_eq!(s3.option("endpoint"), Some("http://[::1]:9000"));
+        let azure = remote("azure://account/container");
+        assert_eq!(
+            (azure.account.as_str(), azure.prefix.as_str()),
+            ("account", "")
+        );
+        assert_eq!(remote("gs://my_bucket/").container, "my_bucket");
+        assert_eq!(
+            "clouds/a".parse(),
+            Ok(Location::Local(PathBuf::from("clouds/a")))
+        );
+    }
+
+    #[test]
+    fn what_is_shown_is_read_back() {
+        for text in [
+            "s3://bucket?endpoint=http%3A%2F%2F127.0.0.1%3A9000&preset=minio",
+            "azure://account/container/below/it",
+            "gs://bucket/below",
+            "/mnt/a",
+        ] {
+            let location: Location = text.parse().unwrap();
+            assert_eq!(location.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_what_does() {
+        for (text, says) in [
+            ("", "empty"),
+            ("ftp://host/x", "s3://, azure:// or gs://"),
+            ("s3://", ""),
+            ("s3:///prefix", ""),
+            ("azure://account", "azure://ACCOUNT/CONTAINER"),
+            ("s3://bucket?regoin=x", "region"),
+            ("gs://bucket?region=x", "no option `region`"),
+            ("s3://bucket?region=a&region=b", "twice"),
+            ("s3://key:secret@bucket/", "credentials do not belong"),
+        ] {
+            let error = text.parse::<Location>().unwrap_err();
+            assert!(error.reason.contains(says), "{text}: {error}");
+            assert!(!error.to_string().contains("secret@"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a provider's SDK is asked for: one try, one answer, and what kind of answer it was.
+//!
+//! A driver holds no policy: time-outs of a try, retries, connections, rates and counting are the
+//! same for all providers and lie in [`super::RemoteStore`]; the SDK's own retries are switched
+//! off. Keys are whole: the volume's prefix is in them already. Nothing that a driver returns is
+//! trusted, but it never returns more bytes than it was asked for: it stops reading instead.
+
+use crate::error::StoreErrorKind;
+use bytes::Bytes;
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+/// A try that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What callers decide on.
+    pub kind: StoreErrorKind,
+    /// What happened, in the provider's own words and codes, without secrets.
+    pub detail: String,
+    /// How long the cloud asks to be left alone.
+    pub retry_after: Option<Duration>,
+}
+
+impl Refusal {
+    /// A refusal of this kind.
+    #[must_use]
+    pub fn new(kind: StoreErrorKind, detail: impl Into<String>) -> Self {
+        Self {
+            kind,
+            detail: detail.into(),
+            retry_after: None,
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+/// Names below a prefix.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Whole keys, in ascending order, all behind the one that was asked to begin after.
+    pub keys: Vec<String>,
+    /// Whether there are more.
+    pub more: bool,
+}
+
+/// What a bucket or container is like; `None` where the provider would not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Container {
+    /// It keeps the old content of what is overwritten or deleted, and has it paid for.
+    pub versioned: Option<bool>,
+    /// It refuses to delete what is younger than some age.
+    pub locked: Option<bool>,
+}
+
+/// One provider's API over its own SDK.
+#[async_trait::async_trait]
+pub trait Driver: Send + Sync + fmt::Debug {
+    /// Provider, endpoint, bucket and prefix, for messages; no secrets.
+    fn place(&self) -> String;
+
+    /// Creates an object, if the provider can promise it only where there is none.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if the name is taken.
+    async fn put(&self, key: &str, body: Bytes) -> Result<(), Refusal>;
+
+    /// Reads all of an object or a range of it, at most `length_max` bytes.
+    ///
+    /// # Errors
+    /// `NotFound`; `Corrupt` if there is more than `length_max`, or the range ends behind the end.
+    async fn get(
+        &self,
+        key: &str,
+        range: Option<Range<u64>>,
+        length_max: u64,
+    ) -> Result<Bytes, Refusal>;
+
+    /// An object's length.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    async fn head(&self, key: &str) -> Result<u64, Refusal>;
+
+    /// At most `limit` keys that begin with `prefix` and come behind `after`; a provider may give
+    /// fewer and say that there are more.
+    ///
+    /// # Errors
+    /// As the provider says.
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Listing, Refusal>;
+
+    /// Deletes an object; one that is not there is deleted already.
+    ///
+    /// # Errors
+    /// As the provider says.
+    async fn delete(&self, key: &str) -> Result<(), Refusal>;
+
+    /// What the bucket is like.
+    ///
+    /// # Errors
+    /// `NoContainer`; and as the provider says.
+    async fn container(&self) -> Result<Container, Refusal>;
+}

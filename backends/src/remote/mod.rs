@@ -1,0 +1,482 @@
+//! A cloud across a network: what all providers have in common.
+//!
+//! ```text
+//!  a call of ObjectStore, with its deadline
+//!    │  the marker was seen lately, else it is read            Foreign, NoContainer, …
+//!    │  a turn: connections, requests and bytes a second,      pace
+//!    │  of this cloud and of all clouds together
+//!    ▼
+//!  Driver: one try of one provider's SDK, within its time-out
+//!    │
+//!    ├─ done, or refused for good ──────────────────────────►  the caller
+//!    └─ throttled, unreachable, late ── a pause with full jitter, or what the cloud asks for,
+//!                                       if the deadline leaves room ──► another try
+//! ```
+//!
+//! What always holds: a call ends at its deadline; every try is counted, for it is paid for; what
+//! a try may still do after it was given up is what the trait says of time-outs. A put whose answer
+//! was lost is tried again and then finds its own object: the caller gets `AlreadyExists` and reads
+//! it back, as it has to with any store.
+//!
+//! *Retries are few and short.* Other clouds hold the same content, so a cloud that does not answer
+//! is better passed over than waited for; two more tries hide what every large service does now and
+//! then. The pause is random between nothing and a bound that doubles ("full jitter"), so that
+//! clients that failed together do not come back together.
+
+mod driver;
+mod pace;
+mod traffic;
+
+pub use driver::{Container, Driver, Listing, Refusal};
+pub use pace::{Limits, Pace};
+pub use traffic::Traffic;
+
+use crate::error::{Operation, StoreError, StoreErrorKind};
+use crate::marker::{MARKER_BYTES, MARKER_FILE, Marker};
+use crate::name::ObjectName;
+use crate::store::{Deadline, ObjectInfo, ObjectStore, Page};
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+use traffic::Meter;
+
+/// How a cloud is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Tries of one call, the first included.
+    pub tries: u32,
+    /// What one try may take, before what its bytes take at [`Self::bytes_per_second_min`].
+    pub try_timeout: Duration,
+    /// The slowest transfer that is still one.
+    pub bytes_per_second_min: u64,
+    /// The bound of the first pause; it doubles with each further try.
+    pub pause_min: Duration,
+    /// The longest pause, also if the cloud asks for more.
+    pub pause_max: Duration,
+    /// How long a marker that was right is believed.
+    pub marker_age_max: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            tries: 3,
+            try_timeout: Duration::from_secs(8),
+            bytes_per_second_min: 256 << 10,
+            pause_min: Duration::from_millis(100),
+            pause_max: Duration::from_secs(5),
+            marker_age_max: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A cloud across a network.
+#[derive(Debug)]
+pub struct RemoteStore {
+    driver: Arc<dyn Driver>,
+    prefix: String,
+    marker: Marker,
+    patience: Patience,
+    own: Pace,
+    shared: Arc<Pace>,
+    meter: Meter,
+    /// When the marker was last seen to be right.
+    seen: Mutex<Option<Instant>>,
+}
+
+impl RemoteStore {
+    /// A cloud below `prefix`, which may be unreachable now: each operation looks.
+    ///
+    /// `shared` is the pace of all clouds together.
+    #[must_use]
+    pub fn attach(
+        driver: Arc<dyn Driver>,
+        prefix: &str,
+        marker: Marker,
+        patience: Patience,
+        limits: Limits,
+        shared: Arc<Pace>,
+    ) -> Self {
+        Self {
+            driver,
+            prefix: prefix.to_owned(),
+            marker,
+            patience,
+            own: Pace::new(limits),
+            shared,
+            meter: Meter::default(),
+            seen: Mutex::default(),
+        }
+    }
+
+    /// Makes the place a cloud of this volume: it has to be empty, or be that cloud already.
+    async fn write_marker(&self, deadline: Deadline) -> Result<(), StoreError> {
+        let found = self.read_marker(Operation::Create, deadline).await?;
+        if let Some(bytes) = found {
+            return self.judge_marker(Operation::Create, &bytes);
+        }
+        let listing = self
+            .tries(
+                Operation::List,
+                None,
+                deadline,
+                pace::Bytes::Sent(0),
+                || self.driver.list(&self.prefix, None, 1),
+            )
+            .await?;
+        if let Some(stranger) = listing.keys.first() {
+            let detail = format!("it is not empty: it holds {stranger:?}, and no {MARKER_FILE}");
+            return Err(self.error(Operation::Create, None, StoreErrorKind::Foreign, detail));
+        }
+        let (key, body) = (self.key(MARKER_FILE), Bytes::from(self.marker.encode()));
+        let bytes = pace::Bytes::Sent(MARKER_BYTES as u64);
+        let put = self
+            .tries(Operation::Create, None, deadline, bytes, || {
+                self.driver.put(&key, body.clone())
+            })
+            .await;
+        match put {
+            Err(error) if error.kind != StoreErrorKind::AlreadyExists => Err(error),
+            // Read back, whoever was quicker: what is there now is what counts.
+            _ => self.check_marker(Operation::Create, deadline).await,
+        }
+    }
+
+    /// What the bucket or container is like.
+    ///
+    /// # Errors
+    /// What the provider refuses.
+    pub async fn container(&self, deadline: Deadline) -> Result<Container, StoreError> {
+        self.tries(
+            Operation::Open,
+            None,
+            deadline,
+            pace::Bytes::Sent(0),
+            || self.driver.container(),
+        )
+        .await
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}{name}", self.prefix)
+    }
+
+    fn error(
+        &self,
+        operation: Operation,
+        object: Option<&ObjectName>,
+        kind: StoreErrorKind,
+        detail: String,
+    ) -> StoreError {
+        StoreError {
+            kind,
+            operation,
+            cloud: self.describe(),
+            object: object.cloned(),
+            detail,
+        }
+    }
+
+    /// The marker's bytes, if there is one.
+    async fn read_marker(
+        &self,
+        operation: Operation,
+        deadline: Deadline,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let key = self.key(MARKER_FILE);
+        // A newer marker may be longer, and has to be recognised as newer.
+        let most = MARKER_BYTES as u64 * 4;
+        let bytes = pace::Bytes::Received(MARKER_BYTES as u64);
+        let read = self
+            .tries(operation, None, deadline, bytes, || {
+                self.driver.get(&key, None, most)
+            })
+            .await;
+        match read {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn judge_marker(&self, operation: Operation, bytes: &[u8]) -> Result<(), StoreError> {
+        Marker::check(self.marker, bytes).map_err(|error| {
+            let detail = format!("{MARKER_FILE}: {error}");
+            self.error(operation, None, error.kind(), detail)
+        })?;
+        *self.seen() = Some(Instant::now());
+        Ok(())
+    }
+
+    async fn check_marker(
+        &self,
+        operation: Operation,
+        deadline: Deadline,
+    ) -> Result<(), StoreError> {
+        match self.read_marker(operation, deadline).await? {
+            Some(bytes) => self.judge_marker(operation, &bytes),
+            None => {
+                let detail =
+                    format!("it has no {MARKER_FILE}: it is empty or holds something else");
+                Err(self.error(operation, None, StoreErrorKind::Foreign, detail))
+            }
+        }
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the marker looked at, unless that was done lately.
+    async fn believe(&self, operation: Operation, deadline: Deadline) -> Result<(), StoreError> {
+        let believed = |seen: Instant| seen.elapsed() < self.patience.marker_age_max;
+        if self.seen().is_some_and(believed) {
+            return Ok(());
+        }
+        self.check_marker(operation, deadline).await
+    }
+
+    /// The bound of one try of so many bytes.
+    fn try_timeout(&self, bytes: pace::Bytes) -> Duration {
+        let (pace::Bytes::Sent(bytes) | pace::Bytes::Received(bytes)) = bytes;
+        let transfer = bytes / self.patience.bytes_per_second_min.max(1);
+        self.patience
+            .try_timeout
+            .saturating_add(Duration::from_secs(transfer))
+    }
+
+    /// Between nothing and a bound that doubles, or what the cloud asks for.
+    fn pause(&self, tried: u32, asked: Option<Duration>) -> Duration {
+        let doubled = self.patience.pause_min.saturating_mul(1 << tried.min(16));
+        let bound = asked.unwrap_or(doubled).min(self.patience.pause_max);
+        if asked.is_some() {
+            return bound;
+        }
+        let mut random = [0; 4];
+        // Without randomness the pause is the whole bound, which is polite as well.
+        let fraction = match getrandom::fill(&mut random) {
+            Ok(()) => f64::from(u32::from_le_bytes(random)) / f64::from(u32::MAX),
+            Err(_) => 1.0,
+        };
+        bound.mul_f64(fraction)
+    }
+
+    /// Tries until it is done, refused for good, or too late.
+    async fn tries<T, F>(
+        &self,
+        operation: Operation,
+        object: Option<&ObjectName>,
+        deadline: Deadline,
+        bytes: pace::Bytes,
+        attempt: impl Fn() -> F,
+    ) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, Refusal>>,
+    {
+        let mut tried = 0;
+        let fail = |kind, detail| Err(self.error(operation, object, kind, detail));
+        let late = |last: Option<Refusal>| {
+            let detail = match last {
+                Some(last) => format!("no answer in time; before, {last}"),
+                None => "no answer in time".to_owned(),
+            };
+            fail(StoreErrorKind::Timeout, detail)
+        };
+        let mut last = None;
+        loop {
+            let turns = async { (self.shared.turn(bytes).await, self.own.turn(bytes).await) };
+            let Ok(_turns) = tokio::time::timeout_at(deadline.instant(), turns).await else {
+                return late(last);
+            };
+            let sent = match bytes {
+                pace::Bytes::Sent(bytes) => bytes,
+                pace::Bytes::Received(_) => 0,
+            };
+            self.meter.asked(operation, sent, tried > 0);
+            let end = (Instant::now() + self.try_timeout(bytes)).min(deadline.instant());
+            let refusal = match tokio::time::timeout_at(end, attempt()).await {
+                Ok(Ok(done)) => return Ok(done),
+                Ok(Err(refusal)) => refusal,
+                Err(_) => Refusal::new(StoreErrorKind::Timeout, "no answer in time"),
+            };
+            self.meter.failed(refusal.kind == StoreErrorKind::Throttled);
+            tried += 1;
+            let worth_it = matches!(
+                refusal.kind,
+                StoreErrorKind::Throttled | StoreErrorKind::Unavailable | StoreErrorKind::Timeout
+            );
+            if !worth_it || tried >= self.patience.tries {
+                return fail(refusal.kind, refusal.detail);
+            }
+            let next = Instant::now() + self.pause(tried - 1, refusal.retry_after);
+            if next >= deadline.instant() {
+                return fail(refusal.kind, refusal.detail);
+            }
+            drop(_turns);
+            last = Some(refusal);
+            tokio::time::sleep_until(next).await;
+        }
+    }
+
+    async fn read(
+        &self,
+        name: &ObjectName,
+        range: Option<Range<u64>>,
+        length_max: u64,
+        deadline: Deadline,
+    ) -> Result<Bytes, StoreError> {
+        self.believe(Operation::Get, deadline).await?;
+        let key = self.key(name.as_str());
+        let bytes = pace::Bytes::Received(length_max);
+        let read = self
+            .tries(Operation::Get, Some(name), deadline, bytes, || {
+                self.driver.get(&key, range.clone(), length_max)
+            })
+            .await?;
+        self.meter.received(read.len() as u64);
+        Ok(read)
+    }
+}
+
+#[async_trait::async_trait]
+impl ObjectStore for RemoteStore {
+    fn describe(&self) -> String {
+        format!("cloud {} ({})", self.marker.cloud, self.driver.place())
+    }
+
+    async fn found(&self, deadline: Deadline) -> Result<(), StoreError> {
+        self.write_marker(deadline).await
+    }
+
+    async fn check(&self, deadline: Deadline) -> Result<(), StoreError> {
+        self.check_marker(Operation::Open, deadline).await
+    }
+
+    async fn put_if_absent(
+        &self,
+        name: &ObjectName,
+        body: Bytes,
+        deadline: Deadline,
+    ) -> Result<(), StoreError> {
+        self.believe(Operation::Put, deadline).await?;
+        let key = self.key(name.as_str());
+        let bytes = pace::Bytes::Sent(body.len() as u64);
+        self.tries(Operation::Put, Some(name), deadline, bytes, || {
+            self.driver.put(&key, body.clone())
+        })
+        .await
+    }
+
+    async fn get(
+        &self,
+        name: &ObjectName,
+        length_max: u64,
+        deadline: Deadline,
+    ) -> Result<Bytes, StoreError> {
+        self.read(name, None, length_max, deadline).await
+    }
+
+    async fn get_range(
+        &self,
+        name: &ObjectName,
+        range: Range<u64>,
+        deadline: Deadline,
+    ) -> Result<Bytes, StoreError> {
+        let length = range.end.saturating_sub(range.start);
+        if length == 0 {
+            // HTTP has no range of no bytes.
+            return Ok(Bytes::new());
+        }
+        let read = self.read(name, Some(range), length, deadline).await?;
+        if read.len() as u64 != length {
+            let detail = format!("it answered with {} bytes instead of {length}", read.len());
+            return Err(self.error(Operation::Get, Some(name), StoreErrorKind::Corrupt, detail));
+        }
+        Ok(read)
+    }
+
+    async fn head(&self, name: &ObjectName, deadline: Deadline) -> Result<ObjectInfo, StoreError> {
+        self.believe(Operation::Head, deadline).await?;
+        let key = self.key(name.as_str());
+        let length = self
+            .tries(
+                Operation::Head,
+                Some(name),
+                deadline,
+                pace::Bytes::Sent(0),
+                || self.driver.head(&key),
+            )
+            .await?;
+        Ok(ObjectInfo { length })
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        cursor: Option<&ObjectName>,
+        limit: usize,
+        deadline: Deadline,
+    ) -> Result<Page, StoreError> {
+        self.believe(Operation::List, deadline).await?;
+        let below = self.key(prefix);
+        let mut after = cursor.map(|name| self.key(name.as_str()));
+        let mut names = Vec::new();
+        loop {
+            let wanted = limit.saturating_sub(names.len());
+            if wanted == 0 {
+                return Ok(Page { names, more: true });
+            }
+            let listing = self
+                .tries(
+                    Operation::List,
+                    None,
+                    deadline,
+                    pace::Bytes::Sent(0),
+                    || self.driver.list(&below, after.as_deref(), wanted),
+                )
+                .await?;
+            // A listing that does not advance would keep us here for ever.
+            let Some(last) = listing
+                .keys
+                .last()
+                .filter(|last| after.as_ref() < Some(last))
+            else {
+                return Ok(Page { names, more: false });
+            };
+            let last = last.clone();
+            let ours = listing.keys.iter().filter(|key| after.as_ref() < Some(key));
+            names.extend(
+                ours.filter_map(|key| ObjectName::parse(key.strip_prefix(&self.prefix)?).ok())
+                    .take(wanted),
+            );
+            if !listing.more {
+                return Ok(Page { names, more: false });
+            }
+            after = Some(last);
+        }
+    }
+
+    async fn delete(&self, name: &ObjectName, deadline: Deadline) -> Result<(), StoreError> {
+        self.believe(Operation::Delete, deadline).await?;
+        let key = self.key(name.as_str());
+        let deleted = self
+            .tries(
+                Operation::Delete,
+                Some(name),
+                deadline,
+                pace::Bytes::Sent(0),
+                || self.driver.delete(&key),
+            )
+            .await;
+        match deleted {
+            Err(error) if error.kind != StoreErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.meter.read()
+    }
+}
