@@ -15,10 +15,13 @@
 //! - [`remote`]: a cloud across a network: what all providers have in common.
 //! - `s3`, `azure`, `google`: the providers' own SDKs, each behind a feature of its name.
 //! - [`location`]: where a cloud is, as people write it, and how it is opened from that.
+//! - `emulators`: servers of those protocols on loopback, for tests and for the demo.
 //! - [`faulty`]: a decorator that makes any store lie, for tests.
 
 #[cfg(feature = "azure")]
 pub mod azure;
+#[cfg(feature = "emulators")]
+pub mod emulators;
 pub mod error;
 pub mod faulty;
 #[cfg(feature = "google")]

@@ -1,0 +1,309 @@
+//! Servers of the providers' protocols on loopback, for tests and for the demo.
+//!
+//! | Server | Speaks | Keeps its data in |
+//! |---|---|---|
+//! | versitygw | S3 | a directory: a file an object |
+//! | MinIO | S3 | a directory, in a format of its own |
+//! | Azurite | Azure Blob | files of extents |
+//! | fake-gcs-server | Google Cloud Storage (JSON, media) | a directory: a file an object |
+//!
+//! `scripts/setup` installs them. Each listens on a port of 127.0.0.1 that was free, is ready when
+//! [`Emulator::start`] returns, and can be stopped, started again on the same port with the same
+//! data, frozen and thawed. A server ends with the process that started it, also when that is
+//! killed: it runs below a shell that waits for the end of its standard input and then ends it, by
+//! its own process id.
+
+mod programs;
+
+pub use programs::{Server, programs};
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{self, File};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+
+/// How long a server may take until it answers: these are loaded machines.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+/// How long one may take to stop before it is killed.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
+/// Runs the server below it until its own standard input ends; says the server's process id.
+const SHELL: &str = r#""$@" </dev/null & pid=$!; echo "$pid"; cat >/dev/null; kill "$pid"; wait"#;
+
+/// A server that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum EmulatorError {
+    /// It is not installed.
+    #[error("{program} is not at {}; run scripts/setup, which installs it", path.display())]
+    Missing {
+        /// Which program.
+        program: &'static str,
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// It did not answer.
+    #[error("{server} does not answer at {address}: {reason}; its log is {}", log.display())]
+    Silent {
+        /// Which server.
+        server: &'static str,
+        /// Where it should listen.
+        address: SocketAddr,
+        /// What was seen last.
+        reason: String,
+        /// Where its own words are.
+        log: PathBuf,
+    },
+    /// The operating system refused.
+    #[error("{what}: {error}")]
+    System {
+        /// What was being done.
+        what: String,
+        /// Its words.
+        error: io::Error,
+    },
+}
+
+fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> EmulatorError {
+    let what = what.into();
+    move |error| EmulatorError::System { what, error }
+}
+
+/// A server that runs, or did.
+#[derive(Debug)]
+pub struct Emulator {
+    server: Server,
+    directory: PathBuf,
+    address: SocketAddr,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    shell: Child,
+    server: Pid,
+}
+
+impl Emulator {
+    /// Starts one that keeps its data, its credentials and its log in `directory`.
+    ///
+    /// # Errors
+    /// If it is not installed, or does not answer.
+    pub async fn start(server: Server, directory: &Path) -> Result<Self, EmulatorError> {
+        let free = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
+            .and_then(|listener| listener.local_addr())
+            .map_err(system("find a free port on loopback"))?;
+        Self::start_at(server, directory, free).await
+    }
+
+    /// Starts one at an address that was chosen before.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn start_at(
+        server: Server,
+        directory: &Path,
+        address: SocketAddr,
+    ) -> Result<Self, EmulatorError> {
+        let mut emulator = Self {
+            server,
+            directory: directory.to_path_buf(),
+            address,
+            running: None,
+        };
+        let data = emulator.data();
+        fs::create_dir_all(&data).map_err(system(format!("create {}", data.display())))?;
+        emulator.write_credentials()?;
+        emulator.start_again().await?;
+        Ok(emulator)
+    }
+
+    /// Starts it again, at its old address with its old data.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub async fn start_again(&mut self) -> Result<(), EmulatorError> {
+        self.stop().await;
+        let log = self.log();
+        let output = File::options().create(true).append(true).open(&log);
+        let output = output.map_err(system(format!("write {}", log.display())))?;
+        let errors = output.try_clone().map_err(system("share a log"))?;
+        let command = self.server.command(self.address, &self.data())?;
+        let shell_failed = || system(format!("run {}", self.server.name()));
+        let mut shell = Command::new("/bin/sh")
+            .args(["-c", SHELL, "sh"])
+            .arg(&command.program)
+            .args(&command.arguments)
+            .envs(command.environment)
+            .current_dir(&self.directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(errors)
+            .process_group(0)
+            .spawn()
+            .map_err(shell_failed())?;
+        let said = shell
+            .stdout
+            .take()
+            .ok_or_else(|| io::Error::other("no output"));
+        let mut said = BufReader::new(said.map_err(shell_failed())?);
+        let mut line = String::new();
+        said.read_line(&mut line).await.map_err(shell_failed())?;
+        let server = line.trim().parse().ok().and_then(Pid::from_raw);
+        let server = server.ok_or_else(|| io::Error::other(format!("it said {line:?}")));
+        let server = server.map_err(shell_failed())?;
+        // What the server says goes on to its log; the pipe must not fill.
+        tokio::spawn(async move {
+            let mut output = tokio::fs::File::from_std(output);
+            let _ = tokio::io::copy(&mut said, &mut output).await;
+        });
+        self.running = Some(Running { shell, server });
+        self.wait_until_ready().await
+    }
+
+    async fn wait_until_ready(&mut self) -> Result<(), EmulatorError> {
+        let end = Instant::now() + READY_WITHIN;
+        loop {
+            let reason = match self.answers().await {
+                Ok(()) => return Ok(()),
+                Err(error) => error.to_string(),
+            };
+            let ended = self.running.as_mut().map(|it| it.shell.try_wait());
+            let gone = matches!(ended, Some(Ok(Some(_))) | None);
+            if gone || Instant::now() >= end {
+                self.stop().await;
+                return Err(EmulatorError::Silent {
+                    server: self.server.name(),
+                    address: self.address,
+                    reason,
+                    log: self.log(),
+                });
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Whether it answers a request, with anything.
+    async fn answers(&self) -> io::Result<()> {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let asked = async {
+            let mut stream = TcpStream::connect(self.address).await?;
+            let path = self.server.ready_path();
+            let request =
+                format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await?;
+            let mut status = [0; 12];
+            stream.read_exact(&mut status).await?;
+            let status = String::from_utf8_lossy(&status).into_owned();
+            match status.strip_prefix("HTTP/1.1 ") {
+                Some(code) if !code.starts_with('5') => Ok(()),
+                _ => Err(io::Error::other(format!("it answered {status:?}"))),
+            }
+        };
+        let late = |_| io::Error::from(io::ErrorKind::TimedOut);
+        let limit = Duration::from_secs(2);
+        tokio::time::timeout(limit, asked).await.map_err(late)?
+    }
+
+    /// Ends it; its data stays.
+    pub async fn stop(&mut self) {
+        let Some(mut running) = self.running.take() else {
+            return;
+        };
+        let _ = kill_process(running.server, Signal::CONT);
+        let _ = kill_process(running.server, Signal::TERM);
+        drop(running.shell.stdin.take());
+        if tokio::time::timeout(STOP_WITHIN, running.shell.wait())
+            .await
+            .is_err()
+        {
+            // The shell waits for the server and so still holds its process id.
+            let _ = kill_process(running.server, Signal::KILL);
+            let _ = running.shell.wait().await;
+        }
+    }
+
+    /// Kills it on the spot, as a crash would.
+    pub async fn kill(&mut self) {
+        if let Some(mut running) = self.running.take() {
+            let _ = kill_process(running.server, Signal::KILL);
+            drop(running.shell.stdin.take());
+            let _ = running.shell.wait().await;
+        }
+    }
+
+    /// Freezes it: connections are accepted by the kernel, and nobody answers.
+    pub fn freeze(&self) {
+        if let Some(running) = &self.running {
+            let _ = kill_process(running.server, Signal::STOP);
+        }
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        if let Some(running) = &self.running {
+            let _ = kill_process(running.server, Signal::CONT);
+        }
+    }
+
+    /// Which server it is.
+    #[must_use]
+    pub fn server(&self) -> Server {
+        self.server
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where its data lies.
+    #[must_use]
+    pub fn data(&self) -> PathBuf {
+        self.directory.join("data")
+    }
+
+    /// Where its own words are.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.directory.join("log")
+    }
+
+    /// A file with credentials that it takes, in the provider's own form; `None` if it takes any.
+    #[must_use]
+    pub fn credentials(&self) -> Option<PathBuf> {
+        self.server
+            .credentials(self.address)
+            .map(|_| self.directory.join("credentials"))
+    }
+
+    fn write_credentials(&self) -> Result<(), EmulatorError> {
+        if let (Some(path), Some(text)) =
+            (self.credentials(), self.server.credentials(self.address))
+        {
+            fs::write(&path, text).map_err(system(format!("write {}", path.display())))?;
+        }
+        Ok(())
+    }
+
+    /// The location of a bucket or container of it, with a prefix or none.
+    #[must_use]
+    pub fn location(&self, container: &str, prefix: &str) -> String {
+        self.server.location(self.address, container, prefix)
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        if let Some(running) = &self.running {
+            let _ = kill_process(running.server, Signal::CONT);
+            let _ = kill_process(running.server, Signal::KILL);
+        }
+    }
+}
