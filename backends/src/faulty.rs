@@ -262,6 +262,10 @@ impl ObjectStore for Faulty {
         self.inner.check(deadline).await
     }
 
+    async fn give_back(&self, deadline: Deadline) -> Result<(), StoreError> {
+        self.inner.give_back(deadline).await
+    }
+
     async fn put_if_absent(
         &self,
         name: &ObjectName,

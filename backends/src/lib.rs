@@ -16,6 +16,7 @@
 //! - `s3`, `azure`, `google`: the providers' own SDKs, each behind a feature of its name.
 //! - [`location`]: where a cloud is, as people write it, and how it is opened from that.
 //! - `emulators`: servers of those protocols on loopback, for tests and for the demo.
+//! - [`unusable`]: a cloud that cannot be used as it is described.
 //! - [`faulty`]: a decorator that makes any store lie, for tests.
 
 #[cfg(feature = "azure")]
@@ -34,6 +35,7 @@ pub mod remote;
 #[cfg(feature = "s3")]
 pub mod s3;
 pub mod store;
+pub mod unusable;
 
 pub use error::{Operation, StoreError, StoreErrorKind};
 pub use name::ObjectName;

@@ -23,6 +23,7 @@ use crate::local::LocalStore;
 use crate::marker::Marker;
 use crate::remote::{Driver, Limits, Pace, Patience, Refusal, RemoteStore};
 use crate::store::ObjectStore;
+use crate::unusable::Unusable;
 use crate::{Operation, StoreError, StoreErrorKind};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -235,6 +236,50 @@ impl Location {
         }
     }
 
+    /// Who could lose everything there at once, as far as the location tells: the provider, or
+    /// whoever runs the endpoint. Of a directory it tells nothing.
+    #[must_use]
+    pub fn failure_domain(&self) -> Option<String> {
+        let Self::Remote(remote) = self else {
+            return None;
+        };
+        let endpoint = remote.option("endpoint").and_then(|it| Url::parse(it).ok());
+        if let Some(endpoint) = endpoint {
+            let host = endpoint.host_str().unwrap_or_default();
+            let port = endpoint.port_or_known_default().unwrap_or_default();
+            return Some(format!("{host}:{port}"));
+        }
+        let provider = match (remote.kind, remote.option("preset")) {
+            (Kind::S3, Some(preset)) => preset,
+            (Kind::S3, None) => "amazon",
+            (Kind::Azure, _) => "microsoft",
+            (Kind::Google, _) => "google",
+            (Kind::Local, _) => return None,
+        };
+        Some(provider.to_owned())
+    }
+
+    /// The same location, a relative directory being one below `base`.
+    #[must_use]
+    pub fn below(self, base: &Path) -> Self {
+        match self {
+            Self::Local(path) => Self::Local(base.join(path)),
+            remote => remote,
+        }
+    }
+
+    /// A store as [`attach`](Self::attach) makes it; one that cannot be used as it is described
+    /// says so at each operation. A volume works without one of its clouds, whatever ails that.
+    pub async fn attach_or_refuse(&self, access: &Access) -> Arc<dyn ObjectStore> {
+        match self.attach(access).await {
+            Ok(store) => store,
+            Err(error) => {
+                tracing::warn!(%error, "a cloud cannot be used");
+                Arc::new(Unusable::new(error))
+            }
+        }
+    }
+
     /// A store for the cloud that is or will be there; nobody is asked yet.
     ///
     /// # Errors
@@ -312,6 +357,20 @@ mod tests {
             "clouds/a".parse(),
             Ok(Location::Local(PathBuf::from("clouds/a")))
         );
+    }
+
+    #[test]
+    fn two_buckets_of_one_provider_fail_together() {
+        let domain = |text: &str| text.parse::<Location>().unwrap().failure_domain();
+        assert_eq!(domain("s3://a"), domain("s3://b?region=eu-central-1"));
+        assert_ne!(domain("s3://a"), domain("s3://a?preset=b2&region=x"));
+        assert_ne!(domain("azure://a/b"), domain("gs://b"));
+        let (one, other) = (
+            "s3://a?endpoint=https://s3.example.com",
+            "s3://b?endpoint=https://s3.example.com:443/",
+        );
+        assert_eq!(domain(one), domain(other));
+        assert_eq!(domain("/mnt/a"), None);
     }
 
     #[test]

@@ -73,6 +73,12 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// `Foreign`, `Corrupt` or `NewerFormat` if its marker is another; and as below.
     async fn check(&self, deadline: Deadline) -> Result<(), StoreError>;
 
+    /// Takes the marker back from a cloud that was founded and holds no object.
+    ///
+    /// # Errors
+    /// `Foreign` if it holds any, or is another's; and as below.
+    async fn give_back(&self, deadline: Deadline) -> Result<(), StoreError>;
+
     /// Creates an object; once this returns it is durable as far as the store can promise.
     ///
     /// # Errors

@@ -156,6 +156,24 @@ impl Directory {
         self.check_marker()
     }
 
+    /// Undoes [`create`](Self::create) where no object came in between; the marker goes last.
+    pub(super) fn give_back(&self) -> Result<(), Fault> {
+        for name in (0..=255u8).map(|i| format!("{i:02x}")) {
+            // Fails if an object is in it.
+            match fs::remove_dir(self.root.join(name)) {
+                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                    let detail = "it is in use: it holds objects";
+                    return Err(Fault::new(StoreErrorKind::Foreign, detail));
+                }
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+                _ => {}
+            }
+        }
+        fs::remove_dir_all(self.root.join(INCOMING))?;
+        fs::remove_file(self.root.join(MARKER_FILE))?;
+        Ok(sync_directory(&self.root)?)
+    }
+
     /// The first entry that an unfinished creation cannot have left.
     fn stranger(&self) -> Result<Option<String>, Fault> {
         for entry in fs::read_dir(&self.root)? {

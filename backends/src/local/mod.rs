@@ -164,6 +164,11 @@ impl ObjectStore for LocalStore {
             .await
     }
 
+    async fn give_back(&self, deadline: Deadline) -> Result<(), StoreError> {
+        self.run(Operation::Delete, None, deadline, Directory::give_back)
+            .await
+    }
+
     async fn put_if_absent(
         &self,
         name: &ObjectName,

@@ -346,3 +346,24 @@ fn a_full_disk_and_its_relatives_have_kinds_of_their_own() {
         assert_eq!(fault.kind, kind, "{errno}");
     }
 }
+
+#[tokio::test]
+async fn a_cloud_that_was_founded_in_vain_is_given_back_and_one_in_use_is_not() {
+    let place = TempDir::new().unwrap();
+    let path = place.path().join("cloud");
+    let store = LocalStore::attach(&path, MARKER);
+    store.found(soon()).await.unwrap();
+    store.check(soon()).await.unwrap();
+    store.give_back(soon()).await.unwrap();
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+    store.found(soon()).await.unwrap();
+    let body = Bytes::from_static(b"kept");
+    store
+        .put_if_absent(&name(1), body.clone(), soon())
+        .await
+        .unwrap();
+    let error = store.give_back(soon()).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Foreign, "{error}");
+    assert_eq!(store.get(&name(1), 10, soon()).await.unwrap(), body);
+    store.check(soon()).await.unwrap();
+}

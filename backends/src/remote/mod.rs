@@ -354,6 +354,34 @@ impl ObjectStore for RemoteStore {
         self.check_marker(Operation::Open, deadline).await
     }
 
+    async fn give_back(&self, deadline: Deadline) -> Result<(), StoreError> {
+        self.check_marker(Operation::Delete, deadline).await?;
+        let marker = self.key(MARKER_FILE);
+        // The marker may be among the first two.
+        let listing = self
+            .tries(
+                Operation::List,
+                None,
+                deadline,
+                pace::Bytes::Sent(0),
+                || self.driver.list(&self.prefix, None, 2),
+            )
+            .await?;
+        if let Some(other) = listing.keys.iter().find(|key| **key != marker) {
+            let detail = format!("it is in use: it holds {other:?}");
+            return Err(self.error(Operation::Delete, None, StoreErrorKind::Foreign, detail));
+        }
+        *self.seen() = None;
+        self.tries(
+            Operation::Delete,
+            None,
+            deadline,
+            pace::Bytes::Sent(0),
+            || self.driver.delete(&marker),
+        )
+        .await
+    }
+
     async fn put_if_absent(
         &self,
         name: &ObjectName,

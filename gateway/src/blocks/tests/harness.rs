@@ -72,6 +72,10 @@ impl ObjectStore for MemoryStore {
         Ok(())
     }
 
+    async fn give_back(&self, _: Deadline) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     async fn put_if_absent(
         &self,
         name: &ObjectName,
