@@ -268,6 +268,29 @@ impl Location {
         }
     }
 
+    /// Creates the bucket or container, or the directory, that the location names; one that is
+    /// there already is left as it is.
+    ///
+    /// # Errors
+    /// What the provider refuses: most names are taken, and buckets are commonly made by hand.
+    pub async fn create_container(&self, credentials: Option<&Path>) -> Result<(), StoreError> {
+        let error = |refusal: Refusal| StoreError {
+            kind: refusal.kind,
+            operation: Operation::Create,
+            cloud: self.to_string(),
+            object: None,
+            detail: refusal.detail,
+        };
+        match self {
+            Self::Local(path) => std::fs::create_dir_all(path)
+                .map_err(|refused| error(Refusal::new(StoreErrorKind::Other, refused.to_string()))),
+            Self::Remote(remote) => {
+                let driver = connect(remote, credentials).await.map_err(error)?;
+                driver.create_container().await.map_err(error)
+            }
+        }
+    }
+
     /// A store as [`attach`](Self::attach) makes it; one that cannot be used as it is described
     /// says so at each operation. A volume works without one of its clouds, whatever ails that.
     pub async fn attach_or_refuse(&self, access: &Access) -> Arc<dyn ObjectStore> {

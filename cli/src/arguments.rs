@@ -14,7 +14,7 @@ pub(crate) use cluster::{
 };
 
 use crate::exit;
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -162,9 +162,16 @@ pub(crate) struct VolumeCreateArguments {
     /// A replica's public key and address, in the order of their numbers; once for each
     #[arg(long = "replica", value_name = "KEY@ADDRESS:PORT", required = true)]
     pub(crate) replicas: Vec<String>,
-    /// A directory that stands for a cloud; once for each
-    #[arg(long = "cloud", value_name = "NAME=DIR", required = true)]
+    /// A cloud: s3://BUCKET/PREFIX, azure://ACCOUNT/CONTAINER, gs://BUCKET, or a directory that
+    /// stands for one; once for each
+    #[arg(long = "cloud", value_name = "NAME=LOCATION", required = true)]
     pub(crate) clouds: Vec<String>,
+    /// A cloud's credentials in its provider's own form, if they are not in their usual place
+    #[arg(long, value_name = "NAME=FILE")]
+    pub(crate) cloud_credentials: Vec<String>,
+    /// Who could lose all of a cloud at once, if its location does not tell
+    #[arg(long = "cloud-domain", value_name = "NAME=WHO")]
+    pub(crate) cloud_domains: Vec<String>,
     /// How many replicas may fail in any way while work goes on (u)
     #[arg(long, value_name = "U", default_value_t = 1)]
     pub(crate) failures: u16,
@@ -283,9 +290,22 @@ pub(crate) struct DemoArguments {
     /// Check everything unattended in a fresh directory, and end with one line of JSON
     #[arg(long)]
     pub(crate) check: bool,
+    /// What the clouds are, when the demo is made: four directories, or an S3, an Azure and a Google
+    /// server on loopback, which scripts/setup installs, and a directory
+    #[arg(long, value_enum)]
+    pub(crate) clouds: Option<DemoClouds>,
     /// For --check: what to copy in (default: the sources in cargo's registry)
     #[arg(long, value_name = "DIR", requires = "check")]
     pub(crate) tree: Option<PathBuf>,
+}
+
+/// What the demo's clouds are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DemoClouds {
+    /// Four directories.
+    Directories,
+    /// Servers of three providers' protocols, and a directory.
+    Emulators,
 }
 
 const EXAMPLES: &str = "\

@@ -29,6 +29,9 @@ pub(crate) struct VolumeConfiguration {
     /// How a mount behaves.
     #[serde(default)]
     pub(crate) mount: MountSection,
+    /// How much may be asked of all clouds together.
+    #[serde(default, skip_serializing_if = "LimitsSection::is_empty")]
+    pub(crate) limits: LimitsSection,
     /// The metadata replicas, in the order of their numbers.
     pub(crate) replica: Vec<ReplicaSection>,
     /// The clouds, in the order of their numbers.
@@ -73,8 +76,42 @@ pub(crate) struct ReplicaSection {
 pub(crate) struct CloudSection {
     /// What it is called in messages.
     pub(crate) name: String,
-    /// A directory on this machine that stands for it.
-    pub(crate) directory: PathBuf,
+    /// A directory that stands for it, or `s3://…`, `azure://…`, `gs://…`.
+    pub(crate) location: String,
+    /// A file with credentials in its provider's own form, if they are not where that provider's
+    /// users keep them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) credentials: Option<PathBuf>,
+    /// Who could lose all of it at once, if the location does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) domain: Option<String>,
+    /// How much may be asked of it.
+    #[serde(default, skip_serializing_if = "LimitsSection::is_empty")]
+    pub(crate) limits: LimitsSection,
+}
+
+/// How much may be asked, of one cloud or of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LimitsSection {
+    /// Requests on their way at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) connections: Option<u16>,
+    /// Requests a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) requests_per_second: Option<u32>,
+    /// MiB a second that are sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) upload_mib_per_second: Option<u32>,
+    /// MiB a second that are received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) download_mib_per_second: Option<u32>,
+}
+
+impl LimitsSection {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What a metadata replica runs from: `replica.toml`.
@@ -212,7 +249,7 @@ address = "127.0.0.1:7000"
 key = "00"
 [[cloud]]
 name = "a"
-directory = "clouds/a"
+location = "clouds/a"
 "#;
 
     fn failure(text: &str) -> Failure {
@@ -230,17 +267,17 @@ directory = "clouds/a"
 
     #[test]
     fn an_unknown_key_is_named_with_its_line_and_the_likely_one() {
-        let failure = failure(&GOOD.replace("directory =", "directroy ="));
+        let failure = failure(&GOOD.replace("location =", "locatoin ="));
         assert_eq!(failure.exit, Exit::Usage);
         assert_eq!(
             failure.message,
-            "x/quorumfs.toml, line 11: unknown key `directroy`"
+            "x/quorumfs.toml, line 11: unknown key `locatoin`"
         );
         assert!(
             failure
                 .hint
                 .unwrap()
-                .starts_with("did you mean `directory`?")
+                .starts_with("did you mean `location`?")
         );
     }
 

@@ -17,6 +17,7 @@
 
 mod arguments;
 mod bench;
+mod clouds;
 mod commands;
 mod configuration;
 mod control;

@@ -237,10 +237,10 @@ fn the_replicas_and_clouds_of_another_cluster_are_not_taken_for_ours() {
 
     // One of their clouds in the place of one of ours: seen, and not written into.
     let cloud = format!("{:?}", demo.cloud(0).display().to_string());
-    let first = lines(&ours, "directory").remove(0);
+    let first = lines(&ours, "location").remove(0);
     fs::write(
         volume.join("quorumfs.toml"),
-        ours.replace(&first, &format!("directory = {cloud}")),
+        ours.replace(&first, &format!("location = {cloud}")),
     )
     .unwrap();
     let status = Quorumfs::on(&volume).run_with(["status"]);

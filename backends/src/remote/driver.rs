@@ -105,6 +105,12 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// As the provider says.
     async fn delete(&self, key: &str) -> Result<(), Refusal>;
 
+    /// Creates the bucket or container; that it is there already, and ours, is a success.
+    ///
+    /// # Errors
+    /// As the provider says.
+    async fn create_container(&self) -> Result<(), Refusal>;
+
     /// What the bucket is like.
     ///
     /// # Errors

@@ -508,3 +508,6 @@ impl ObjectStore for RemoteStore {
         self.meter.read()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,9 @@ mod status;
 mod umount;
 pub(crate) mod volume;
 
+pub(crate) use explain::store_failure;
+pub(crate) use opened::Configured;
+
 use crate::arguments::{Arguments, BenchCommand, Command, ReplicaCommand, VolumeCommand};
 use crate::failure::Outcome;
 use crate::output::Output;
@@ -33,7 +36,9 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         Command::Replica(ReplicaCommand::Run(command)) => {
             replica::run(general, &command, output).await
         }
-        Command::Volume(VolumeCommand::Create(command)) => volume::run(general, &command, output),
+        Command::Volume(VolumeCommand::Create(command)) => {
+            volume::run(general, &command, output).await
+        }
         Command::Mount(command) => mount::run(general, &command, output).await,
         Command::Umount(command) => umount::run(general, &command, output).await,
         Command::Put(command) => files::put(general, &command, output).await,

@@ -6,15 +6,14 @@
 
 use super::explain::{block_failure, client_failure, key_failure, vfs_failure, volume_failure};
 use super::memory::{self, Memory};
-use super::volume::{CONFIGURATION, marker, public_key};
+use super::volume::{CONFIGURATION, public_key};
 use crate::arguments::General;
+use crate::clouds::{self, NamedCloud};
 use crate::configuration::{self, VolumeConfiguration};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use quorumfs_backends::StoreError;
-use quorumfs_backends::local::LocalStore;
-use quorumfs_backends::marker::Marker;
 use quorumfs_bft::identity::PublicKey;
 use quorumfs_bft::membership::{self, Membership};
 use quorumfs_bft_runtime::client::{
@@ -29,7 +28,7 @@ use quorumfs_gateway::vfs::{CloudSlices, FileSystem, VfsError, VfsOptions};
 use quorumfs_gateway::volume::Volume;
 use rustix::io::Errno;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use zeroize::Zeroizing;
@@ -41,6 +40,7 @@ pub(crate) struct Configured {
     configuration: VolumeConfiguration,
     volume: Arc<Volume>,
     client: ClientConfig,
+    clouds: Vec<NamedCloud>,
     memory: Memory,
 }
 
@@ -76,7 +76,9 @@ impl Configured {
             cluster: volume.id(),
         };
         client.known = memory.recall();
+        let clouds = clouds::configured(&configuration, state.path(), volume.id())?;
         Ok(Self {
+            clouds,
             state,
             configuration,
             volume: Arc::new(volume),
@@ -93,6 +95,11 @@ impl Configured {
     /// The configuration.
     pub(crate) fn configuration(&self) -> &VolumeConfiguration {
         &self.configuration
+    }
+
+    /// The clouds, in the order of their numbers.
+    pub(crate) fn clouds(&self) -> &[NamedCloud] {
+        &self.clouds
     }
 
     /// How many clouds it takes to read a complete object, and to write one.
@@ -147,9 +154,11 @@ impl Configured {
     /// Looks at every cloud.
     pub(crate) async fn ask_clouds(&self) -> Vec<(String, Result<(), StoreError>)> {
         let mut looking = tokio::task::JoinSet::new();
-        for (index, (name, path, marker)) in self.clouds().into_iter().enumerate() {
-            looking
-                .spawn_blocking(move || (index, name, LocalStore::open(&path, marker).map(drop)));
+        for (index, cloud) in self.clouds.iter().cloned().enumerate() {
+            looking.spawn(async move {
+                let found = cloud.store().await.check(clouds::soon()).await;
+                (index, cloud.name, found)
+            });
         }
         let mut found = Vec::new();
         while let Some(looked) = looking.join_next().await {
@@ -159,20 +168,6 @@ impl Configured {
         found
             .into_iter()
             .map(|(_, name, found)| (name, found))
-            .collect()
-    }
-}
-
-impl Configured {
-    /// Each cloud: its name, where it lies, and the marker that it must have.
-    fn clouds(&self) -> Vec<(String, PathBuf, Marker)> {
-        let id = self.volume.id();
-        let clouds = self.configuration.cloud.iter().zip(0_u16..);
-        clouds
-            .map(|(section, index)| {
-                let directory = self.state.join(&section.directory);
-                (section.name.clone(), directory, marker(id, index))
-            })
             .collect()
     }
 }
@@ -265,15 +260,14 @@ impl Opened {
             metadata.close().await;
             return Err(not_mounted(&error));
         }
-        let clouds: Vec<_> = volume
-            .clouds()
-            .zip(configured.clouds())
-            .map(|((cloud, secret), (_, directory, marker))| Cloud {
+        let mut clouds = Vec::new();
+        for ((cloud, secret), named) in volume.clouds().zip(&configured.clouds) {
+            clouds.push(Cloud {
                 index: cloud.index,
-                store: Arc::new(LocalStore::attach(&directory, marker)),
+                store: named.store().await,
                 secret: secret.clone(),
-            })
-            .collect();
+            });
+        }
         let config = BlockConfig::new(volume.id(), volume.policy());
         let blocks = match BlockStore::open(config, &clouds, metadata.clone()) {
             Ok(blocks) => blocks,

@@ -6,25 +6,27 @@
 
 use super::explain::{key_failure, store_failure, volume_failure};
 use crate::arguments::{General, VolumeCreateArguments};
+use crate::clouds::{self, NamedCloud};
 use crate::configuration::{
-    self, CloudSection, MountSection, ReplicaSection, VERSION, VolumeConfiguration, VolumeSection,
+    self, CloudSection, LimitsSection, MountSection, ReplicaSection, VERSION, VolumeConfiguration,
+    VolumeSection,
 };
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use quorumfs_backends::local::LocalStore;
-use quorumfs_backends::marker::Marker;
+use quorumfs_backends::location::Location;
+use quorumfs_backends::{Deadline, ObjectStore};
 use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
 use quorumfs_gateway::volume::{self as gateway, NewCloud, NewVolume};
-use quorumfs_metadata::identity::VolumeId;
 use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::row::{Assertable, ReplicaInfo};
 use serde::Serialize;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The configuration's file.
 pub(crate) const CONFIGURATION: &str = "quorumfs.toml";
@@ -63,17 +65,36 @@ impl Plan {
     }
 
     fn of(arguments: &VolumeCreateArguments) -> Outcome<Self> {
+        let clouds = arguments.clouds.iter().map(|text| named(text));
+        let mut clouds: Vec<_> = clouds.collect::<Outcome<_>>()?;
+        let credentials = &arguments.cloud_credentials;
+        tell(
+            &mut clouds,
+            "--cloud-credentials",
+            credentials,
+            |cloud, path| {
+                let path = std::path::absolute(path)
+                    .map_err(|error| Failure::file("use the credentials", path.as_ref(), &error))?;
+                cloud.credentials = Some(path);
+                Ok(())
+            },
+        )?;
+        tell(
+            &mut clouds,
+            "--cloud-domain",
+            &arguments.cloud_domains,
+            |cloud, domain| {
+                cloud.domain = Some(domain.to_string());
+                Ok(())
+            },
+        )?;
         Ok(Self {
             replicas: arguments
                 .replicas
                 .iter()
                 .map(|text| replica(text))
                 .collect::<Outcome<_>>()?,
-            clouds: arguments
-                .clouds
-                .iter()
-                .map(|text| named(text))
-                .collect::<Outcome<_>>()?,
+            clouds,
             failures: arguments.failures,
             liars: arguments.liars,
             faulty_clouds: arguments.faulty_clouds,
@@ -83,10 +104,13 @@ impl Plan {
 }
 
 /// A cloud's part of the configuration.
-pub(crate) fn cloud(name: &str, directory: &Path) -> CloudSection {
+pub(crate) fn cloud(name: &str, location: &str) -> CloudSection {
     CloudSection {
         name: name.to_string(),
-        directory: directory.to_path_buf(),
+        location: location.to_string(),
+        credentials: None,
+        domain: None,
+        limits: LimitsSection::default(),
     }
 }
 
@@ -104,18 +128,51 @@ pub(crate) fn replica(text: &str) -> Outcome<ReplicaSection> {
     })
 }
 
+/// A cloud as it is named on the command line; where a directory is does not depend on where one
+/// stands later.
 fn named(text: &str) -> Outcome<CloudSection> {
-    match text.split_once('=') {
-        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
-            let path = std::path::absolute(path)
-                .map_err(|error| Failure::file("use the cloud", path.as_ref(), &error))?;
-            Ok(cloud(name, &path))
-        }
-        _ => Err(
-            Failure::new(Exit::Usage, format!("`{text}` is not NAME=DIR"))
-                .hint("name each cloud, like --cloud first=/mnt/first"),
-        ),
+    let wrong = || {
+        Failure::new(Exit::Usage, format!("`{text}` is not NAME=LOCATION"))
+            .hint("name each cloud, like --cloud first=/mnt/first or --cloud aws=s3://bucket/below")
+    };
+    let (name, location) = text.split_once('=').ok_or_else(wrong)?;
+    if name.is_empty() || location.is_empty() {
+        return Err(wrong());
     }
+    let section = cloud(name, location);
+    match clouds::location(&section, Path::new(""))? {
+        Location::Local(path) => {
+            let path = std::path::absolute(&path)
+                .map_err(|error| Failure::file("use the cloud", &path, &error))?;
+            let path = path.to_str().ok_or_else(wrong)?;
+            Ok(cloud(name, path))
+        }
+        Location::Remote(_) => Ok(section),
+    }
+}
+
+/// Gives clouds what `--cloud-…=NAME=VALUE` says of them.
+fn tell(
+    clouds: &mut [CloudSection],
+    option: &str,
+    told: &[String],
+    tell: impl Fn(&mut CloudSection, &str) -> Outcome<()>,
+) -> Outcome<()> {
+    for text in told {
+        let none = || {
+            Failure::new(
+                Exit::Usage,
+                format!("{option} `{text}` names none of the clouds"),
+            )
+            .hint(format!(
+                "it is {option} NAME=VALUE, with the NAME of a --cloud"
+            ))
+        };
+        let (name, value) = text.split_once('=').ok_or_else(none)?;
+        let cloud = clouds.iter_mut().find(|cloud| cloud.name == name);
+        tell(cloud.ok_or_else(none)?, value)?;
+    }
+    Ok(())
 }
 
 /// What was created.
@@ -128,10 +185,14 @@ pub(crate) struct Created {
 }
 
 /// Creates what the arguments say.
-pub(crate) fn run(general: &General, arguments: &VolumeCreateArguments, output: Output) -> Outcome {
+pub(crate) async fn run(
+    general: &General,
+    arguments: &VolumeCreateArguments,
+    output: Output,
+) -> Outcome {
     let state = StateDirectory::find(general.state.as_deref(), "volume")?;
     state.create()?;
-    let created = create(&state, &Plan::of(arguments)?)?;
+    let created = create(&state, &Plan::of(arguments)?).await?;
     output.record("volume", &created, |created| {
         format!(
             "Created volume {}.\n\n\
@@ -151,60 +212,52 @@ pub(crate) fn run(general: &General, arguments: &VolumeCreateArguments, output: 
     Ok(Exit::Success)
 }
 
-/// What was made so far of a volume; taken back when dropped, unless it was kept. Clouds that carry
-/// the mark of a volume that does not exist would refuse the next attempt for good.
+/// What was made so far of a volume. Clouds that carry the mark of a volume that does not exist
+/// would refuse the next attempt for good, so what was begun in vain is taken back.
 #[derive(Debug, Default)]
 struct Begun {
     files: Vec<PathBuf>,
-    clouds: Vec<PathBuf>,
+    clouds: Vec<Arc<dyn ObjectStore>>,
 }
 
 impl Begun {
-    /// Makes a cloud of a directory that is empty or not there; its content is ours then.
-    fn cloud(&mut self, directory: &Path, marker: Marker) -> Outcome<()> {
-        let empty = fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none());
-        if empty {
-            self.clouds.push(directory.to_path_buf());
-        }
-        LocalStore::create(directory, marker).map_err(|error| store_failure(&error))
+    /// Makes a cloud of a place that is empty or not there.
+    async fn cloud(&mut self, cloud: &NamedCloud) -> Outcome<()> {
+        let store = cloud.attach().await?;
+        let soon = Deadline::after(FOUND_WITHIN);
+        store.found(soon).await.map_err(|error| {
+            let failure = store_failure(&error);
+            let message = format!("cloud `{}`: {}", cloud.name, failure.message);
+            Failure { message, ..failure }
+        })?;
+        self.clouds.push(store);
+        Ok(())
     }
 
-    fn keep(mut self) {
-        self.files.clear();
-        self.clouds.clear();
-    }
-}
-
-impl Drop for Begun {
-    fn drop(&mut self) {
+    async fn take_back(self) {
         for file in &self.files {
             let _ = fs::remove_file(file);
         }
         for cloud in &self.clouds {
-            for entry in fs::read_dir(cloud).into_iter().flatten().flatten() {
-                let path = entry.path();
-                let _ = fs::remove_dir_all(&path).or_else(|_| fs::remove_file(&path));
+            if let Err(error) = cloud.give_back(Deadline::after(FOUND_WITHIN)).await {
+                tracing::warn!(%error, "a cloud stays marked for a volume that was not created");
             }
         }
     }
 }
 
+/// How long making a cloud of a place may take.
+const FOUND_WITHIN: Duration = Duration::from_secs(30);
+
 /// Creates a volume: the clouds first, the configuration last; all of it or nothing.
-pub(crate) fn create(state: &StateDirectory, plan: &Plan) -> Outcome<Created> {
+pub(crate) async fn create(state: &StateDirectory, plan: &Plan) -> Outcome<Created> {
     let configuration = state.join(CONFIGURATION);
     if configuration.exists() {
         let message = format!("there is a volume already in {}", state.path().display());
         return Err(Failure::new(Exit::Held, message)
             .hint("nothing was changed; use another directory with --state"));
     }
-    let created = gateway::create(plan.to_new_volume()?).map_err(|error| volume_failure(&error))?;
-    let volume = created.owner.volume();
-    let (genesis, kit, key) = (
-        state.join(GENESIS),
-        state.join(RECOVERY_KIT),
-        state.join(KEY),
-    );
-    for path in [&genesis, &kit, &key] {
+    for path in [GENESIS, RECOVERY_KIT, KEY].map(|name| state.join(name)) {
         if path.exists() {
             let message = format!("{} is in the way", path.display());
             return Err(Failure::new(Exit::Held, message)
@@ -212,10 +265,26 @@ pub(crate) fn create(state: &StateDirectory, plan: &Plan) -> Outcome<Created> {
         }
     }
     let mut begun = Begun::default();
-    for (index, cloud) in plan.clouds.iter().enumerate() {
-        let index = u16::try_from(index).map_err(|_| too_many("clouds"))?;
-        begun.cloud(&cloud.directory, marker(volume, index))?;
+    let made = make(state, plan, &mut begun).await;
+    if made.is_err() {
+        begun.take_back().await;
     }
+    made
+}
+
+async fn make(state: &StateDirectory, plan: &Plan, begun: &mut Begun) -> Outcome<Created> {
+    let new = plan.to_new_volume(state.path())?;
+    let created = gateway::create(new).map_err(|error| volume_failure(&error))?;
+    let volume = created.owner.volume();
+    let limits = LimitsSection::default();
+    for cloud in clouds::named(&plan.clouds, &limits, state.path(), volume)? {
+        begun.cloud(&cloud).await?;
+    }
+    let (genesis, kit, key) = (
+        state.join(GENESIS),
+        state.join(RECOVERY_KIT),
+        state.join(KEY),
+    );
     begun.files = vec![genesis.clone(), kit.clone(), key.clone()];
     directory::replace(&genesis, &created.genesis)?;
     created
@@ -230,11 +299,11 @@ pub(crate) fn create(state: &StateDirectory, plan: &Plan) -> Outcome<Created> {
             key: KEY.into(),
         },
         mount: MountSection::default(),
+        limits,
         replica: plan.replicas.clone(),
         cloud: plan.clouds.clone(),
     };
-    configuration::write(&configuration, &value, HEADING)?;
-    begun.keep();
+    configuration::write(&state.join(CONFIGURATION), &value, HEADING)?;
     Ok(Created {
         volume: volume.to_string(),
         state: state.path().to_path_buf(),
@@ -253,7 +322,7 @@ impl Plan {
         )
     }
 
-    fn to_new_volume(&self) -> Outcome<NewVolume> {
+    fn to_new_volume(&self, base: &Path) -> Outcome<NewVolume> {
         let replicas = self.replicas.iter().enumerate().map(|(number, section)| {
             let number = u16::try_from(number).map_err(|_| too_many("replicas"))?;
             let address = section.address.to_string();
@@ -263,11 +332,30 @@ impl Plan {
                 address,
             })
         });
-        let clouds = self.clouds.iter().map(|cloud| NewCloud {
-            kind: "local".to_string(),
-            failure_domain: cloud.name.clone(),
-            name: cloud.name.clone(),
-        });
+        let mut clouds: Vec<NewCloud> = Vec::new();
+        for section in &self.clouds {
+            let location = clouds::location(section, base)?;
+            let failure_domain = clouds::failure_domain(section, &location);
+            if let Some(other) = clouds.iter().find(|it| it.failure_domain == failure_domain) {
+                let message = format!(
+                    "the clouds `{}` and `{}` fail together: both are {failure_domain}'s",
+                    other.name, section.name
+                );
+                return Err(Failure::new(Exit::Usage, message).hint(
+                    "take a cloud of somebody else; or, if you know better, say so with \
+                     --cloud-domain NAME=WHO",
+                ));
+            }
+            if clouds.iter().any(|it| it.name == section.name) {
+                let message = format!("two clouds are called `{}`", section.name);
+                return Err(Failure::new(Exit::Usage, message).hint("give each a name of its own"));
+            }
+            clouds.push(NewCloud {
+                kind: location.kind().name().to_string(),
+                failure_domain,
+                name: section.name.clone(),
+            });
+        }
         let count = u8::try_from(self.clouds.len()).map_err(|_| too_many("clouds"))?;
         let policy =
             Policy::new(count, self.faulty_clouds, self.data_shards, count).map_err(|error| {
@@ -284,22 +372,13 @@ impl Plan {
             up: self.failures,
             right: self.liars,
             replicas: replicas.collect::<Outcome<_>>()?,
-            clouds: clouds.collect(),
+            clouds,
             policy,
             owner_label: "owner".to_string(),
             owner_uids: Assertable::Any,
             owner_gids: Assertable::Any,
             created: Time(u64::try_from(now.as_nanos()).unwrap_or_default()),
         })
-    }
-}
-
-/// The marker of a cloud of this volume.
-pub(crate) fn marker(volume: VolumeId, cloud: u16) -> Marker {
-    Marker {
-        volume: volume.0,
-        incarnation: 0,
-        cloud,
     }
 }
 

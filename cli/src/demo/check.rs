@@ -12,15 +12,19 @@
 //! `quorumfs status --json`, as an operator would. The last line it prints is the summary.
 
 use super::cluster::Cluster;
+use super::damage;
 use super::layout::Demo;
 use super::observe::{Observer, Seen};
+use super::places::Place;
 use super::tree::{Measured, Tree};
-use crate::arguments::{DemoArguments, General};
+use crate::arguments::{DemoArguments, DemoClouds, General};
+use crate::commands::Configured;
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::stop::Stop;
+use quorumfs_backends::ObjectStore;
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,6 +34,9 @@ use std::time::{Duration, Instant};
 
 const FILES_MIN: usize = 5_000;
 const BYTES_MIN: u64 = 100 << 20;
+/// Over emulators the tree is compared many times, and every file is an object on each of them.
+const EMULATED_FILES_MIN: usize = 400;
+const EMULATED_BYTES_MIN: u64 = 8 << 20;
 /// How many files are copied while the leader dies, and how many must have arrived before it does
 /// and after.
 const FILES_DURING: usize = 600;
@@ -62,7 +69,8 @@ pub(crate) async fn run(general: &General, arguments: &DemoArguments, output: Ou
         None => (fresh_directory()?, true),
     };
     let mut stop = Stop::listen(false)?;
-    let demo = Demo::open(&state, arguments.mount.as_deref())?;
+    let mount = arguments.mount.as_deref();
+    let demo = Demo::open(&state, mount, arguments.clouds).await?;
     if !demo.is_new {
         let message = format!("there is a demo already in {}", state.path().display());
         return Err(Failure::new(Exit::Held, message)
@@ -84,6 +92,7 @@ pub(crate) async fn run(general: &General, arguments: &DemoArguments, output: Ou
         () = stop.wanted() => Err(Failure::new(Exit::Cancelled, "cancelled")),
     };
     let stopped = cluster.stop().await;
+    demo.end().await;
     match outcome.and_then(|summary| stopped.map(|()| summary)) {
         Ok(summary) => {
             if temporary {
@@ -110,12 +119,16 @@ fn fresh_directory() -> Outcome<StateDirectory> {
 
 /// The tree that was named; else the sources in cargo's registry.
 fn choose_tree(arguments: &DemoArguments) -> Outcome<Tree> {
+    let (files_min, bytes_min) = match arguments.clouds {
+        Some(DemoClouds::Emulators) => (EMULATED_FILES_MIN, EMULATED_BYTES_MIN),
+        _ => (FILES_MIN, BYTES_MIN),
+    };
     let roots = match &arguments.tree {
         Some(tree) => vec![tree.clone()],
         None => registries(),
     };
     for root in &roots {
-        let chosen = Tree::choose(root, FILES_MIN, BYTES_MIN)
+        let chosen = Tree::choose(root, files_min, bytes_min)
             .map_err(|error| Failure::file("list", root, &error))?;
         if let Some(tree) = chosen {
             return Ok(tree);
@@ -126,8 +139,8 @@ fn choose_tree(arguments: &DemoArguments) -> Outcome<Tree> {
         .map(|root| root.display().to_string())
         .collect();
     let message = format!(
-        "found no tree with {FILES_MIN} files and {} MiB to copy (looked in: {})",
-        BYTES_MIN >> 20,
+        "found no tree with {files_min} files and {} MiB to copy (looked in: {})",
+        bytes_min >> 20,
         looked.join(", ")
     );
     Err(Failure::new(Exit::Usage, message).hint("name a directory of directories with --tree DIR"))
@@ -181,8 +194,7 @@ impl Check<'_> {
         self.cluster.start().await?;
         self.compare_afresh(&copy, "after stopping and starting everything")
             .await?;
-        self.with_a_cloud_moved_away(&copy).await?;
-        let (shards_refused, shards_replaced) = self.with_a_cloud_damaged(&copy).await?;
+        let (shards_refused, shards_replaced) = self.with_failing_clouds(&copy).await?;
         let last_view = self.with_replicas_killed().await?;
 
         Ok(Summary {
@@ -245,34 +257,55 @@ impl Check<'_> {
             .map(drop)
     }
 
-    async fn with_a_cloud_moved_away(&self, copy: &Path) -> Outcome<()> {
-        let cloud = self.cloud(1)?;
-        let away = cloud.with_extension("away");
-        let moved = |from: &Path, to: &Path| {
-            fs::rename(from, to).map_err(|error| Failure::file("move", from, &error))
-        };
-        moved(cloud, &away)?;
-        let compared = self.compare_afresh(copy, "with one cloud moved away").await;
-        let back = match cloud.exists() {
-            // A gateway must not make up a cloud that is gone.
-            true => Err(Failure::new(
-                Exit::Error,
-                format!("{} came back by itself while it was away", cloud.display()),
-            )),
-            false => moved(&away, cloud),
-        };
+    /// Takes clouds out of reach and damages them, one at a time.
+    async fn with_failing_clouds(&self, copy: &Path) -> Outcome<(u64, u64)> {
+        if !self.demo.clouds.iter().any(Place::freezes) {
+            self.with_a_cloud_stopped(1, copy).await?;
+            return self.with_a_cloud_damaged(0, copy).await;
+        }
+        let mut sum = (0, 0);
+        for index in 0..self.demo.clouds.len() {
+            self.with_a_cloud_stopped(index, copy).await?;
+            self.with_a_cloud_frozen(index, copy).await?;
+            let (refused, replaced) = self.with_a_cloud_damaged(index, copy).await?;
+            sum = (sum.0 + refused, sum.1 + replaced);
+            self.with_a_cloud_emptied(index, copy).await?;
+        }
+        Ok(sum)
+    }
+
+    async fn with_a_cloud_stopped(&self, index: usize, copy: &Path) -> Outcome<()> {
+        let place = self.place(index)?;
+        place.stop().await?;
+        let how = format!("with cloud `{}` out of reach", place.name);
+        let compared = self.compare_afresh(copy, &how).await;
+        let back = place.start_again().await;
         compared?;
         back
     }
 
-    async fn with_a_cloud_damaged(&self, copy: &Path) -> Outcome<(u64, u64)> {
-        let cloud = self.cloud(0)?.clone();
+    async fn with_a_cloud_frozen(&self, index: usize, copy: &Path) -> Outcome<()> {
+        let place = self.place(index)?;
+        if !place.freezes() {
+            return Ok(());
+        }
+        place.freeze().await;
+        let how = format!("with cloud `{}` frozen", place.name);
+        let compared = self.compare_afresh(copy, &how).await;
+        place.thaw().await;
+        compared.map(drop)
+    }
+
+    async fn with_a_cloud_damaged(&self, index: usize, copy: &Path) -> Outcome<(u64, u64)> {
+        let place = self.place(index)?;
         self.cluster.gateway().stop().await?;
-        let flipped = blocking(move || flip_a_byte_in_every_object(&cloud)).await?;
+        let flipped = damage::flip_a_byte_in_every_object(&self.store(index).await?).await?;
         self.note(&format!(
-            "flipped a byte in each of the {flipped} objects of a cloud"
+            "flipped a byte in each of the {flipped} objects of cloud `{}`",
+            place.name
         ));
-        self.compare_afresh(copy, "with a damaged cloud").await?;
+        let how = format!("with cloud `{}` damaged", place.name);
+        self.compare_afresh(copy, &how).await?;
         let seen = self.observer.everything().await?;
         if seen.shards_refused == 0 || seen.shards_replaced == 0 {
             let message = format!(
@@ -282,6 +315,20 @@ impl Check<'_> {
             return Err(Failure::new(Exit::Error, message));
         }
         Ok((seen.shards_refused, seen.shards_replaced))
+    }
+
+    /// Empties a cloud, marker and all, takes it up again, and has it filled.
+    async fn with_a_cloud_emptied(&self, index: usize, copy: &Path) -> Outcome<()> {
+        let place = self.place(index)?;
+        self.cluster.gateway().stop().await?;
+        let deleted = damage::empty(&self.store(index).await?).await?;
+        self.note(&format!(
+            "deleted all {deleted} objects of cloud `{}`",
+            place.name
+        ));
+        let how = format!("with cloud `{}` emptied", place.name);
+        self.compare_afresh(copy, &how).await?;
+        Ok(())
     }
 
     /// Kills the leader during a copy, brings it back into the quorum, kills another.
@@ -358,9 +405,22 @@ impl Check<'_> {
         Ok(view)
     }
 
-    fn cloud(&self, index: usize) -> Outcome<&PathBuf> {
+    fn place(&self, index: usize) -> Outcome<&Place> {
         let none = || Failure::new(Exit::Error, format!("there is no cloud {index}"));
         self.demo.clouds.get(index).ok_or_else(none)
+    }
+
+    /// A cloud as the volume sees it.
+    async fn store(&self, index: usize) -> Outcome<Arc<dyn ObjectStore>> {
+        let general = General {
+            state: Some(self.demo.state.path().to_path_buf()),
+            json: false,
+            log: None,
+        };
+        let configured = Configured::read(&general)?;
+        let none = || Failure::new(Exit::Error, format!("there is no cloud {index}"));
+        let cloud = configured.clouds().get(index).ok_or_else(none)?;
+        cloud.attach().await
     }
 }
 
@@ -375,31 +435,4 @@ async fn blocking<T: Send + 'static>(
 fn drop_caches() -> bool {
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", "3").is_ok()
-}
-
-/// Objects lie two levels down (`2 hex/hex`); the marker of the cloud lies above and is left alone.
-fn flip_a_byte_in_every_object(cloud: &Path) -> Outcome<usize> {
-    use std::os::unix::fs::{FileExt, PermissionsExt};
-    let mut flipped = 0;
-    let objects = Tree::list(cloud).map_err(|error| Failure::file("list", cloud, &error))?;
-    for path in objects.files_below_the_root() {
-        let flip = || -> std::io::Result<bool> {
-            let mode = fs::metadata(&path)?.permissions().mode();
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode | 0o600))?;
-            let file = fs::File::options().read(true).write(true).open(&path)?;
-            let length = file.metadata()?.len();
-            let mut byte = [0];
-            // Past the header, in what is read for sure: the middle of the first cell.
-            let Some(place) = length.checked_sub(1).map(|last| (last / 2).min(32 << 10)) else {
-                return Ok(false);
-            };
-            file.read_exact_at(&mut byte, place)?;
-            file.write_all_at(&byte.map(|byte| byte ^ 0x10), place)?;
-            file.sync_all()?;
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
-            Ok(true)
-        };
-        flipped += usize::from(flip().map_err(|error| Failure::file("damage", &path, &error))?);
-    }
-    Ok(flipped)
 }

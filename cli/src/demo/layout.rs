@@ -4,6 +4,8 @@
 //! it is only for show. Loopback ports are chosen anew at a start if somebody else has taken one:
 //! addresses are configuration, keys are identity.
 
+use super::places::{self, Place};
+use crate::arguments::DemoClouds;
 use crate::commands::{replica, volume};
 use crate::configuration::{self, ReplicaConfiguration, ReplicaSection, VolumeConfiguration};
 use crate::directory::{self, Lock, StateDirectory};
@@ -14,7 +16,6 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 const REPLICAS: usize = 4;
-const CLOUDS: [&str; 4] = ["a", "b", "c", "d"];
 
 /// The demo's state, ready to be started.
 #[derive(Debug)]
@@ -25,31 +26,48 @@ pub(crate) struct Demo {
     pub(crate) mount: PathBuf,
     /// The replicas' own directories.
     pub(crate) replicas: Vec<StateDirectory>,
-    /// The clouds' directories.
-    pub(crate) clouds: Vec<PathBuf>,
+    /// The clouds.
+    pub(crate) clouds: Vec<Place>,
     /// Whether this start made it.
     pub(crate) is_new: bool,
     _lock: Lock,
 }
 
 impl Demo {
-    /// Finds the demo in `state`, or makes it.
-    pub(crate) fn open(state: &StateDirectory, mount: Option<&Path>) -> Outcome<Self> {
+    /// Finds the demo in `state`, or makes it over such clouds; servers run when this returns.
+    pub(crate) async fn open(
+        state: &StateDirectory,
+        mount: Option<&Path>,
+        wanted: Option<DemoClouds>,
+    ) -> Outcome<Self> {
         state.create()?;
         let lock = state.lock_as("demo.lock", "demo")?;
         directory::create_private(&state.join("log"))?;
         let replicas = (0..REPLICAS)
             .map(|number| StateDirectory::find(Some(&state.join(format!("replicas/{number}"))), ""))
             .collect::<Outcome<Vec<_>>>()?;
-        let clouds: Vec<_> = CLOUDS
-            .iter()
-            .map(|name| state.join(format!("clouds/{name}")))
-            .collect();
-        let is_new = !state.join(volume::CONFIGURATION).exists();
-        if is_new {
-            create(state, &replicas, &clouds)?;
+        let path = state.join(volume::CONFIGURATION);
+        let before: Option<VolumeConfiguration> = match path.exists() {
+            true => Some(configuration::read(&path, "volume")?),
+            false => None,
+        };
+        let known = before.as_ref().map(places::known);
+        if let (Some(known), Some(wanted)) = (known, wanted)
+            && known != wanted
+        {
+            let message = format!("the demo in {} has other clouds", state.path().display());
+            return Err(Failure::new(Exit::Held, message)
+                .hint("start it without --clouds, or make another one with --state"));
         }
-        renew_addresses(state, &replicas)?;
+        let kind = known.or(wanted).unwrap_or(DemoClouds::Directories);
+        if before.is_none() {
+            remove_remains(state)?;
+        }
+        let clouds = places::prepare(state, kind, before.as_ref()).await?;
+        if before.is_none() {
+            create(state, &replicas, &clouds).await?;
+        }
+        renew_addresses(state, &replicas, &clouds).await?;
         let mount = match mount {
             Some(mount) => mount.to_path_buf(),
             None => state.join("mnt"),
@@ -66,7 +84,7 @@ impl Demo {
             mount,
             replicas,
             clouds,
-            is_new,
+            is_new: before.is_none(),
             _lock: lock,
         })
     }
@@ -76,21 +94,29 @@ impl Demo {
         self.state.join(volume::GENESIS)
     }
 
+    /// Ends the clouds' servers.
+    pub(crate) async fn end(&self) {
+        for cloud in &self.clouds {
+            cloud.end().await;
+        }
+    }
+
     /// Where a child's log goes.
     pub(crate) fn log(&self, name: &str) -> PathBuf {
         self.state.join(format!("log/{name}.log"))
     }
 }
 
-/// Makes the four replicas and the volume. An attempt that was cut short left no configuration of
-/// the volume, which is written last; its remains are made anew.
-fn create(state: &StateDirectory, replicas: &[StateDirectory], clouds: &[PathBuf]) -> Outcome<()> {
+/// An attempt that was cut short left no configuration of the volume, which is written last; its
+/// remains are made anew.
+fn remove_remains(state: &StateDirectory) -> Outcome<()> {
     for remains in [
         "replicas",
         volume::KEY,
         volume::GENESIS,
         volume::RECOVERY_KIT,
         "clouds",
+        "emulators",
     ] {
         let path = state.join(remains);
         let removed = if path.is_dir() {
@@ -105,6 +131,15 @@ fn create(state: &StateDirectory, replicas: &[StateDirectory], clouds: &[PathBuf
             _ => {}
         }
     }
+    Ok(())
+}
+
+/// Makes the four replicas and the volume.
+async fn create(
+    state: &StateDirectory,
+    replicas: &[StateDirectory],
+    places: &[Place],
+) -> Outcome<()> {
     let addresses = free_addresses(replicas.len())?;
     let mut sections = Vec::new();
     for (replica, address) in replicas.iter().zip(addresses) {
@@ -114,15 +149,22 @@ fn create(state: &StateDirectory, replicas: &[StateDirectory], clouds: &[PathBuf
             key: key.to_string(),
         });
     }
-    let named = CLOUDS.iter().zip(clouds);
-    let clouds = named
-        .map(|(name, path)| volume::cloud(name, path))
-        .collect();
-    volume::create(state, &volume::Plan::preset(sections, clouds)).map(drop)
+    let mut clouds = Vec::new();
+    for place in places {
+        place.create_container(state).await?;
+        clouds.push(place.section(state).await);
+    }
+    let plan = volume::Plan::preset(sections, clouds);
+    volume::create(state, &plan).await.map(drop)
 }
 
-/// Gives the replicas ports that are free now, if those of last time are not.
-fn renew_addresses(state: &StateDirectory, replicas: &[StateDirectory]) -> Outcome<()> {
+/// Gives the replicas ports that are free now, if those of last time are not, and writes down where
+/// the clouds' servers listen.
+async fn renew_addresses(
+    state: &StateDirectory,
+    replicas: &[StateDirectory],
+    places: &[Place],
+) -> Outcome<()> {
     let path = state.join(volume::CONFIGURATION);
     let mut volume: VolumeConfiguration = configuration::read(&path, "volume")?;
     if volume.replica.len() != replicas.len() {
@@ -134,12 +176,18 @@ fn renew_addresses(state: &StateDirectory, replicas: &[StateDirectory]) -> Outco
         return Err(Failure::new(Exit::Usage, message)
             .hint("it is not the demo's; use another directory with --state"));
     }
+    let before = volume.clone();
     let free = |section: &ReplicaSection| TcpListener::bind(section.address).is_ok();
     if !volume.replica.iter().all(free) {
         let addresses = free_addresses(replicas.len())?;
         for (section, address) in volume.replica.iter_mut().zip(addresses) {
             section.address = address;
         }
+    }
+    for (section, place) in volume.cloud.iter_mut().zip(places) {
+        section.location = place.section(state).await.location;
+    }
+    if volume != before {
         configuration::write(&path, &volume, volume::HEADING)?;
     }
     for (replica, section) in replicas.iter().zip(&volume.replica) {

@@ -1,7 +1,8 @@
 //! `quorumfs demo`: the whole of quorumfs on one machine.
 //!
 //! Four metadata replicas and a gateway run as child *processes* (they can be killed one by one)
-//! over four directories that stand for clouds (they can be moved away or damaged). This process
+//! over four directories that stand for clouds (they can be moved away or damaged), or over servers
+//! of three providers' protocols. This process
 //! only supervises: it starts what dies again, and on Ctrl-C it unmounts, stops the replicas and
 //! goes. Everything is kept in the state directory and found again at the next start.
 //!
@@ -10,15 +11,19 @@
 //! | [`keeper`] | one child process, kept running |
 //! | [`cluster`] | the five children together |
 //! | [`layout`] | what lies where, made at the first start |
+//! | [`places`] | the clouds: directories, or servers of the providers' protocols |
 //! | [`check`] | the unattended check: copies, compares, breaks things, compares again |
+//! | [`damage`] | what the check does to clouds |
 //! | [`observe`] | what the check sees of the cluster |
 //! | [`tree`] | the real files that the check copies |
 
 mod check;
 mod cluster;
+mod damage;
 mod keeper;
 mod layout;
 mod observe;
+mod places;
 mod tree;
 
 use crate::arguments::{DemoArguments, General};
@@ -37,7 +42,7 @@ pub(crate) async fn run(general: &General, arguments: DemoArguments, output: Out
     }
     let state = StateDirectory::find(general.state.as_deref(), "demo")?;
     let mut stop = Stop::listen(false)?;
-    let demo = layout::Demo::open(&state, arguments.mount.as_deref())?;
+    let demo = layout::Demo::open(&state, arguments.mount.as_deref(), arguments.clouds).await?;
     let cluster = Cluster::new(&demo)?;
     output.say(if demo.is_new {
         "Creating a volume…"
@@ -50,9 +55,10 @@ pub(crate) async fn run(general: &General, arguments: DemoArguments, output: Out
     };
     if let Err(failure) = started {
         let _ = cluster.stop().await;
+        demo.end().await;
         return Err(failure);
     }
-    let ready = Ready::of(&demo, &cluster);
+    let ready = Ready::of(&demo, &cluster).await;
     output.record("ready", &ready, Ready::text)?;
     stop.wanted().await;
     output.say("\nUnmounting and stopping…")?;
@@ -60,6 +66,7 @@ pub(crate) async fn run(general: &General, arguments: DemoArguments, output: Out
         stopped = cluster.stop() => stopped?,
         () = stop.wanted() => return Ok(Exit::Cancelled),
     }
+    demo.end().await;
     output.say(&format!(
         "Stopped. Everything is kept in {}.",
         state.path().display()
@@ -78,15 +85,15 @@ struct Ready {
 }
 
 impl Ready {
-    fn of(demo: &layout::Demo, cluster: &Cluster) -> Self {
+    async fn of(demo: &layout::Demo, cluster: &Cluster) -> Self {
+        let mut clouds = Vec::new();
+        for place in &demo.clouds {
+            clouds.push(place.data().await.display().to_string());
+        }
         Self {
+            clouds,
             mount: demo.mount.display().to_string(),
             state: demo.state.path().display().to_string(),
-            clouds: demo
-                .clouds
-                .iter()
-                .map(|path| path.display().to_string())
-                .collect(),
             replicas: cluster.replica_pids(),
             program: layout::program_for_people(),
         }

@@ -154,15 +154,6 @@ impl Tree {
         })
     }
 
-    /// The files that lie in some directory, not in the root itself, as whole paths.
-    pub(crate) fn files_below_the_root(&self) -> impl Iterator<Item = PathBuf> {
-        let nested = self
-            .files
-            .iter()
-            .filter(|path| path.components().count() > 1);
-        nested.map(|path| self.root.join(path))
-    }
-
     /// How many files there are.
     pub(crate) fn count(&self) -> usize {
         self.files.len()

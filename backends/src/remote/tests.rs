@@ -1,0 +1,395 @@
+//! The common part over a driver that answers as it is told, in virtual time.
+
+use super::*;
+use std::collections::{BTreeMap, VecDeque};
+
+const MARKER: Marker = Marker {
+    volume: [3; 16],
+    incarnation: 0,
+    cloud: 1,
+};
+
+/// What a driver is told to do with a call that is not about the marker.
+#[derive(Clone, Debug)]
+enum Told {
+    Refuse(StoreErrorKind),
+    RefuseFor(StoreErrorKind, Duration),
+    Hang,
+    /// Does it, and says that it could not.
+    LoseTheAnswer,
+}
+
+#[derive(Debug, Default)]
+struct Mind {
+    objects: BTreeMap<String, Bytes>,
+    told: VecDeque<Told>,
+    /// When each call came, the marker's left out.
+    calls: Vec<Instant>,
+    /// Listings come in pages of so many; zero for one that repeats its first page for ever.
+    page: Option<usize>,
+}
+
+/// A driver over a map.
+#[derive(Debug, Default)]
+struct Scripted(Mutex<Mind>);
+
+impl Scripted {
+    fn mind(&self) -> std::sync::MutexGuard<'_, Mind> {
+        self.0.lock().unwrap()
+    }
+
+    fn tell(&self, told: &[Told]) {
+        self.mind().told.extend(told.iter().cloned());
+    }
+
+    async fn answer(&self) -> Result<bool, Refusal> {
+        let told = {
+            let mut mind = self.mind();
+            mind.calls.push(Instant::now());
+            mind.told.pop_front()
+        };
+        match told {
+            None => Ok(false),
+            Some(Told::Refuse(kind)) => Err(Refusal::new(kind, "told to")),
+            Some(Told::RefuseFor(kind, length)) => Err(Refusal {
+                retry_after: Some(length),
+                ..Refusal::new(kind, "told to")
+            }),
+            Some(Told::Hang) => std::future::pending().await,
+            Some(Told::LoseTheAnswer) => Ok(true),
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Driver for Scripted {
+    fn place(&self) -> String {
+        "scripted".to_owned()
+    }
+
+    async fn put(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
+        let lost = self.answer().await?;
+        let mut mind = self.mind();
+        if mind.objects.contains_key(key) {
+            return Err(Refusal::new(StoreErrorKind::AlreadyExists, "taken"));
+        }
+        mind.objects.insert(key.to_owned(), body);
+        match lost {
+            true => Err(Refusal::new(
+                StoreErrorKind::Unavailable,
+                "the answer was lost",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    async fn get(
+        &self,
+        key: &str,
+        range: Option<Range<u64>>,
+        length_max: u64,
+    ) -> Result<Bytes, Refusal> {
+        if !key.ends_with(MARKER_FILE) {
+            self.answer().await?;
+        }
+        let mind = self.mind();
+        let none = || Refusal::new(StoreErrorKind::NotFound, "none");
+        let body = mind.objects.get(key).ok_or_else(none)?.clone();
+        let range = range.unwrap_or(0..body.len() as u64);
+        assert!(range.end - range.start <= length_max);
+        Ok(body.slice(range.start as usize..range.end as usize))
+    }
+
+    async fn head(&self, key: &str) -> Result<u64, Refusal> {
+        self.answer().await?;
+        let none = || Refusal::new(StoreErrorKind::NotFound, "none");
+        self.mind()
+            .objects
+            .get(key)
+            .map(|it| it.len() as u64)
+            .ok_or_else(none)
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Listing, Refusal> {
+        self.answer().await?;
+        let mind = self.mind();
+        let stuck = mind.page == Some(0);
+        let behind = |key: &&String| stuck || after.is_none_or(|after| key.as_str() > after);
+        let all: Vec<String> = mind
+            .objects
+            .keys()
+            .filter(|key| key.starts_with(prefix))
+            .filter(behind)
+            .cloned()
+            .collect();
+        let page = mind.page.unwrap_or(limit).max(1).min(limit);
+        let more = stuck || all.len() > page;
+        Ok(Listing {
+            keys: all.into_iter().take(page).collect(),
+            more,
+        })
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), Refusal> {
+        self.answer().await?;
+        self.mind().objects.remove(key);
+        Ok(())
+    }
+
+    async fn create_container(&self) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    async fn container(&self) -> Result<Container, Refusal> {
+        Ok(Container::default())
+    }
+}
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(20))
+}
+
+fn name(number: u32) -> ObjectName {
+    ObjectName::parse(&format!("{:02x}/{number:08x}", number % 256)).unwrap()
+}
+
+fn over(driver: &Arc<Scripted>) -> RemoteStore {
+    RemoteStore::attach(
+        Arc::clone(driver) as Arc<dyn Driver>,
+        "below/",
+        MARKER,
+        Patience::default(),
+        Limits::default(),
+        Arc::new(Pace::new(Limits::default())),
+    )
+}
+
+/// A cloud that was founded; what it was asked so far is forgotten.
+async fn founded() -> (Arc<Scripted>, RemoteStore) {
+    let driver = Arc::new(Scripted::default());
+    let store = over(&driver);
+    store.found(soon()).await.unwrap();
+    driver.mind().calls.clear();
+    (driver, store)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_transient_is_tried_again_after_growing_pauses_and_all_tries_are_counted() {
+    let (driver, store) = founded().await;
+    let before = store.traffic();
+    driver.tell(&[
+        Told::Refuse(StoreErrorKind::Unavailable),
+        Told::Refuse(StoreErrorKind::Throttled),
+    ]);
+    store
+        .put_if_absent(&name(1), Bytes::from_static(b"abc"), soon())
+        .await
+        .unwrap();
+    let calls = driver.mind().calls.clone();
+    assert_eq!(calls.len(), 3);
+    assert!(calls[1] - calls[0] <= Duration::from_millis(101));
+    assert!(calls[2] - calls[1] <= Duration::from_millis(201));
+    let after = store.traffic();
+    assert_eq!(after.puts - before.puts, 3);
+    assert_eq!(after.bytes_sent - before.bytes_sent, 9);
+    assert_eq!(
+        (
+            after.failed - before.failed,
+            after.throttled - before.throttled
+        ),
+        (2, 1)
+    );
+    assert_eq!(after.retries - before.retries, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_for_good_is_not_tried_again_and_what_stays_is_given_up() {
+    let (driver, store) = founded().await;
+    for kind in [
+        StoreErrorKind::Denied,
+        StoreErrorKind::Full,
+        StoreErrorKind::Clock,
+    ] {
+        driver.tell(&[Told::Refuse(kind)]);
+        let error = store.head(&name(1), soon()).await.unwrap_err();
+        assert_eq!(error.kind, kind, "{error}");
+    }
+    assert_eq!(driver.mind().calls.len(), 3);
+    driver.tell(&vec![Told::Refuse(StoreErrorKind::Throttled); 3]);
+    let error = store.head(&name(1), soon()).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Throttled);
+    assert_eq!(driver.mind().calls.len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cloud_that_asks_to_be_left_alone_is_left_alone_within_reason() {
+    let (driver, store) = founded().await;
+    let asked = Duration::from_millis(1700);
+    let far = Duration::from_secs(3600);
+    driver.tell(&[
+        Told::RefuseFor(StoreErrorKind::Throttled, asked),
+        Told::RefuseFor(StoreErrorKind::Throttled, far),
+    ]);
+    let error = store.get(&name(1), 10, soon()).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::NotFound);
+    let calls = driver.mind().calls.clone();
+    assert_eq!((calls[1] - calls[0]).as_millis().div_ceil(10), 170);
+    assert_eq!((calls[2] - calls[1]).as_secs(), 5, "the longest pause");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_endpoint_that_never_answers_ends_at_the_deadline() {
+    let (driver, store) = founded().await;
+    driver.tell(&[Told::Hang, Told::Hang, Told::Hang]);
+    let begin = Instant::now();
+    let deadline = Deadline::after(Duration::from_secs(10));
+    let error = store.head(&name(1), deadline).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Timeout, "{error}");
+    assert!(begin.elapsed() <= Duration::from_millis(10_010));
+    assert!(
+        driver.mind().calls.len() >= 2,
+        "a try has a bound of its own"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_put_whose_answer_was_lost_finds_its_own_object() {
+    let (driver, store) = founded().await;
+    driver.tell(&[Told::LoseTheAnswer]);
+    let body = Bytes::from_static(b"mine");
+    let error = store
+        .put_if_absent(&name(1), body.clone(), soon())
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::AlreadyExists);
+    assert_eq!(store.get(&name(1), 10, soon()).await.unwrap(), body);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_done_where_another_volumes_marker_lies() {
+    let driver = Arc::new(Scripted::default());
+    let other = Marker {
+        volume: [4; 16],
+        ..MARKER
+    };
+    let key = format!("below/{MARKER_FILE}");
+    driver
+        .mind()
+        .objects
+        .insert(key.clone(), other.encode().into());
+    let store = over(&driver);
+    let body = Bytes::from_static(b"x");
+    let error = store
+        .put_if_absent(&name(1), body.clone(), soon())
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Foreign, "{error}");
+    assert_eq!(
+        store.found(soon()).await.unwrap_err().kind,
+        StoreErrorKind::Foreign
+    );
+    assert_eq!(
+        store.delete(&name(1), soon()).await.unwrap_err().kind,
+        StoreErrorKind::Foreign
+    );
+    assert_eq!(driver.mind().objects.len(), 1);
+
+    // One that is exchanged while the store is open is noticed when the marker's time is up.
+    driver
+        .mind()
+        .objects
+        .insert(key.clone(), MARKER.encode().into());
+    store
+        .put_if_absent(&name(1), body.clone(), soon())
+        .await
+        .unwrap();
+    driver.mind().objects.insert(key, other.encode().into());
+    tokio::time::sleep(Patience::default().marker_age_max).await;
+    let error = store
+        .put_if_absent(&name(2), body, soon())
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Foreign, "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_that_holds_something_else_is_not_founded_and_one_in_use_not_given_back() {
+    let driver = Arc::new(Scripted::default());
+    driver
+        .mind()
+        .objects
+        .insert("below/photograph".into(), Bytes::new());
+    driver
+        .mind()
+        .objects
+        .insert("elsewhere".into(), Bytes::new());
+    let store = over(&driver);
+    let error = store.found(soon()).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Foreign);
+    assert!(error.to_string().contains("photograph"), "{error}");
+    driver.mind().objects.remove("below/photograph");
+    store.found(soon()).await.unwrap();
+    store.found(soon()).await.unwrap();
+    store.give_back(soon()).await.unwrap();
+    assert_eq!(driver.mind().objects.len(), 1);
+    store.found(soon()).await.unwrap();
+    store
+        .put_if_absent(&name(1), Bytes::new(), soon())
+        .await
+        .unwrap();
+    assert_eq!(
+        store.give_back(soon()).await.unwrap_err().kind,
+        StoreErrorKind::Foreign
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_in_small_pages_is_whole_and_one_that_goes_round_in_circles_ends() {
+    let (driver, store) = founded().await;
+    for number in 0..25 {
+        store
+            .put_if_absent(&name(number), Bytes::new(), soon())
+            .await
+            .unwrap();
+    }
+    driver
+        .mind()
+        .objects
+        .insert("below/not a name".into(), Bytes::new());
+    driver.mind().page = Some(4);
+    let page = store.list("", None, 10, soon()).await.unwrap();
+    assert!(page.names.len() == 10 && page.more);
+    let rest = store
+        .list("", page.names.last(), 100, soon())
+        .await
+        .unwrap();
+    assert!(rest.names.len() == 15 && !rest.more);
+    assert_eq!(rest.names[14], name(24));
+    driver.mind().page = Some(0);
+    let page = store.list("", None, 10, soon()).await.unwrap();
+    assert!(page.names.len() <= 10, "{page:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_range_of_nothing_costs_nothing_and_a_short_answer_is_corrupt() {
+    let (driver, store) = founded().await;
+    store
+        .put_if_absent(&name(1), Bytes::from_static(b"abcdef"), soon())
+        .await
+        .unwrap();
+    let asked = driver.mind().calls.len();
+    assert!(
+        store
+            .get_range(&name(1), 3..3, soon())
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    assert_eq!(driver.mind().calls.len(), asked);
+    assert_eq!(store.get_range(&name(1), 2..4, soon()).await.unwrap(), "cd");
+}

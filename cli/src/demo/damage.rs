@@ -1,0 +1,100 @@
+//! What the check does to a cloud's objects behind the volume's back.
+//!
+//! It goes through the cloud's own interface, with the credentials that the volume has, so that it
+//! works on whatever the cloud is.
+
+use crate::commands;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use quorumfs_backends::{Deadline, ObjectName, ObjectStore};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// Objects that are worked on at a time.
+const HANDS: usize = 16;
+/// Names in one page of a listing.
+const PAGE: usize = 500;
+/// No object is longer.
+const OBJECT_BYTES_MAX: u64 = 64 << 20;
+const WITHIN: Duration = Duration::from_secs(60);
+
+fn soon() -> Deadline {
+    Deadline::after(WITHIN)
+}
+
+/// What is done to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    Flip,
+    Delete,
+}
+
+/// Flips a byte in each object; returns how many there are.
+pub(crate) async fn flip_a_byte_in_every_object(cloud: &Arc<dyn ObjectStore>) -> Outcome<usize> {
+    do_to_all(cloud, Deed::Flip).await
+}
+
+/// Deletes every object and the cloud's marker; returns how many objects there were.
+pub(crate) async fn empty(cloud: &Arc<dyn ObjectStore>) -> Outcome<usize> {
+    let deleted = do_to_all(cloud, Deed::Delete).await?;
+    let given_back = cloud.give_back(soon()).await;
+    given_back.map_err(|error| commands::store_failure(&error))?;
+    Ok(deleted)
+}
+
+async fn do_to_all(cloud: &Arc<dyn ObjectStore>, deed: Deed) -> Outcome<usize> {
+    let failed = |error: &_| commands::store_failure(error);
+    // The whole list first: what is written anew need not come up again behind the cursor.
+    let mut names: Vec<ObjectName> = Vec::new();
+    loop {
+        let page = cloud.list("", names.last(), PAGE, soon()).await;
+        let page = page.map_err(|error| failed(&error))?;
+        names.extend(page.names);
+        if !page.more {
+            break;
+        }
+    }
+    let count = names.len();
+    let mut work = JoinSet::new();
+    for name in names {
+        if work.len() >= HANDS {
+            done(work.join_next().await)?;
+        }
+        let cloud = Arc::clone(cloud);
+        work.spawn(async move { do_to(cloud.as_ref(), &name, deed).await });
+    }
+    while let Some(ended) = work.join_next().await {
+        done(Some(ended))?;
+    }
+    Ok(count)
+}
+
+fn done(ended: Option<Result<Outcome<()>, tokio::task::JoinError>>) -> Outcome<()> {
+    match ended {
+        None => Ok(()),
+        Some(Ok(outcome)) => outcome,
+        Some(Err(error)) => {
+            let message = format!("a task of the check died: {error}");
+            Err(Failure::new(Exit::Error, message))
+        }
+    }
+}
+
+async fn do_to(cloud: &dyn ObjectStore, name: &ObjectName, deed: Deed) -> Outcome<()> {
+    let deeds = async {
+        if deed == Deed::Delete {
+            return cloud.delete(name, soon()).await;
+        }
+        let body = cloud.get(name, OBJECT_BYTES_MAX, soon()).await?;
+        let mut body = body.to_vec();
+        // Past the header, in what is read for sure: the middle of the first cell.
+        let middle = (body.len() / 2).min(32 << 10);
+        if let Some(byte) = body.get_mut(middle) {
+            *byte ^= 0x10;
+        }
+        cloud.delete(name, soon()).await?;
+        cloud.put_if_absent(name, body.into(), soon()).await
+    };
+    deeds.await.map_err(|error| commands::store_failure(&error))
+}
