@@ -6,7 +6,8 @@ mod bench;
 mod cluster;
 
 pub(crate) use bench::{
-    BenchAttacksArguments, BenchCommand, BenchPartsArguments, BenchSmrArguments, Bursts,
+    BenchAttacksArguments, BenchCommand, BenchPartsArguments, BenchSealArguments,
+    BenchSmrArguments, Bursts,
 };
 pub(crate) use cluster::{
     ClusterAddArguments, ClusterCommand, ClusterRemoveArguments, ClusterReplaceArguments,
@@ -94,7 +95,7 @@ pub(crate) enum Command {
     Status(StatusArguments),
     /// What replicas are, as it changes: what a quorum says, and what each says of itself
     Observe(ObserveArguments),
-    /// Measure this machine: the ordering library
+    /// Measure this machine: ordering, sealing
     #[command(subcommand)]
     Bench(BenchCommand),
 }

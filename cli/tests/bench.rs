@@ -130,3 +130,25 @@ fn observers_quick_and_slow_are_measured_beside_the_same_without() {
     assert!(line["observers_told"].as_u64().unwrap() > 0, "{line}");
     assert!(line["goodput_percent"].as_f64().unwrap() > 0.0, "{line}");
 }
+
+#[test]
+fn sealing_is_measured_beside_what_it_is_made_of() {
+    for policy in ["4,1,2", "3,1,1", "7,2,3"] {
+        let line = measured(
+            Command::new(env!("CARGO_BIN_EXE_quorumfs"))
+                .args([
+                    "bench", "seal", "--json", "--rounds", "3", "--policy", policy,
+                ])
+                .output()
+                .unwrap(),
+        );
+        for name in [
+            "gib_per_second",
+            "ceiling_gib_per_second",
+            "ratio_to_ceiling",
+            "open_ratio_to_ceiling",
+        ] {
+            assert!(line[name].as_f64().unwrap() > 0.0, "{name}: {line}");
+        }
+    }
+}

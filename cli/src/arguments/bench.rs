@@ -13,9 +13,43 @@ pub(crate) enum BenchCommand {
     SmrAttacks(BenchAttacksArguments),
     /// Its parts, each alone: the core of a replica, signatures, a connection
     SmrParts(BenchPartsArguments),
+    /// Sealing and opening of blocks on one core, beside the primitives that they are made of
+    Seal(BenchSealArguments),
     /// One of its replicas
     #[command(hide = true)]
     SmrReplica,
+}
+
+/// `quorumfs bench seal`
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchSealArguments {
+    /// Rounds; the medians count
+    #[arg(long, value_name = "NUMBER", default_value_t = 400,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) rounds: u32,
+    /// KiB of a block
+    #[arg(long, value_name = "KIB", default_value_t = 4096,
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(crate) block_kib: u32,
+    /// Clouds, how many of them may be faulty, and data shards
+    #[arg(long, value_name = "N,F,K", default_value = "4,1,2")]
+    pub(crate) policy: ShardCounts,
+}
+
+/// n, f and k.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ShardCounts(pub(crate) [u8; 3]);
+
+impl std::str::FromStr for ShardCounts {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers: Option<Vec<u8>> = text.split(',').map(|part| part.parse().ok()).collect();
+        let counts = numbers.and_then(|numbers| numbers.try_into().ok());
+        counts
+            .map(Self)
+            .ok_or_else(|| "it is three numbers, like 4,1,2".to_string())
+    }
 }
 
 /// `quorumfs bench smr-parts`

@@ -18,6 +18,7 @@
 //! | [`wicked`] | a replica with a bad habit |
 //! | [`attackers`] | clients and a replica that flood |
 //! | [`parts`] | the core, signatures and a connection, each alone |
+//! | [`seal`] | sealing and opening of blocks on one core |
 //! | [`core`] | pure replicas in one thread |
 //! | [`probe`] | one more of them, timed |
 
@@ -32,6 +33,7 @@ mod observers;
 pub(crate) mod parts;
 mod probe;
 pub(crate) mod replica;
+pub(crate) mod seal;
 pub(crate) mod smr;
 mod talk;
 mod trial;

@@ -14,7 +14,7 @@ mod status;
 mod umount;
 pub(crate) mod volume;
 
-pub(crate) use explain::store_failure;
+pub(crate) use explain::{block_failure, store_failure};
 pub(crate) use opened::Configured;
 
 use crate::arguments::{Arguments, BenchCommand, Command, ReplicaCommand, VolumeCommand};
@@ -56,6 +56,7 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         Command::Bench(BenchCommand::SmrParts(command)) => {
             bench::parts::run(&command, output).await
         }
+        Command::Bench(BenchCommand::Seal(command)) => bench::seal::run(&command, output),
         Command::Bench(BenchCommand::SmrReplica) => bench::replica::run().await,
     }
 }

@@ -34,7 +34,7 @@
 //! | `layout`, `header`, `merkle`, `naming` | the bytes of an object and their names |
 //! | `code`, `shard` | the erasure code; encoding, checking, rebuilding |
 //! | `buffers` | memory for shards, used again |
-//! | `sealer` | sealing without clouds |
+//! | `sealer` | sealing and opening without clouds |
 //! | `object` | an object as the metadata describes it |
 //! | `write`, `completion` | the quorum write and what happens after it |
 //! | `read`, `gather` | the verified read and the way past bad shards |

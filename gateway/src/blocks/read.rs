@@ -74,7 +74,7 @@ impl RebuiltCache {
 }
 
 /// A stream's cells as they come in.
-type Cells = BTreeMap<u64, Bytes>;
+pub(super) type Cells = BTreeMap<u64, Bytes>;
 
 impl Engine {
     pub(super) async fn read(
@@ -265,7 +265,7 @@ fn cells_of(rebuilt: &Rebuilt, cells: Range<u64>) -> Cells {
 }
 
 /// Opens the segments that lie at `stream`.
-fn open(
+pub(super) fn open(
     cells: &Cells,
     stream: &Range<u64>,
     indexes: std::ops::RangeInclusive<u32>,

@@ -1,14 +1,15 @@
-//! Sealing without clouds: the shards of a slice as bytes, for benchmarks and tools.
+//! Sealing and opening without clouds: the shards of a slice as bytes, for benchmarks and tools.
 
 use super::buffers::Buffers;
 use super::code::Code;
-use super::error::BlockError;
+use super::error::{BlockError, Failures};
 use super::header::HeaderBytes;
 use super::layout::Layout;
 use super::naming::CloudKeys;
 use super::object::StoredObject;
-use super::segment::{SliceCipher, sealed_length};
-use super::shard::encode;
+use super::read::{Cells, open};
+use super::segment::{SliceCipher, sealed_length, segments};
+use super::shard::{cells_range, check_cells, encode};
 use crate::keys::{CloudSecret, Sealing, SliceKey};
 use bytes::Bytes;
 use quorumfs_bft::identity::Digest;
@@ -69,32 +70,142 @@ impl Sealer {
         };
         let length = u32::try_from(plain.len()).map_err(|_| too_long())?;
         let sealed = sealed_length(length).ok_or_else(too_long)?;
-        let layout = Layout::new(sealed, self.policy.data());
-        let shard = |cloud| Shard {
-            digest: Digest([0; 32]),
-            cloud: CloudIndex(cloud),
-            attempt: 0,
-            acknowledged: false,
-        };
-        let object = StoredObject::of_new(&NewObject {
-            id: object,
-            class: ObjectClass::BLOCK,
-            policy: self.policy,
-            length: sealed,
-            shard_length: u32::try_from(layout.stored_length(0)).map_err(|_| too_long())?,
-            shards: (0..self.policy.clouds()).map(shard).collect(),
-        })?;
-        let headers: Vec<HeaderBytes> = self
-            .keys
-            .iter()
-            .enumerate()
-            .filter_map(|(i, keys)| Some(object.header(self.volume, i)?.encode(keys)))
-            .collect();
+        let digests = vec![Digest([0; 32]); usize::from(self.policy.clouds())];
+        let object = self.object(object, sealed, &digests)?;
+        let (layout, headers) = (object.layout(), self.headers(&object));
         let cipher = SliceCipher::new(key, self.volume, slice, length, Codec::NONE, Sealing::On)?;
         let shards = encode(layout, &self.code, &headers, &cipher, plain, &self.buffers)?;
         Ok(shards
             .into_iter()
             .map(|shard| (shard.body, shard.digest))
             .collect())
+    }
+
+    /// The plaintext of a slice of `length` bytes from its data shards, each proved cell by cell.
+    ///
+    /// # Errors
+    /// `TooFewShards` if any of them is not what its digest says; `Forged` if they are not the
+    /// slice's.
+    pub fn open(
+        &self,
+        object: ObjectId,
+        slice: SliceId,
+        key: &SliceKey,
+        length: u32,
+        shards: &[(Bytes, Digest)],
+    ) -> Result<Bytes, BlockError> {
+        let sealed = sealed_length(length).ok_or(BlockError::Length {
+            what: "a slice",
+            length: u64::from(length),
+            most: u64::from(quorumfs_metadata::limits::SLICE_BYTES_MAX),
+        })?;
+        let digests: Vec<Digest> = shards.iter().map(|(_, digest)| *digest).collect();
+        let object = self.object(object, sealed, &digests)?;
+        let (layout, headers) = (object.layout(), self.headers(&object));
+        let mut cells = Cells::new();
+        for ((shard, (body, digest)), header) in (0..layout.data()).zip(shards).zip(&headers) {
+            let rows = 0..layout.shard_cells(shard);
+            let range = cells_range(layout, shard, &rows);
+            let within = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(body.len());
+            let bytes = body.slice(within(range.start)..within(range.end));
+            let checked = check_cells(layout, shard, &rows, header, digest, &bytes);
+            let checked = checked.ok_or_else(|| BlockError::TooFewShards {
+                object: object.id(),
+                good: usize::try_from(shard).unwrap_or(usize::MAX),
+                wanted: usize::from(self.policy.data()),
+                failures: Failures(vec![format!("shard {shard} is not what its digest says")]),
+            })?;
+            cells.extend(
+                (0..)
+                    .zip(checked)
+                    .map(|(row, cell)| (row * layout.data() + shard, cell)),
+            );
+        }
+        let cipher = SliceCipher::new(key, self.volume, slice, length, Codec::NONE, Sealing::On)?;
+        open(
+            &cells,
+            &(0..u64::from(sealed)),
+            0..=segments(length) - 1,
+            &cipher,
+        )
+    }
+
+    fn object(
+        &self,
+        id: ObjectId,
+        sealed: u32,
+        digests: &[Digest],
+    ) -> Result<StoredObject, BlockError> {
+        let too_long = || BlockError::Length {
+            what: "a slice",
+            length: u64::from(sealed),
+            most: u64::from(quorumfs_metadata::limits::SLICE_BYTES_MAX),
+        };
+        let stored = Layout::new(sealed, self.policy.data()).stored_length(0);
+        let shards = (0..self.policy.clouds()).zip(digests);
+        let shards = shards.map(|(cloud, digest)| Shard {
+            digest: *digest,
+            cloud: CloudIndex(cloud),
+            attempt: 0,
+            acknowledged: false,
+        });
+        StoredObject::of_new(&NewObject {
+            id,
+            class: ObjectClass::BLOCK,
+            policy: self.policy,
+            length: sealed,
+            shard_length: u32::try_from(stored).map_err(|_| too_long())?,
+            shards: shards.collect(),
+        })
+    }
+
+    fn headers(&self, object: &StoredObject) -> Vec<HeaderBytes> {
+        let numbered = self.keys.iter().enumerate();
+        numbered
+            .filter_map(|(i, keys)| Some(object.header(self.volume, i)?.encode(keys)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::Secret;
+    use quorumfs_metadata::identity::AllocationId;
+
+    #[test]
+    fn what_was_sealed_is_opened_and_a_flipped_bit_is_not() {
+        let policy = Policy::new(4, 1, 2, 4).unwrap();
+        let secrets = [0; 4].map(|i| CloudSecret::from_secret(Secret::from_bytes([i; 32])));
+        let sealer = Sealer::new(VolumeId([1; 16]), policy, &secrets).unwrap();
+        let key = SliceKey::from_secret(Secret::from_bytes([9; 32]));
+        let (allocation, counter) = (AllocationId(1), 2);
+        let (object, slice) = (
+            ObjectId {
+                allocation,
+                counter,
+            },
+            SliceId {
+                allocation,
+                counter,
+            },
+        );
+        for length in [0, 1, 65_536, 300_000] {
+            let plain: Vec<u8> = (0..length).map(|i| i as u8).collect();
+            let mut shards = sealer.seal(object, slice, &key, &plain).unwrap();
+            let opened = sealer
+                .open(object, slice, &key, length as u32, &shards)
+                .unwrap();
+            assert_eq!(opened, plain);
+            let mut body = shards[0].0.to_vec();
+            let middle = body.len() / 2;
+            body[middle.max(100)] ^= 1;
+            shards[0].0 = body.into();
+            let error = sealer.open(object, slice, &key, length as u32, &shards);
+            assert!(
+                matches!(error, Err(BlockError::TooFewShards { .. })),
+                "{error:?}"
+            );
+        }
     }
 }

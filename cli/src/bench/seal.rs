@@ -1,0 +1,263 @@
+//! `quorumfs bench seal`: how fast a block is sealed and opened on one core, beside the time of
+//! what that is made of.
+//!
+//! Sealing a slice is encryption, the erasure code and hashing, and everything around them is
+//! overhead; opening one from its data shards is hashing and decryption. Rounds of the whole and of
+//! each primitive alone, over the same amount of bytes in the same cut, take turns on one thread;
+//! medians of the thread's processor time are compared. The ceiling is what the primitives alone
+//! would reach one after the other.
+
+use super::failed;
+use crate::arguments::BenchSealArguments;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, Tag, UnboundKey};
+use quorumfs_bft::identity::ClusterId;
+use quorumfs_gateway::blocks::{CELL_BYTES, SEGMENT_BYTES, Sealer};
+use quorumfs_gateway::keys::{CloudSecret, Secret, SliceKey};
+use quorumfs_metadata::identity::{AllocationId, ObjectId, SliceId};
+use quorumfs_metadata::placement::Policy;
+use reed_solomon_erasure::galois_8::ReedSolomon;
+use serde::Serialize;
+use std::hint::black_box;
+
+/// Rounds that are not counted.
+const WARM_UP: u32 = 20;
+
+/// One line.
+#[derive(Debug, Serialize)]
+struct Record {
+    gib_per_second: f64,
+    ceiling_gib_per_second: f64,
+    ratio_to_ceiling: f64,
+    open_gib_per_second: f64,
+    open_ceiling_gib_per_second: f64,
+    open_ratio_to_ceiling: f64,
+    seal_us: f64,
+    open_us: f64,
+    encrypt_us: f64,
+    code_us: f64,
+    hash_us: f64,
+    decrypt_us: f64,
+    hash_data_us: f64,
+    block_bytes: u32,
+    policy: [u8; 3],
+    rounds: u32,
+}
+
+impl Record {
+    fn text(&self) -> String {
+        let [n, f, k] = self.policy;
+        format!(
+            "{} KiB at (n, f, k) = ({n}, {f}, {k}), one core, medians of {} rounds\n  \
+             AES-256-GCM        {:8.0} µs to seal, {:.0} µs to open\n  \
+             Reed–Solomon       {:8.0} µs\n  \
+             BLAKE3             {:8.0} µs for all shards, {:.0} µs for the data shards\n  \
+             seal               {:8.0} µs   {:.2} GiB/s, {:.2} of the primitives\n  \
+             open               {:8.0} µs   {:.2} GiB/s, {:.2} of the primitives",
+            self.block_bytes >> 10,
+            self.rounds,
+            self.encrypt_us,
+            self.decrypt_us,
+            self.code_us,
+            self.hash_us,
+            self.hash_data_us,
+            self.seal_us,
+            self.gib_per_second,
+            self.ratio_to_ceiling,
+            self.open_us,
+            self.open_gib_per_second,
+            self.open_ratio_to_ceiling,
+        )
+    }
+}
+
+/// The primitives alone, over buffers of their own.
+struct Primitives {
+    key: LessSafeKey,
+    plain: Vec<u8>,
+    tags: Vec<Tag>,
+    code: ReedSolomon,
+    cells: Vec<Vec<u8>>,
+}
+
+fn nonce(index: usize) -> Nonce {
+    let mut nonce = [0; 12];
+    if let Some(last) = nonce.last_chunk_mut() {
+        *last = (index as u64).to_be_bytes();
+    }
+    Nonce::assume_unique_for_key(nonce)
+}
+
+impl Primitives {
+    fn new(policy: Policy, plain: &[u8]) -> Outcome<Self> {
+        let key = UnboundKey::new(&AES_256_GCM, &[1; 32]);
+        let key = key.map_err(|error| failed("prepare the cipher", &error))?;
+        let (data, total) = (usize::from(policy.data()), usize::from(policy.clouds()));
+        let rows = plain.len().div_ceil(SEGMENT_BYTES as usize * data);
+        let cells = (0..rows * total).map(|i| vec![i as u8; CELL_BYTES as usize]);
+        let code = ReedSolomon::new(data, total - data);
+        Ok(Self {
+            key: LessSafeKey::new(key),
+            plain: plain.to_vec(),
+            tags: Vec::new(),
+            code: code.map_err(|error| failed("prepare the code", &error))?,
+            cells: cells.collect(),
+        })
+    }
+
+    /// Leaves the ciphertext, which [`decrypt`](Self::decrypt) turns back.
+    fn encrypt(&mut self) -> Outcome<()> {
+        self.tags.clear();
+        let segments = self.plain.chunks_mut(SEGMENT_BYTES as usize);
+        for (index, segment) in segments.enumerate() {
+            let aad = Aad::from([7; 59]);
+            let tag = self
+                .key
+                .seal_in_place_separate_tag(nonce(index), aad, segment);
+            self.tags
+                .push(tag.map_err(|error| failed("encrypt", &error))?);
+        }
+        Ok(())
+    }
+
+    fn decrypt(&mut self, to: &mut [u8]) -> Outcome<()> {
+        let size = SEGMENT_BYTES as usize;
+        let segments = self.plain.chunks(size).zip(to.chunks_mut(size));
+        for ((index, (from, to)), tag) in segments.enumerate().zip(&self.tags) {
+            let aad = Aad::from([7; 59]);
+            let opened = self
+                .key
+                .open_separate_gather(nonce(index), aad, from, tag.as_ref(), to);
+            opened.map_err(|error| failed("decrypt", &error))?;
+        }
+        Ok(())
+    }
+
+    fn encode(&mut self) -> Outcome<()> {
+        for row in self.cells.chunks_mut(self.code.total_shard_count()) {
+            let coded = self.code.encode(row);
+            coded.map_err(|error| failed("compute parity", &error))?;
+        }
+        Ok(())
+    }
+
+    fn hash(&self, of_each_row: usize) {
+        for row in self.cells.chunks(self.code.total_shard_count()) {
+            for cell in row.iter().take(of_each_row) {
+                black_box(blake3::hash(cell));
+            }
+        }
+    }
+}
+
+/// What this thread has used of a core, in seconds: other load on the machine does not count.
+fn processor_time() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn time<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<(T, f64)> {
+    let begin = processor_time();
+    let done = work()?;
+    Ok((done, processor_time() - begin))
+}
+
+fn median(times: &mut [f64]) -> f64 {
+    times.sort_unstable_by(f64::total_cmp);
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+/// Measures, and says it in one line.
+pub(crate) fn run(arguments: &BenchSealArguments, output: Output) -> Outcome {
+    let [n, f, k] = arguments.policy.0;
+    let policy = Policy::new(n, f, k, n);
+    let policy = policy.map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
+    let block_bytes = arguments.block_kib << 10;
+    let record = measure(policy, block_bytes, arguments.rounds)?;
+    output.record("seal", &record, Record::text)?;
+    Ok(Exit::Success)
+}
+
+fn measure(policy: Policy, block_bytes: u32, rounds: u32) -> Outcome<Record> {
+    let secrets: Vec<CloudSecret> = (0..policy.clouds())
+        .map(|i| CloudSecret::from_secret(Secret::from_bytes([i; 32])))
+        .collect();
+    let broken = |error: &_| crate::commands::block_failure(error);
+    let sealer = Sealer::new(ClusterId([1; 16]), policy, &secrets);
+    let sealer = sealer.map_err(|error| broken(&error))?;
+    let key = SliceKey::from_secret(Secret::from_bytes([9; 32]));
+    let mut plain = vec![0; block_bytes as usize];
+    blake3::Hasher::new().finalize_xof().fill(&mut plain);
+    let mut primitives = Primitives::new(policy, &plain)?;
+    let mut spare = vec![0; plain.len()];
+    let (data, total) = (usize::from(policy.data()), usize::from(policy.clouds()));
+
+    let mut times: [Vec<f64>; 7] = Default::default();
+    for round in 0..rounds.saturating_add(WARM_UP) {
+        let allocation = AllocationId(1);
+        let (object, slice) = (
+            ObjectId {
+                allocation,
+                counter: round,
+            },
+            SliceId {
+                allocation,
+                counter: round,
+            },
+        );
+        let (shards, seal) = time(|| {
+            let sealed = sealer.seal(object, slice, &key, &plain);
+            Ok(black_box(sealed.map_err(|error| broken(&error))?))
+        })?;
+        let (opened, open) = time(|| {
+            let opened = sealer.open(object, slice, &key, block_bytes, &shards);
+            opened.map_err(|error| broken(&error))
+        })?;
+        if opened != plain {
+            let message = "what was opened is not what was sealed";
+            return Err(Failure::new(Exit::Damaged, message));
+        }
+        let ((), encrypt) = time(|| primitives.encrypt())?;
+        let ((), code) = time(|| primitives.encode())?;
+        let ((), hash) = time(|| {
+            primitives.hash(total);
+            Ok(())
+        })?;
+        let ((), decrypt) = time(|| primitives.decrypt(&mut spare))?;
+        primitives.plain.copy_from_slice(&spare);
+        let ((), hash_data) = time(|| {
+            primitives.hash(data);
+            Ok(())
+        })?;
+        if round >= WARM_UP {
+            let taken = [seal, open, encrypt, code, hash, decrypt, hash_data];
+            for (all, one) in times.iter_mut().zip(taken) {
+                all.push(one);
+            }
+        }
+    }
+    let [seal, open, encrypt, code, hash, decrypt, hash_data] =
+        times.map(|mut all| median(&mut all));
+    let (seal_parts, open_parts) = (encrypt + code + hash, decrypt + hash_data);
+    let gib = f64::from(block_bytes) / f64::from(1 << 30);
+    Ok(Record {
+        gib_per_second: gib / seal,
+        ceiling_gib_per_second: gib / seal_parts,
+        ratio_to_ceiling: seal_parts / seal,
+        open_gib_per_second: gib / open,
+        open_ceiling_gib_per_second: gib / open_parts,
+        open_ratio_to_ceiling: open_parts / open,
+        seal_us: seal * 1e6,
+        open_us: open * 1e6,
+        encrypt_us: encrypt * 1e6,
+        code_us: code * 1e6,
+        hash_us: hash * 1e6,
+        decrypt_us: decrypt * 1e6,
+        hash_data_us: hash_data * 1e6,
+        block_bytes,
+        policy: [policy.clouds(), policy.faulty(), policy.data()],
+        rounds,
+    })
+}
