@@ -231,6 +231,7 @@ impl Engine {
                 cloud: link.index,
                 attempt: 0,
                 acknowledged: false,
+                withdrawn: false,
             })
             .collect()
     }

@@ -148,6 +148,7 @@ impl Sealer {
             cloud: CloudIndex(cloud),
             attempt: 0,
             acknowledged: false,
+            withdrawn: false,
         });
         StoredObject::of_new(&NewObject {
             id,

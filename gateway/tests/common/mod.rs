@@ -59,6 +59,7 @@ impl SliceStore for MemorySlices {
                 cloud: CloudIndex(cloud),
                 attempt: 0,
                 acknowledged: cloud < 3,
+                withdrawn: false,
             })
             .collect();
         let object = NewObject {

@@ -148,6 +148,7 @@ fn answer_about_volume(
         },
         Question::UnderReplicated { after, limit } => under_replicated(rows, *after, *limit),
         Question::Unreferenced { after, limit } => unreferenced(rows, *after, *limit),
+        Question::Objects { after, limit } => all_objects(rows, *after, *limit),
         Question::Orphans { after, limit } => {
             rows.view().depend_on_everything();
             let limit = page(*limit, QUEUE_PAGE_MAX);
@@ -313,6 +314,25 @@ fn unreferenced(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcom
         .filter_map(|(row_key, _)| key::trailing_object(row_key))
         .collect();
     Ok(Found::Unreferenced { objects, more })
+}
+
+fn all_objects(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcome<Found> {
+    let limit = page(limit, QUEUE_PAGE_MAX);
+    rows.view().depend_on_everything();
+    let prefix = key::all_objects();
+    let from = match after {
+        None => prefix.clone(),
+        Some(id) => behind_key(key::object(id)),
+    };
+    let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
+    let more = found.len() > limit;
+    let mut objects = Vec::with_capacity(limit.min(found.len()));
+    for (row_key, bytes) in found.iter().take(limit) {
+        if let Some(id) = key::trailing_object(row_key) {
+            objects.push((id, decode(row_key, bytes)?));
+        }
+    }
+    Ok(Found::Objects { objects, more })
 }
 
 /// The first key behind `row_key`.

@@ -14,7 +14,7 @@
 //! | `bring_in` | new objects and slices under the session's own ids |
 //! | `extent_map` | replaces, splits and cuts extents |
 //! | `references` | counts who names a slice and what of an object is live |
-//! | `placement` | shards: what a commit must show, what completion and repair change |
+//! | `placement` | shards: what a commit must show, what completion, repair and scrubs change |
 //!
 //! What always holds: extents of a file do not overlap; a slice's references are the extents that
 //! name it, plus those whose dropping waits in the reap queue; an object's live bytes are the
@@ -29,5 +29,5 @@ mod references;
 
 pub(crate) use commit::commit;
 pub(crate) use extent_map::{Kept, behind, reap_extents, remove_all, truncate};
-pub(crate) use placement::{confirm, replace};
+pub(crate) use placement::{confirm, replace, withdraw};
 pub(crate) use references::{release_slice, settle_dropped};

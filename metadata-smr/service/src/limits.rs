@@ -30,6 +30,8 @@ pub const COMMIT_SLICES_MAX: usize = 200;
 pub const COMMIT_EXTENTS_MAX: usize = 200;
 /// Shards that one confirmation may name.
 pub const CONFIRM_SHARDS_MAX: usize = 256;
+/// Shards that one withdrawal may name: each may be an object's own, which costs three rows.
+pub const WITHDRAW_SHARDS_MAX: usize = 256;
 
 /// Supplementary groups of one caller; Linux allows 65536, almost nobody has more than these.
 pub const GROUPS_MAX: usize = 1024;

@@ -63,6 +63,14 @@ pub enum Operation {
         /// Whether the new place has acknowledged it already.
         acknowledged: bool,
     },
+    /// Acknowledgements that do not hold: these shards are not where their clouds said, or are not
+    /// what was written. Their objects lack them from now on; whoever restores them looks first,
+    /// and takes the next name for what is really gone.
+    WithdrawPlaced {
+        /// Which shards, at most [`WITHDRAW_SHARDS_MAX`](crate::limits::WITHDRAW_SHARDS_MAX). One
+        /// that has another place by now is passed over.
+        shards: Vec<PlacedShard>,
+    },
 }
 
 /// A shard at its place.

@@ -103,7 +103,12 @@ impl BorshDeserialize for Policy {
 }
 
 /// One shard of an object. Its index is its place in the object's list.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+///
+/// A shard is *awaited* until its cloud acknowledges it, and *withdrawn* when somebody found that
+/// the acknowledgement does not hold. The two differ in what restoring it takes: an awaited shard's
+/// name was never taken, a withdrawn one's was, and names are used once. In the bytes the state is
+/// one number: 0 awaited, 1 acknowledged, 2 withdrawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shard {
     /// The Merkle root over its header and cells.
     pub digest: Digest,
@@ -114,6 +119,51 @@ pub struct Shard {
     pub attempt: u8,
     /// Whether the cloud has acknowledged it, as the writer or the reconciler claims.
     pub acknowledged: bool,
+    /// Whether an acknowledgement was taken back since; never together with `acknowledged`.
+    pub withdrawn: bool,
+}
+
+impl Shard {
+    /// Enters that the cloud has acknowledged it.
+    pub fn acknowledge(&mut self) {
+        self.acknowledged = true;
+        self.withdrawn = false;
+    }
+
+    /// Takes an acknowledgement back; without effect on a shard that has none.
+    pub fn withdraw(&mut self) {
+        self.withdrawn |= self.acknowledged;
+        self.acknowledged = false;
+    }
+}
+
+impl BorshSerialize for Shard {
+    fn serialize<W: io::Write>(&self, writer: &mut W) -> io::Result<()> {
+        let state: u8 = match (self.acknowledged, self.withdrawn) {
+            (true, _) => 1,
+            (false, true) => 2,
+            (false, false) => 0,
+        };
+        (self.digest, self.cloud, self.attempt, state).serialize(writer)
+    }
+}
+
+impl BorshDeserialize for Shard {
+    fn deserialize_reader<R: io::Read>(reader: &mut R) -> io::Result<Self> {
+        let (digest, cloud, attempt, state) =
+            <(Digest, CloudIndex, u8, u8)>::deserialize_reader(reader)?;
+        if state > 2 {
+            let reason = format!("{state} is no state of a shard");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
+        }
+        Ok(Self {
+            digest,
+            cloud,
+            attempt,
+            acknowledged: state == 1,
+            withdrawn: state == 2,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -130,6 +180,34 @@ mod tests {
             assert!(Policy::new(n, f, k, n + 1).is_err());
         }
         assert!(Policy::new(255, 127, 0, 255).is_err());
+    }
+
+    #[test]
+    fn a_shard_has_one_of_three_states_and_reads_back() {
+        let mut shard = Shard {
+            digest: Digest([7; 32]),
+            cloud: CloudIndex(3),
+            attempt: 2,
+            acknowledged: false,
+            withdrawn: false,
+        };
+        let bytes = |shard: &Shard| borsh::to_vec(shard).expect("in memory");
+        let last = |shard: &Shard| bytes(shard).last().copied();
+        shard.withdraw();
+        assert_eq!(last(&shard), Some(0), "nothing was there to withdraw");
+        for (state, change) in [
+            (1, Shard::acknowledge as fn(&mut Shard)),
+            (2, Shard::withdraw),
+        ] {
+            change(&mut shard);
+            assert_eq!(last(&shard), Some(state));
+            assert_eq!(borsh::from_slice(&bytes(&shard)).ok(), Some(shard));
+        }
+        shard.withdraw();
+        assert_eq!(last(&shard), Some(2), "and it stays withdrawn");
+        let mut bad = bytes(&shard);
+        *bad.last_mut().expect("not empty") = 3;
+        assert!(borsh::from_slice::<Shard>(&bad).is_err());
     }
 
     #[test]

@@ -88,6 +88,13 @@ pub enum Question {
     Realm(RealmId),
     /// This session and its principal.
     WhoAmI,
+    /// All objects with their rows, in the order of their ids.
+    Objects {
+        /// The last one that was seen.
+        after: Option<ObjectId>,
+        /// At most so many; at most [`QUEUE_PAGE_MAX`](crate::limits::QUEUE_PAGE_MAX).
+        limit: u32,
+    },
 }
 
 impl Query {

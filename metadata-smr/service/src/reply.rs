@@ -52,6 +52,11 @@ pub enum Done {
     },
     /// The shard has its new place.
     Replaced,
+    /// The acknowledgements are taken back.
+    Withdrawn {
+        /// How many of the shards had one.
+        shards: u32,
+    },
 }
 
 /// What a step did.
@@ -202,6 +207,13 @@ pub enum Found {
         principal: PrincipalId,
         /// Its principal.
         rights: Principal,
+    },
+    /// A page of all objects.
+    Objects {
+        /// Id and row of each.
+        objects: Vec<(ObjectId, Object)>,
+        /// There are more.
+        more: bool,
     },
 }
 

@@ -203,6 +203,10 @@ fn execute_other(
             content::replace(change, asker, shard, *acknowledged)?;
             Ok(Done::Replaced)
         }
+        Operation::WithdrawPlaced { shards } => {
+            let shards = content::withdraw(change, asker, shards)?;
+            Ok(Done::Withdrawn { shards })
+        }
     }
 }
 

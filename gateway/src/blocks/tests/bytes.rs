@@ -38,6 +38,7 @@ fn make(policy: Policy, plain: &[u8]) -> Made {
                 cloud: CloudIndex(i),
                 attempt: 0,
                 acknowledged: true,
+                withdrawn: false,
             })
             .collect(),
     };

@@ -1,13 +1,15 @@
-//! Shards on clouds: what a commit must show, and what completion and repair change.
+//! Shards on clouds: what a commit must show, and what completion, repair and scrubs change.
 //!
-//! Acknowledgements are claims of whoever sends them. A writer may complete what its own session
-//! brought in; everything else takes the right to reconcile.
+//! Acknowledgements are claims of whoever sends them, and so are withdrawals. A writer may complete
+//! what its own session brought in; everything else takes the right to reconcile. A withdrawal
+//! changes nothing but the claim: the shard keeps its place, so that whoever restores it looks
+//! there first. One that was made wantonly costs a look, and the next confirmation undoes it.
 
 use super::references::put_object;
 use crate::change::{Asker, Change};
 use crate::error::Error;
 use crate::identity::{CloudIndex, ObjectId};
-use crate::limits::CONFIRM_SHARDS_MAX;
+use crate::limits::{CONFIRM_SHARDS_MAX, WITHDRAW_SHARDS_MAX};
 use crate::operation::PlacedShard;
 use crate::placement::{Policy, Shard};
 use crate::row::{Object, key};
@@ -24,6 +26,7 @@ pub(super) fn check(
 ) -> Outcome<()> {
     let bad = || Error::BadPlacement(id);
     require(shards.len() == usize::from(policy.clouds()), bad())?;
+    require(!shards.iter().any(|shard| shard.withdrawn), bad())?;
     let acknowledged = shards.iter().filter(|shard| shard.acknowledged).count();
     require(acknowledged >= usize::from(policy.write_quorum()), bad())?;
     check_spread(change, id, shards)
@@ -55,15 +58,53 @@ pub(crate) fn confirm(
     asker: &Asker,
     shards: &[PlacedShard],
 ) -> Outcome<u32> {
-    let too_many = Error::TooMany {
-        limit: CONFIRM_SHARDS_MAX as u32,
-    };
-    require(shards.len() <= CONFIRM_SHARDS_MAX, too_many)?;
+    let mut completed = 0_u32;
+    change_claims(
+        change,
+        asker,
+        (shards, CONFIRM_SHARDS_MAX),
+        Shard::acknowledge,
+        |before, after| {
+            let completes = before.is_under_replicated() && !after.is_under_replicated();
+            completed = completed.saturating_add(u32::from(completes));
+        },
+    )?;
+    Ok(completed)
+}
+
+/// Takes acknowledgements back; returns how many shards had one. What does not name the place where
+/// a shard is now is passed over: it was restored meanwhile.
+pub(crate) fn withdraw(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    shards: &[PlacedShard],
+) -> Outcome<u32> {
+    let mut withdrawn = 0;
+    change_claims(
+        change,
+        asker,
+        (shards, WITHDRAW_SHARDS_MAX),
+        Shard::withdraw,
+        |before, after| withdrawn += before.acknowledged().saturating_sub(after.acknowledged()),
+    )?;
+    Ok(u32::try_from(withdrawn).unwrap_or(u32::MAX))
+}
+
+/// Changes what is claimed of shards that are at the places that are named, and tells `changed` of
+/// each object that was and is another.
+fn change_claims(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    (shards, most): (&[PlacedShard], usize),
+    claim: fn(&mut Shard),
+    mut changed: impl FnMut(&Object, &Object),
+) -> Outcome<()> {
+    let limit = u32::try_from(most).unwrap_or(u32::MAX);
+    require(shards.len() <= most, Error::TooMany { limit })?;
     let mut by_object: BTreeMap<ObjectId, Vec<&PlacedShard>> = BTreeMap::new();
     for shard in shards {
         by_object.entry(shard.object).or_default().push(shard);
     }
-    let mut completed = 0_u32;
     for (id, placed) in by_object {
         let Some(before) = change.find::<Object>(&key::object(id))? else {
             continue;
@@ -75,18 +116,15 @@ pub(crate) fn confirm(
             if let Some(row) = after.shards.get_mut(index)
                 && (row.cloud, row.attempt) == (shard.cloud, shard.attempt)
             {
-                row.acknowledged = true;
+                claim(row);
             }
         }
-        if after == before {
-            continue;
-        }
-        put_object(change, id, Some(&before), &after)?;
-        if before.is_under_replicated() && !after.is_under_replicated() {
-            completed = completed.saturating_add(1);
+        if after != before {
+            put_object(change, id, Some(&before), &after)?;
+            changed(&before, &after);
         }
     }
-    Ok(completed)
+    Ok(())
 }
 
 /// Gives a shard a new place.
@@ -111,6 +149,7 @@ pub(crate) fn replace(
     row.cloud = placed.cloud;
     row.attempt = placed.attempt;
     row.acknowledged = acknowledged;
+    row.withdrawn = false;
     check_spread(change, id, &after.shards)?;
     put_object(change, id, Some(&before), &after)
 }

@@ -173,6 +173,12 @@ pub fn slice(home: Home, slice: SliceId) -> Vec<u8> {
     key!(SLICE, home.0.to_be_bytes(), slice.to_be_bytes())
 }
 
+/// All objects.
+#[must_use]
+pub fn all_objects() -> Vec<u8> {
+    OBJECT.to_vec()
+}
+
 /// An object.
 #[must_use]
 pub fn object(object: ObjectId) -> Vec<u8> {

@@ -8,6 +8,7 @@
 //! A model is a value: a search for a linearization clones it at every branch.
 
 mod namespace;
+mod shards;
 
 use crate::attributes::{Attributes, Credentials, Detail};
 use crate::error::Error;
@@ -24,6 +25,7 @@ use std::collections::BTreeMap;
 pub struct Model {
     inodes: BTreeMap<InodeId, Inode>,
     next: u64,
+    shards: shards::Shards,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,6 +73,7 @@ impl Default for Model {
         Self {
             inodes: BTreeMap::from([(InodeId::ROOT, root)]),
             next: 2,
+            shards: shards::Shards::default(),
         }
     }
 }
@@ -79,9 +82,10 @@ impl Model {
     /// Applies an operation as it was sent, and says whether it can have been answered so;
     /// `None` is an answer that nobody saw.
     pub fn execute(&mut self, operation: &[u8], answer: Option<&[u8]>) -> bool {
-        let Ok(Operation::Compound(compound)) = Operation::from_bytes(operation) else {
-            // Nothing but compounds changes what the model keeps.
-            return true;
+        let compound = match Operation::from_bytes(operation) {
+            Ok(Operation::Compound(compound)) => compound,
+            Ok(other) => return self.shards.execute(&other, answer),
+            Err(_) => return true,
         };
         let told = self.compound(&compound);
         let Some(answer) = answer else {
@@ -119,6 +123,9 @@ impl Model {
             }
             (Question::Attributes(id), Err(error)) => {
                 !self.inodes.contains_key(id) && *error == Error::Stale(*id)
+            }
+            (Question::Objects { after, limit }, Ok(Found::Objects { objects, more })) => {
+                self.shards.shows(*after, *limit, objects, *more)
             }
             (Question::Directory { inode, .. }, Ok(Found::Directory(page))) => {
                 let Some(Kind::Directory { entries, .. }) = self.kind(*inode) else {
@@ -364,6 +371,7 @@ impl Model {
             *inline = (*inline).min(new);
             bytes.split_off(&new);
         }
+        self.shards.bring_in(&commit.objects);
         Ok(vec![commit.inode])
     }
 }

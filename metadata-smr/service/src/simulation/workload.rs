@@ -1,8 +1,10 @@
-//! Random compounds and queries on a few names in a few directories.
+//! Random compounds and queries on a few names in a few directories, and claims about shards.
 //!
 //! Most are valid, many are not, so that refusals are exercised as well: wrong kinds, names that
 //! are taken or missing, callers without permission, moves of a directory below itself. The source
 //! of chance is the caller's.
+
+mod shards;
 
 use super::{compound, place};
 use crate::attributes::{Credentials, Mode, Timestamp};
@@ -36,6 +38,7 @@ pub struct Workload {
     others: Vec<InodeId>,
     opened: bool,
     held: bool,
+    shards: shards::Shards,
 }
 
 impl Default for Workload {
@@ -45,6 +48,7 @@ impl Default for Workload {
             others: Vec::new(),
             opened: false,
             held: false,
+            shards: shards::Shards::default(),
         }
     }
 }
@@ -53,7 +57,8 @@ impl Default for Workload {
 pub type Chance<'a> = &'a mut dyn FnMut(u64) -> u64;
 
 impl Workload {
-    /// A workload of one session, which also holds files open that it removes.
+    /// A workload of one session, which also holds files open that it removes, and brings in objects
+    /// under ids of its own.
     #[must_use]
     pub fn of_one_session() -> Self {
         Self {
@@ -78,13 +83,20 @@ impl Workload {
         if chance(4) == 0 {
             return Call::Query(self.query(chance).to_bytes());
         }
+        if chance(8) == 0 {
+            return Call::Execute(self.shards.operation(self.held, chance).to_bytes());
+        }
         Call::Execute(self.operation(chance).to_bytes())
     }
 
     /// Learns from a reply.
     pub fn learn(&mut self, answer: &[u8]) {
-        let Ok(Response(Ok(Done::Compound(steps)))) = Response::from_bytes(answer) else {
-            return;
+        let steps = match Response::from_bytes(answer) {
+            Ok(Response(Ok(Done::Compound(steps)))) => steps,
+            Ok(Response(Ok(Done::Allocated { allocation, count }))) if self.held => {
+                return self.shards.allocated(allocation, count);
+            }
+            _ => return,
         };
         for step in steps {
             if let StepDone::Created { inode, .. } = step {
@@ -126,7 +138,7 @@ impl Workload {
         place(parent, pick(&NAMES, chance).unwrap_or("a"))
     }
 
-    fn operation(&self, chance: Chance<'_>) -> Operation {
+    fn operation(&mut self, chance: Chance<'_>) -> Operation {
         let steps = match chance(5) {
             0 => vec![self.step(chance), self.step(chance)],
             _ => vec![self.step(chance)],
@@ -158,7 +170,7 @@ impl Workload {
         Operation::Compound(operation)
     }
 
-    fn step(&self, chance: Chance<'_>) -> Step {
+    fn step(&mut self, chance: Chance<'_>) -> Step {
         match chance(20) {
             0..6 => Step::Create(Create {
                 place: self.place(chance),
@@ -200,7 +212,12 @@ impl Workload {
         }
     }
 
-    fn commit(&self, chance: Chance<'_>) -> Commit {
+    fn commit(&mut self, chance: Chance<'_>) -> Commit {
+        if chance(2) == 0
+            && let Some(commit) = self.shards.commit(self.inode(chance), chance)
+        {
+            return commit;
+        }
         let length = u16::try_from(1 + chance(40)).unwrap_or(1);
         let sealed = Sealed {
             epoch: RealmEpoch(0),
@@ -236,8 +253,9 @@ impl Workload {
 
     fn query(&self, chance: Chance<'_>) -> Query {
         let credentials = who(chance);
-        let question = match chance(4) {
+        let question = match chance(5) {
             0 => Question::Attributes(self.inode(chance)),
+            4 => self.shards.question(chance),
             1 => Question::Directory {
                 inode: self.directory(chance),
                 after: Cookie::START,

@@ -190,3 +190,192 @@ fn a_file_without_write_permission_takes_what_its_open_handle_wrote() {
         "nobody that it may speak for could"
     );
 }
+
+/// A file with an object that has all of its shards; returns the object.
+fn whole_object(world: &mut World, caller: &Caller, name: &str) -> ObjectId {
+    let inode = world.create(caller, InodeId::ROOT, name);
+    let allocation = world.allocate(caller, 4);
+    let mut write = commit(inode, allocation, 0, &[(0, 100)]);
+    write.objects[0] = object(allocation, 0, 4);
+    let id = write.objects[0].id;
+    let step = Step::Commit(write);
+    world.step(caller, &Credentials::root(), step).unwrap();
+    id
+}
+
+fn placed(object: ObjectId, shard: u8, attempt: u8) -> PlacedShard {
+    PlacedShard {
+        object,
+        shard: ShardIndex(shard),
+        cloud: CloudIndex(shard),
+        attempt,
+    }
+}
+
+fn withdraw(world: &mut World, caller: &Caller, shards: Vec<PlacedShard>) -> Result<u32, Error> {
+    match world.run(caller, &Operation::WithdrawPlaced { shards }) {
+        Ok(Done::Withdrawn { shards }) => Ok(shards),
+        Err(refusal) => Err(refusal.error),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_is_withdrawn_is_lacking_the_more_urgently_the_more_of_it() {
+    let mut world = World::new();
+    let caller = world.open(OWNER);
+    let first = whole_object(&mut world, &caller, "f");
+    let second = whole_object(&mut world, &caller, "g");
+    assert!(under_replicated(&mut world, &caller).is_empty());
+
+    assert_eq!(
+        withdraw(&mut world, &caller, vec![placed(first, 3, 0)]),
+        Ok(1)
+    );
+    let both = vec![placed(second, 0, 0), placed(second, 2, 0)];
+    assert_eq!(withdraw(&mut world, &caller, both), Ok(2));
+    assert_eq!(
+        under_replicated(&mut world, &caller),
+        [(0, second), (1, first)],
+        "the fewer shards may still be lost, the earlier"
+    );
+    // The shard keeps its place: whoever restores it looks there first.
+    let row = |world: &mut World, id| match world.ask(&caller, Question::Object(id)) {
+        Ok(Found::Object(row)) => row,
+        other => panic!("{other:?}"),
+    };
+    let shard = row(&mut world, first).shards[3];
+    assert_eq!(
+        (shard.acknowledged, shard.withdrawn, shard.attempt),
+        (false, true, 0)
+    );
+    let confirm = |shards| Operation::ConfirmPlaced { shards };
+    let done = world.run(&caller, &confirm(vec![placed(first, 3, 0)]));
+    assert_eq!(
+        done,
+        Ok(Done::Confirmed { completed: 1 }),
+        "it was there after all"
+    );
+    let shard = row(&mut world, first).shards[3];
+    assert_eq!((shard.acknowledged, shard.withdrawn), (true, false));
+
+    // What is really gone takes the next name.
+    for shard in [0, 2] {
+        let replace = Operation::ReplacePlacement {
+            shard: placed(second, shard, 1),
+            acknowledged: true,
+        };
+        world.run(&caller, &replace).unwrap();
+    }
+    assert!(under_replicated(&mut world, &caller).is_empty());
+    assert!(
+        row(&mut world, second)
+            .shards
+            .iter()
+            .all(|it| it.acknowledged && !it.withdrawn)
+    );
+}
+
+#[test]
+fn a_withdrawal_of_what_has_another_place_by_now_is_without_effect() {
+    let mut world = World::new();
+    let caller = world.open(OWNER);
+    let object = whole_object(&mut world, &caller, "f");
+    let replace = Operation::ReplacePlacement {
+        shard: placed(object, 1, 1),
+        acknowledged: true,
+    };
+    world.run(&caller, &replace).unwrap();
+    let root = world.root();
+    let elsewhere = PlacedShard {
+        cloud: CloudIndex(2),
+        ..placed(object, 1, 1)
+    };
+    let nowhere = placed(object, 9, 0);
+    let nobodys = ObjectId {
+        counter: 77,
+        ..object
+    };
+    let passed_over = vec![
+        placed(object, 1, 0),
+        elsewhere,
+        nowhere,
+        placed(nobodys, 0, 0),
+    ];
+    assert_eq!(withdraw(&mut world, &caller, passed_over), Ok(0));
+    assert_eq!(root, world.root());
+    let twice = vec![placed(object, 1, 1); 2];
+    assert_eq!(withdraw(&mut world, &caller, twice.clone()), Ok(1));
+    assert_eq!(withdraw(&mut world, &caller, twice), Ok(0), "and once only");
+
+    let limit = crate::limits::WITHDRAW_SHARDS_MAX;
+    let most = |count: usize| -> Vec<_> {
+        (0..count)
+            .map(|i| {
+                placed(
+                    ObjectId {
+                        counter: i as u32,
+                        ..object
+                    },
+                    0,
+                    0,
+                )
+            })
+            .collect()
+    };
+    assert_eq!(withdraw(&mut world, &caller, most(limit)), Ok(1));
+    let refused = withdraw(&mut world, &caller, most(limit + 1));
+    let limit = limit as u32;
+    assert_eq!(refused, Err(Error::TooMany { limit }));
+}
+
+#[test]
+fn a_commit_cannot_bring_in_what_was_withdrawn() {
+    let mut world = World::new();
+    let caller = world.open(OWNER);
+    let inode = world.create(&caller, InodeId::ROOT, "f");
+    let allocation = world.allocate(&caller, 4);
+    let mut write = commit(inode, allocation, 0, &[(0, 100)]);
+    write.objects[0].shards[3].withdrawn = true;
+    let id = write.objects[0].id;
+    let refused = world.step(&caller, &Credentials::root(), Step::Commit(write));
+    assert_eq!(refused, Err(Error::BadPlacement(id)));
+}
+
+#[test]
+fn all_objects_are_listed_page_by_page_whatever_happens_meanwhile() {
+    let mut world = World::new();
+    let caller = world.open(OWNER);
+    let mut objects: Vec<_> = (0..7)
+        .map(|i| whole_object(&mut world, &caller, &format!("f{i}")))
+        .collect();
+    let (mut after, mut seen) = (None, Vec::new());
+    loop {
+        let question = Question::Objects { after, limit: 3 };
+        let Ok(Found::Objects {
+            objects: page,
+            more,
+        }) = world.ask(&caller, question)
+        else {
+            panic!("no page")
+        };
+        assert!(page.len() <= 3 && (!more || page.len() == 3));
+        assert!(page.iter().all(|(_, row)| row.shards.len() == 4));
+        seen.extend(page.iter().map(|(id, _)| *id));
+        after = seen.last().copied();
+        if seen.len() == 3 {
+            // What is written meanwhile lies behind: ids rise.
+            objects.push(whole_object(&mut world, &caller, "late"));
+        }
+        if !more {
+            break;
+        }
+    }
+    assert_eq!(seen, objects);
+    let question = Question::Objects { after, limit: 0 };
+    let nothing = Found::Objects {
+        objects: Vec::new(),
+        more: false,
+    };
+    assert_eq!(world.ask(&caller, question), Ok(nothing));
+}

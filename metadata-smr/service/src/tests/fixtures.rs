@@ -120,22 +120,7 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
             }
             .to_bytes(),
         ),
-        (
-            "row-object",
-            Object {
-                class: new_object.class,
-                policy: new_object.policy,
-                length: new_object.length,
-                shard_length: new_object.shard_length,
-                shards: new_object.shards.clone(),
-                writer: SessionId(1),
-                live_bytes: 4016,
-                slices: 1,
-                pins: 0,
-                state: ObjectState::Live,
-            }
-            .to_bytes(),
-        ),
+        ("row-object", object_row(&new_object).to_bytes()),
         (
             "row-unreferenced",
             Unreferenced { since: Sequence(3) }.to_bytes(),
@@ -163,6 +148,7 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
 }
 
 fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> {
+    let mut messages = scrubbing(&object);
     let commit = Commit {
         inode: InodeId(2),
         expected: None,
@@ -205,7 +191,7 @@ fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> 
         },
     };
     let attributes = inode(Node::File(FileBody::empty())).attributes(InodeId(2));
-    vec![
+    messages.extend(vec![
         (
             "operation-compound",
             compound(Credentials::root(), time(), steps).to_bytes(),
@@ -232,7 +218,58 @@ fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> 
             Answer(Ok(Found::Attributes(attributes))).to_bytes(),
         ),
         ("answer-denied", Answer(Err(Error::Denied)).to_bytes()),
+    ]);
+    messages
+}
+
+/// What a scrub asks and orders.
+fn scrubbing(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
+    let mut row = object_row(new);
+    row.shards[1].withdraw();
+    let withdraw = Operation::WithdrawPlaced {
+        shards: vec![PlacedShard {
+            object: new.id,
+            shard: ShardIndex(1),
+            cloud: CloudIndex(1),
+            attempt: 0,
+        }],
+    };
+    let objects = Query {
+        credentials: Credentials::root(),
+        question: Question::Objects {
+            after: Some(new.id),
+            limit: 64,
+        },
+    };
+    let page = Found::Objects {
+        objects: vec![(new.id, row.clone())],
+        more: true,
+    };
+    vec![
+        ("row-object-withdrawn", row.to_bytes()),
+        ("operation-withdraw", withdraw.to_bytes()),
+        ("query-objects", objects.to_bytes()),
+        (
+            "reply-withdrawn",
+            Response(Ok(Done::Withdrawn { shards: 1 })).to_bytes(),
+        ),
+        ("answer-objects", Answer(Ok(page)).to_bytes()),
     ]
+}
+
+fn object_row(new: &NewObject) -> Object {
+    Object {
+        class: new.class,
+        policy: new.policy,
+        length: new.length,
+        shard_length: new.shard_length,
+        shards: new.shards.clone(),
+        writer: SessionId(1),
+        live_bytes: 4016,
+        slices: 1,
+        pins: 0,
+        state: ObjectState::Live,
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {

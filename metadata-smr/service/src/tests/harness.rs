@@ -262,6 +262,7 @@ pub(super) fn object(allocation: AllocationId, counter: u32, acknowledged: usize
             cloud: CloudIndex(index),
             attempt: 0,
             acknowledged: usize::from(index) < acknowledged,
+            withdrawn: false,
         })
         .collect();
     NewObject {

@@ -202,12 +202,22 @@ fn placements_are_changed_by_their_writer_or_by_who_may_reconcile() {
     let confirm = Operation::ConfirmPlaced {
         shards: vec![shard],
     };
+    let withdraw = Operation::WithdrawPlaced {
+        shards: vec![shard],
+    };
     let caller = world.open(ALICE);
-    let refused = world.run(&caller, &confirm).unwrap_err();
-    assert_eq!(refused.error, Error::NoRight);
+    for operation in [&confirm, &withdraw] {
+        let refused = world.run(&caller, operation).unwrap_err();
+        assert_eq!(refused.error, Error::NoRight);
+    }
     let later = world.open(OWNER);
     let done = world.run(&later, &confirm);
     assert_eq!(done, Ok(Done::Confirmed { completed: 1 }));
+    for who in [&owner, &later] {
+        let done = world.run(who, &withdraw);
+        assert_eq!(done, Ok(Done::Withdrawn { shards: 1 }));
+        world.run(who, &confirm).unwrap();
+    }
 }
 
 #[test]

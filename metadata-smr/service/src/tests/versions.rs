@@ -63,6 +63,10 @@ fn standing_questions() -> Vec<Vec<u8>> {
             after: None,
             limit: 100,
         },
+        Question::Objects {
+            after: None,
+            limit: 100,
+        },
         Question::Volume,
         Question::Realm(RealmId::ROOT),
         Question::WhoAmI,
