@@ -129,6 +129,15 @@ impl Link {
         self.record(begin, result)
     }
 
+    /// Asks how long an object is.
+    pub(super) async fn head(&self, named: &Named) -> Result<u64, ShardFault> {
+        let name = self.name(named)?;
+        let begin = Instant::now();
+        let head = self.store.head(&name, Deadline::after(self.timeouts.get));
+        let result = self.bounded(&name, head).await;
+        self.record(begin, result).map(|info| info.length)
+    }
+
     /// Asks for the smallest thing, so that the record is up to date.
     pub(super) async fn probe(&self, deadline: Deadline) {
         let begin = Instant::now();

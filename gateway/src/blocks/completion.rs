@@ -14,7 +14,9 @@
 //! through its list of under-replicated objects, at start and from time to time; it looks whether
 //! the shard is there already, else rebuilds it from k others, puts it, and has it confirmed. A
 //! shard that is rebuilt is the very shard that was to be written, so a name that is taken by the
-//! same bytes is a success; if it is taken by other bytes, the next attempt's name is used.
+//! same bytes is a success; if it is taken by other bytes, the next attempt's name is used. So it
+//! is for a shard whose acknowledgement was withdrawn: it is looked for under its old name, for the
+//! withdrawal may have been wrong, and if it is not there it takes the next one.
 
 use super::engine::Engine;
 use super::error::ShardFault;
@@ -38,7 +40,7 @@ const CONFIRMATION_PAUSE: Duration = Duration::from_millis(20);
 /// Objects in one page of a sweep.
 const SWEEP_PAGE: u32 = 64;
 /// Objects that a sweep works on at a time.
-const SWEEP_CONCURRENCY: usize = 4;
+pub(super) const SWEEP_CONCURRENCY: usize = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
@@ -351,6 +353,16 @@ impl Engine {
 
     /// Completes one object.
     async fn complete(self: &Arc<Self>, object: Arc<StoredObject>) -> Completed {
+        self.complete_knowing(object, Vec::new()).await
+    }
+
+    /// Completes one object, of which some shards were just found to be missing or bad: these are
+    /// not looked at again.
+    pub(super) async fn complete_knowing(
+        self: &Arc<Self>,
+        object: Arc<StoredObject>,
+        known: Vec<(usize, ShardFault)>,
+    ) -> Completed {
         let missing: Vec<usize> = (0..object.shards().len())
             .filter(|i| object.shard(*i).is_some_and(|shard| !shard.acknowledged))
             .collect();
@@ -361,15 +373,17 @@ impl Engine {
                 outcome = outcome.max(Completed::Unreachable);
                 continue;
             }
+            if !self.restraint.allows(object.id(), shard) {
+                outcome = outcome.max(Completed::Lacking);
+                continue;
+            }
+            if let Some(fault) = known.iter().find(|(it, _)| *it == shard) {
+                absent.push(fault.clone());
+                continue;
+            }
             match self.fetch_whole(&object, shard).await {
                 Ok(_) => {
-                    if let Some(row) = object.shard(shard) {
-                        let placed = PlacedShard {
-                            object: object.id(),
-                            shard: super::object::shard_index(shard),
-                            cloud: row.cloud,
-                            attempt: row.attempt,
-                        };
+                    if let Some(placed) = object.placed(shard) {
                         self.counters.shards_completed.add(1);
                         self.confirm_batch(vec![placed]).await;
                     }
@@ -380,27 +394,48 @@ impl Engine {
                 Err(fault) => absent.push((shard, fault)),
             }
         }
-        if absent.is_empty() {
+        let mut missing = Vec::new();
+        for (shard, fault) in &absent {
+            match self.next_name(&object, *shard, fault) {
+                Some(attempt) => missing.push((*shard, attempt)),
+                None => outcome = Completed::Lacking,
+            }
+        }
+        if missing.is_empty() {
             return outcome;
         }
-        outcome.max(self.rebuild_missing(&object, absent).await)
+        outcome.max(self.rebuild_missing(&object, absent, missing).await)
+    }
+
+    /// Under which of its names a shard that is not there is put; `None` if it has used them up.
+    fn next_name(&self, object: &StoredObject, shard: usize, fault: &ShardFault) -> Option<u8> {
+        let row = object.shard(shard)?;
+        let is_taken = row.withdrawn || fault.is_refused();
+        let attempt = row.attempt.saturating_add(u8::from(is_taken));
+        (attempt < super::repair::ATTEMPTS_MAX).then_some(attempt)
     }
 
     async fn rebuild_missing(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
         absent: Vec<(usize, ShardFault)>,
+        missing: Vec<(usize, u8)>,
     ) -> Completed {
         let mut outcome = Completed::Whole;
-        let missing: Vec<usize> = absent.iter().map(|(shard, _)| *shard).collect();
-        let rebuilt = match self.gather(object, absent).await {
+        let rebuilt = match self.gather_patiently(object, absent).await {
             Ok(rebuilt) => rebuilt,
             Err(error) => {
                 tracing::warn!(%error, "an object cannot be completed now");
-                return Completed::Lacking;
+                if (0..object.shards().len()).any(|shard| self.is_suspended(object, shard)) {
+                    return Completed::Lacking;
+                }
+                for (shard, _) in missing {
+                    self.restraint.tried(object.id(), shard);
+                }
+                return Completed::Lost;
             }
         };
-        for shard in missing {
+        for (shard, attempt) in missing {
             let (Some(row), Some(header)) = (
                 object.shard(shard),
                 self.headers(object).get(shard).copied(),
@@ -411,20 +446,33 @@ impl Engine {
             if made.digest != row.digest {
                 self.counters.written_wrong.add(1);
                 tracing::error!(object = %object.id(), shard, "the writer described it wrong");
+                self.restraint.tried(object.id(), shard);
                 outcome = Completed::Lacking;
                 continue;
             }
-            match self.place(object, shard, made.body, row.attempt).await {
+            match self.place(object, shard, made.body, attempt).await {
                 Ok(placed) if placed.attempt == row.attempt => {
                     self.counters.shards_completed.add(1);
                     self.confirm_batch(vec![placed]).await;
                 }
                 Ok(placed) => {
                     self.counters.shards_completed.add(1);
-                    self.replace(placed).await;
+                    self.restraint.tried(object.id(), shard);
+                    if self.replace(placed).await {
+                        self.remember_replacement(placed);
+                    } else {
+                        outcome = outcome.max(Completed::Lacking);
+                    }
                 }
                 Err(fault) => {
                     tracing::warn!(object = %object.id(), shard, %fault, "completion waits");
+                    let concerns_the_cloud = match &fault {
+                        ShardFault::Store(error) => error.kind.concerns_the_cloud(),
+                        _ => false,
+                    };
+                    if !concerns_the_cloud {
+                        self.restraint.tried(object.id(), shard);
+                    }
                     outcome = outcome.max(Completed::Unreachable);
                 }
             }
@@ -442,10 +490,12 @@ impl Engine {
 
 /// What became of an under-replicated object, the worst last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Completed {
+pub(super) enum Completed {
     Whole,
     Unreachable,
     Lacking,
+    /// All clouds answer, and it cannot be rebuilt.
+    Lost,
 }
 
 fn tally(
@@ -459,6 +509,6 @@ fn tally(
             *lacking += 1;
             *unreachable += 1;
         }
-        Some(Ok(Completed::Lacking) | Err(_)) => *lacking += 1,
+        Some(Ok(Completed::Lacking | Completed::Lost) | Err(_)) => *lacking += 1,
     }
 }

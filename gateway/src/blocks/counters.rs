@@ -59,6 +59,10 @@ counters! {
     shards_repaired,
     /// Repairs that did not succeed; the next read of the object tries again.
     repairs_failed,
+    /// Shards that a scrub looked at.
+    shards_scrubbed,
+    /// Acknowledgements that a scrub had taken back.
+    shards_withdrawn,
     /// Shards that cannot be made as the metadata describes them: their writers' fault.
     written_wrong,
 }

@@ -12,6 +12,8 @@ use super::object::StoredObject;
 use super::placement_log::PlacementLog;
 use super::read::RebuiltCache;
 use super::repair::Repairs;
+use super::restraint::Restraint;
+use super::scrub_report::ScrubReport;
 use crate::keys::Sealing;
 use bytes::Bytes;
 use quorumfs_backends::StoreErrorKind;
@@ -122,6 +124,10 @@ pub(super) struct Engine {
     pub(super) under_replicated: AtomicUsize,
     /// Held by the sweep that is under way: a second beside it would do its work twice.
     pub(super) sweeping: tokio::sync::Mutex<()>,
+    /// What keeps a lying cloud from causing repairs without end.
+    pub(super) restraint: Restraint,
+    /// How the scrub that runs, or ran last, stands.
+    pub(super) scrub: Mutex<Option<ScrubReport>>,
     pub(super) wake_completion: Notify,
     pub(super) shut: AtomicBool,
     codes: Mutex<BTreeMap<(u8, u8), Arc<Code>>>,
@@ -176,6 +182,8 @@ impl Engine {
             unconfirmed: AtomicUsize::new(0),
             under_replicated: AtomicUsize::new(0),
             sweeping: tokio::sync::Mutex::new(()),
+            restraint: Restraint::new(config.timeouts.completion),
+            scrub: Mutex::default(),
             wake_completion: Notify::new(),
             shut: AtomicBool::new(false),
             codes: Mutex::default(),

@@ -3,7 +3,7 @@
 //!
 //! The k most promising shards are asked for at once. A bad, missing or failing one is followed by
 //! the next at once, a slow one after its hedge delay, until k were checked against their digests
-//! or there is nobody left to ask.
+//! or there is nobody left to ask. In the background nothing is hedged.
 
 use super::engine::Engine;
 use super::error::{BlockError, Failures, ShardFault};
@@ -53,6 +53,27 @@ impl Engine {
             let body = link.get(&named, layout.stored_length(shard as u64)).await?;
             check_whole(layout, shard as u64, &header, &row.digest, &body)
                 .ok_or_else(|| link.refuse(&named, &body))
+        };
+        let count = |fault: &ShardFault| self.count_fault(object, shard, fault);
+        result.await.inspect_err(count)
+    }
+
+    /// Asks whether a shard is there with the length that it must have.
+    pub(super) async fn fetch_length(
+        &self,
+        object: &StoredObject,
+        shard: usize,
+    ) -> Result<(), ShardFault> {
+        let result = async {
+            let link = self.link_of(object, shard)?;
+            let row = object.shard(shard).ok_or(ShardFault::Defect)?;
+            let named = object.named(shard, row.attempt);
+            let length = link.head(&named).await?;
+            if length == object.layout().stored_length(shard as u64) {
+                Ok(())
+            } else {
+                Err(link.refuse(&named, &[]))
+            }
         };
         let count = |fault: &ShardFault| self.count_fault(object, shard, fault);
         result.await.inspect_err(count)
@@ -120,6 +141,27 @@ impl Engine {
         object: &Arc<StoredObject>,
         known: Vec<(usize, ShardFault)>,
     ) -> Result<Rebuilt, BlockError> {
+        let hedge = self.hedge_delay_of(object, 0..object.shards().len());
+        self.gather_within(object, known, hedge).await
+    }
+
+    /// The same for nobody who waits: a slow cloud is waited for until its deadline, so that no
+    /// more than k shards are read.
+    pub(super) async fn gather_patiently(
+        self: &Arc<Self>,
+        object: &Arc<StoredObject>,
+        known: Vec<(usize, ShardFault)>,
+    ) -> Result<Rebuilt, BlockError> {
+        let patience = self.config.timeouts.get.saturating_mul(2);
+        self.gather_within(object, known, patience).await
+    }
+
+    async fn gather_within(
+        self: &Arc<Self>,
+        object: &Arc<StoredObject>,
+        known: Vec<(usize, ShardFault)>,
+        patience: Duration,
+    ) -> Result<Rebuilt, BlockError> {
         let _turn = self
             .rebuilds
             .acquire()
@@ -150,7 +192,6 @@ impl Engine {
         };
         while fetches.len() < wanted && launch(&mut fetches) {}
         while good < wanted {
-            let patience = self.hedge_delay_of(object, 0..object.shards().len());
             tokio::select! {
                 done = fetches.join_next() => match done {
                     None => return Err(self.too_few_shards(object, good, wanted, &faults)),

@@ -11,6 +11,8 @@
 //!   write     put all n at once, return at w = k + f       read: ranged, hedged, verified
 //!                  │                                              │
 //!   completion: the rest in the background, again after a crash   repair: bad shards again
+//!        ▲                                                                     ▲
+//!        └──────── scrub: all shards looked at, bad ones withdrawn ────────────┘
 //! ```
 //!
 //! What always holds:
@@ -38,7 +40,8 @@
 //! | `object` | an object as the metadata describes it |
 //! | `write`, `completion` | the quorum write and what happens after it |
 //! | `read`, `gather` | the verified read and the way past bad shards |
-//! | `repair` | writing bad shards again |
+//! | `repair`, `restraint` | writing bad shards again, and not without end |
+//! | `scrub`, `scrub_report`, `throttle` | looking at shards that nobody reads, at a rate |
 //! | `cloud`, `health` | one cloud, and what its behaviour says about the next request |
 //! | `placement_log` | the border to the metadata |
 //! | `engine`, `counters`, `status` | what the parts share, and what an operator sees |
@@ -60,11 +63,15 @@ mod object;
 mod placement_log;
 mod read;
 mod repair;
+mod restraint;
+mod scrub;
+mod scrub_report;
 mod sealer;
 mod segment;
 mod shard;
 mod status;
 mod store;
+mod throttle;
 mod write;
 
 pub use crate::keys::Sealing;
@@ -78,7 +85,11 @@ pub use health::Timeouts;
 pub use layout::CELL_BYTES;
 pub use naming::{CloudKeys, Named};
 pub use object::{SealedSlice, Stored, StoredObject};
-pub use placement_log::{PlacementError, PlacementLog, UnderReplicatedCursor, UnderReplicatedPage};
+pub use placement_log::{
+    ObjectsPage, PlacementError, PlacementLog, UnderReplicatedCursor, UnderReplicatedPage,
+};
+pub use scrub::{ScrubConfig, ScrubDepth};
+pub use scrub_report::{CloudFindings, ScrubReport};
 pub use sealer::Sealer;
 pub use segment::{SEGMENT_BYTES, TAG_BYTES};
 pub use status::{BlockStatus, CloudStatus};

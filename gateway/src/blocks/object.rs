@@ -6,7 +6,7 @@ use super::layout::Layout;
 use super::naming::Named;
 use quorumfs_bft::identity::Digest;
 use quorumfs_metadata::identity::{ObjectClass, ObjectId, ShardIndex, SliceId, VolumeId};
-use quorumfs_metadata::operation::{NewObject, NewSlice};
+use quorumfs_metadata::operation::{NewObject, NewSlice, PlacedShard};
 use quorumfs_metadata::placement::{Policy, Shard};
 use quorumfs_metadata::row::{self, SliceKey};
 use quorumfs_metadata::{identity::Codec, limits::OBJECT_BYTES_MAX};
@@ -170,6 +170,23 @@ impl StoredObject {
         if let Some(shard) = self.shards.get_mut(index) {
             shard.attempt = shard.attempt.max(attempt);
         }
+    }
+
+    /// Without its cloud's acknowledgement, which does not hold.
+    pub(super) fn withdraw(&mut self, index: usize) {
+        if let Some(shard) = self.shards.get_mut(index) {
+            shard.withdraw();
+        }
+    }
+
+    /// Where a shard is, by its row.
+    pub(super) fn placed(&self, index: usize) -> Option<PlacedShard> {
+        self.shard(index).map(|shard| PlacedShard {
+            object: self.id,
+            shard: shard_index(index),
+            cloud: shard.cloud,
+            attempt: shard.attempt,
+        })
     }
 
     pub(super) fn named(&self, index: usize, attempt: u8) -> Named {

@@ -1,8 +1,8 @@
 //! The border to the metadata: where shards are, as ordered facts.
 //!
-//! The block store moves bytes and the metadata says which bytes count; these three calls are all
+//! The block store moves bytes and the metadata says which bytes count; these five calls are all
 //! that the one asks of the other. They may fail, be slow, and be repeated: confirming what is
-//! confirmed and replacing what is replaced are without effect.
+//! confirmed, replacing what is replaced and withdrawing what is withdrawn are without effect.
 
 use super::object::StoredObject;
 use quorumfs_metadata::identity::ObjectId;
@@ -28,6 +28,18 @@ pub struct UnderReplicatedPage {
     pub next: Option<UnderReplicatedCursor>,
 }
 
+/// A page of all objects that something refers to.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectsPage {
+    /// The objects, by rising ids.
+    pub objects: Vec<StoredObject>,
+    /// The last id of the page, which the next one begins behind; `None` if it is empty. It may be
+    /// one that is not among the objects.
+    pub last: Option<ObjectId>,
+    /// There are more.
+    pub more: bool,
+}
+
 /// What the metadata's client does for the block store.
 #[async_trait::async_trait]
 pub trait PlacementLog: Send + Sync {
@@ -36,6 +48,17 @@ pub trait PlacementLog: Send + Sync {
 
     /// Orders that this shard is to be found under another attempt, and that it is there.
     async fn replace_placement(&self, shard: PlacedShard) -> Result<(), PlacementError>;
+
+    /// Orders that these shards are not where they were acknowledged to be. One that is to be found
+    /// under another attempt by now is passed over.
+    async fn withdraw_placed(&self, shards: Vec<PlacedShard>) -> Result<(), PlacementError>;
+
+    /// Objects in the order of their ids, at most `limit` of them.
+    async fn list_objects(
+        &self,
+        after: Option<ObjectId>,
+        limit: u32,
+    ) -> Result<ObjectsPage, PlacementError>;
 
     /// Objects that lack shards, the most endangered first, at most `limit` of them.
     async fn list_under_replicated(

@@ -9,6 +9,7 @@ use super::engine::Engine;
 use super::error::ShardFault;
 use super::object::{StoredObject, shard_index};
 use quorumfs_metadata::identity::ObjectId;
+use quorumfs_metadata::operation::PlacedShard;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
@@ -18,7 +19,7 @@ const QUEUE_MAX: usize = 1024;
 /// Repairs whose new names are remembered for rows that were read before them.
 const REPLACEMENTS_MAX: usize = 1 << 14;
 /// Names that a shard may use up; a cloud that spoils so many is not worth writing to.
-const ATTEMPTS_MAX: u8 = 64;
+pub(super) const ATTEMPTS_MAX: u8 = 64;
 
 /// A note.
 #[derive(Debug)]
@@ -101,6 +102,16 @@ impl Engine {
         renamed
     }
 
+    /// Remembers a shard's new name for rows that were read before it was ordered.
+    pub(super) fn remember_replacement(&self, placed: PlacedShard) {
+        let mut records = self.repairs.records();
+        if records.replacements.len() >= REPLACEMENTS_MAX {
+            records.replacements.pop_first();
+        }
+        let key = (placed.object, usize::from(placed.shard.0));
+        records.replacements.insert(key, placed.attempt);
+    }
+
     /// Follows the notes until the engine goes.
     pub(super) async fn repair_all(self: Arc<Self>, mut notes: mpsc::Receiver<Note>) {
         while let Some(note) = notes.recv().await {
@@ -122,7 +133,8 @@ impl Engine {
             return false;
         };
         let next = row.attempt.saturating_add(1);
-        if next >= ATTEMPTS_MAX || self.is_suspended(object, shard) {
+        let is_allowed = self.restraint.allows(object.id(), shard);
+        if next >= ATTEMPTS_MAX || !is_allowed || self.is_suspended(object, shard) {
             return false;
         }
         // Another repair may have been quicker, or the cloud have recovered.
@@ -130,7 +142,8 @@ impl Engine {
             Ok(_) => return true,
             Err(fault) => vec![(shard, fault)],
         };
-        let rebuilt = match self.gather(object, known).await {
+        self.restraint.tried(object.id(), shard);
+        let rebuilt = match self.gather_patiently(object, known).await {
             Ok(rebuilt) => rebuilt,
             Err(error) => {
                 tracing::warn!(%error, "a shard cannot be repaired now");
@@ -151,13 +164,7 @@ impl Engine {
                     object = %object.id(), shard = %shard_index(shard), cloud = %placed.cloud,
                     attempt = placed.attempt, "a shard was written again"
                 );
-                let mut records = self.repairs.records();
-                if records.replacements.len() >= REPLACEMENTS_MAX {
-                    records.replacements.pop_first();
-                }
-                records
-                    .replacements
-                    .insert((object.id(), shard), placed.attempt);
+                self.remember_replacement(placed);
                 true
             }
             Ok(_) => false,

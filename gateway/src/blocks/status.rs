@@ -2,8 +2,10 @@
 
 use super::counters::CounterValues;
 use super::engine::Engine;
+use super::scrub_report::ScrubReport;
 use quorumfs_backends::Deadline;
 use quorumfs_metadata::identity::CloudIndex;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -50,6 +52,8 @@ pub struct BlockStatus {
     pub under_replicated: usize,
     /// Repairs that wait.
     pub repairs_waiting: usize,
+    /// The scrub that runs, or ran last.
+    pub scrub: Option<ScrubReport>,
     /// What happened so far.
     pub counters: CounterValues,
 }
@@ -81,6 +85,11 @@ impl Engine {
             unconfirmed: self.unconfirmed.load(Ordering::Relaxed),
             under_replicated: self.under_replicated.load(Ordering::Relaxed),
             repairs_waiting: self.repairs.waiting(),
+            scrub: self
+                .scrub
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
             counters: self.counters.values(),
         }
     }

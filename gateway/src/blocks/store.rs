@@ -4,8 +4,10 @@ use super::cloud::Cloud;
 use super::engine::{BlockConfig, Engine};
 use super::error::BlockError;
 use super::object::{SealedSlice, Stored, StoredObject};
-use super::placement_log::PlacementLog;
+use super::placement_log::{PlacementError, PlacementLog};
 use super::repair::Repairs;
+use super::scrub::ScrubConfig;
+use super::scrub_report::ScrubReport;
 use super::status::BlockStatus;
 use crate::keys::SliceKey;
 use bytes::Bytes;
@@ -136,6 +138,21 @@ impl BlockStore {
         self.engine
             .read(Arc::new(object.clone()), *slice, key, range)
             .await
+    }
+
+    /// Looks at the shards of all objects behind `from`, and restores what is missing or bad; see
+    /// [`ScrubConfig`]. Dropping the future ends it; [`status`](Self::status) shows how far it came.
+    /// One at a time.
+    ///
+    /// # Errors
+    /// If the order cannot be asked. What was found before is withdrawn, and a scrub from the
+    /// position in the status goes on there.
+    pub async fn scrub(
+        &self,
+        config: &ScrubConfig,
+        from: Option<ObjectId>,
+    ) -> Result<ScrubReport, PlacementError> {
+        self.engine.scrub(config, from).await
     }
 
     /// The most plain bytes in one block.

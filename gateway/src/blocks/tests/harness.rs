@@ -1,8 +1,9 @@
 //! Clouds in memory behind decorators that make them lie, and a log that remembers placements.
 
 use crate::blocks::{
-    BlockConfig, BlockError, BlockStore, Cloud, PlacementError, PlacementLog, SealedSlice, Sealing,
-    Stored, StoredObject, Timeouts, UnderReplicatedCursor, UnderReplicatedPage,
+    BlockConfig, BlockError, BlockStore, Cloud, ObjectsPage, PlacementError, PlacementLog,
+    SealedSlice, Sealing, Stored, StoredObject, Timeouts, UnderReplicatedCursor,
+    UnderReplicatedPage,
 };
 use crate::keys::{CloudSecret, Secret, SliceKey};
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use quorumfs_metadata::operation::{NewObject, PlacedShard};
 use quorumfs_metadata::placement::Policy;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -26,6 +28,10 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug, Default)]
 pub(super) struct MemoryStore {
     pub(super) objects: Mutex<BTreeMap<ObjectName, Bytes>>,
+    /// Gets that brought bytes, and the bytes.
+    pub(super) gets: AtomicU64,
+    pub(super) bytes_got: AtomicU64,
+    pub(super) puts: AtomicU64,
 }
 
 impl MemoryStore {
@@ -47,6 +53,12 @@ impl MemoryStore {
             .get(name)
             .cloned()
             .ok_or_else(missing)
+    }
+
+    fn count(&self, body: &Bytes) {
+        self.gets.fetch_add(1, Ordering::Relaxed);
+        self.bytes_got
+            .fetch_add(body.len() as u64, Ordering::Relaxed);
     }
 
     /// Changes every stored object.
@@ -90,6 +102,7 @@ impl ObjectStore for MemoryStore {
                 StoreErrorKind::AlreadyExists,
             ));
         }
+        self.puts.fetch_add(1, Ordering::Relaxed);
         objects.insert(name.clone(), body);
         Ok(())
     }
@@ -98,6 +111,7 @@ impl ObjectStore for MemoryStore {
         if body.len() as u64 > most {
             return Err(Self::error(Operation::Get, name, StoreErrorKind::Corrupt));
         }
+        self.count(&body);
         Ok(body)
     }
     async fn get_range(
@@ -110,7 +124,9 @@ impl ObjectStore for MemoryStore {
         if range.end > body.len() as u64 {
             return Err(Self::error(Operation::Get, name, StoreErrorKind::Corrupt));
         }
-        Ok(body.slice(range.start as usize..range.end as usize))
+        let body = body.slice(range.start as usize..range.end as usize);
+        self.count(&body);
+        Ok(body)
     }
     async fn head(&self, name: &ObjectName, _: Deadline) -> Result<ObjectInfo, StoreError> {
         Ok(ObjectInfo {
@@ -156,7 +172,7 @@ impl MemoryLog {
         let shard = &mut row.shards[usize::from(placed.shard.0)];
         assert_eq!(shard.cloud, placed.cloud);
         shard.attempt = shard.attempt.max(placed.attempt);
-        shard.acknowledged = true;
+        shard.acknowledge();
         Ok(())
     }
 
@@ -172,6 +188,38 @@ impl PlacementLog for MemoryLog {
     }
     async fn replace_placement(&self, shard: PlacedShard) -> Result<(), PlacementError> {
         self.apply(shard)
+    }
+    async fn withdraw_placed(&self, shards: Vec<PlacedShard>) -> Result<(), PlacementError> {
+        let mut rows = self.rows.lock().unwrap();
+        for placed in shards {
+            if let Some(row) = rows.get_mut(&placed.object) {
+                let shard = &mut row.shards[usize::from(placed.shard.0)];
+                if (shard.cloud, shard.attempt) == (placed.cloud, placed.attempt) {
+                    shard.withdraw();
+                }
+            }
+        }
+        Ok(())
+    }
+    async fn list_objects(
+        &self,
+        after: Option<ObjectId>,
+        limit: u32,
+    ) -> Result<ObjectsPage, PlacementError> {
+        let rows = self.rows.lock().unwrap();
+        let behind = rows
+            .values()
+            .filter(|row| after.is_none_or(|it| row.id > it));
+        let objects: Vec<_> = behind
+            .clone()
+            .take(limit as usize)
+            .map(|row| StoredObject::of_new(row).unwrap())
+            .collect();
+        Ok(ObjectsPage {
+            last: objects.last().map(StoredObject::id),
+            more: behind.count() > objects.len(),
+            objects,
+        })
     }
     async fn list_under_replicated(
         &self,

@@ -4,3 +4,4 @@ mod bytes;
 mod faults;
 mod harness;
 mod recovery;
+mod scrub;

@@ -1,0 +1,356 @@
+//! The scrub: a look at shards that nobody reads, and what follows from it.
+//!
+//! ```text
+//!   all objects, page by page, in the order of their ids
+//!     │ each acknowledged shard: there with the right length? (head)
+//!     │   or, of a sample: one random cell, proved by its path   (ranged get)
+//!     │   or whole                                               (get)
+//!     ▼
+//!   missing or bad ──► withdrawn by order ──► rebuilt from k others under its next name, confirmed
+//!     │                        └── whoever dies here leaves it to anybody's next sweep
+//!     ▼
+//!   position ──► the next page
+//! ```
+//!
+//! What always holds:
+//! * **A cloud that cannot be reached is not missing anything.** Only an answer about the shard
+//!   counts against it; what could not be looked at is counted and said.
+//! * **A shard that was found bad is never read again**, neither to be compared nor to rebuild from.
+//!   So restoring takes k shards of an object and no more, whatever is lost of it.
+//! * The order knows before anything is written: a withdrawal raises the object's urgency for
+//!   everybody, and a crash after it loses nothing. The position moves on after that.
+//! * A cloud that lies cannot cause endless traffic; see `restraint`.
+//!
+//! Which cells are looked at follows from a seed that no cloud knows. The throttle counts what is
+//! read and written, and requests at a time are bounded.
+
+use super::completion::{Completed, SWEEP_CONCURRENCY};
+use super::engine::Engine;
+use super::error::ShardFault;
+use super::object::{StoredObject, shard_index};
+use super::placement_log::{ObjectsPage, PlacementError};
+use super::scrub_report::{ScrubReport, Seen};
+use super::throttle::Throttle;
+use quorumfs_backends::StoreErrorKind;
+use quorumfs_metadata::identity::{CloudIndex, ObjectId};
+use quorumfs_metadata::limits::WITHDRAW_SHARDS_MAX;
+use quorumfs_metadata::operation::PlacedShard;
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+/// Objects in one page.
+const PAGE: u32 = 64;
+/// How many times the order is asked before a scrub gives up, to be resumed.
+const ORDER_TRIES: u32 = 4;
+
+/// How closely a scrub looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScrubDepth {
+    /// Whether shards are there with the right length; of so many in a million, one cell.
+    Sample {
+        /// How many in a million.
+        per_million: u32,
+    },
+    /// Every byte.
+    Full,
+}
+
+/// How a scrub is to work.
+#[derive(Clone, Copy, Debug)]
+pub struct ScrubConfig {
+    /// How closely it looks.
+    pub depth: ScrubDepth,
+    /// The one cloud to look at; `None`: all of them.
+    pub cloud: Option<CloudIndex>,
+    /// Bytes that it may read and write in a second.
+    pub bytes_per_second: Option<NonZeroU64>,
+    /// Requests at a time.
+    pub requests_max: usize,
+    /// Whether what is found is withdrawn and restored, or only told.
+    pub repair: bool,
+    /// What the choice of cells follows from; no cloud may know it.
+    pub seed: [u8; 32],
+}
+
+impl Default for ScrubConfig {
+    fn default() -> Self {
+        Self {
+            depth: ScrubDepth::Sample {
+                per_million: 10_000,
+            },
+            cloud: None,
+            bytes_per_second: None,
+            requests_max: 8,
+            repair: true,
+            seed: [0; 32],
+        }
+    }
+}
+
+/// What one look at a shard is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    Length,
+    Cell(u64),
+    Whole,
+}
+
+impl ScrubConfig {
+    fn look(&self, object: &StoredObject, shard: usize) -> Look {
+        let ScrubDepth::Sample { per_million } = self.depth else {
+            return Look::Whole;
+        };
+        let mut hasher = blake3::Hasher::new_keyed(&self.seed);
+        hasher.update(&object.id().to_be_bytes());
+        hasher.update(&[shard_index(shard).0]);
+        let mut drawn = [0; 16];
+        hasher.finalize_xof().fill(&mut drawn);
+        let (first, second) = drawn.split_at(8);
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
+        if number(first) % 1_000_000 >= u64::from(per_million) {
+            return Look::Length;
+        }
+        match object.layout().shard_cells(shard as u64) {
+            // Nothing but a header, which is all there is to see.
+            0 => Look::Whole,
+            cells => Look::Cell(number(second) % cells),
+        }
+    }
+}
+
+/// An object with the shards of it that were found bad or missing.
+type Finding = (Arc<StoredObject>, Vec<(usize, ShardFault)>);
+
+impl Engine {
+    /// Walks the objects behind `from`. The report is visible in the status meanwhile.
+    pub(super) async fn scrub(
+        self: &Arc<Self>,
+        config: &ScrubConfig,
+        from: Option<ObjectId>,
+    ) -> Result<ScrubReport, PlacementError> {
+        let throttle = Arc::new(Throttle::new(config.bytes_per_second));
+        self.tell_scrub(|report| *report = ScrubReport::new(from, &self.links));
+        let mut after = from;
+        loop {
+            let page = self.page_of_objects(after).await?;
+            // Whoever was out of reach gets a chance to show that it is back.
+            self.probe(true).await;
+            let findings = self.look_at(&page.objects, config, &throttle).await;
+            if config.repair && !findings.is_empty() {
+                self.withdraw_and_restore(findings, &throttle).await?;
+            }
+            after = page.last.or(after);
+            self.tell_scrub(|report| report.position = after);
+            if !page.more || page.last.is_none() {
+                break;
+            }
+        }
+        let (lacking, unreachable) = match config.repair {
+            true => self.sweep().await,
+            false => (usize::try_from(self.scrubbed().lacking).unwrap_or(0), 0),
+        };
+        self.tell_scrub(|report| {
+            (report.lacking, report.lacking_unreachable) = (lacking as u64, unreachable as u64);
+            report.finished = true;
+        });
+        Ok(self.scrubbed())
+    }
+
+    fn tell_scrub(&self, tell: impl FnOnce(&mut ScrubReport)) {
+        let mut scrub = self.scrub.lock().unwrap_or_else(PoisonError::into_inner);
+        tell(scrub.get_or_insert_with(ScrubReport::default));
+    }
+
+    fn scrubbed(&self) -> ScrubReport {
+        let scrub = self.scrub.lock().unwrap_or_else(PoisonError::into_inner);
+        scrub.clone().unwrap_or_default()
+    }
+
+    async fn page_of_objects(
+        &self,
+        after: Option<ObjectId>,
+    ) -> Result<ObjectsPage, PlacementError> {
+        let mut tries = 0;
+        loop {
+            match self.log.list_objects(after, PAGE).await {
+                Ok(page) => return Ok(page),
+                Err(error) if tries >= ORDER_TRIES => return Err(error),
+                Err(_) => tokio::time::sleep(Duration::from_millis(100 << tries)).await,
+            }
+            tries += 1;
+        }
+    }
+
+    /// Looks at the shards of a page; returns what was found bad or missing.
+    async fn look_at(
+        self: &Arc<Self>,
+        objects: &[StoredObject],
+        config: &ScrubConfig,
+        throttle: &Arc<Throttle>,
+    ) -> Vec<Finding> {
+        let turns = Arc::new(Semaphore::new(config.requests_max.max(1)));
+        let mut looks = JoinSet::new();
+        let mut found: BTreeMap<ObjectId, Finding> = BTreeMap::new();
+        for object in objects {
+            let object = self.with_replacements(&Arc::new(object.clone()));
+            let whole = object.shards().iter().all(|shard| shard.acknowledged);
+            self.tell_scrub(|report| {
+                report.objects += 1;
+                report.lacking += u64::from(!whole);
+            });
+            for shard in 0..object.shards().len() {
+                let is_wanted = object.shard(shard).is_some_and(|row| {
+                    row.acknowledged && config.cloud.is_none_or(|only| only == row.cloud)
+                });
+                if !is_wanted {
+                    continue;
+                }
+                // A page is bounded, and so is what waits here.
+                let Ok(turn) = Arc::clone(&turns).acquire_owned().await else {
+                    continue;
+                };
+                let (engine, object) = (Arc::clone(self), Arc::clone(&object));
+                let (look, throttle) = (config.look(&object, shard), Arc::clone(throttle));
+                looks.spawn(async move {
+                    let result = engine.look(&object, shard, look, &throttle).await;
+                    drop(turn);
+                    (object, shard, result)
+                });
+            }
+        }
+        while let Some(done) = looks.join_next().await {
+            let Ok((object, shard, Err(fault))) = done else {
+                continue;
+            };
+            if fault.wants_repair() {
+                let finding = found.entry(object.id());
+                let finding = finding.or_insert_with(|| (object, Vec::new()));
+                finding.1.push((shard, fault));
+            }
+        }
+        found.into_values().collect()
+    }
+
+    async fn look(
+        &self,
+        object: &StoredObject,
+        shard: usize,
+        look: Look,
+        throttle: &Throttle,
+    ) -> Result<(), ShardFault> {
+        let cloud = object.shard(shard).map(|row| row.cloud);
+        let bytes = match look {
+            Look::Length => 0,
+            Look::Cell(row) => object.layout().shard_cell_length(shard as u64, row),
+            Look::Whole => object.layout().stored_length(shard as u64),
+        };
+        let result = if self.is_suspended(object, shard) {
+            Err(match self.link_of(object, shard) {
+                Err(fault) => fault,
+                Ok(link) => ShardFault::Suspended {
+                    cloud: link.describe(),
+                    error: link.health.last_error().unwrap_or_default(),
+                },
+            })
+        } else {
+            throttle.pass(bytes).await;
+            match look {
+                Look::Length => self.fetch_length(object, shard).await,
+                Look::Cell(row) => {
+                    let cells = self.fetch_cells(object, shard, row..row + 1).await;
+                    cells.map(drop)
+                }
+                Look::Whole => self.fetch_whole(object, shard).await.map(drop),
+            }
+        };
+        let seen = match &result {
+            Ok(()) if look == Look::Length => Seen::There,
+            Ok(()) => Seen::Proved(bytes),
+            Err(ShardFault::Store(error)) if error.kind == StoreErrorKind::NotFound => {
+                Seen::Missing
+            }
+            Err(fault) if fault.wants_repair() => Seen::Damaged,
+            Err(_) => Seen::Unreachable,
+        };
+        self.counters.shards_scrubbed.add(1);
+        self.tell_scrub(|report| report.saw(cloud, seen));
+        result
+    }
+
+    /// Has what was found withdrawn by order, and restores it. No sweep runs meanwhile, for it
+    /// would do the same.
+    async fn withdraw_and_restore(
+        self: &Arc<Self>,
+        findings: Vec<Finding>,
+        throttle: &Arc<Throttle>,
+    ) -> Result<(), PlacementError> {
+        let _alone = self.sweeping.lock().await;
+        let placed: Vec<PlacedShard> = findings
+            .iter()
+            .flat_map(|(object, faults)| faults.iter().map(move |(shard, _)| (object, *shard)))
+            .filter_map(|(object, shard)| object.placed(shard))
+            .collect();
+        for some in placed.chunks(WITHDRAW_SHARDS_MAX) {
+            self.withdraw(some.to_vec()).await?;
+            self.counters.shards_withdrawn.add(some.len() as u64);
+            self.tell_scrub(|report| report.withdrawn += some.len() as u64);
+        }
+        let mut work = JoinSet::new();
+        let mut findings = findings.into_iter();
+        loop {
+            while work.len() < SWEEP_CONCURRENCY
+                && let Some((object, faults)) = findings.next()
+            {
+                let (engine, throttle) = (Arc::clone(self), Arc::clone(throttle));
+                work.spawn(async move { engine.restore(object, faults, &throttle).await });
+            }
+            match work.join_next().await {
+                None => return Ok(()),
+                Some(Ok((shards, outcome))) => self.tell_scrub(|report| match outcome {
+                    Completed::Whole => report.restored += shards,
+                    Completed::Lost => report.lost += 1,
+                    Completed::Unreachable | Completed::Lacking => {}
+                }),
+                Some(Err(_)) => {}
+            }
+        }
+    }
+
+    async fn withdraw(&self, shards: Vec<PlacedShard>) -> Result<(), PlacementError> {
+        let mut tries = 0;
+        loop {
+            match self.log.withdraw_placed(shards.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error) if tries >= ORDER_TRIES => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "a withdrawal will be tried again");
+                    tokio::time::sleep(Duration::from_millis(100 << tries)).await;
+                }
+            }
+            tries += 1;
+        }
+    }
+
+    async fn restore(
+        self: &Arc<Self>,
+        object: Arc<StoredObject>,
+        faults: Vec<(usize, ShardFault)>,
+        throttle: &Throttle,
+    ) -> (u64, Completed) {
+        let count = faults.len() as u64;
+        let mut lacking = (*object).clone();
+        for (shard, _) in &faults {
+            lacking.withdraw(*shard);
+        }
+        let moved = u64::from(object.policy().data()) + count;
+        throttle
+            .pass(moved.saturating_mul(object.layout().stored_length(0)))
+            .await;
+        let outcome = self.complete_knowing(Arc::new(lacking), faults).await;
+        (count, outcome)
+    }
+}
