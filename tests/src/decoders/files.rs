@@ -1,7 +1,7 @@
 //! What lies on disks and clouds, what comes over a fresh connection, and what people hand around.
 
 use quorumfs_backends::ObjectName;
-use quorumfs_backends::local::Marker;
+use quorumfs_backends::marker::Marker;
 use quorumfs_bft::identity::{ClusterId, ReplicaId};
 use quorumfs_bft_runtime::link::frame::{Frame, Kind, Reader};
 use quorumfs_bft_runtime::link::hello::{Hello, Role};
