@@ -41,7 +41,7 @@ pub(crate) struct Place {
 #[derive(Debug)]
 enum Kind {
     Directory(PathBuf),
-    Server(Mutex<Emulator>),
+    Server(Box<Mutex<Emulator>>),
 }
 
 fn failure(error: &EmulatorError) -> Failure {
@@ -80,7 +80,7 @@ pub(crate) async fn prepare(
             None => Emulator::start(server, &own).await,
         };
         let emulator = started.map_err(|error| failure(&error))?;
-        let kind = Kind::Server(Mutex::new(emulator));
+        let kind = Kind::Server(Box::new(Mutex::new(emulator)));
         places.push(Place { name, kind });
     }
     places.push(directory(state, BESIDE));
