@@ -178,7 +178,8 @@ mod tests {
     fn what_was_sealed_is_opened_and_a_flipped_bit_is_not() {
         let policy = Policy::new(4, 1, 2, 4).unwrap();
         let secrets = [0; 4].map(|i| CloudSecret::from_secret(Secret::from_bytes([i; 32])));
-        let sealer = Sealer::new(VolumeId([1; 16]), policy, &secrets).unwrap();
+        let sealer =
+            Sealer::new(quorumfs_bft::identity::ClusterId([1; 16]), policy, &secrets).unwrap();
         let key = SliceKey::from_secret(Secret::from_bytes([9; 32]));
         let (allocation, counter) = (AllocationId(1), 2);
         let (object, slice) = (
