@@ -195,7 +195,10 @@ impl RemoteStore {
             })
             .await;
         match read {
-            Ok(bytes) => Ok(Some(bytes)),
+            Ok(bytes) => {
+                self.meter.received(bytes.len() as u64);
+                Ok(Some(bytes))
+            }
             Err(error) if error.kind == StoreErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -290,11 +293,12 @@ impl RemoteStore {
             let Ok(_turns) = tokio::time::timeout_at(deadline.instant(), turns).await else {
                 return late(last);
             };
-            let sent = match bytes {
-                pace::Bytes::Sent(bytes) => bytes,
-                pace::Bytes::Received(_) => 0,
+            // The marker is read on behalf of all kinds of operations.
+            let (counted, sent) = match bytes {
+                pace::Bytes::Sent(bytes) => (operation, bytes),
+                pace::Bytes::Received(_) => (Operation::Get, 0),
             };
-            self.meter.asked(operation, sent, tried > 0);
+            self.meter.asked(counted, sent, tried > 0);
             let end = (Instant::now() + self.try_timeout(bytes)).min(deadline.instant());
             let refusal = match tokio::time::timeout_at(end, attempt()).await {
                 Ok(Ok(done)) => return Ok(done),
