@@ -1,13 +1,396 @@
-//! placeholder
+//! Amazon S3, and whatever speaks its protocol, through Amazon's own SDK.
+//!
+//! - `service`: what a location's options and preset say of the service: a pure function.
+//! - `credentials`: where the keys come from, and what to say if there are none.
+//! - `refusal`: what an answer of the service means: a pure function of status, code and message.
+//! - `http`: the connections that all S3 clouds of a process share, and the bound of an answer.
+//!
+//! The location alone says where requests go: what the environment or the AWS configuration file
+//! say of endpoints is not looked at, for one process has several clouds and they have one
+//! environment. Its keys are looked for where AWS's own tools do, or in the file beside it.
+//!
+//! ```text
+//! preset    endpoint                                 region        checksums       create-only
+//! (none)    Amazon's, or the option                  looked for    CRC-32          If-None-Match
+//! r2        https://ACCOUNT.r2.cloudflarestorage.com auto          where required  If-None-Match
+//! b2        https://s3.REGION.backblazeb2.com        to be given   where required  asked before
+//! wasabi    https://s3.REGION.wasabisys.com          us-east-1     where required  asked before
+//! minio     to be given                              us-east-1     CRC-32          If-None-Match
+//! garage    to be given                              garage        CRC-32          asked before
+//! ceph      to be given                              us-east-1     where required  If-None-Match
+//! ```
+//!
+//! *Why.* R2 documents `If-None-Match` on PutObject and its one region; it answered "not
+//! implemented" to CRC headers when the SDKs began to send them. B2 answers "not implemented" to
+//! `If-None-Match`, refused CRC headers for long, and its region is part of the endpoint that it
+//! shows beside a bucket. Wasabi documents one endpoint for each region and no conditional writes.
+//! MinIO takes all that Amazon's SDK sends. Garage has no versions to compare a write with, and its
+//! region's name is that of its own configuration, `garage` by custom. Ceph's gateway had
+//! conditional writes before Amazon, takes any region, and knows CRC headers only in newer
+//! releases. A service that has an endpoint of its own is asked with the bucket's name in the path,
+//! because names below its own name need records and certificates that few have set up.
+//!
+//! *Create-only* is `If-None-Match: *`. A 412 says that the name is taken; a 409 that another write
+//! of it is under way, after which anything may be there: it is tried again. Where the service does
+//! not know the header, which its preset or its first 501 says, it is asked whether the object is
+//! there before each put: the common case, a put that was repeated because its answer was lost, is
+//! found; two writers at one moment are not, and nobody relies on it.
+//!
+//! *One try is one request.* The SDK's retries, its corrections of the clock and its watch over
+//! slow streams are off: [`crate::remote`] does what they do for all providers alike, and counts
+//! it. Connecting is bounded by three seconds. Bodies are sent as they are, with a CRC-32 that the
+//! service checks and, over https, no hash besides it in the signature; what comes back is read no
+//! further than was asked for, lists and errors no further than they can be.
+//!
+//! *What is no S3 service* is noticed where an answer would be believed: an object that comes as
+//! a web page, a put that is answered without an entity tag. That is a portal or a proxy, which is
+//! away tomorrow: the cloud is unavailable.
 
+mod credentials;
+mod http;
+mod refusal;
+#[cfg(test)]
+mod scripted;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use crate::error::StoreErrorKind;
 use crate::location::Remote;
-use crate::remote::{Driver, Refusal};
+use crate::remote::{Container, Driver, Listing, Refusal};
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::retry::RetryConfig;
+use aws_sdk_s3::config::timeout::TimeoutConfig;
+use aws_sdk_s3::config::{
+    BehaviorVersion, Region, RequestChecksumCalculation, ResponseChecksumValidation,
+    StalledStreamProtectionConfig,
+};
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::primitives::ByteStream;
+use aws_sdk_s3::types::{BucketVersioningStatus, ObjectLockEnabled};
+use bytes::{Bytes, BytesMut};
+use refusal::{Response, Subject};
+use std::error::Error;
+use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// The most keys that the protocol gives at a time.
+const KEYS_MAX: usize = 1000;
+
+/// A driver for the bucket; keys are looked for, and no bucket is asked yet.
 pub(crate) async fn connect(
-    _remote: &Remote,
-    _credentials: Option<&Path>,
+    remote: &Remote,
+    credentials: Option<&Path>,
 ) -> Result<Arc<dyn Driver>, Refusal> {
-    Err(Refusal::new(crate::StoreErrorKind::Other, "not there yet"))
+    let service = service::Service::of(remote)?;
+    let http = http::client();
+    let keys = credentials::Keys {
+        file: credentials.map(Path::to_owned),
+        profile: remote.option("profile").map(str::to_owned),
+        amazon: service.amazon,
+    };
+    let region = match service.region.clone() {
+        Some(region) => region,
+        None => keys.region(&http, service.endpoint.is_some()).await?,
+    };
+    let provider = keys.provider(&http, &region).await;
+    let (asked, checked) = if service.checksums {
+        (
+            RequestChecksumCalculation::WhenSupported,
+            ResponseChecksumValidation::WhenSupported,
+        )
+    } else {
+        (
+            RequestChecksumCalculation::WhenRequired,
+            ResponseChecksumValidation::WhenRequired,
+        )
+    };
+    let mut config = aws_sdk_s3::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .http_client(http)
+        .region(Region::new(region.clone()))
+        .credentials_provider(provider)
+        .retry_config(RetryConfig::disabled())
+        .timeout_config(
+            TimeoutConfig::builder()
+                .connect_timeout(CONNECT_TIMEOUT)
+                .build(),
+        )
+        .stalled_stream_protection(StalledStreamProtectionConfig::disabled())
+        .disable_clock_skew_correction(true)
+        .request_checksum_calculation(asked)
+        .response_checksum_validation(checked)
+        .force_path_style(service.path_style)
+        .interceptor(http::Bound::Errors);
+    config.set_endpoint_url(service.endpoint.clone());
+    let bucket = remote.container.clone();
+    Ok(Arc::new(S3 {
+        client: Client::from_conf(config.build()),
+        place: match &service.endpoint {
+            Some(endpoint) => format!("s3://{bucket}/{} at {endpoint}", remote.prefix),
+            None => format!("s3://{bucket}/{} in {region}", remote.prefix),
+        },
+        bucket,
+        keys: keys.place(),
+        encrypted: service.encrypted(),
+        create_only: AtomicBool::new(service.create_only),
+    }))
+}
+
+/// One bucket.
+struct S3 {
+    client: Client,
+    bucket: String,
+    place: String,
+    /// Where the keys were looked for.
+    keys: String,
+    /// Whether what is sent cannot be altered on its way, so that no hash of it is signed.
+    encrypted: bool,
+    /// Whether the service knows `If-None-Match`, as far as is known.
+    create_only: AtomicBool,
+}
+
+impl fmt::Debug for S3 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("S3").field(&self.place).finish()
+    }
+}
+
+impl S3 {
+    fn refusal<E>(&self, error: &SdkError<E, Response>, subject: Subject) -> Refusal
+    where
+        E: ProvideErrorMetadata + Error + 'static,
+    {
+        refusal::of(error, subject, &self.keys)
+    }
+}
+
+/// An answer that comes from something else than the service.
+fn not_the_service(what: &str) -> Refusal {
+    let detail =
+        format!("{what}: this is no S3 service; check the endpoint, and what is on the way to it");
+    Refusal::new(StoreErrorKind::Unavailable, detail)
+}
+
+/// Objects are not stored as web pages.
+fn refuse_page(content_type: Option<&str>) -> Result<(), Refusal> {
+    match content_type {
+        Some(kind) if kind.to_ascii_lowercase().starts_with("text/html") => {
+            Err(not_the_service("it answers with a web page"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads a body that has at most `most` bytes.
+async fn read(mut body: ByteStream, claimed: Option<i64>, most: u64) -> Result<Bytes, Refusal> {
+    let longer = || {
+        let detail = format!("it is longer than the {most} bytes that it may have");
+        Err(Refusal::new(StoreErrorKind::Corrupt, detail))
+    };
+    let claimed = claimed.and_then(|length| u64::try_from(length).ok());
+    if claimed.is_some_and(|length| length > most) {
+        return longer();
+    }
+    let room = usize::try_from(claimed.unwrap_or(0)).unwrap_or(0);
+    let mut whole = BytesMut::with_capacity(room);
+    while let Some(part) = body.next().await {
+        let part = part.map_err(|error| refusal::of_body(&error))?;
+        if (whole.len() as u64).saturating_add(part.len() as u64) > most {
+            return longer();
+        }
+        whole.extend_from_slice(&part);
+    }
+    Ok(whole.freeze())
+}
+
+#[async_trait::async_trait]
+impl Driver for S3 {
+    fn place(&self) -> String {
+        self.place.clone()
+    }
+
+    async fn put(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
+        let create_only = self.create_only.load(Ordering::Relaxed);
+        if !create_only {
+            match self.head(key).await {
+                Err(refusal) if refusal.kind == StoreErrorKind::NotFound => {}
+                Err(refusal) => return Err(refusal),
+                Ok(_) => {
+                    let detail = "there is an object of this name";
+                    return Err(Refusal::new(StoreErrorKind::AlreadyExists, detail));
+                }
+            }
+        }
+        let put = self
+            .client
+            .put_object()
+            .bucket(&self.bucket)
+            .key(key)
+            .content_type("application/octet-stream")
+            .set_if_none_match(create_only.then(|| "*".to_owned()))
+            .body(ByteStream::from(body))
+            .customize()
+            .interceptor(http::Bound::All);
+        let put = match self.encrypted {
+            true => put.disable_payload_signing(),
+            false => put,
+        };
+        match put.send().await {
+            Ok(done) if done.e_tag().is_some() => Ok(()),
+            Ok(_) => Err(not_the_service(
+                "it takes an object and gives no entity tag",
+            )),
+            Err(error) if create_only && refusal::is_not_implemented(&error) => {
+                self.create_only.store(false, Ordering::Relaxed);
+                let detail = "the service does not know `If-None-Match`; from now on it is asked \
+                              whether an object is there before each put";
+                tracing::info!(place = self.place, "{detail}");
+                Err(Refusal::new(StoreErrorKind::Unavailable, detail))
+            }
+            Err(error) => Err(self.refusal(&error, Subject::New)),
+        }
+    }
+
+    async fn get(
+        &self,
+        key: &str,
+        range: Option<Range<u64>>,
+        length_max: u64,
+    ) -> Result<Bytes, Refusal> {
+        let wanted = match &range {
+            None => None,
+            // HTTP names the last byte, and so has no range of no bytes.
+            Some(range) => match range.end.checked_sub(1).filter(|last| *last >= range.start) {
+                Some(last) => Some(format!("bytes={}-{last}", range.start)),
+                None => return Ok(Bytes::new()),
+            },
+        };
+        let get = self.client.get_object().bucket(&self.bucket).key(key);
+        let answer = get
+            .set_range(wanted)
+            .send()
+            .await
+            .map_err(|error| self.refusal(&error, Subject::Object))?;
+        refuse_page(answer.content_type())?;
+        let corrupt = |detail: String| Err(Refusal::new(StoreErrorKind::Corrupt, detail));
+        let Some(range) = range else {
+            return read(answer.body, answer.content_length, length_max).await;
+        };
+        let begins = format!("bytes {}-", range.start);
+        match answer.content_range() {
+            Some(given) if given.starts_with(&begins) => {}
+            // All of it, from its beginning: what was asked for as well, if it is no longer.
+            None if range.start == 0 => {}
+            given => {
+                let given = given.unwrap_or("the whole object");
+                return corrupt(format!("asked for {range:?}, it answers with {given}"));
+            }
+        }
+        let length = (range.end - range.start).min(length_max);
+        let part = read(answer.body, answer.content_length, length).await?;
+        match part.len() as u64 == length {
+            true => Ok(part),
+            false => corrupt(format!("it ends before byte {}", range.end)),
+        }
+    }
+
+    async fn head(&self, key: &str) -> Result<u64, Refusal> {
+        let head = self.client.head_object().bucket(&self.bucket).key(key);
+        let head = head.customize().interceptor(http::Bound::All);
+        let answer = head.send().await;
+        let answer = answer.map_err(|error| self.refusal(&error, Subject::Object))?;
+        refuse_page(answer.content_type())?;
+        answer
+            .content_length()
+            .and_then(|length| u64::try_from(length).ok())
+            .ok_or_else(|| not_the_service("it names no length"))
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Listing, Refusal> {
+        let limit = limit.clamp(1, KEYS_MAX);
+        let list = self
+            .client
+            .list_objects_v2()
+            .bucket(&self.bucket)
+            .prefix(prefix)
+            .set_start_after(after.map(str::to_owned))
+            .max_keys(i32::try_from(limit).unwrap_or(i32::MAX));
+        let list = list.customize().interceptor(http::Bound::All);
+        let answer = list.send().await;
+        let answer = answer.map_err(|error| self.refusal(&error, Subject::Bucket))?;
+        let found = answer.contents();
+        Ok(Listing {
+            keys: found
+                .iter()
+                .filter_map(|object| object.key().map(str::to_owned))
+                .take(limit)
+                .collect(),
+            more: answer.is_truncated().unwrap_or(false) || found.len() > limit,
+        })
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), Refusal> {
+        let delete = self.client.delete_object().bucket(&self.bucket).key(key);
+        let delete = delete.customize().interceptor(http::Bound::All);
+        let Err(error) = delete.send().await else {
+            return Ok(());
+        };
+        match self.refusal(&error, Subject::Object) {
+            refusal if refusal.kind == StoreErrorKind::NotFound => Ok(()),
+            refusal => Err(refusal),
+        }
+    }
+
+    async fn container(&self) -> Result<Container, Refusal> {
+        let versioning = self.client.get_bucket_versioning().bucket(&self.bucket);
+        let versioning = versioning.customize().interceptor(http::Bound::All);
+        let versioned = match versioning.send().await {
+            Ok(answer) => Some(answer.status() == Some(&BucketVersioningStatus::Enabled)),
+            Err(error) => self.unsaid(&error)?,
+        };
+        let lock = self
+            .client
+            .get_object_lock_configuration()
+            .bucket(&self.bucket);
+        let lock = lock.customize().interceptor(http::Bound::All);
+        let locked = match lock.send().await {
+            // Without a rule only objects that ask for it are locked, and ours do not.
+            Ok(answer) => Some(answer.object_lock_configuration().is_some_and(|lock| {
+                lock.object_lock_enabled() == Some(&ObjectLockEnabled::Enabled)
+                    && lock
+                        .rule()
+                        .is_some_and(|rule| rule.default_retention().is_some())
+            })),
+            Err(error) if error.code() == Some("ObjectLockConfigurationNotFoundError") => {
+                Some(false)
+            }
+            Err(error) => self.unsaid(&error)?,
+        };
+        Ok(Container { versioned, locked })
+    }
+}
+
+impl S3 {
+    /// What the service does not have, or does not tell everybody, is not known; else it failed.
+    fn unsaid<E>(&self, error: &SdkError<E, Response>) -> Result<Option<bool>, Refusal>
+    where
+        E: ProvideErrorMetadata + Error + 'static,
+    {
+        let refusal = self.refusal(error, Subject::Bucket);
+        match refusal.kind {
+            StoreErrorKind::Denied | StoreErrorKind::Other => Ok(None),
+            _ => Err(refusal),
+        }
+    }
 }

@@ -1,0 +1,205 @@
+//! Where the keys come from.
+//!
+//! A file that is named beside the location is an AWS credentials file: its `[default]` section, or
+//! that of `profile=`. It is read again when the SDK renews what it knows, every quarter of an
+//! hour or before the keys' own end, so that keys that are rotated or sessions that are renewed in
+//! it need no restart. Nothing else is looked at then.
+//!
+//! Without a file it is the order that AWS's own tools have: the environment, the profile in the
+//! shared files, a web identity, the container's and the machine's identity. The last three are
+//! Amazon's affair: a service of somebody else is never shown them. Whatever is missing is looked
+//! for again at the next operation.
+
+use crate::error::StoreErrorKind;
+use crate::remote::Refusal;
+use aws_config::default_provider::credentials::DefaultCredentialsChain;
+use aws_config::environment::{
+    EnvironmentVariableCredentialsProvider, EnvironmentVariableRegionProvider,
+};
+use aws_config::imds::region::ImdsRegionProvider;
+use aws_config::meta::credentials::CredentialsProviderChain;
+use aws_config::meta::region::{ProvideRegion, RegionProviderChain};
+use aws_config::profile::{ProfileFileCredentialsProvider, ProfileFileRegionProvider};
+use aws_config::provider_config::ProviderConfig;
+use aws_credential_types::provider::error::CredentialsError;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
+use aws_runtime::env_config::file::{EnvConfigFileKind, EnvConfigFiles};
+use aws_sdk_s3::config::{Credentials, Region, SharedHttpClient};
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The section of a credentials file that is meant if none is named.
+const DEFAULT_PROFILE: &str = "default";
+
+/// Where to look.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    /// The file that is named beside the location.
+    pub(super) file: Option<PathBuf>,
+    /// The section that the location names.
+    pub(super) profile: Option<String>,
+    /// Whether the service is Amazon's.
+    pub(super) amazon: bool,
+}
+
+/// A credentials file, read at each look.
+async fn read(path: &Path) -> Result<EnvConfigFiles, std::io::Error> {
+    let text = tokio::fs::read_to_string(path).await?;
+    let kind = EnvConfigFileKind::Credentials;
+    Ok(EnvConfigFiles::builder().with_contents(kind, text).build())
+}
+
+/// The keys in a file.
+#[derive(Debug)]
+struct FromFile {
+    path: PathBuf,
+    profile: String,
+    config: ProviderConfig,
+}
+
+impl FromFile {
+    async fn load(&self) -> Result<Credentials, CredentialsError> {
+        let files = read(&self.path).await;
+        let provider = ProfileFileCredentialsProvider::builder()
+            .configure(&self.config)
+            .profile_files(files.map_err(CredentialsError::invalid_configuration)?)
+            .profile_name(&self.profile)
+            .build();
+        provider.provide_credentials().await
+    }
+}
+
+impl ProvideCredentials for FromFile {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        future::ProvideCredentials::new(self.load())
+    }
+}
+
+impl Keys {
+    /// The section of the files.
+    fn section(&self) -> String {
+        let chosen = match &self.file {
+            // The environment's choice is one among the shared files' sections.
+            Some(_) => None,
+            None => env::var("AWS_PROFILE").ok(),
+        };
+        let chosen = self.profile.clone().or(chosen);
+        chosen.unwrap_or_else(|| DEFAULT_PROFILE.to_owned())
+    }
+
+    /// Where it is looked, and what to do if they are not there, for messages.
+    pub(super) fn place(&self) -> String {
+        let section = self.section();
+        if let Some(file) = &self.file {
+            return format!(
+                "they are looked for in section [{section}] of {}, which has aws_access_key_id, \
+                 aws_secret_access_key and, for a session, aws_session_token",
+                file.display()
+            );
+        }
+        let shared =
+            |variable, usual: &str| env::var(variable).unwrap_or_else(|_| usual.to_owned());
+        format!(
+            "they are looked for in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the environment, \
+             then in section [{section}] of {} or {}{}; a file of the second kind can be named beside the \
+             location",
+            shared("AWS_CONFIG_FILE", "~/.aws/config"),
+            shared("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
+            match self.amazon {
+                true => ", then with the container or machine",
+                false => "",
+            }
+        )
+    }
+
+    /// The region, if neither location nor preset say it.
+    ///
+    /// # Errors
+    /// If nobody knows it, and it is Amazon's that is asked.
+    pub(super) async fn region(
+        &self,
+        http: &SharedHttpClient,
+        has_endpoint: bool,
+    ) -> Result<String, Refusal> {
+        let mut profile = ProfileFileRegionProvider::builder().profile_name(self.section());
+        if let Some(file) = &self.file
+            && let Ok(files) = read(file).await
+        {
+            profile = profile.profile_files(files);
+        }
+        let environment = EnvironmentVariableRegionProvider::new();
+        let profile = profile.build();
+        // What was chosen for this one cloud is nearer than what holds for the whole process.
+        let chosen = self.file.is_some() || self.profile.is_some();
+        let first = if chosen { profile.region().await } else { None };
+        let region = match first {
+            Some(region) => Some(region),
+            None => {
+                RegionProviderChain::first_try(environment)
+                    .or_else(profile)
+                    .region()
+                    .await
+            }
+        };
+        if let Some(region) = region {
+            return Ok(region.to_string());
+        }
+        if has_endpoint {
+            return Ok("us-east-1".to_owned());
+        }
+        let config = ProviderConfig::without_region().with_http_client(http.clone());
+        let machine = ImdsRegionProvider::builder().configure(&config).build();
+        match machine.region().await {
+            Some(region) => Ok(region.to_string()),
+            None => {
+                let detail = "no region is known: add region=NAME to the location, or set \
+                              AWS_REGION, or `region` in the profile; if the service is not \
+                              Amazon's, add endpoint=URL or preset=NAME";
+                Err(Refusal::new(StoreErrorKind::Other, detail))
+            }
+        }
+    }
+
+    /// What gives the keys when they are wanted.
+    pub(super) async fn provider(
+        &self,
+        http: &SharedHttpClient,
+        region: &str,
+    ) -> SharedCredentialsProvider {
+        let region = Region::new(region.to_owned());
+        let config = ProviderConfig::without_region()
+            .with_region(Some(region.clone()))
+            .with_http_client(http.clone());
+        if let Some(path) = self.file.clone() {
+            let profile = self.section();
+            return SharedCredentialsProvider::new(FromFile {
+                path,
+                profile,
+                config,
+            });
+        }
+        if self.amazon {
+            let mut chain = DefaultCredentialsChain::builder()
+                .region(region)
+                .configure(config);
+            if let Some(profile) = &self.profile {
+                chain = chain.profile_name(profile);
+            }
+            return SharedCredentialsProvider::new(chain.build().await);
+        }
+        let profile = ProfileFileCredentialsProvider::builder()
+            .configure(&config)
+            .profile_name(self.section())
+            .build();
+        let environment = EnvironmentVariableCredentialsProvider::new();
+        SharedCredentialsProvider::new(match self.profile {
+            // A profile that the location names is meant before what all clouds find.
+            Some(_) => CredentialsProviderChain::first_try("Profile", profile),
+            None => CredentialsProviderChain::first_try("Environment", environment)
+                .or_else("Profile", profile),
+        })
+    }
+}
