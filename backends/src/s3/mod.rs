@@ -67,7 +67,9 @@ use aws_sdk_s3::config::{
 };
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::primitives::ByteStream;
-use aws_sdk_s3::types::{BucketVersioningStatus, ObjectLockEnabled};
+use aws_sdk_s3::types::{
+    BucketLocationConstraint, BucketVersioningStatus, CreateBucketConfiguration, ObjectLockEnabled,
+};
 use bytes::{Bytes, BytesMut};
 use refusal::{Response, Subject};
 use std::error::Error;
@@ -137,6 +139,7 @@ pub(crate) async fn connect(
         },
         bucket,
         keys: keys.place(),
+        constraint: (service.amazon && region != "us-east-1").then(|| region.as_str().into()),
         encrypted: service.encrypted(),
         create_only: AtomicBool::new(service.create_only),
     }))
@@ -149,6 +152,8 @@ struct S3 {
     place: String,
     /// Where the keys were looked for.
     keys: String,
+    /// What Amazon wants said of the region of a new bucket, unless it is the first one.
+    constraint: Option<BucketLocationConstraint>,
     /// Whether what is sent cannot be altered on its way, so that no hash of it is signed.
     encrypted: bool,
     /// Whether the service knows `If-None-Match`, as far as is known.
@@ -349,6 +354,27 @@ impl Driver for S3 {
         match self.refusal(&error, Subject::Object) {
             refusal if refusal.kind == StoreErrorKind::NotFound => Ok(()),
             refusal => Err(refusal),
+        }
+    }
+
+    async fn create_container(&self) -> Result<(), Refusal> {
+        let region = self.constraint.as_ref().map(|region| {
+            CreateBucketConfiguration::builder()
+                .location_constraint(region.clone())
+                .build()
+        });
+        let create = self
+            .client
+            .create_bucket()
+            .bucket(&self.bucket)
+            .set_create_bucket_configuration(region)
+            .customize()
+            .interceptor(http::Bound::All);
+        match create.send().await {
+            Err(error) if error.code() != Some("BucketAlreadyOwnedByYou") => {
+                Err(self.refusal(&error, Subject::Bucket))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -355,6 +355,28 @@ async fn a_conflict_in_flight_is_no_verdict() {
 }
 
 #[tokio::test]
+async fn a_bucket_that_is_ours_already_needs_not_be_created() {
+    for (code, created) in [
+        ("BucketAlreadyOwnedByYou", true),
+        ("BucketAlreadyExists", false),
+    ] {
+        let reply = error("409 Conflict", code, &[]);
+        let server = Scripted::serve(move |_| reply.clone()).await;
+        let done = driver(&server, "&region=eu-west-1")
+            .await
+            .create_container()
+            .await;
+        assert_eq!(done.is_ok(), created, "{code}");
+        let asked = server.asked().pop().unwrap();
+        assert_eq!(
+            (&*asked.method, asked.target.trim_end_matches('/')),
+            ("PUT", "/bucket")
+        );
+        assert!(asked.body.is_empty(), "only Amazon is told the region");
+    }
+}
+
+#[tokio::test]
 async fn what_a_bucket_is_like_is_told_or_not() {
     let lock = "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule>\
                 <DefaultRetention><Mode>COMPLIANCE</Mode><Days>9</Days></DefaultRetention></Rule>\
