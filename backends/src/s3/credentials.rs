@@ -5,10 +5,10 @@
 //! hour or before the keys' own end, so that keys that are rotated or sessions that are renewed in
 //! it need no restart. Nothing else is looked at then.
 //!
-//! Without a file it is the order that AWS's own tools have: the environment, the profile in the
-//! shared files, a web identity, the container's and the machine's identity. The last three are
-//! Amazon's affair: a service of somebody else is never shown them. Whatever is missing is looked
-//! for again at the next operation.
+//! Without a file it is the order that AWS's own tools have: the profile in the shared files if the
+//! location names one; else the environment, the default profile, a web identity, the container's
+//! and the machine's identity. The last three are Amazon's affair: a service of somebody else is
+//! never shown them. Whatever is missing is looked for again at the next operation.
 
 use crate::error::StoreErrorKind;
 use crate::remote::Refusal;
@@ -102,16 +102,24 @@ impl Keys {
         }
         let shared =
             |variable, usual: &str| env::var(variable).unwrap_or_else(|_| usual.to_owned());
-        format!(
-            "they are looked for in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the environment, \
-             then in section [{section}] of {} or {}{}; a file of the second kind can be named beside the \
-             location",
+        let files = format!(
+            "section [{section}] of {} or {}",
             shared("AWS_CONFIG_FILE", "~/.aws/config"),
             shared("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"),
-            match self.amazon {
-                true => ", then with the container or machine",
-                false => "",
-            }
+        );
+        let places = match (&self.profile, self.amazon) {
+            (Some(_), _) => files,
+            (None, amazon) => format!(
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of the environment, then in {files}{}",
+                if amazon {
+                    ", then with the container or machine"
+                } else {
+                    ""
+                }
+            ),
+        };
+        format!(
+            "they are looked for in {places}; a file like the last can be named beside the location"
         )
     }
 
@@ -181,25 +189,83 @@ impl Keys {
                 config,
             });
         }
-        if self.amazon {
-            let mut chain = DefaultCredentialsChain::builder()
+        if self.amazon && self.profile.is_none() {
+            let chain = DefaultCredentialsChain::builder()
                 .region(region)
                 .configure(config);
-            if let Some(profile) = &self.profile {
-                chain = chain.profile_name(profile);
-            }
             return SharedCredentialsProvider::new(chain.build().await);
         }
         let profile = ProfileFileCredentialsProvider::builder()
             .configure(&config)
             .profile_name(self.section())
             .build();
+        if self.profile.is_some() {
+            return SharedCredentialsProvider::new(profile);
+        }
         let environment = EnvironmentVariableCredentialsProvider::new();
-        SharedCredentialsProvider::new(match self.profile {
-            // A profile that the location names is meant before what all clouds find.
-            Some(_) => CredentialsProviderChain::first_try("Profile", profile),
-            None => CredentialsProviderChain::first_try("Environment", environment)
+        SharedCredentialsProvider::new(
+            CredentialsProviderChain::first_try("Environment", environment)
                 .or_else("Profile", profile),
-        })
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::s3::http;
+    use std::fs;
+
+    fn keys(file: &Path, profile: Option<&str>) -> Keys {
+        Keys {
+            file: Some(file.to_owned()),
+            profile: profile.map(str::to_owned),
+            amazon: false,
+        }
+    }
+
+    #[tokio::test]
+    async fn keys_that_are_rotated_in_their_file_are_taken() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let write = |id: &str| {
+            let text = format!("[default]\naws_access_key_id={id}\naws_secret_access_key=s\n");
+            fs::write(file.path(), text).unwrap();
+        };
+        let provider = keys(file.path(), None).provider(&http::client(), "x").await;
+        assert!(provider.provide_credentials().await.is_err(), "it is empty");
+        for id in ["FIRST", "SECOND"] {
+            write(id);
+            let found = provider.provide_credentials().await.unwrap();
+            assert_eq!(found.access_key_id(), id);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_section_that_has_the_keys_has_the_region() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(
+            file.path(),
+            "[default]\nregion=eu-north-1\n[b]\nregion=eu-south-2\n",
+        )
+        .unwrap();
+        for (profile, region) in [(None, "eu-north-1"), (Some("b"), "eu-south-2")] {
+            let keys = keys(file.path(), profile);
+            let found = keys.region(&http::client(), true).await;
+            assert_eq!(found.as_deref(), Ok(region));
+        }
+    }
+
+    #[test]
+    fn what_is_said_is_where_it_is_looked() {
+        let keys = |profile: Option<&str>, amazon| Keys {
+            file: None,
+            profile: profile.map(str::to_owned),
+            amazon,
+        };
+        let says = |keys: Keys, words| keys.place().contains(words);
+        assert!(says(keys(None, true), "machine"));
+        assert!(!says(keys(None, false), "machine"));
+        assert!(!says(keys(Some("a"), true), "AWS_ACCESS_KEY_ID of"));
+        assert!(says(keys(Some("a"), true), "[a]"));
     }
 }
