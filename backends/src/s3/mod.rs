@@ -415,7 +415,8 @@ impl S3 {
     {
         let refusal = self.refusal(error, Subject::Bucket);
         match refusal.kind {
-            StoreErrorKind::Denied | StoreErrorKind::Other => Ok(None),
+            StoreErrorKind::Denied if error.code() == Some("AccessDenied") => Ok(None),
+            StoreErrorKind::Other => Ok(None),
             _ => Err(refusal),
         }
     }

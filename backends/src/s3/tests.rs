@@ -400,9 +400,14 @@ async fn what_a_bucket_is_like_is_told_or_not() {
     .await;
     let found = driver(&server, "").await.container().await.unwrap();
     assert_eq!((found.versioned, found.locked), (None, Some(false)));
-    let server = Scripted::serve(|_| error("404 Not Found", "NoSuchBucket", &[])).await;
-    let refusal = driver(&server, "").await.container().await.unwrap_err();
-    assert_eq!(refusal.kind, StoreErrorKind::NoContainer);
+    for (code, kind) in [
+        ("NoSuchBucket", StoreErrorKind::NoContainer),
+        ("InvalidAccessKeyId", StoreErrorKind::Denied),
+    ] {
+        let server = Scripted::serve(move |_| error("403 Forbidden", code, &[])).await;
+        let refusal = driver(&server, "").await.container().await.unwrap_err();
+        assert_eq!(refusal.kind, kind);
+    }
 }
 
 #[tokio::test]
