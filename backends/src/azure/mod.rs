@@ -1,13 +1,424 @@
-//! placeholder
+//! Azure Blob Storage, through the provider's SDK.
+//!
+//! ```text
+//!  connect ── credentials: a key, a token, or an identity (entra)
+//!     │          └─ a policy of the SDK's pipeline: signing, or the SDK's own for identities
+//!     ▼
+//!  Blobs: Driver ── the SDK's clients ──► pipeline ──► transport: HTTP with bounds
+//!     │                                                    │
+//!     └── places: where listings go on                     └──► errors: what refusals mean
+//! ```
+//!
+//! What always holds: one call of the driver is one request, except for a listing that has to skip
+//! names (see [`places`]) and the SDK's own requests for tokens. An object is created by one Put
+//! Blob with `If-None-Match: *`, never from blocks, so that it is there whole or not at all, and
+//! read by one Get Blob; the SDK's own `download` would ask for pieces in parallel, for an empty
+//! object twice, and would hide whether the service kept to the range. No secret is in a URL, an
+//! error or a `Debug`.
+//!
+//! Two versions of the service's protocol are spoken. Where the provider has the service, the one
+//! that can begin a listing at a name; at any other endpoint an earlier one, which emulators know.
 
+mod credentials;
+mod entra;
+mod errors;
+mod places;
+mod signing;
+#[cfg(test)]
+mod tests;
+mod transport;
+
+use crate::StoreErrorKind;
 use crate::location::Remote;
-use crate::remote::{Driver, Refusal};
+use crate::remote::{Body, Container, Driver, Listing, Refusal, causes};
+use azure_core::error::CheckSuccessOptions;
+use azure_core::http::headers::HeaderName;
+use azure_core::http::policies::Policy;
+use azure_core::http::policies::auth::BearerTokenAuthorizationPolicy;
+use azure_core::http::{
+    ClientOptions, Context, Method, Pipeline, PipelineStreamOptions, Request, RetryOptions,
+    Transport, Url, UserAgentOptions,
+};
+use azure_storage_blob::models::{
+    BlobClientGetPropertiesResultHeaders as _, BlobContainerClientGetPropertiesResultHeaders as _,
+    BlobContainerClientListBlobsOptions, BlockBlobClientUploadOptions,
+};
+use azure_storage_blob::{
+    BlobContainerClient, BlobContainerClientOptions, BlobServiceClient, BlobServiceClientOptions,
+};
+use bytes::Bytes;
+use credentials::{Found, Proof};
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use places::Places;
+use std::fmt;
+use std::num::NonZero;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+/// The protocol's version where the provider has the service.
+const VERSION: &str = "2026-02-06";
+/// The protocol's version at any other endpoint; Azurite 3.35 knows no later one.
+const VERSION_ELSEWHERE: &str = "2025-11-05";
+/// Whom the tokens of an identity are for.
+const SCOPE: &str = "https://storage.azure.com/.default";
+/// The most names that the service puts on a page.
+const PAGE_NAMES_MAX: usize = 5000;
+/// The pages that one call of the driver skips.
+const PAGES_MAX: usize = 64;
+
+/// A container.
+struct Blobs {
+    service: BlobServiceClient,
+    container: BlobContainerClient,
+    /// For what is asked past the SDK's clients.
+    pipeline: Pipeline,
+    version: &'static str,
+    /// Where the right to use it came from, for messages.
+    origin: String,
+    place: String,
+    places: Places,
+}
+
+impl fmt::Debug for Blobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Blobs").field(&self.place).finish()
+    }
+}
+
+/// A driver for the container that a location names; nobody is asked yet.
 pub(crate) async fn connect(
-    _remote: &Remote,
-    _credentials: Option<&Path>,
+    remote: &Remote,
+    credentials: Option<&Path>,
 ) -> Result<Arc<dyn Driver>, Refusal> {
-    Err(Refusal::new(crate::StoreErrorKind::Other, "not there yet"))
+    let variable = |name: &str| std::env::var(name).ok();
+    let found = credentials::find(&remote.account, credentials, variable)?;
+    Ok(Arc::new(attach(remote, found, variable)?))
+}
+
+/// Where the service is, and whether that is the provider's own place for it.
+fn endpoint(remote: &Remote, found: &Found) -> Result<(Url, bool), Refusal> {
+    let account = &remote.account;
+    let given = remote.option("endpoint").or(found.endpoint.as_deref());
+    let text = match given {
+        Some(text) => text.to_owned(),
+        None => format!("https://{account}.blob.core.windows.net"),
+    };
+    let wrong = |reason: &str| {
+        let detail = format!("its endpoint is no URL of a service: {reason}");
+        Refusal::new(StoreErrorKind::Other, detail)
+    };
+    let mut url = Url::parse(&text).map_err(|error| wrong(&error.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(wrong("it begins with http:// or https://"));
+    }
+    if url.query().is_some() || !url.username().is_empty() || url.password().is_some() {
+        return Err(wrong("credentials belong into a file beside the location"));
+    }
+    // Where hosts have no names, the account is in the path.
+    let host = url.host_str().unwrap_or_default();
+    let nameless = host == "localhost"
+        || host
+            .trim_matches(['[', ']'])
+            .parse::<std::net::IpAddr>()
+            .is_ok();
+    if nameless && url.path() == "/" {
+        url.set_path(account);
+    }
+    let path = url.path().trim_end_matches('/').to_owned();
+    url.set_path(&path);
+    Ok((url, given.is_none()))
+}
+
+/// The driver with what was found.
+fn attach(
+    remote: &Remote,
+    found: Found,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Blobs, Refusal> {
+    let (endpoint, at_home) = endpoint(remote, &found)?;
+    let failed = |detail| Refusal::new(StoreErrorKind::Other, detail);
+    let transport = transport::Bounded::new().map_err(|error| failed(causes(&error)))?;
+    let mut options = ClientOptions {
+        retry: RetryOptions::none(),
+        transport: Some(Transport::new(Arc::new(transport))),
+        user_agent: UserAgentOptions {
+            application_id: Some("quorumfs".to_owned()),
+        },
+        ..ClientOptions::default()
+    };
+    let policy: Arc<dyn Policy> = match &found.proof {
+        Proof::Key(key) => {
+            let signer = signing::SharedKey::new(&remote.account, key);
+            let detail = || format!("{} has an account key that is not base64", found.origin);
+            let refusal = || Refusal::new(StoreErrorKind::Denied, detail());
+            Arc::new(signer.ok_or_else(refusal)?)
+        }
+        Proof::Token(token) => Arc::new(signing::SharedAccessSignature::new(token)),
+        Proof::Identity if endpoint.scheme() == "https" => {
+            let identity = entra::Identity::find(&options, variable);
+            let scopes = [SCOPE];
+            Arc::new(BearerTokenAuthorizationPolicy::new(
+                Arc::new(identity),
+                scopes,
+            ))
+        }
+        Proof::Identity => {
+            let detail = "there are no credentials: neither a file beside the location, nor \
+                          AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY or \
+                          AZURE_STORAGE_SAS_TOKEN in the environment; identities of Microsoft \
+                          Entra are sent over https only";
+            return Err(Refusal::new(StoreErrorKind::Denied, detail));
+        }
+    };
+    options.per_try_policies.push(policy);
+    let version = if at_home { VERSION } else { VERSION_ELSEWHERE };
+    let service_options = BlobServiceClientOptions {
+        client_options: options.clone(),
+        version: version.to_owned(),
+    };
+    let mut container = endpoint.clone();
+    container.set_path(&format!(
+        "{}/{}",
+        endpoint.path().trim_end_matches('/'),
+        remote.container
+    ));
+    let container_options = BlobContainerClientOptions {
+        client_options: options.clone(),
+        version: version.to_owned(),
+    };
+    let unusable = |error: azure_core::Error| failed(causes(&error));
+    let name = Some(env!("CARGO_PKG_NAME"));
+    let release = Some(env!("CARGO_PKG_VERSION"));
+    Ok(Blobs {
+        place: format!("Azure, {container}/{}", remote.prefix),
+        service: BlobServiceClient::new(endpoint, None, Some(service_options)).map_err(unusable)?,
+        container: BlobContainerClient::new(container, None, Some(container_options))
+            .map_err(unusable)?,
+        pipeline: Pipeline::new(name, release, options, Vec::new(), Vec::new(), None),
+        version,
+        origin: found.origin,
+        places: Places::default(),
+    })
+}
+
+/// One page of names.
+struct NamesPage {
+    names: Vec<String>,
+    next: Option<String>,
+}
+
+impl Blobs {
+    fn refused(&self, error: &azure_core::Error) -> Refusal {
+        let mut refusal = errors::refusal(error);
+        if matches!(refusal.kind, StoreErrorKind::Denied | StoreErrorKind::Clock) {
+            refusal.detail = format!("{} (asked with {})", refusal.detail, self.origin);
+        }
+        refusal
+    }
+
+    async fn page(
+        &self,
+        prefix: &str,
+        marker: Option<String>,
+        start_from: Option<String>,
+        names_max: usize,
+    ) -> Result<NamesPage, Refusal> {
+        let names_max = names_max.clamp(1, PAGE_NAMES_MAX);
+        let options = BlobContainerClientListBlobsOptions {
+            prefix: (!prefix.is_empty()).then(|| prefix.to_owned()),
+            marker,
+            start_from,
+            maxresults: i32::try_from(names_max).ok(),
+            ..BlobContainerClientListBlobsOptions::default()
+        };
+        let asked = async {
+            let mut pages = self.container.list_blobs(Some(options))?.into_pages();
+            pages.try_next().await
+        };
+        let page = asked.await.map_err(|error| self.refused(&error))?;
+        let nothing = || Refusal::new(StoreErrorKind::Unavailable, "it gives no page of names");
+        let page = page.ok_or_else(nothing)?;
+        genuine(page.headers())?;
+        let page = page.into_model().map_err(|error| self.refused(&error))?;
+        let mut names: Vec<String> = page
+            .blob_items
+            .into_iter()
+            .filter_map(|it| it.name)
+            .collect();
+        names.sort_unstable();
+        Ok(NamesPage {
+            names,
+            next: page.next_marker.filter(|marker| !marker.is_empty()),
+        })
+    }
+}
+
+/// Whether an answer is the service's own, and not something's in between.
+fn genuine(headers: &azure_core::http::headers::Headers) -> Result<(), Refusal> {
+    let header = |name| headers.get_optional_str(&HeaderName::from_static(name));
+    if header("x-ms-request-id").is_some() {
+        return Ok(());
+    }
+    let form = header("content-type").unwrap_or("nothing in particular");
+    let detail = format!("something that is not the service answers, with {form}");
+    Err(Refusal::new(StoreErrorKind::Unavailable, detail))
+}
+
+#[async_trait::async_trait]
+impl Driver for Blobs {
+    fn place(&self) -> String {
+        self.place.clone()
+    }
+
+    async fn put(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
+        let options = BlockBlobClientUploadOptions {
+            // One request, however long it is.
+            partition_size: NonZero::new(u64::MAX),
+            ..BlockBlobClientUploadOptions::default()
+        };
+        let blob = self.container.blob_client(key).block_blob_client();
+        let put = blob.upload(body.into(), Some(options.if_not_exists()));
+        put.await.map_err(|error| self.refused(&error)).map(drop)
+    }
+
+    async fn get(
+        &self,
+        key: &str,
+        range: Option<Range<u64>>,
+        length_max: u64,
+    ) -> Result<Bytes, Refusal> {
+        let url = self.container.blob_client(key).url().clone();
+        let mut request = Request::new(url, Method::Get);
+        request.insert_header("accept", transport::OBJECT);
+        request.insert_header("x-ms-version", self.version);
+        let mut success_codes: &[u16] = &[200];
+        if let Some(range) = range {
+            let last = range.end.saturating_sub(1);
+            request.insert_header("range", format!("bytes={}-{last}", range.start));
+            success_codes = &[206];
+        }
+        let options = PipelineStreamOptions {
+            check_success: CheckSuccessOptions { success_codes },
+            ..PipelineStreamOptions::default()
+        };
+        let response = self
+            .pipeline
+            .stream(&Context::new(), &mut request, Some(options))
+            .await
+            .map_err(|error| self.refused(&error))?;
+        let (_, headers, mut pieces) = response.deconstruct();
+        genuine(&headers)?;
+        let announced = headers.get_optional_str(&HeaderName::from_static("content-length"));
+        let mut body = Body::new(length_max, announced.and_then(|text| text.parse().ok()))?;
+        while let Some(piece) = pieces.next().await {
+            body.push(piece.map_err(|error| self.refused(&error))?)?;
+        }
+        body.finish()
+    }
+
+    async fn head(&self, key: &str) -> Result<u64, Refusal> {
+        let blob = self.container.blob_client(key);
+        let properties = blob.get_properties(None).await;
+        let properties = properties.map_err(|error| self.refused(&error))?;
+        genuine(properties.headers())?;
+        let length = properties.content_length().ok().flatten();
+        let silent = || Refusal::new(StoreErrorKind::Unavailable, "it tells no length");
+        length.ok_or_else(silent)
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Listing, Refusal> {
+        let remembered = after.and_then(|after| self.places.before(prefix, after));
+        let exact = match &remembered {
+            Some(place) => Some(place.last.as_str()) == after,
+            None => after.is_none(),
+        };
+        let begin = after.filter(|_| remembered.is_none() && self.version == VERSION);
+        let begin = begin.map(str::to_owned);
+        let names_max = match (exact, &begin) {
+            (true, _) => limit,
+            // What it begins at is on the page.
+            (false, Some(_)) => limit.saturating_add(1),
+            (false, None) => PAGE_NAMES_MAX,
+        };
+        let mut marker = remembered.as_ref().map(|place| place.marker.clone());
+        for _ in 0..PAGES_MAX {
+            let page = self
+                .page(prefix, marker.clone(), begin.clone(), names_max)
+                .await;
+            let page = page.map_err(|refusal| match &remembered {
+                Some(place) if refusal.kind == StoreErrorKind::Other => {
+                    self.places.forget(place);
+                    Refusal::new(StoreErrorKind::Unavailable, refusal.detail)
+                }
+                _ => refusal,
+            })?;
+            if let (Some(last), Some(next)) = (page.names.last(), &page.next) {
+                self.places.remember(prefix, last, next);
+            }
+            let mut keys = page.names;
+            keys.retain(|key| after < Some(key.as_str()));
+            let more = page.next.is_some() || keys.len() > limit;
+            keys.truncate(limit);
+            if !keys.is_empty() || !more {
+                return Ok(Listing { keys, more });
+            }
+            marker = page.next;
+        }
+        // The next try goes on from where this one came to.
+        let detail = format!("{PAGES_MAX} pages of its listing hold nothing that is wanted");
+        Err(Refusal::new(StoreErrorKind::Unavailable, detail))
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), Refusal> {
+        let deleted = self.container.blob_client(key).delete(None).await;
+        match deleted.map_err(|error| self.refused(&error)) {
+            Err(refusal) if refusal.kind != StoreErrorKind::NotFound => Err(refusal),
+            _ => Ok(()),
+        }
+    }
+
+    async fn create_container(&self) -> Result<(), Refusal> {
+        // Names are the account's own: one that is there already is ours.
+        let created = self.container.create(None).await;
+        match created.map_err(|error| self.refused(&error)) {
+            Err(refusal) if refusal.kind != StoreErrorKind::AlreadyExists => Err(refusal),
+            _ => Ok(()),
+        }
+    }
+
+    async fn container(&self) -> Result<Container, Refusal> {
+        let properties = match self.container.get_properties(None).await {
+            Ok(properties) => properties,
+            Err(error) => {
+                let refusal = self.refused(&error);
+                return match refusal.kind {
+                    // A token for blobs only may not ask.
+                    StoreErrorKind::Denied => Ok(Container::default()),
+                    _ => Err(refusal),
+                };
+            }
+        };
+        genuine(properties.headers())?;
+        let policy = properties.has_immutability_policy().ok().flatten();
+        let hold = properties.has_legal_hold().ok().flatten();
+        let locked = policy.zip(hold).map(|(policy, hold)| policy || hold);
+        let immutable_versions = properties.is_immutable_storage_with_versioning_enabled();
+        let mut versioned = immutable_versions.ok().flatten().filter(|it| *it);
+        // Whether the account keeps versions is told by another API, but what it keeps of what was
+        // deleted is told to whoever may ask about the account.
+        if versioned.is_none()
+            && let Ok(service) = self.service.get_properties(None).await
+            && let Ok(service) = service.into_model()
+        {
+            let retention = service.delete_retention_policy;
+            versioned = retention.and_then(|it| it.enabled).filter(|it| *it);
+        }
+        Ok(Container { versioned, locked })
+    }
 }

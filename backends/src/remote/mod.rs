@@ -23,10 +23,21 @@
 //! then. The pause is random between nothing and a bound that doubles ("full jitter"), so that
 //! clients that failed together do not come back together.
 
+#[cfg(any(feature = "azure", feature = "google"))]
+mod body;
+#[cfg(any(feature = "azure", feature = "google"))]
+mod causes;
 mod driver;
 mod pace;
+#[cfg(test)]
+#[cfg(any(feature = "azure", feature = "google"))]
+pub(crate) mod scripted;
 mod traffic;
 
+#[cfg(any(feature = "azure", feature = "google"))]
+pub(crate) use body::Body;
+#[cfg(any(feature = "azure", feature = "google"))]
+pub(crate) use causes::{causes, shorten};
 pub use driver::{Container, Driver, Listing, Refusal};
 pub use pace::{Limits, Pace};
 pub use traffic::Traffic;

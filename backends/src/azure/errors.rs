@@ -1,0 +1,229 @@
+//! What the service's refusals mean.
+//!
+//! A refusal of the service has a status, a code in the header `x-ms-error-code` (the only place
+//! for it in answers to HEAD) and some XML. What has none of that comes from something in between:
+//! a proxy, a network's login page, an endpoint that is something else.
+
+use crate::StoreErrorKind;
+use crate::remote::{Refusal, causes, shorten};
+use azure_core::error::ErrorKind;
+use azure_core::http::RawResponse;
+use azure_core::http::headers::HeaderName;
+use std::error::Error;
+use std::time::Duration;
+
+/// What a status and a code mean; `text` is what else the service said.
+pub(super) fn kind(status: u16, code: &str, text: &str) -> StoreErrorKind {
+    use StoreErrorKind as Kind;
+    match code {
+        "BlobNotFound" | "ResourceNotFound" => return Kind::NotFound,
+        "ContainerNotFound" | "ContainerBeingDeleted" | "ContainerDisabled" => {
+            return Kind::NoContainer;
+        }
+        // The last is what a SAS token that may create and not write is told.
+        "BlobAlreadyExists"
+        | "ContainerAlreadyExists"
+        | "ConditionNotMet"
+        | "TargetConditionNotMet"
+        | "UnauthorizedBlobOverwrite" => return Kind::AlreadyExists,
+        "BlobImmutableDueToPolicy" | "AccountIsReadOnly" => return Kind::ReadOnly,
+        "ServerBusy" | "TooManyRequests" | "IngressLimitExceeded" | "EgressLimitExceeded" => {
+            return Kind::Throttled;
+        }
+        "InvalidAuthenticationInfo" | "PublicAccessNotPermitted" | "AccountIsDisabled" => {
+            return Kind::Denied;
+        }
+        "LeaseIdMissing" | "LeaseIdMismatchWithBlobOperation" => return Kind::Denied,
+        "InvalidRange" => return Kind::Corrupt,
+        // It was damaged on its way.
+        "Md5Mismatch" | "Crc64Mismatch" | "InternalError" | "OperationTimedOut" => {
+            return Kind::Unavailable;
+        }
+        _ => {}
+    }
+    match status {
+        401 | 403 if text.contains("date header too old") => Kind::Clock,
+        401 | 403 => Kind::Denied,
+        416 => Kind::Corrupt,
+        429 | 503 => Kind::Throttled,
+        507 => Kind::Full,
+        _ if code.contains("Quota") || code.contains("Capacity") => Kind::Full,
+        // Not what the service answers when it did what it was asked, or a redirection.
+        200..=399 => Kind::Unavailable,
+        // Every 404 of the service has a code.
+        404 | 407 | 408 | 500..=599 => Kind::Unavailable,
+        _ => Kind::Other,
+    }
+}
+
+/// What to do about some of the codes.
+fn remedy(code: &str, text: &str) -> &'static str {
+    match code {
+        "AuthorizationPermissionMismatch" => {
+            "; give this identity the role `Storage Blob Data Contributor`, or its SAS token the \
+             permissions to read, create, list and delete (rcld)"
+        }
+        "AuthenticationFailed" if text.contains("specified time frame") => {
+            "; the SAS token expired or is not valid yet: make a new one"
+        }
+        "AuthorizationFailure" => {
+            "; the key or token may be wrong, or the account's firewall may not know this machine"
+        }
+        "KeyBasedAuthenticationNotPermitted" => {
+            "; the account takes no keys: sign in with Microsoft Entra"
+        }
+        _ => "",
+    }
+}
+
+/// What is between `<name>` and `</name>`.
+fn element<'a>(xml: &'a str, name: &str) -> Option<&'a str> {
+    let (_, rest) = xml.split_once(&format!("<{name}>"))?;
+    let (inside, _) = rest.split_once(&format!("</{name}>"))?;
+    Some(inside)
+}
+
+/// What the service says for people, without what it adds for its own, and without signatures.
+fn words(body: &str) -> String {
+    let message = element(body, "Message").unwrap_or_default();
+    let message = message.split("RequestId:").next().unwrap_or_default();
+    let detail = element(body, "AuthenticationErrorDetail").unwrap_or_default();
+    let shows = |word: &str| detail.contains(word);
+    let detail = match shows("signature found") || shows("tring to sign") {
+        true => "the signature does not match",
+        false => detail,
+    };
+    let words = shorten(&format!("{message} {detail}"));
+    words.trim_end_matches('.').to_owned()
+}
+
+fn retry_after(response: &RawResponse) -> Option<Duration> {
+    let number = |name| {
+        let text = response
+            .headers()
+            .get_optional_str(&HeaderName::from_static(name));
+        text.and_then(|text| text.parse::<u32>().ok())
+    };
+    let milliseconds = number("x-ms-retry-after-ms").map(|it| Duration::from_millis(it.into()));
+    milliseconds.or(number("retry-after").map(|it| Duration::from_secs(it.into())))
+}
+
+/// An answer that is not what was asked for.
+fn answered(status: u16, response: Option<&RawResponse>) -> Refusal {
+    let header = |name| {
+        let name = HeaderName::from_static(name);
+        response.and_then(|it| it.headers().get_optional_str(&name))
+    };
+    let body = response.map(|it| String::from_utf8_lossy(it.body()));
+    let body = body.unwrap_or_default();
+    let code = header("x-ms-error-code").or(element(&body, "Code"));
+    let code = code.unwrap_or_default();
+    let text = words(&body);
+    let mut detail = match code {
+        "" => format!("it answered {status}, as the service itself does not"),
+        code if text.is_empty() => format!("{status} {code}{}", remedy(code, &text)),
+        code => format!("{status} {code}: {text}{}", remedy(code, &text)),
+    };
+    if let Some(place) = header("location") {
+        let place = place.split('?').next().unwrap_or_default();
+        detail.push_str(&format!(", and sends us to {place}"));
+    }
+    let kind = kind(status, code, &text);
+    Refusal {
+        kind,
+        detail,
+        retry_after: response.and_then(retry_after),
+    }
+}
+
+/// Whether it was the network that failed, somewhere below.
+fn is_network(error: &azure_core::Error) -> bool {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let core = error
+            .downcast_ref::<azure_core::Error>()
+            .map(|it| it.kind());
+        if matches!(core, Some(ErrorKind::Io | ErrorKind::Connection)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// What an error of the SDK is.
+pub(super) fn refusal(error: &azure_core::Error) -> Refusal {
+    let kind = match error.kind() {
+        ErrorKind::HttpResponse {
+            status,
+            raw_response,
+            ..
+        } => return answered(u16::from(*status), raw_response.as_deref()),
+        _ if is_network(error) => StoreErrorKind::Unavailable,
+        ErrorKind::Credential => StoreErrorKind::Denied,
+        // A listing, say, that is not one: something else answers.
+        ErrorKind::DataConversion => StoreErrorKind::Unavailable,
+        _ => StoreErrorKind::Other,
+    };
+    Refusal::new(kind, causes(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_code_has_its_kind() {
+        use StoreErrorKind as Kind;
+        let skew = "Request date header too old: 'Fri, 01 Jan 2016 00:00:00 GMT'";
+        let expired = "Signature not valid in the specified time frame: Start [a] - Expiry [b]";
+        for (status, code, text, wanted) in [
+            (404, "BlobNotFound", "", Kind::NotFound),
+            (404, "ContainerNotFound", "", Kind::NoContainer),
+            (409, "ContainerBeingDeleted", "", Kind::NoContainer),
+            (409, "BlobAlreadyExists", "", Kind::AlreadyExists),
+            (409, "ContainerAlreadyExists", "", Kind::AlreadyExists),
+            (412, "ConditionNotMet", "", Kind::AlreadyExists),
+            (403, "UnauthorizedBlobOverwrite", "", Kind::AlreadyExists),
+            (412, "LeaseIdMissing", "", Kind::Denied),
+            (409, "BlobImmutableDueToPolicy", "", Kind::ReadOnly),
+            (403, "AuthenticationFailed", "", Kind::Denied),
+            (403, "AuthenticationFailed", expired, Kind::Denied),
+            (403, "AuthenticationFailed", skew, Kind::Clock),
+            (403, "AuthorizationFailure", "", Kind::Denied),
+            (401, "NoAuthenticationInformation", "", Kind::Denied),
+            (400, "InvalidAuthenticationInfo", "", Kind::Denied),
+            (409, "PublicAccessNotPermitted", "", Kind::Denied),
+            (503, "ServerBusy", "", Kind::Throttled),
+            (429, "", "", Kind::Throttled),
+            (500, "OperationTimedOut", "", Kind::Unavailable),
+            (500, "InternalError", "", Kind::Unavailable),
+            (502, "", "", Kind::Unavailable),
+            (400, "Md5Mismatch", "", Kind::Unavailable),
+            (416, "InvalidRange", "", Kind::Corrupt),
+            (507, "", "", Kind::Full),
+            (409, "AccountQuotaExceeded", "", Kind::Full),
+            (200, "", "", Kind::Unavailable),
+            (302, "", "", Kind::Unavailable),
+            (404, "", "", Kind::Unavailable),
+            (400, "InvalidHeaderValue", "", Kind::Other),
+        ] {
+            assert_eq!(kind(status, code, text), wanted, "{status} {code} {text}");
+        }
+    }
+
+    #[test]
+    fn signatures_are_kept_out_of_messages() {
+        let body = "<Error><Code>AuthenticationFailed</Code><Message>Server failed to \
+            authenticate the request.\nRequestId:1\nTime:2</Message><AuthenticationErrorDetail>\
+            The MAC signature found in the HTTP request 'c2VjcmV0' is not the same\
+            </AuthenticationErrorDetail></Error>";
+        let words = words(body);
+        assert!(words.starts_with("Server failed to authenticate the request"));
+        assert!(words.contains("does not match"), "{words}");
+        assert!(
+            !words.contains("c2VjcmV0") && !words.contains("RequestId"),
+            "{words}"
+        );
+    }
+}

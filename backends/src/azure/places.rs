@@ -1,0 +1,90 @@
+//! Where a listing can be taken up again.
+//!
+//! A page of the service ends with a *marker* from which the next one begins, and which only the
+//! service can make; callers of ours begin behind a name. Later versions of the service begin at a
+//! name (`startFrom`); for earlier ones and for emulators the markers of pages that were seen are
+//! remembered with the last name before each. They only save reading pages again: whatever is
+//! forgotten is found by reading from the beginning, and names are compared in any case.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// How many are remembered: as many listings may go on at a time.
+const PLACES_MAX: usize = 64;
+
+/// A page that ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    prefix: String,
+    /// The last name of that page.
+    pub(super) last: String,
+    /// What the next page begins from.
+    pub(super) marker: String,
+}
+
+/// The pages that ended lately.
+#[derive(Debug, Default)]
+pub(super) struct Places(Mutex<VecDeque<Place>>);
+
+impl Places {
+    fn places(&self) -> MutexGuard<'_, VecDeque<Place>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers that a page of the names below `prefix` ended with `last`.
+    pub(super) fn remember(&self, prefix: &str, last: &str, marker: &str) {
+        let mut places = self.places();
+        places.retain(|place| place.prefix != prefix || place.last != last);
+        if places.len() >= PLACES_MAX {
+            places.pop_front();
+        }
+        places.push_back(Place {
+            prefix: prefix.to_owned(),
+            last: last.to_owned(),
+            marker: marker.to_owned(),
+        });
+    }
+
+    /// The last place from which all names behind `after` are still to come.
+    pub(super) fn before(&self, prefix: &str, after: &str) -> Option<Place> {
+        let places = self.places();
+        let usable = places
+            .iter()
+            .filter(|place| place.prefix == prefix && place.last.as_str() <= after);
+        usable.max_by(|a, b| a.last.cmp(&b.last)).cloned()
+    }
+
+    /// Forgets a place that the service does not take any more.
+    pub(super) fn forget(&self, place: &Place) {
+        self.places().retain(|other| other != place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_goes_on_from_the_last_place_that_skips_nothing() {
+        let places = Places::default();
+        places.remember("a/", "a/3", "three");
+        places.remember("a/", "a/5", "five");
+        places.remember("b/", "b/1", "one");
+        let found = |after| places.before("a/", after).map(|place| place.marker);
+        assert_eq!(found("a/2"), None);
+        assert_eq!(found("a/3").as_deref(), Some("three"));
+        assert_eq!(found("a/4").as_deref(), Some("three"));
+        assert_eq!(found("a/9").as_deref(), Some("five"));
+        places.forget(&places.before("a/", "a/9").unwrap());
+        assert_eq!(found("a/9").as_deref(), Some("three"));
+    }
+
+    #[test]
+    fn no_more_places_are_kept_than_the_bound() {
+        let places = Places::default();
+        for number in 0..PLACES_MAX + 7 {
+            places.remember("", &format!("{number:04}"), "");
+        }
+        assert_eq!(places.places().len(), PLACES_MAX);
+    }
+}

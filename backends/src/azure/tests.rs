@@ -1,0 +1,356 @@
+//! The driver against answers that no emulator gives.
+
+use super::*;
+use crate::Deadline;
+use crate::location::Location;
+use crate::marker::Marker;
+use crate::remote::scripted::{Answer, Scripted};
+use crate::remote::{Limits, Pace, Patience, RemoteStore};
+use crate::store::ObjectStore as _;
+use std::time::Duration;
+
+const MARKER: Marker = Marker {
+    volume: [7; 16],
+    incarnation: 1,
+    cloud: 0,
+};
+const OURS: &str = "x-ms-request-id: 1";
+
+fn remote(address: impl fmt::Display) -> Remote {
+    let text = format!("azure://me/box/volume?endpoint=http://{address}");
+    match text.parse() {
+        Ok(Location::Remote(remote)) => remote,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn driver(address: impl fmt::Display, proof: Proof) -> Blobs {
+    let found = Found {
+        proof,
+        origin: "a test".to_owned(),
+        endpoint: None,
+    };
+    attach(&remote(address), found, |_| None).unwrap()
+}
+
+fn key() -> Proof {
+    Proof::Key("c2VjcmV0".to_owned())
+}
+
+fn store(driver: Blobs) -> RemoteStore {
+    let patience = Patience {
+        pause_min: Duration::from_millis(1),
+        pause_max: Duration::from_millis(2),
+        ..Patience::default()
+    };
+    let shared = Arc::new(Pace::new(Limits::default()));
+    let limits = Limits::default();
+    RemoteStore::attach(
+        Arc::new(driver),
+        "volume/",
+        MARKER,
+        patience,
+        limits,
+        shared,
+    )
+}
+
+fn soon() -> Deadline {
+    Deadline::after(Duration::from_secs(20))
+}
+
+fn refusal(status: &str, code: &str, headers: &str, text: &str) -> Answer {
+    let headers = format!("{OURS}\nx-ms-error-code: {code}\n{headers}");
+    let body = format!("<Error><Code>{code}</Code>{text}</Error>");
+    Answer::whole(status, &headers, &body)
+}
+
+async fn served(answers: Vec<Answer>) -> (Scripted, Blobs) {
+    let server = Scripted::start(answers).await;
+    let driver = driver(server.address, key());
+    (server, driver)
+}
+
+#[tokio::test]
+async fn a_busy_service_is_asked_again_after_the_time_it_asks_for() {
+    let busy = refusal("503 Busy", "ServerBusy", "Retry-After: 7", "");
+    let body = String::from_utf8_lossy(b"object");
+    let answers = vec![busy, Answer::whole("200 OK", OURS, &body)];
+    let (server, driver) = served(answers).await;
+    let error = driver.get("volume/x", None, 9).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Throttled);
+    assert_eq!(error.retry_after, Some(Duration::from_secs(7)));
+    assert_eq!(server.requests().len(), 1, "no retries below");
+    assert_eq!(driver.get("volume/x", None, 9).await.unwrap(), "object");
+}
+
+#[tokio::test]
+async fn a_service_that_stays_busy_is_given_up() {
+    let answer = refusal("429 Too Many", "TooManyRequests", "Retry-After: 9", "");
+    let (server, driver) = served(vec![answer]).await;
+    let error = store(driver).check(soon()).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Throttled, "{error}");
+    assert_eq!(server.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn an_object_that_breaks_off_is_not_an_object() {
+    let headers = format!("{OURS}\nContent-Length: 100");
+    let (_server, driver) = served(vec![Answer::whole("200 OK", &headers, "short")]).await;
+    let error = driver.get("volume/x", None, 1000).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+}
+
+#[tokio::test]
+async fn a_login_page_is_not_the_service() {
+    let page = Answer::whole("200 OK", "Content-Type: text/html", "<html>Welcome!</html>");
+    let (_server, driver) = served(vec![page]).await;
+    for kind in [
+        driver.get("volume/x", None, 1000).await.unwrap_err().kind,
+        driver
+            .get("volume/x", Some(2..5), 3)
+            .await
+            .unwrap_err()
+            .kind,
+        driver.head("volume/x").await.unwrap_err().kind,
+        driver.list("volume/", None, 9).await.unwrap_err().kind,
+        driver
+            .put("volume/x", Bytes::from("x"))
+            .await
+            .unwrap_err()
+            .kind,
+        driver.delete("volume/x").await.unwrap_err().kind,
+        driver.container().await.unwrap_err().kind,
+    ] {
+        assert_eq!(kind, StoreErrorKind::Unavailable);
+    }
+    let moved = Answer::whole("302 Found", "Location: http://login.example/?token=x", "");
+    let (_server, driver) = served(vec![moved]).await;
+    let error = driver.get("volume/x", None, 1000).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Unavailable);
+    assert!(error.detail.contains("http://login.example/"), "{error}");
+    assert!(!error.detail.contains("token"), "{error}");
+}
+
+#[tokio::test]
+async fn reading_stops_where_there_is_more_than_was_asked_for() {
+    let head = format!("HTTP/1.1 200 OK\r\n{OURS}\r\n\r\n").into_bytes();
+    let endless = Answer::Endless(head, vec![b'x'; 1000]);
+    let announced = Answer::whole("200 OK", OURS, "more than nine bytes");
+    for answer in [endless, announced] {
+        let (_server, driver) = served(vec![answer]).await;
+        let error = driver.get("volume/x", None, 9).await.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Corrupt, "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_without_end_is_read_to_a_bound() {
+    let head = format!("HTTP/1.1 403 No\r\n{OURS}\r\nx-ms-error-code: X\r\n\r\n").into_bytes();
+    let (_server, driver) = served(vec![Answer::Endless(head, vec![b'x'; 1000])]).await;
+    let error = driver.get("volume/x", None, 9).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Denied, "{error}");
+    let error = driver.delete("volume/x").await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Denied, "{error}");
+}
+
+#[tokio::test]
+async fn a_service_that_never_answers_is_left_at_the_deadline() {
+    let (_server, driver) = served(vec![Answer::Silence]).await;
+    let store = store(driver);
+    let deadline = Deadline::after(Duration::from_millis(300));
+    let error = store.check(deadline).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Timeout, "{error}");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_off_and_a_token_that_expired_are_told_apart() {
+    let text = |detail: &str| {
+        format!(
+            "<Message>Server failed to authenticate the request.\nRequestId:1</Message>\
+             <AuthenticationErrorDetail>{detail}</AuthenticationErrorDetail>"
+        )
+    };
+    let code = "AuthenticationFailed";
+    let skewed = text("Request date header too old: 'Mon, 01 Jan 2024 00:00:00 GMT'");
+    let expired = text("Signature not valid in the specified time frame: Start [a] - Expiry [b]");
+    let (_server, driver) = served(vec![
+        refusal("403 Forbidden", code, "", &skewed),
+        refusal("403 Forbidden", code, "", &expired),
+    ])
+    .await;
+    let error = driver.get("volume/x", None, 9).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Clock, "{error}");
+    let error = driver.get("volume/x", None, 9).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Denied, "{error}");
+    assert!(error.detail.contains("make a new one"), "{error}");
+    assert!(error.detail.contains("a test"), "{error}");
+}
+
+#[tokio::test]
+async fn an_object_is_created_by_one_request_whatever_its_length() {
+    let (server, driver) = served(vec![Answer::whole("201 Created", OURS, "")]).await;
+    let body = Bytes::from(vec![1; 9 << 20]);
+    driver.put("volume/00/x", body).await.unwrap();
+    let requests = server.requests();
+    let [request] = requests.as_slice() else {
+        panic!("{requests:?}");
+    };
+    let lower = request.to_lowercase();
+    assert!(
+        request.starts_with("PUT /me/box/volume%2F00%2Fx HTTP"),
+        "{request}"
+    );
+    for wanted in [
+        "if-none-match: *",
+        "x-ms-version: 2025-11-05",
+        "content-length: 9437184",
+        "authorization: sharedkey me:",
+    ] {
+        assert!(lower.contains(wanted), "{request}");
+    }
+}
+
+#[tokio::test]
+async fn a_container_that_is_there_already_is_created() {
+    let (server, driver) = served(vec![
+        Answer::whole("201 Created", OURS, ""),
+        refusal("409 Conflict", "ContainerAlreadyExists", "", ""),
+        refusal("403 Forbidden", "AuthorizationFailure", "", ""),
+    ])
+    .await;
+    driver.create_container().await.unwrap();
+    driver.create_container().await.unwrap();
+    let error = driver.create_container().await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Denied, "{error}");
+    let request = &server.requests()[0];
+    assert!(
+        request.starts_with("PUT /me/box?restype=container "),
+        "{request}"
+    );
+}
+
+#[tokio::test]
+async fn a_token_goes_into_requests_and_nowhere_else() {
+    let server = Scripted::start(vec![Answer::whole("200 OK", OURS, "object")]).await;
+    let token = || Proof::Token("sv=1&sig=secret".to_owned());
+    let there = driver(server.address, token());
+    assert_eq!(there.get("volume/x", None, 9).await.unwrap(), "object");
+    assert!(server.requests()[0].contains("?sv=1&sig=secret HTTP"));
+    let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = unused.local_addr().unwrap();
+    drop(unused);
+    let gone = driver(address, token());
+    let error = gone.get("volume/x", None, 9).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+    assert!(error.detail.contains("onnection refused"), "{error}");
+    let shown = format!("{error:?}{gone:?}{}", gone.place());
+    assert!(!shown.contains("secret"), "{shown}");
+}
+
+fn page(names: &[&str], next: &str) -> Answer {
+    let blobs: String = names
+        .iter()
+        .map(|name| format!("<Blob><Name>{name}</Name><Properties></Properties></Blob>"))
+        .collect();
+    let body = format!(
+        "<?xml version=\"1.0\" encoding=\"utf-8\"?><EnumerationResults \
+         ServiceEndpoint=\"http://x/\" ContainerName=\"box\"><Blobs>{blobs}</Blobs>\
+         <NextMarker>{next}</NextMarker></EnumerationResults>"
+    );
+    Answer::whole("200 OK", OURS, &body)
+}
+
+#[tokio::test]
+async fn a_listing_skips_what_it_was_told_and_goes_on_from_there() {
+    let (server, driver) = served(vec![
+        page(&["v/1", "v/2"], "two"),
+        page(&[], "nothing"),
+        page(&["v/3", "v/4"], "four"),
+        page(&["v/5"], ""),
+    ])
+    .await;
+    let listing = driver.list("v/", Some("v/2"), 10).await.unwrap();
+    assert_eq!(
+        (listing.keys, listing.more),
+        (vec!["v/3".to_owned(), "v/4".to_owned()], true)
+    );
+    let listing = driver.list("v/", Some("v/4"), 10).await.unwrap();
+    assert_eq!(
+        (listing.keys, listing.more),
+        (vec!["v/5".to_owned()], false)
+    );
+    let asked = server.requests();
+    assert!(!asked[0].contains("marker="), "{}", asked[0]);
+    assert!(asked[1].contains("marker=two") && asked[2].contains("marker=nothing"));
+    assert!(asked[3].contains("marker=four") && asked[3].contains("maxresults=10"));
+}
+
+#[tokio::test]
+async fn a_marker_that_is_not_taken_any_more_is_forgotten() {
+    let (server, driver) = served(vec![
+        page(&["v/1"], "one"),
+        refusal("400 Bad", "InvalidQueryParameterValue", "", ""),
+        page(&["v/1", "v/2"], ""),
+    ])
+    .await;
+    assert!(driver.list("v/", None, 1).await.unwrap().more);
+    let error = driver.list("v/", Some("v/1"), 1).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+    let listing = driver.list("v/", Some("v/1"), 1).await.unwrap();
+    assert_eq!(listing.keys, ["v/2"]);
+    assert!(!server.requests()[2].contains("marker="));
+}
+
+#[test]
+fn where_hosts_have_no_names_the_account_is_in_the_path() {
+    let found = |endpoint: Option<&str>| Found {
+        proof: key(),
+        origin: String::new(),
+        endpoint: endpoint.map(str::to_owned),
+    };
+    let place = |text: &str, named: Option<&str>| {
+        let Ok(Location::Remote(remote)) = text.parse() else {
+            panic!("{text}");
+        };
+        attach(&remote, found(named), |_| None).map(|it| (it.place, it.version))
+    };
+    let home = "https://me.blob.core.windows.net/box/".to_owned();
+    let there = |text: &str, named| place(text, named).unwrap();
+    assert_eq!(
+        there("azure://me/box", None),
+        (format!("Azure, {home}"), VERSION)
+    );
+    for endpoint in [
+        "http://127.0.0.1:7",
+        "http://127.0.0.1:7/",
+        "http://127.0.0.1:7/me/",
+    ] {
+        let text = format!("azure://me/box?endpoint={endpoint}");
+        let wanted = "Azure, http://127.0.0.1:7/me/box/".to_owned();
+        assert_eq!(there(&text, None), (wanted, VERSION_ELSEWHERE));
+    }
+    let (named, _) = there("azure://me/box/v", Some("https://me.privatelink.example"));
+    assert_eq!(named, "Azure, https://me.privatelink.example/box/v/");
+    for wrong in [
+        "ftp://x",
+        "nonsense",
+        "https://x/?sig=secret",
+        "https://me:secret@x",
+    ] {
+        let refusal = place(&format!("azure://me/box?endpoint={wrong}"), None).unwrap_err();
+        assert!(!refusal.detail.contains("secret"), "{refusal}");
+    }
+}
+
+#[test]
+fn an_identity_is_not_sent_in_the_clear() {
+    let found = Found {
+        proof: Proof::Identity,
+        origin: String::new(),
+        endpoint: None,
+    };
+    let refusal = attach(&remote("127.0.0.1:7"), found, |_| None).unwrap_err();
+    assert_eq!(refusal.kind, StoreErrorKind::Denied);
+    assert!(refusal.detail.contains("AZURE_STORAGE_KEY"), "{refusal}");
+}
