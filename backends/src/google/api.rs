@@ -1,0 +1,149 @@
+//! The service's JSON API over HTTP, with bounds on what is waited for and read.
+
+use super::credentials::Identity;
+use super::errors;
+use crate::StoreErrorKind;
+use crate::remote::{Refusal, causes};
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+
+/// How long a connection may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// What is read of an answer that is not an object: a page of a listing has at most 1000 names.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// What is read of an answer that says why not.
+const REFUSAL_BYTES_MAX: usize = 64 << 10;
+
+/// The service at one endpoint.
+#[derive(Debug)]
+pub(super) struct Api {
+    http: reqwest::Client,
+    endpoint: Url,
+    identity: Identity,
+    /// Who pays for requests, if not the bucket's owner.
+    project: Option<String>,
+}
+
+fn unreachable(error: reqwest::Error) -> Refusal {
+    Refusal::new(StoreErrorKind::Unavailable, causes(&error.without_url()))
+}
+
+/// The beginning of a body.
+async fn read(mut response: Response, bytes_max: usize) -> Result<Vec<u8>, Refusal> {
+    let mut body = Vec::new();
+    while body.len() < bytes_max
+        && let Some(piece) = response.chunk().await.map_err(unreachable)?
+    {
+        body.extend_from_slice(&piece);
+    }
+    Ok(body)
+}
+
+impl Api {
+    /// The service at an endpoint.
+    ///
+    /// # Errors
+    /// If there is no TLS to be had.
+    pub(super) fn new(
+        endpoint: Url,
+        identity: Identity,
+        project: Option<String>,
+    ) -> Result<Self, Refusal> {
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            // One connection for everything would carry no more than one connection can.
+            .http1_only()
+            // The service has no use for redirections; a network's login page has.
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|error| Refusal::new(StoreErrorKind::Other, causes(&error)))?;
+        Ok(Self {
+            http,
+            endpoint,
+            identity,
+            project,
+        })
+    }
+
+    /// A request for the resource at a path.
+    pub(super) fn request(&self, method: Method, path: &[&str]) -> RequestBuilder {
+        let mut url = self.endpoint.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(path);
+        }
+        let request = self.http.request(method, url);
+        match &self.project {
+            Some(project) => request.query(&[("userProject", project)]),
+            None => request,
+        }
+    }
+
+    /// Sends a request once; what is wanted is one of these answers.
+    ///
+    /// # Errors
+    /// What the service refuses, or what keeps us from it.
+    pub(super) async fn send(
+        &self,
+        request: RequestBuilder,
+        wanted: &[StatusCode],
+    ) -> Result<Response, Refusal> {
+        let request = request.headers(self.identity.headers().await?);
+        let response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        if wanted.contains(&status) {
+            return Ok(response);
+        }
+        let header = |name: &str| {
+            let value = response.headers().get(name)?.to_str().ok()?;
+            Some(value.to_owned())
+        };
+        let (retry_after, location) = (header("retry-after"), header("location"));
+        let body = read(response, REFUSAL_BYTES_MAX).await.unwrap_or_default();
+        let mut refusal = errors::refusal(status.as_u16(), &body, retry_after.as_deref());
+        if let Some(place) = location {
+            let place = place.split('?').next().unwrap_or_default();
+            refusal.detail = format!("{}, and it sends us to {place}", refusal.detail);
+        }
+        if matches!(refusal.kind, StoreErrorKind::Denied | StoreErrorKind::Clock) {
+            let origin = &self.identity.origin;
+            refusal.detail = format!("{} (asked with {origin})", refusal.detail);
+        }
+        Err(refusal)
+    }
+
+    /// Sends a request that is answered with JSON.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and `Unavailable` if it is answered with something else.
+    pub(super) async fn ask<T: DeserializeOwned>(
+        &self,
+        request: RequestBuilder,
+    ) -> Result<T, Refusal> {
+        let response = self.send(request, &[StatusCode::OK]).await?;
+        let body = read(response, ANSWER_BYTES_MAX).await?;
+        serde_json::from_slice(&body).map_err(|_| stranger())
+    }
+}
+
+/// The next piece of an object.
+pub(super) async fn piece(response: &mut Response) -> Result<Option<bytes::Bytes>, Refusal> {
+    response.chunk().await.map_err(unreachable)
+}
+
+/// Whether an answer is not a page for people.
+pub(super) fn no_page(response: &Response) -> Result<(), Refusal> {
+    let form = response.headers().get(CONTENT_TYPE);
+    let page = form.is_some_and(|form| form.as_bytes().starts_with(b"text/html"));
+    match page {
+        true => Err(stranger()),
+        false => Ok(()),
+    }
+}
+
+/// It is not the service that answered.
+pub(super) fn stranger() -> Refusal {
+    let detail = "something that is not the service answers";
+    Refusal::new(StoreErrorKind::Unavailable, detail)
+}

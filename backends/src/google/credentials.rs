@@ -1,0 +1,199 @@
+//! Who we are to Google, found as the provider's own tools find it.
+//!
+//! 1. The file that is named beside the location: a service account's key, a user's sign-in, or the
+//!    description of an account elsewhere, as JSON.
+//! 2. The application default credentials: the file that `GOOGLE_APPLICATION_CREDENTIALS` names,
+//!    the one that `gcloud auth application-default login` leaves, or the identity of the machine,
+//!    which its metadata server tells.
+//!
+//! To an endpoint in the clear nothing is sent: it is an emulator, which asks nobody who they are.
+//! The provider's library fetches tokens and renews them in the background.
+
+use crate::StoreErrorKind;
+use crate::remote::{Refusal, causes};
+use google_cloud_auth::credentials::{
+    Builder, CacheableResource, Credentials, external_account, impersonated, service_account,
+    user_account,
+};
+use google_cloud_auth::errors::CredentialsError;
+use reqwest::header::HeaderMap;
+use serde_json::Value;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a token may take; a machine that is not Google's has nobody to ask.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(5);
+const FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// Who asks.
+pub(super) struct Identity {
+    /// Nobody, to an emulator.
+    credentials: Option<Credentials>,
+    /// Where that was found, for messages.
+    pub(super) origin: String,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Identity").field(&self.origin).finish()
+    }
+}
+
+fn denied(detail: String) -> Refusal {
+    Refusal::new(StoreErrorKind::Denied, detail)
+}
+
+/// Finds who we are; `clear` is an endpoint without TLS.
+///
+/// # Errors
+/// `Denied` if what is there cannot be used.
+pub(super) fn find(file: Option<&Path>, clear: bool) -> Result<Identity, Refusal> {
+    match file {
+        Some(_) if clear => Err(denied(
+            "credentials are sent over https only; an emulator needs none".to_owned(),
+        )),
+        None if clear => Ok(Identity {
+            credentials: None,
+            origin: "no credentials".to_owned(),
+        }),
+        Some(path) => from_file(path),
+        None => default(),
+    }
+}
+
+fn from_file(path: &Path) -> Result<Identity, Refusal> {
+    use std::io::Read as _;
+    let origin = path.display().to_string();
+    let mut text = String::new();
+    let file = std::fs::File::open(path);
+    let read = file.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
+    read.map_err(|error| denied(format!("its credentials, {origin}: {error}")))?;
+    // Where in a text JSON ends says nothing of what it holds; what it holds may be secret.
+    let json: Value = serde_json::from_str(&text)
+        .map_err(|_| denied(format!("{origin} is no JSON, as Google's credentials are")))?;
+    let kind = json.get("type").and_then(Value::as_str).unwrap_or_default();
+    let made = match kind {
+        "service_account" => service_account::Builder::new(json).build(),
+        "authorized_user" => user_account::Builder::new(json).build(),
+        "external_account" => external_account::Builder::new(json).build(),
+        "impersonated_service_account" => impersonated::Builder::new(json).build(),
+        _ => {
+            let detail = format!(
+                "{origin} has no `type` that is known: service_account, authorized_user, \
+                 external_account or impersonated_service_account"
+            );
+            return Err(denied(detail));
+        }
+    };
+    let wrong = |error| denied(format!("{origin}: {}", causes(&error)));
+    Ok(Identity {
+        credentials: Some(made.map_err(wrong)?),
+        origin,
+    })
+}
+
+/// Where `gcloud` leaves a sign-in.
+fn left_by_gcloud() -> Option<PathBuf> {
+    let path = std::env::home_dir()?.join(".config/gcloud/application_default_credentials.json");
+    path.exists().then_some(path)
+}
+
+fn default() -> Result<Identity, Refusal> {
+    const VARIABLE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+    let origin = match (std::env::var(VARIABLE), left_by_gcloud()) {
+        (Ok(path), _) => format!("{VARIABLE}, {path}"),
+        (_, Some(path)) => format!("{}, which gcloud left", path.display()),
+        _ => format!(
+            "this machine's metadata server, there being neither a file beside the location, nor \
+             {VARIABLE}, nor what `gcloud auth application-default login` leaves"
+        ),
+    };
+    let wrong = |error| denied(format!("{origin}: {}", causes(&error)));
+    let credentials = Builder::default().build().map_err(wrong)?;
+    Ok(Identity {
+        credentials: Some(credentials),
+        origin,
+    })
+}
+
+impl Identity {
+    /// What a request says of us.
+    ///
+    /// # Errors
+    /// `Denied`; `Unavailable` if there is no token now, and may be soon.
+    pub(super) async fn headers(&self) -> Result<HeaderMap, Refusal> {
+        let Some(credentials) = &self.credentials else {
+            return Ok(HeaderMap::new());
+        };
+        let asked = credentials.headers(Default::default());
+        let late = |_| {
+            let detail = format!("there is no token in time from {}", self.origin);
+            Refusal::new(StoreErrorKind::Unavailable, detail)
+        };
+        match tokio::time::timeout(TOKEN_TIMEOUT, asked)
+            .await
+            .map_err(late)?
+        {
+            Ok(CacheableResource::New { data, .. }) => Ok(data),
+            // Nobody said that there was something that might not be modified.
+            Ok(CacheableResource::NotModified) => Ok(HeaderMap::new()),
+            Err(error) => Err(self.refused(&error)),
+        }
+    }
+
+    fn refused(&self, error: &CredentialsError) -> Refusal {
+        let text = causes(error);
+        let kind = match error.is_transient() {
+            _ if super::errors::is_clock(&text) => StoreErrorKind::Clock,
+            true => StoreErrorKind::Unavailable,
+            false => StoreErrorKind::Denied,
+        };
+        Refusal::new(kind, format!("{text} (asked with {})", self.origin))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from_text(text: &str) -> Result<Identity, Refusal> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("credentials.json");
+        std::fs::write(&path, text).unwrap();
+        find(Some(&path), false)
+    }
+
+    #[tokio::test]
+    async fn a_file_is_told_apart_by_its_type() {
+        let user = r#"{"type": "authorized_user", "client_id": "c", "client_secret": "secret",
+                       "refresh_token": "secret", "token_uri": "http://127.0.0.1:1/"}"#;
+        let identity = from_text(user).unwrap();
+        assert!(!format!("{identity:?}").contains("secret"));
+        for (text, says) in [
+            ("secret", "no JSON"),
+            ("{}", "no `type`"),
+            (r#"{"type": "secret"}"#, "no `type`"),
+            (
+                r#"{"type": "service_account", "private_key": "secret"}"#,
+                "credentials.json",
+            ),
+        ] {
+            let refusal = from_text(text).unwrap_err();
+            assert_eq!(refusal.kind, StoreErrorKind::Denied);
+            assert!(refusal.detail.contains(says), "{text}: {refusal}");
+            assert!(!refusal.detail.contains("secret"), "{refusal}");
+        }
+        let missing = find(Some(Path::new("/nowhere/at/all")), false).unwrap_err();
+        assert!(missing.detail.contains("/nowhere/at/all"), "{missing}");
+    }
+
+    #[tokio::test]
+    async fn nothing_is_sent_in_the_clear() {
+        let nobody = find(None, true).unwrap();
+        assert!(nobody.headers().await.unwrap().is_empty());
+        let refusal = find(Some(Path::new("/some/file")), true).unwrap_err();
+        assert_eq!(refusal.kind, StoreErrorKind::Denied);
+        assert!(refusal.detail.contains("over https only"), "{refusal}");
+    }
+}
