@@ -80,7 +80,8 @@ pub struct Emulator {
     server: Server,
     directory: PathBuf,
     address: SocketAddr,
-    running: Option<Running>,
+    /// Boxed: a process is much larger than the rest.
+    running: Option<Box<Running>>,
 }
 
 #[derive(Debug)]
@@ -162,7 +163,7 @@ impl Emulator {
             let mut output = tokio::fs::File::from_std(output);
             let _ = tokio::io::copy(&mut said, &mut output).await;
         });
-        self.running = Some(Running { shell, server });
+        self.running = Some(Box::new(Running { shell, server }));
         self.wait_until_ready().await
     }
 
@@ -216,7 +217,8 @@ impl Emulator {
             return;
         };
         let _ = kill_process(running.server, Signal::CONT);
-        let _ = kill_process(running.server, Signal::TERM);
+        // The shell asks it to end, and nobody else does: Azurite, asked twice, goes without
+        // saving what it holds.
         drop(running.shell.stdin.take());
         if tokio::time::timeout(STOP_WITHIN, running.shell.wait())
             .await
