@@ -86,7 +86,7 @@ impl StoreErrorKind {
                 "check that the cloud is reachable and, if it is a directory, there"
             }
             Self::Throttled => {
-                "it goes on by itself; lower this cloud's rate limits or raise its quota if it stays"
+                "it goes on by itself; if it stays, lower this cloud's limits or raise its quota"
             }
             Self::Timeout => "check the cloud's health and the network to it",
             Self::Full => "free space or raise the quota on this cloud",

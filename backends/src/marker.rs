@@ -2,8 +2,8 @@
 //!
 //! It is written when a volume is created and compared at every opening, so that a mistyped path or
 //! bucket, a disk mounted in another's place or a directory of somebody's photographs is refused
-//! before anything is written into it. The magic and the format are checked before anything behind them is
-//! interpreted.
+//! before anything is written into it. The magic and the format are checked before anything behind
+//! them is interpreted.
 //!
 //! ```text
 //! magic "QFSCLOUD" 8 ‖ format u16 ‖ features u64 ‖ volume id 16 ‖ incarnation u64

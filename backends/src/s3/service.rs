@@ -163,7 +163,7 @@ impl Preset {
             };
             let Some(value) = value.filter(plain) else {
                 let detail = format!(
-                    "preset={} needs {name}=NAME, of which its endpoint {} is made, or endpoint=URL",
+                    "preset={} needs {name}=NAME, as its endpoint is {}, or endpoint=URL",
                     self.name, self.endpoint
                 );
                 return wrong(detail);
