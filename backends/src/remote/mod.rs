@@ -23,7 +23,7 @@
 //! then. The pause is random between nothing and a bound that doubles ("full jitter"), so that
 //! clients that failed together do not come back together.
 
-#[cfg(any(feature = "azure", feature = "google"))]
+#[cfg(any(feature = "s3", feature = "azure", feature = "google"))]
 mod body;
 #[cfg(any(feature = "azure", feature = "google"))]
 mod causes;
@@ -34,7 +34,7 @@ mod pace;
 pub(crate) mod scripted;
 mod traffic;
 
-#[cfg(any(feature = "azure", feature = "google"))]
+#[cfg(any(feature = "s3", feature = "azure", feature = "google"))]
 pub(crate) use body::Body;
 #[cfg(any(feature = "azure", feature = "google"))]
 pub(crate) use causes::{causes, shorten};

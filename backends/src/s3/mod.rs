@@ -57,7 +57,7 @@ mod tests;
 
 use crate::error::StoreErrorKind;
 use crate::location::Remote;
-use crate::remote::{Container, Driver, Listing, Refusal};
+use crate::remote::{Body, Container, Driver, Listing, Refusal};
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
@@ -70,7 +70,7 @@ use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{
     BucketLocationConstraint, BucketVersioningStatus, CreateBucketConfiguration, ObjectLockEnabled,
 };
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use refusal::{Response, Subject};
 use std::error::Error;
 use std::fmt;
@@ -194,24 +194,12 @@ fn refuse_page(content_type: Option<&str>) -> Result<(), Refusal> {
 
 /// Reads a body that has at most `most` bytes.
 async fn read(mut body: ByteStream, claimed: Option<i64>, most: u64) -> Result<Bytes, Refusal> {
-    let longer = || {
-        let detail = format!("it is longer than the {most} bytes that it may have");
-        Err(Refusal::new(StoreErrorKind::Corrupt, detail))
-    };
     let claimed = claimed.and_then(|length| u64::try_from(length).ok());
-    if claimed.is_some_and(|length| length > most) {
-        return longer();
-    }
-    let room = usize::try_from(claimed.unwrap_or(0)).unwrap_or(0);
-    let mut whole = BytesMut::with_capacity(room);
+    let mut whole = Body::new(most, claimed)?;
     while let Some(part) = body.next().await {
-        let part = part.map_err(|error| refusal::of_body(&error))?;
-        if (whole.len() as u64).saturating_add(part.len() as u64) > most {
-            return longer();
-        }
-        whole.extend_from_slice(&part);
+        whole.push(part.map_err(|error| refusal::of_body(&error))?)?;
     }
-    Ok(whole.freeze())
+    whole.finish()
 }
 
 #[async_trait::async_trait]
