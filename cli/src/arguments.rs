@@ -291,8 +291,8 @@ pub(crate) struct DemoArguments {
     /// Check everything unattended in a fresh directory, and end with one line of JSON
     #[arg(long)]
     pub(crate) check: bool,
-    /// What the clouds are, when the demo is made: four directories, or an S3, an Azure and a Google
-    /// server on loopback, which scripts/setup installs, and a directory
+    /// What the clouds are, when the demo is made: four directories, or servers on loopback of S3,
+    /// Azure and Google, which scripts/setup installs, and a directory
     #[arg(long, value_enum)]
     pub(crate) clouds: Option<DemoClouds>,
     /// For --check: what to copy in (default: the sources in cargo's registry)

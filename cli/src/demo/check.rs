@@ -5,6 +5,9 @@
 //!            plainly    all stopped and    one cloud moved   a byte flipped in  during a copy,
 //!                       started            away, then back   every shard of     then another
 //!                                                            another cloud      replica
+//!
+//! over servers of the providers' protocols, each cloud in turn: stopped, frozen, every object
+//! damaged, then all of them deleted, taken up again and filled
 //! ```
 //!
 //! Before each comparison the gateway is restarted and the kernel's caches are dropped, so that
@@ -314,6 +317,8 @@ impl Check<'_> {
             );
             return Err(Failure::new(Exit::Error, message));
         }
+        self.run(&["scrub", "--full", "--cloud", place.name])
+            .await?;
         Ok((seen.shards_refused, seen.shards_replaced))
     }
 
@@ -328,6 +333,36 @@ impl Check<'_> {
         ));
         let how = format!("with cloud `{}` emptied", place.name);
         self.compare_afresh(copy, &how).await?;
+        self.run(&["cloud", "adopt", place.name]).await?;
+        self.run(&["scrub", "--cloud", place.name]).await?;
+        let filled = damage::count(&self.store(index).await?).await?;
+        if filled < deleted {
+            let name = place.name;
+            let message = format!("cloud `{name}` had {deleted} objects and has {filled} again");
+            return Err(Failure::new(Exit::Error, message));
+        }
+        self.note(&format!("cloud `{}` is filled again", place.name));
+        Ok(())
+    }
+
+    /// Runs a command of this program on the demo's volume, as an operator would.
+    async fn run(&self, arguments: &[&str]) -> Outcome<()> {
+        let what = format!("`quorumfs {}`", arguments.join(" "));
+        let failed = |words: String| Failure::new(Exit::Error, format!("{what}: {words}"));
+        let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
+        let output = tokio::process::Command::new(program)
+            .args(arguments)
+            .arg("--state")
+            .arg(self.demo.state.path())
+            .stdin(std::process::Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .map_err(|error| failed(error.to_string()))?;
+        if !output.status.success() {
+            let words = String::from_utf8_lossy(&output.stderr);
+            return Err(failed(format!("{}: {}", output.status, words.trim())));
+        }
         Ok(())
     }
 

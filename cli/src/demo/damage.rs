@@ -43,18 +43,26 @@ pub(crate) async fn empty(cloud: &Arc<dyn ObjectStore>) -> Outcome<usize> {
     Ok(deleted)
 }
 
-async fn do_to_all(cloud: &Arc<dyn ObjectStore>, deed: Deed) -> Outcome<usize> {
-    let failed = |error: &_| commands::store_failure(error);
-    // The whole list first: what is written anew need not come up again behind the cursor.
+/// How many objects there are.
+pub(crate) async fn count(cloud: &Arc<dyn ObjectStore>) -> Outcome<usize> {
+    names(cloud).await.map(|names| names.len())
+}
+
+async fn names(cloud: &Arc<dyn ObjectStore>) -> Outcome<Vec<ObjectName>> {
     let mut names: Vec<ObjectName> = Vec::new();
     loop {
         let page = cloud.list("", names.last(), PAGE, soon()).await;
-        let page = page.map_err(|error| failed(&error))?;
+        let page = page.map_err(|error| commands::store_failure(&error))?;
         names.extend(page.names);
         if !page.more {
-            break;
+            return Ok(names);
         }
     }
+}
+
+async fn do_to_all(cloud: &Arc<dyn ObjectStore>, deed: Deed) -> Outcome<usize> {
+    // The whole list first: what is written anew need not come up again behind the cursor.
+    let names = names(cloud).await?;
     let count = names.len();
     let mut work = JoinSet::new();
     for name in names {
