@@ -179,6 +179,7 @@ fn sabotage_stays_in_the_simulator() {
     let allowed = [
         "metadata-smr/bft/",
         "metadata-smr/bft-simulator/",
+        "gateway/src/blocks/",
         "tests/src/bin/simulate",
         "tests/src/simulate",
     ];
@@ -188,7 +189,7 @@ fn sabotage_stays_in_the_simulator() {
         .collect();
     none_of(
         &broken,
-        "names Sabotage outside of bft, bft-simulator and simulate",
+        "names Sabotage outside of bft, bft-simulator, blocks and simulate",
     );
 }
 

@@ -12,7 +12,8 @@ use quorumfs_metadata::identity::CloudIndex;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// A cloud of the volume.
 #[derive(Clone, Debug)]
@@ -82,6 +83,7 @@ impl Link {
         let suspect = tokio::time::sleep(self.timeouts.suspect);
         tokio::pin!(put, suspect);
         let result = tokio::select! {
+            biased;
             result = &mut put => result,
             () = &mut suspect => {
                 self.health.suspected();

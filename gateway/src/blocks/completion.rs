@@ -307,6 +307,7 @@ impl Engine {
             self.sweep().await;
             let pause = tokio::time::sleep(self.config.timeouts.completion);
             tokio::select! {
+                biased;
                 () = pause => {}
                 () = self.wake_completion.notified() => {}
             }

@@ -13,7 +13,9 @@ use super::placement_log::PlacementLog;
 use super::read::RebuiltCache;
 use super::repair::Repairs;
 use super::restraint::Restraint;
+use super::sabotage::Sabotage;
 use super::scrub_report::ScrubReport;
+use super::workers::Workers;
 use crate::keys::Sealing;
 use bytes::Bytes;
 use quorumfs_backends::StoreErrorKind;
@@ -52,6 +54,11 @@ pub struct BlockConfig {
     pub timeouts: Timeouts,
     /// Whether content is encrypted; see [`Sealing`].
     pub sealing: Sealing,
+    /// Where sealing and rebuilding are done.
+    pub workers: Workers,
+    /// A defect to find, in simulations.
+    #[doc(hidden)]
+    pub sabotage: Option<Sabotage>,
 }
 
 impl BlockConfig {
@@ -67,6 +74,8 @@ impl BlockConfig {
             rebuilt_bytes_max: 64 << 20,
             timeouts: Timeouts::default(),
             sealing: Sealing::On,
+            workers: Workers::Threads,
+            sabotage: None,
         }
     }
 }
@@ -163,7 +172,6 @@ impl Engine {
             );
             return Err(BlockError::Configuration { reason });
         }
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let engine = Self {
             links: clouds
                 .iter()
@@ -173,7 +181,7 @@ impl Engine {
             counters: Counters::default(),
             memory: Memory::new(config.memory_bytes_max),
             buffers: Buffers::new(BUFFER_BYTES_MAX.min(config.memory_bytes_max)),
-            sealers: Arc::new(Semaphore::new(cores)),
+            sealers: Arc::new(Semaphore::new(config.workers.at_a_time())),
             rebuilds: Semaphore::new(REBUILDS_MAX),
             rebuilt: RebuiltCache::new(config.rebuilt_bytes_max),
             in_flight: Mutex::new(InFlight::new(config.background_bytes_max)),
@@ -191,6 +199,10 @@ impl Engine {
         };
         engine.code(config.policy)?;
         Ok(engine)
+    }
+
+    pub(super) fn is_sabotaged(&self, with: Sabotage) -> bool {
+        self.config.sabotage == Some(with)
     }
 
     pub(super) fn code(&self, policy: Policy) -> Result<Arc<Code>, BlockError> {

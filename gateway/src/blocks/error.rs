@@ -1,6 +1,7 @@
 //! What can go wrong between a slice and its clouds.
 
 use quorumfs_backends::{StoreError, StoreErrorKind};
+use quorumfs_bft::identity::SessionId;
 use quorumfs_metadata::identity::{ObjectId, SliceId};
 use std::fmt;
 
@@ -59,7 +60,8 @@ pub enum BlockError {
     /// Fewer than k good shards were to be had.
     #[error(
         "object {object}: only {good} of the {wanted} good shards that reading needs were to be \
-         had; bring one of these clouds back:{failures}"
+         had; bring one of these clouds back{denied}:{failures}",
+        denied = Denied(*.writer)
     )]
     TooFewShards {
         /// Which object.
@@ -68,6 +70,9 @@ pub enum BlockError {
         good: usize,
         /// k.
         wanted: usize,
+        /// The session that brought it in, if more clouds than may lie deny what it said that they
+        /// had acknowledged.
+        writer: Option<SessionId>,
         /// What was wrong with the others.
         failures: Failures,
     },
@@ -86,24 +91,30 @@ pub enum BlockError {
     /// The shards are as the metadata describes them, and do not fit each other.
     #[error(
         "object {object}: shard {shard}, rebuilt from shards that agree with the metadata, does \
-         not: whoever wrote the object wrote it wrong, and no cloud is to blame; restore the file"
+         not: {by} wrote the object wrong, and no cloud is to blame; restore the file",
+        by = Writer(*.writer)
     )]
     WrittenWrong {
         /// Which object.
         object: ObjectId,
+        /// The session that brought it in.
+        writer: SessionId,
         /// The first shard that does not fit.
         shard: usize,
     },
     /// A segment that the clouds returned as it was written does not open.
     #[error(
-        "slice {slice}, segment {segment}: does not open with the slice's key; the metadata names \
-         another key or slice than it was written with; restore the file"
+        "slice {slice}, segment {segment}: does not open with the slice's key; {by} named another \
+         key or slice than it was written with; restore the file",
+        by = Writer(*.writer)
     )]
     Forged {
         /// Which slice.
         slice: SliceId,
         /// Which segment.
         segment: u32,
+        /// The session that brought it in.
+        writer: SessionId,
     },
     /// A row of the metadata that no writer can have meant.
     #[error("object {object}: the metadata's row cannot be right: {reason}; restore the file")]
@@ -163,7 +174,58 @@ pub enum BlockError {
     Shut,
 }
 
+/// Who wrote an object, for messages.
+struct Writer(SessionId);
+
+impl fmt::Display for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            SessionId(0) => write!(f, "this very session"),
+            SessionId(session) => write!(f, "session {session}"),
+        }
+    }
+}
+
+/// Whom else to blame when more clouds than may lie say the same.
+struct Denied(Option<SessionId>);
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => Ok(()),
+            Some(session) => write!(
+                f,
+                ", or restore the file: more clouds than may lie do not have what {} said that \
+                 they had acknowledged, so it never wrote that, or they have lost it",
+                Writer(session)
+            ),
+        }
+    }
+}
+
 impl BlockError {
+    /// The session whose fault it is, if it is a writer's: no f clouds can bring it about.
+    #[must_use]
+    pub fn writer(&self) -> Option<SessionId> {
+        match self {
+            Self::WrittenWrong { writer, .. } | Self::Forged { writer, .. } => Some(*writer),
+            Self::TooFewShards { writer, .. } => *writer,
+            _ => None,
+        }
+    }
+
+    /// Says who wrote what does not open.
+    pub(super) fn written_by(self, by: SessionId) -> Self {
+        match self {
+            Self::Forged { slice, segment, .. } => Self::Forged {
+                slice,
+                segment,
+                writer: by,
+            },
+            other => other,
+        }
+    }
+
     /// What a caller decides on.
     #[must_use]
     pub fn kind(&self) -> BlockErrorKind {

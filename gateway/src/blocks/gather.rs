@@ -9,9 +9,12 @@ use super::engine::Engine;
 use super::error::{BlockError, Failures, ShardFault};
 use super::header::HeaderBytes;
 use super::object::StoredObject;
-use super::shard::{Rebuilt, cells_range, check_cells, check_whole};
+use super::sabotage::Sabotage;
+use super::shard::{Rebuilt, cells_range, check_cells, check_whole, unchecked};
 use bytes::Bytes;
 use quorumfs_backends::StoreErrorKind;
+use quorumfs_metadata::placement::Shard;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,6 +54,11 @@ impl Engine {
             let header = self.header(object, shard)?;
             let layout = object.layout();
             let body = link.get(&named, layout.stored_length(shard as u64)).await?;
+            if self.is_sabotaged(Sabotage::DigestCheckedAfterDecode)
+                && let Some(payload) = unchecked(layout, shard as u64, &body)
+            {
+                return Ok(payload);
+            }
             check_whole(layout, shard as u64, &header, &row.digest, &body)
                 .ok_or_else(|| link.refuse(&named, &body))
         };
@@ -193,6 +201,7 @@ impl Engine {
         while fetches.len() < wanted && launch(&mut fetches) {}
         while good < wanted {
             tokio::select! {
+                biased;
                 done = fetches.join_next() => match done {
                     None => return Err(self.too_few_shards(object, good, wanted, &faults)),
                     Some(Ok((shard, Ok(payload)))) => {
@@ -218,10 +227,9 @@ impl Engine {
         self.counters.objects_rebuilt.add(1);
         let (headers, code) = (self.headers(object), self.code(object.policy())?);
         let object = Arc::clone(object);
-        let rebuild = move || Rebuilt::new(&object, &code, &headers, payloads);
-        let rebuilt = tokio::task::spawn_blocking(rebuild)
-            .await
-            .map_err(|_| BlockError::Shut)?;
+        let believed = self.is_sabotaged(Sabotage::ParityBelieved);
+        let rebuild = move || Rebuilt::new(&object, &code, &headers, payloads, believed);
+        let rebuilt = self.config.workers.run(rebuild).await?;
         rebuilt.inspect(|rebuilt| {
             self.counters
                 .written_wrong
@@ -253,10 +261,21 @@ impl Engine {
             };
         }
         let failures = Failures(faults.iter().map(|(_, fault)| fault.to_string()).collect());
+        // Of the clouds that were said to have acknowledged a shard, f may lie about it.
+        let is_claimed = |row: &Shard| row.acknowledged || row.withdrawn;
+        let denied: BTreeSet<usize> = faults
+            .iter()
+            .filter(|(shard, fault)| {
+                fault.wants_repair() && object.shard(*shard).is_some_and(is_claimed)
+            })
+            .map(|(shard, _)| *shard)
+            .collect();
+        let faulty = usize::from(object.policy().faulty());
         BlockError::TooFewShards {
             object: object.id(),
             good,
             wanted,
+            writer: (denied.len() > faulty).then(|| object.writer()),
             failures,
         }
     }

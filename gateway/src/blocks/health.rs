@@ -8,7 +8,8 @@
 use quorumfs_backends::StoreError;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// How many latencies are remembered.
 const LATENCIES: usize = 64;
@@ -155,8 +156,8 @@ impl Health {
 mod tests {
     use super::*;
 
-    #[test]
-    fn suspensions_grow_while_a_cloud_fails_and_end_with_its_first_answer() {
+    #[tokio::test(start_paused = true)]
+    async fn suspensions_grow_while_a_cloud_fails_and_end_with_its_first_answer() {
         let timeouts = Timeouts {
             backoff_min: Duration::from_millis(20),
             backoff_max: Duration::from_millis(60),
@@ -174,7 +175,7 @@ mod tests {
                 "round {round}: {left:?}"
             );
             assert!(left + Duration::from_millis(15) > Duration::from_millis(expected));
-            std::thread::sleep(left + Duration::from_millis(1));
+            tokio::time::sleep(left + Duration::from_millis(1)).await;
             assert!(!health.is_suspended() && health.is_failing());
         }
         health.suspected();

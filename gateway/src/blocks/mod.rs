@@ -22,6 +22,8 @@
 //!   remain.
 //! * **A shard is a pure function** of ids, keys and plaintext, and of any k other shards.
 //! * **Names are used once**, and safety does not rest on the clouds honouring that.
+//! * **Nothing decides by chance**: with [`Workers::Inline`] on one thread, the same answers of the
+//!   clouds lead to the same requests. What takes time is Tokio's clock, which a simulation turns.
 //! * Every wait has a deadline and every queue a bound; what falls out of one is found again
 //!   through the metadata's list of under-replicated objects.
 //!
@@ -45,6 +47,8 @@
 //! | `cloud`, `health` | one cloud, and what its behaviour says about the next request |
 //! | `placement_log` | the border to the metadata |
 //! | `engine`, `counters`, `status` | what the parts share, and what an operator sees |
+//! | `workers` | where sealing and rebuilding are done |
+//! | `sabotage` | the defects that simulations are tested with |
 
 mod buffers;
 mod cloud;
@@ -64,6 +68,7 @@ mod placement_log;
 mod read;
 mod repair;
 mod restraint;
+mod sabotage;
 mod scrub;
 mod scrub_report;
 mod sealer;
@@ -72,6 +77,7 @@ mod shard;
 mod status;
 mod store;
 mod throttle;
+mod workers;
 mod write;
 
 pub use crate::keys::Sealing;
@@ -88,12 +94,15 @@ pub use object::{SealedSlice, Stored, StoredObject};
 pub use placement_log::{
     ObjectsPage, PlacementError, PlacementLog, UnderReplicatedCursor, UnderReplicatedPage,
 };
+#[doc(hidden)]
+pub use sabotage::Sabotage;
 pub use scrub::{ScrubConfig, ScrubDepth};
 pub use scrub_report::{CloudFindings, ScrubReport};
 pub use sealer::Sealer;
 pub use segment::{SEGMENT_BYTES, TAG_BYTES};
 pub use status::{BlockStatus, CloudStatus};
 pub use store::{BlockStore, Drained};
+pub use workers::Workers;
 
 #[cfg(test)]
 mod tests;

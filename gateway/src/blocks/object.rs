@@ -4,7 +4,7 @@ use super::error::BlockError;
 use super::header::Header;
 use super::layout::Layout;
 use super::naming::Named;
-use quorumfs_bft::identity::Digest;
+use quorumfs_bft::identity::{Digest, SessionId};
 use quorumfs_metadata::identity::{ObjectClass, ObjectId, ShardIndex, SliceId, VolumeId};
 use quorumfs_metadata::operation::{NewObject, NewSlice, PlacedShard};
 use quorumfs_metadata::placement::{Policy, Shard};
@@ -19,6 +19,7 @@ pub struct StoredObject {
     policy: Policy,
     length: u32,
     shards: Vec<Shard>,
+    writer: SessionId,
 }
 
 /// What [`BlockStore::write`](super::BlockStore::write) made: what a commit has to bring in.
@@ -89,6 +90,7 @@ impl StoredObject {
             row.length,
             row.shard_length,
             &row.shards,
+            row.writer,
         )
     }
 
@@ -104,6 +106,7 @@ impl StoredObject {
             new.length,
             new.shard_length,
             &new.shards,
+            SessionId(0),
         )
     }
 
@@ -114,6 +117,7 @@ impl StoredObject {
         length: u32,
         shard_length: u32,
         shards: &[Shard],
+        writer: SessionId,
     ) -> Result<Self, BlockError> {
         let wrong = |reason| Err(BlockError::Row { object: id, reason });
         if length == 0 || length > OBJECT_BYTES_MAX {
@@ -131,6 +135,7 @@ impl StoredObject {
             policy,
             length,
             shards: shards.to_vec(),
+            writer,
         })
     }
 
@@ -138,6 +143,12 @@ impl StoredObject {
     #[must_use]
     pub fn id(&self) -> ObjectId {
         self.id
+    }
+
+    /// The session that brought it in; 0 while that is this one and no row was read.
+    #[must_use]
+    pub fn writer(&self) -> SessionId {
+        self.writer
     }
 
     /// Its shards, data first.

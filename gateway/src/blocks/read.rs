@@ -137,7 +137,8 @@ impl Engine {
             slice.codec,
             self.config.sealing,
         )?;
-        let plain = open(&cells, &wanted, first..=last, &cipher)?;
+        let plain = open(&cells, &wanted, first..=last, &cipher)
+            .map_err(|error| error.written_by(object.writer()))?;
         let skip = (range.start - first * SEGMENT_BYTES) as usize;
         let length = range.len();
         self.counters.bytes_read.add(length as u64);
@@ -196,6 +197,7 @@ impl Engine {
                 return Err(error);
             }
             tokio::select! {
+                biased;
                 Some(done) = fetches.join_next() => match done {
                     Ok((shard, Ok(fetched))) => {
                         let first = awaited.remove(&shard).unwrap_or(0);

@@ -8,6 +8,7 @@
 use super::engine::Engine;
 use super::error::ShardFault;
 use super::object::{StoredObject, shard_index};
+use super::sabotage::Sabotage;
 use quorumfs_metadata::identity::ObjectId;
 use quorumfs_metadata::operation::PlacedShard;
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,6 +134,7 @@ impl Engine {
             return false;
         };
         let next = row.attempt.saturating_add(1);
+        let trusted = self.is_sabotaged(Sabotage::RepairTrustsTheShard);
         let is_allowed = self.restraint.allows(object.id(), shard);
         if next >= ATTEMPTS_MAX || !is_allowed || self.is_suspended(object, shard) {
             return false;
@@ -158,7 +160,11 @@ impl Engine {
             self.counters.written_wrong.add(1);
             return false;
         }
-        match self.place(object, shard, made.body, next).await {
+        let body = match trusted {
+            true => self.found(object, shard).await.unwrap_or(made.body),
+            false => made.body,
+        };
+        match self.place(object, shard, body, next).await {
             Ok(placed) if self.replace(placed).await => {
                 tracing::info!(
                     object = %object.id(), shard = %shard_index(shard), cloud = %placed.cloud,

@@ -113,6 +113,7 @@ impl Sealer {
                 object: object.id(),
                 good: usize::try_from(shard).unwrap_or(usize::MAX),
                 wanted: usize::from(self.policy.data()),
+                writer: None,
                 failures: Failures(vec![format!("shard {shard} is not what its digest says")]),
             })?;
             cells.extend(

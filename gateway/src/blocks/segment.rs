@@ -19,6 +19,7 @@
 use super::error::BlockError;
 use crate::keys::{Sealing, SliceKey};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use quorumfs_bft::identity::SessionId;
 use quorumfs_metadata::identity::{Codec, SliceId, VolumeId};
 
 /// Bytes of plaintext in a full segment.
@@ -129,6 +130,7 @@ impl SliceCipher {
         BlockError::Forged {
             slice: self.slice,
             segment,
+            writer: SessionId(0),
         }
     }
 

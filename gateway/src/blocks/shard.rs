@@ -260,6 +260,20 @@ pub(super) fn check_whole(
     Some(payload)
 }
 
+/// A shard's cells without a look at what they are: a defect that simulations look for.
+pub(super) fn unchecked(layout: Layout, shard: u64, body: &[u8]) -> Option<Vec<u8>> {
+    if body.len() as u64 != layout.stored_length(shard) {
+        return None;
+    }
+    let mut payload = Vec::with_capacity(size(layout.payload_length()));
+    for row in 0..layout.shard_cells(shard) {
+        let length = layout.shard_cell_length(shard, row);
+        payload.extend_from_slice(cut(body, layout.slot(row), length));
+    }
+    payload.resize(size(layout.payload_length()), 0);
+    Some(payload)
+}
+
 /// Makes a shard from its payload, the inverse of [`check_whole`].
 fn assemble(
     layout: Layout,
@@ -291,7 +305,8 @@ pub(super) struct Rebuilt {
 }
 
 impl Rebuilt {
-    /// Rebuilds all payloads from k that were checked.
+    /// Rebuilds all payloads from k that were checked; what is `believed` is not compared, which
+    /// is a defect that simulations look for.
     ///
     /// # Errors
     /// `WrittenWrong` if a rebuilt data shard does not have its digest.
@@ -300,6 +315,7 @@ impl Rebuilt {
         code: &Code,
         headers: &[HeaderBytes],
         mut payloads: Vec<Option<Vec<u8>>>,
+        believed: bool,
     ) -> Result<Self, BlockError> {
         let layout = object.layout();
         let given: Vec<bool> = payloads.iter().map(Option::is_some).collect();
@@ -313,12 +329,13 @@ impl Rebuilt {
             let (Some(header), Some(digest)) = (headers.get(shard), object.digest(shard)) else {
                 continue;
             };
-            if given || has_digest(layout, shard as u64, header, digest, payload) {
+            if given || believed || has_digest(layout, shard as u64, header, digest, payload) {
                 continue;
             }
             if (shard as u64) < layout.data() {
                 return Err(BlockError::WrittenWrong {
                     object: object.id(),
+                    writer: object.writer(),
                     shard,
                 });
             }

@@ -123,8 +123,8 @@ impl BlockStore {
     ///
     /// # Errors
     /// `TooFewShards` if fewer than k good shards can be had; `NewerFormat`; `WrittenWrong` or
-    /// `Forged` if the shards are the writer's but do not make the slice; `Row` if the rows
-    /// contradict themselves.
+    /// `Forged`, which name the writer, if the shards are its own but do not make the slice; `Row`
+    /// if the rows contradict themselves.
     pub async fn read(
         &self,
         object: &StoredObject,

@@ -9,6 +9,7 @@ use super::engine::Engine;
 use super::error::{BlockError, Failures, ShardFault};
 use super::layout::Layout;
 use super::object::{SealedSlice, Stored, StoredObject};
+use super::sabotage::Sabotage;
 use super::segment::{SliceCipher, sealed_length};
 use super::shard::{ShardBytes, encode};
 use crate::keys::SliceKey;
@@ -88,12 +89,17 @@ impl Engine {
                 shard.acknowledged = true;
             }
         }
+        if self.is_sabotaged(Sabotage::CommittedBeforeQuorum) {
+            for shard in &mut new.shards {
+                shard.acknowledged = true;
+            }
+        }
         self.counters.objects_written.add(1);
         self.counters.bytes_written.add(u64::from(length));
         Ok(Stored { object: new, slice })
     }
 
-    /// Seals on a thread that may block, no more at a time than there are cores.
+    /// Seals, no more at a time than there are cores.
     async fn seal(
         &self,
         new: &NewObject,
@@ -111,13 +117,13 @@ impl Engine {
             .await
             .map_err(|_| BlockError::Shut)?;
         let buffers = self.buffers.clone();
-        let sealed = tokio::task::spawn_blocking(move || {
+        let seal = move || {
             let layout = object.layout();
             let sealed = encode(layout, &code, &headers, &cipher, &plain, &buffers);
             drop(turn);
             sealed
-        });
-        sealed.await.map_err(|_| BlockError::Shut)?
+        };
+        self.config.workers.run(seal).await?
     }
 
     /// Puts the shards and waits for w of them.
@@ -126,7 +132,10 @@ impl Engine {
         object: Arc<StoredObject>,
         bodies: Vec<ShardBytes>,
     ) -> Result<Vec<PlacedShard>, BlockError> {
-        let wanted = usize::from(object.policy().write_quorum());
+        let mut wanted = usize::from(object.policy().write_quorum());
+        if self.is_sabotaged(Sabotage::CommittedBeforeQuorum) {
+            wanted -= 1;
+        }
         let (answers, mut answered) = mpsc::channel(bodies.len().max(1));
         self.begin(object.id());
         let mut unsettled = Unsettled(self, Some(object.id()));
@@ -166,11 +175,16 @@ impl Engine {
                 return Err(too_few(&object, acknowledged, wanted, &faults));
             }
             tokio::select! {
+                biased;
                 answer = answered.recv() => {
                     running -= 1;
                     match answer.unwrap_or(Err(ShardFault::Defect)) {
                         Ok(_) => acknowledged += 1,
                         Err(fault) => faults.push(fault),
+                    }
+                    if acknowledged == 1 && self.is_sabotaged(Sabotage::AcknowledgementCountedTwice)
+                    {
+                        acknowledged += 1;
                     }
                 }
                 () = &mut patience, if !held_back.is_empty() => {

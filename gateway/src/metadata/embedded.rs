@@ -15,6 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// Nanoseconds since the epoch.
+type Clock = Box<dyn Fn() -> u64 + Send>;
+
 /// Batches between two flushes: what was not flushed is looked through by every scan.
 const FLUSH_EVERY: u64 = 64;
 
@@ -47,6 +50,7 @@ impl Store for SharedRows {
 
 struct Engine<S> {
     service: S,
+    clock: Clock,
     rows: SharedRows,
     space: KeySpace<SharedRows>,
     sequence: u64,
@@ -79,6 +83,23 @@ impl<S: Service + Send + 'static> Embedded<S> {
     /// # Errors
     /// If the genesis is refused.
     pub fn new(service: S, genesis: &[u8]) -> Result<Arc<Self>, MetadataError> {
+        let clock = || {
+            let clock = SystemTime::now().duration_since(UNIX_EPOCH);
+            u64::try_from(clock.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
+        };
+        Self::with_clock(service, genesis, clock)
+    }
+
+    /// Starts a service whose batches carry the time of `clock`, in nanoseconds since the epoch:
+    /// a simulation turns its own.
+    ///
+    /// # Errors
+    /// If the genesis is refused.
+    pub fn with_clock(
+        service: S,
+        genesis: &[u8],
+        clock: impl Fn() -> u64 + Send + 'static,
+    ) -> Result<Arc<Self>, MetadataError> {
         let rows = SharedRows::default();
         let mut space = KeySpace::open(rows.clone()).map_err(|error| failed(&error))?;
         let mut txn = space.begin(Area::Service, Sequence(0));
@@ -88,6 +109,7 @@ impl<S: Service + Send + 'static> Embedded<S> {
         txn.commit();
         let engine = Engine {
             service,
+            clock: Box::new(clock),
             rows,
             space,
             sequence: 0,
@@ -174,10 +196,7 @@ impl<S: Service + Send + 'static> Embedded<S> {
 impl<S: Service> Engine<S> {
     /// Begins a batch of one: its time, and a tick if one is due.
     fn next_batch(&mut self) -> Result<Context, StateError> {
-        let clock = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let clock = u64::try_from(clock.as_nanos()).unwrap_or(u64::MAX);
+        let clock = (self.clock)();
         self.sequence = self.sequence.saturating_add(1);
         self.time = clock.max(self.time.saturating_add(1));
         let context = Context {

@@ -115,7 +115,7 @@ fn every_choice_rebuilds(policy: Policy, plain: &[u8]) {
             payloads[*shard] = made.payload(*shard);
             assert!(payloads[*shard].is_some());
         }
-        let rebuilt = Rebuilt::new(&made.object, &code, &made.headers, payloads).unwrap();
+        let rebuilt = Rebuilt::new(&made.object, &code, &made.headers, payloads, false).unwrap();
         assert!(rebuilt.wrong_parity.is_empty());
         for (i, shard) in made.shards.iter().enumerate() {
             let again = rebuilt.shard(i, &made.headers[i], &Buffers::new(0));
@@ -230,7 +230,7 @@ fn parity_that_does_not_fit_its_data_convicts_the_writer() {
         for shard in chosen {
             payloads[shard] = made.payload(shard);
         }
-        Rebuilt::new(&made.object, &code, &made.headers, payloads)
+        Rebuilt::new(&made.object, &code, &made.headers, payloads, false)
     };
     assert_eq!(from([0, 1]).unwrap().wrong_parity, [2]);
     let error = from([0, 2]).unwrap_err();
