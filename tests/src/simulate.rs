@@ -11,10 +11,15 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::str::FromStr;
 
+mod clouds;
 mod metadata;
 mod recorded;
 mod summary;
 
+pub use clouds::{
+    CloudOptions, CloudReport, CloudSummary, KNOWN as CLOUDS_KNOWN,
+    MEASURED_MIN as CLOUDS_MEASURED_MIN, POLICIES, run_clouds,
+};
 pub use metadata::{FileSystem, MetadataWorkload};
 pub use recorded::{replay, replay_flawed};
 pub use summary::{MEASURED_MIN, OPERATIONS_MIN, RARE_MIN, Summary};
@@ -54,14 +59,20 @@ impl FromStr for Service {
 /// The name of a sabotage on the command line.
 #[must_use]
 pub fn name(sabotage: Sabotage) -> String {
-    let mut name = String::new();
-    for letter in format!("{sabotage:?}").chars() {
-        if letter.is_uppercase() && !name.is_empty() {
-            name.push('-');
+    spelled(&format!("{sabotage:?}"))
+}
+
+/// A type's name as it is spelled on the command line.
+#[must_use]
+pub fn spelled(name: &str) -> String {
+    let mut spelled = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !spelled.is_empty() {
+            spelled.push('-');
         }
-        name.extend(letter.to_lowercase());
+        spelled.extend(letter.to_lowercase());
     }
-    name
+    spelled
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {

@@ -8,6 +8,9 @@
 //!                                             two replicas that have to agree on everything: a
 //!                                             service that is not deterministic is found
 //! simulate --replay FILE --trace              what a real replica recorded, event by event
+//! simulate --clouds --seeds 20000 --json      simulated clouds instead, with the block store over
+//!                                             them; --policy 4,1,2 fixes n, f and k
+//! simulate --clouds --sabotage all            its built-in defects
 //! ```
 //!
 //! A seed sees a defect if it fails with it and passes without; of each defect there is a line with
@@ -17,6 +20,8 @@
 //! recorded. Times are those of the core that did the work, so that they are the same on a busy
 //! machine.
 
+mod clouds;
+
 use clap::Parser;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::replica::Sabotage;
@@ -24,6 +29,7 @@ use quorumfs_bft_simulator::profile::Profile;
 use quorumfs_bft_simulator::replay::{End, Replayed};
 use quorumfs_bft_simulator::report::Report;
 use quorumfs_bft_simulator::simulation::Options;
+use quorumfs_metadata::placement::Policy;
 use quorumfs_tests::simulate::{Service, Summary, name, replay, replay_flawed, run_seed};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Map, Value, json};
@@ -53,6 +59,15 @@ struct Arguments {
     /// Builds a defect into every honest replica; `all` tries each in turn.
     #[arg(long)]
     sabotage: Option<String>,
+    /// Runs simulated clouds under the block store instead of clusters.
+    #[arg(long, conflicts_with_all = ["replay", "profile", "service", "fault_model"])]
+    clouds: bool,
+    /// Spreads objects over so many clouds, instead of by a policy drawn from the seed.
+    #[arg(long, value_name = "N,F,K", value_parser = clouds::policy, requires = "clouds")]
+    policy: Option<Policy>,
+    /// Lets the first gateway of every seed die at each of its steps in turn.
+    #[arg(long, requires = "clouds")]
+    every_crash: bool,
     /// Tells the core what a replica recorded (`quorumfs replica run --record`) instead, and
     /// compares what it does.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seeds", "start", "profile", "service"])]
@@ -87,6 +102,9 @@ fn fault_model(text: &str) -> Result<FaultModel, String> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.clouds {
+        return clouds::main(&arguments);
+    }
     match arguments.sabotage.as_deref() {
         Some("all") => match &arguments.replay {
             Some(path) => flawed(path),

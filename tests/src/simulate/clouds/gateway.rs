@@ -1,0 +1,367 @@
+//! A gateway as far as blocks are concerned: it writes and commits, looks up and reads, and dies.
+//!
+//! One *life* is a block store and a session with the metadata. When it ends, by a crash or because
+//! the world goes on to its next phase, whatever it had under way is broken off, and the next life
+//! opens the same volume with a new session.
+
+use super::ledger::Attempt;
+use super::metadata::{Connection, OWNER, TIME, Trouble};
+use super::wire::{Life, Wire};
+use super::world::World;
+use bytes::Bytes;
+use quorumfs_backends::ObjectStore;
+use quorumfs_bft_simulator::random::Random;
+use quorumfs_gateway::blocks::{
+    BlockConfig, BlockError, BlockErrorKind, BlockStore, Cloud, Sabotage, SealedSlice, Stored,
+    StoredObject, Workers,
+};
+use quorumfs_gateway::metadata::MetadataClient;
+use quorumfs_metadata::attributes::Credentials;
+use quorumfs_metadata::identity::{CloudIndex, ObjectId, RealmEpoch, SliceId};
+use quorumfs_metadata::limits::EXTENT_PAGE_MAX;
+use quorumfs_metadata::operation::{Commit, NewContent, NewExtent, Step};
+use quorumfs_metadata::query::Question;
+use quorumfs_metadata::reply::{ContentPage, Found};
+use quorumfs_metadata::row::SliceKey;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How often a commit or a question is tried again.
+const TRIES: u64 = 8;
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
+
+/// How an operation ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ended {
+    /// As it should.
+    Done,
+    /// With an error that says that the clouds could not be reached.
+    Failed,
+}
+
+/// A gateway between start and end.
+pub(super) struct Gateway {
+    pub(super) world: Arc<World>,
+    pub(super) life: Arc<Life>,
+    pub(super) store: BlockStore,
+    pub(super) client: Arc<MetadataClient>,
+}
+
+impl Gateway {
+    /// Opens the volume over all clouds but those that are `hidden`, which nobody answers for.
+    pub(super) fn open(
+        world: &Arc<World>,
+        life: Arc<Life>,
+        trouble: Trouble,
+        seed: u64,
+    ) -> Result<Arc<Self>, String> {
+        let session = world.servers.embedded.open_session(OWNER);
+        let session = session.map_err(|error| error.to_string())?;
+        let connection = Connection {
+            session,
+            life: Arc::clone(&life),
+            ledger: Arc::clone(&world.ledger),
+            random: Mutex::new(Random::new(seed)),
+            trouble,
+        };
+        let client = Arc::new(MetadataClient::new(
+            Arc::new(connection),
+            Credentials::root(),
+        ));
+        let clouds: Vec<Cloud> = world
+            .clouds
+            .iter()
+            .zip(&world.secrets)
+            .map(|(cloud, secret)| {
+                let wire = Wire {
+                    cloud: Arc::clone(cloud),
+                    life: Arc::clone(&life),
+                    ledger: Arc::clone(&world.ledger),
+                };
+                Cloud {
+                    index: CloudIndex(cloud.index),
+                    store: Arc::new(wire) as Arc<dyn ObjectStore>,
+                    secret: secret.clone(),
+                }
+            })
+            .collect();
+        let config = BlockConfig {
+            workers: Workers::Inline,
+            sabotage: world.sabotage,
+            background_bytes_max: world.background_bytes_max,
+            ..BlockConfig::new(world.volume, world.policy)
+        };
+        let store = BlockStore::open(config, &clouds, Arc::clone(&client) as _)
+            .map_err(|error| error.to_string())?;
+        Ok(Arc::new(Self {
+            world: Arc::clone(world),
+            life,
+            store,
+            client,
+        }))
+    }
+
+    /// Ends the life: nothing of it gets through any more.
+    pub(super) fn end(&self) {
+        let counters = self.store.status().counters;
+        let mut records = self.world.ledger.records();
+        for (name, value) in counters.entries() {
+            records.counters.add(name, value);
+        }
+        drop(records);
+        self.store.shutdown();
+    }
+
+    fn ids_of_a_former_life(&self) -> Option<(ObjectId, SliceId)> {
+        match self.world.sabotage {
+            Some(Sabotage::NonceReusedAfterCrash) => self.world.interrupted().pop(),
+            _ => None,
+        }
+    }
+
+    /// Writes something and commits it.
+    pub(super) async fn write(&self, random: &mut Random) -> Ended {
+        let world = &self.world;
+        let Ok(ids) = self.client.allocate().await else {
+            return Ended::Failed;
+        };
+        let (object, slice) = self
+            .ids_of_a_former_life()
+            .unwrap_or((ids.object(), ids.slice()));
+        let plain = world.content(random.next(), draw_size(random));
+        let attempt = Attempt {
+            plain: plain.clone(),
+            poison: None,
+        };
+        world.ledger.records().attempts.insert(slice, attempt);
+        world.interrupted().push((object, slice));
+        let key = world.slice_key(slice);
+        let (client, length) = (self.life.client, plain.len());
+        world
+            .ledger
+            .note(&format!("{client} writes {slice}, {length} bytes"));
+        let written = self.store.write(object, slice, &key, plain).await;
+        world.interrupted().retain(|(id, _)| *id != object);
+        let stored = match written {
+            Ok(stored) => stored,
+            Err(error) => {
+                world.ledger.count("writes_refused");
+                world
+                    .ledger
+                    .note(&format!("{client} fails to write: {error}"));
+                return Ended::Failed;
+            }
+        };
+        self.check_returned(&stored);
+        let tries = random.between(1, TRIES);
+        match self.commit(&stored, tries).await {
+            true => {
+                self.store.committed(object);
+                let mut records = world.ledger.records();
+                records.committed.insert(slice);
+                records.operations += 1;
+                Ended::Done
+            }
+            false => {
+                self.store.abandoned(object);
+                world.ledger.count("commits_given_up");
+                Ended::Failed
+            }
+        }
+    }
+
+    /// A write that has returned says that these clouds have acknowledged its shards.
+    fn check_returned(&self, stored: &Stored) {
+        let world = &self.world;
+        let object = stored.object.id;
+        let wanted = usize::from(world.policy.write_quorum());
+        let claimed: Vec<_> = (0u8..)
+            .zip(&stored.object.shards)
+            .filter(|(_, shard)| shard.acknowledged)
+            .collect();
+        let clouds: BTreeSet<_> = claimed.iter().map(|(_, shard)| shard.cloud).collect();
+        if clouds.len() < wanted {
+            let count = clouds.len();
+            world.ledger.violation(format!(
+                "object {object}: its write returned with {count} acknowledgements of {wanted}"
+            ));
+        }
+        for (index, shard) in claimed {
+            let key = (object, index, shard.attempt);
+            if !world.ledger.records().acknowledged.contains(&key) {
+                world.ledger.violation(format!(
+                    "object {object}, shard {index}: said to be acknowledged, and was not"
+                ));
+            }
+            let honest = !world.liars.contains(&shard.cloud.0);
+            if honest && !world.is_good(object, index, shard.cloud.0, shard.attempt) {
+                world.ledger.violation(format!(
+                    "object {object}, shard {index}: acknowledged by an honest cloud, not there"
+                ));
+            }
+        }
+    }
+
+    async fn commit(&self, stored: &Stored, tries: u64) -> bool {
+        let slice = stored.slice;
+        let extent = NewExtent {
+            offset: self.world.next_offset(),
+            slice: slice.id,
+            slice_offset: 0,
+            length: slice.length,
+        };
+        let step = Step::Commit(Commit {
+            inode: self.world.servers.file,
+            expected: None,
+            objects: vec![stored.object.clone()],
+            slices: vec![slice.into_new(SliceKey::Derived(RealmEpoch(0)))],
+            content: NewContent::Extents(vec![extent]),
+            size: None,
+            mtime: None,
+        });
+        for _ in 0..tries {
+            let credentials = Credentials::root();
+            let committed = self.client.step("commit", credentials, TIME, step.clone());
+            if committed.await.is_ok() {
+                return true;
+            }
+            let question = Question::Object(stored.object.id);
+            let asked = self.client.ask("commit", Credentials::root(), question);
+            if let Ok(Found::Object(_)) = asked.await {
+                self.world.ledger.count("commits_found_done");
+                return true;
+            }
+            tokio::time::sleep(BETWEEN_TRIES).await;
+        }
+        false
+    }
+
+    /// What the metadata says the file's content is.
+    pub(super) async fn content(&self) -> Option<ContentPage> {
+        for _ in 0..TRIES {
+            let question = Question::Content {
+                inode: self.world.servers.file,
+                from: 0,
+                to: u64::MAX,
+                limit: EXTENT_PAGE_MAX,
+            };
+            let asked = self.client.ask("read", Credentials::root(), question);
+            if let Ok(Found::Content(page)) = asked.await {
+                return Some(page);
+            }
+            tokio::time::sleep(BETWEEN_TRIES).await;
+        }
+        None
+    }
+
+    /// Reads one of the slices, whole or in part.
+    pub(super) async fn read_something(&self, random: &mut Random) -> Ended {
+        let Some(page) = self.content().await else {
+            return Ended::Failed;
+        };
+        let Some(listed) = random.pick(&page.extents) else {
+            return Ended::Done;
+        };
+        let length = listed.extent.length;
+        let range = match random.chance(1, 2) {
+            true => 0..length,
+            false => {
+                let start = random.below(u64::from(length)) as u32;
+                start..start + random.between(1, u64::from(length - start)) as u32
+            }
+        };
+        self.read(&page, listed.extent.slice, range).await
+    }
+
+    /// Reads a range of a slice, by the rows of `page`, and judges what comes.
+    pub(super) async fn read(
+        &self,
+        page: &ContentPage,
+        slice: SliceId,
+        range: std::ops::Range<u32>,
+    ) -> Ended {
+        let ledger = &self.world.ledger;
+        let row = page.slices.iter().find(|(id, _)| *id == slice);
+        let Some((_, row)) = row else {
+            return Ended::Failed;
+        };
+        let object = page.objects.iter().find(|(id, _)| *id == row.object);
+        let Some((id, object)) = object else {
+            return Ended::Failed;
+        };
+        let object = match StoredObject::of_row(*id, object) {
+            Ok(object) => object,
+            Err(error) => {
+                ledger.violation(format!("a row that no honest server gives: {error}"));
+                return Ended::Failed;
+            }
+        };
+        let sealed = SealedSlice::of_row(slice, row);
+        let key = self.world.slice_key(slice);
+        let (client, span) = (self.life.client, range.clone());
+        ledger.note(&format!("{client} reads {slice} {span:?}"));
+        let found = self.store.read(&object, &sealed, &key, span).await;
+        let Some(attempt) = ledger.records().attempts.get(&slice).cloned() else {
+            ledger.violation(format!("slice {slice}: committed and never written"));
+            return Ended::Failed;
+        };
+        match &found {
+            Ok(_) => ledger.note(&format!("{client} has read {slice}")),
+            Err(error) => ledger.note(&format!("{client} fails to read: {error}")),
+        }
+        ledger.records().operations += 1;
+        self.judge(slice, &attempt, range, found)
+    }
+
+    fn judge(
+        &self,
+        slice: SliceId,
+        attempt: &Attempt,
+        range: std::ops::Range<u32>,
+        found: Result<Bytes, BlockError>,
+    ) -> Ended {
+        let ledger = &self.world.ledger;
+        let expected = attempt.plain.get(range.start as usize..range.end as usize);
+        match (found, attempt.poison) {
+            (Ok(bytes), poison) => {
+                let may_be_read = poison.is_none_or(|(kind, _)| kind.has_content());
+                if expected != Some(&bytes[..]) {
+                    ledger.violation(format!("slice {slice}: other bytes than were committed"));
+                } else if !may_be_read {
+                    ledger.violation(format!("slice {slice}: poisoned, and was read"));
+                }
+                Ended::Done
+            }
+            (Err(error), None) => {
+                if error.kind() != BlockErrorKind::Io || error.writer().is_some() {
+                    ledger.violation(format!(
+                        "slice {slice}: its honest writer, or the metadata, is blamed: {error}"
+                    ));
+                }
+                Ended::Failed
+            }
+            (Err(error), Some((_, writer))) => match error.writer() {
+                Some(named) if named == writer => {
+                    ledger.count("poison_named");
+                    Ended::Done
+                }
+                Some(_) => {
+                    ledger.violation(format!("slice {slice}: another writer is blamed: {error}"));
+                    Ended::Done
+                }
+                None => Ended::Failed,
+            },
+        }
+    }
+}
+
+/// From some hundred bytes to several cells of each shard, the small ones more often.
+fn draw_size(random: &mut Random) -> usize {
+    let most = match random.below(10) {
+        0..5 => 4_000,
+        5..8 => 70_000,
+        _ => 400_000,
+    };
+    random.between(1, most) as usize
+}

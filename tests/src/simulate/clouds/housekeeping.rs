@@ -1,0 +1,74 @@
+//! Somebody with a collector's rights, who lists, looks and deletes.
+//!
+//! What it deletes is what nobody needs: names that a shard had before it was put again under its
+//! next one. The block store does not depend on any of that, whatever a cloud says about it; what
+//! it says about honest clouds has to be so.
+
+use super::metadata::OWNER;
+use super::wire::{Life, Wire};
+use super::world::World;
+use quorumfs_backends::{Deadline, ObjectStore};
+use quorumfs_bft_simulator::random::Random;
+use quorumfs_gateway::metadata::MetadataClient;
+use quorumfs_metadata::attributes::Credentials;
+use quorumfs_metadata::query::Question;
+use quorumfs_metadata::reply::Found;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Rows that a reader may hold are younger than this, so names that were left earlier are free.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// Goes through the clouds, now and then, until the end.
+pub(super) async fn keep(world: &Arc<World>, life: &Arc<Life>, random: &mut Random, end: Instant) {
+    let Ok(session) = world.servers.embedded.open_session(OWNER) else {
+        return;
+    };
+    let client = MetadataClient::new(Arc::new(session), Credentials::root());
+    let began = Instant::now();
+    while Instant::now() < end {
+        tokio::time::sleep(Duration::from_millis(random.between(500, 9000))).await;
+        let Some(cloud) = random.pick(&world.clouds) else {
+            return;
+        };
+        let wire = Wire {
+            cloud: Arc::clone(cloud),
+            life: Arc::clone(life),
+            ledger: Arc::clone(&world.ledger),
+        };
+        let Ok(page) = wire.list("", None, 50, Deadline::after(PATIENCE)).await else {
+            continue;
+        };
+        world.ledger.count("lists");
+        let honest = !world.liars.contains(&cloud.index);
+        for name in page.names.iter().take(5) {
+            let head = wire.head(name, Deadline::after(PATIENCE)).await;
+            let truth = cloud.truth(name).map(|body| body.len() as u64);
+            if honest && head.is_ok_and(|info| Some(info.length) != truth) {
+                let what = format!("cloud {}: an honest length is wrong", cloud.index);
+                world.ledger.violation(what);
+            }
+            world.ledger.count("heads");
+            let Some(named) = cloud.keys.invert(name) else {
+                continue;
+            };
+            let asked = client.ask(
+                "collection",
+                Credentials::root(),
+                Question::Object(named.object),
+            );
+            let Ok(Found::Object(row)) = asked.await else {
+                continue;
+            };
+            let shard = row.shards.get(usize::from(named.shard.0));
+            let left_behind = shard
+                .is_some_and(|shard| shard.cloud.0 == cloud.index && shard.attempt > named.attempt);
+            if left_behind && began.elapsed() > GRACE {
+                world.ledger.count("deletes");
+                let _ = wire.delete(name, Deadline::after(PATIENCE)).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The real metadata service in this process, behind a connection that fails now and then.
+//!
+//! A call may be late, may fail before it was executed or after, and what the block store asks for
+//! may be executed twice, which its border with the metadata allows for.
+
+use super::ledger::Ledger;
+use super::wire::Life;
+use async_trait::async_trait;
+use bytes::Bytes;
+use quorumfs_bft::identity::PublicKey;
+use quorumfs_bft_simulator::random::Random;
+use quorumfs_gateway::metadata::{
+    Embedded, EmbeddedSession, MetadataClient, MetadataError, Transport,
+};
+use quorumfs_metadata::Metadata;
+use quorumfs_metadata::attributes::{Credentials, Mode, Timestamp};
+use quorumfs_metadata::identity::{CloudIndex, Gid, InodeId, Uid};
+use quorumfs_metadata::operation::{Create, NewInode, Operation, Step};
+use quorumfs_metadata::placement::Policy;
+use quorumfs_metadata::reply::StepDone;
+use quorumfs_metadata::row::{Cloud, Rights};
+use quorumfs_metadata::simulation::{ordinary, place, principal, sign, unsigned_genesis};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The owner's key; nobody verifies signatures here.
+pub(super) const OWNER: PublicKey = PublicKey([1; 32]);
+/// An ordinary user, and what a bad one can do.
+pub(super) const USER: PublicKey = PublicKey([2; 32]);
+/// Whom the user may speak for.
+pub(super) const USER_IDS: (Uid, Gid) = (Uid(1000), Gid(1000));
+/// All times that gateways name.
+pub(super) const TIME: Timestamp = Timestamp {
+    seconds: 1_700_000_000,
+    nanos: 0,
+};
+
+/// A service with a volume of one file, which everybody may write.
+pub(super) struct Servers {
+    pub(super) embedded: Arc<Embedded<Metadata>>,
+    pub(super) file: InodeId,
+}
+
+impl Servers {
+    pub(super) async fn new(policy: Policy) -> Result<Self, String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let principals = vec![
+            principal(OWNER, Rights::all()),
+            principal(USER, ordinary(USER_IDS.0, USER_IDS.1)),
+        ];
+        let mut genesis = unsigned_genesis(principals, (1, 1, 4)).map_err(|e| text(&e))?;
+        genesis.policy = policy;
+        genesis.clouds = (0..policy.clouds())
+            .map(|index| Cloud {
+                index: CloudIndex(index),
+                kind: "local".to_owned(),
+                failure_domain: format!("domain-{index}"),
+                name: format!("cloud-{index}"),
+                naming_keys: Vec::new(),
+            })
+            .collect();
+        let began = Instant::now();
+        let created = genesis.created.0;
+        let clock = move || {
+            let elapsed = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            created.saturating_add(elapsed)
+        };
+        let embedded =
+            Embedded::with_clock(Metadata, &sign(&genesis), clock).map_err(|e| text(&e))?;
+        let session = embedded.open_session(OWNER).map_err(|e| text(&e))?;
+        let client = MetadataClient::new(Arc::new(session), Credentials::root());
+        let step = Step::Create(Create {
+            place: place(InodeId::ROOT, "file"),
+            kind: NewInode::File,
+            mode: Mode(0o666),
+            exclusive: true,
+        });
+        let created = client.step("create", Credentials::root(), TIME, step).await;
+        let file = match created.map_err(|e| text(&e))? {
+            StepDone::Created { inode, .. } => inode.inode,
+            other => return Err(format!("the file was not created: {other:?}")),
+        };
+        client.close().await;
+        Ok(Self { embedded, file })
+    }
+}
+
+/// How many calls in a thousand fail in each way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trouble {
+    pub(super) per_mille: u64,
+}
+
+/// One session's connection.
+pub(super) struct Connection {
+    pub(super) session: EmbeddedSession<Metadata>,
+    pub(super) life: Arc<Life>,
+    pub(super) ledger: Arc<Ledger>,
+    pub(super) random: Mutex<Random>,
+    pub(super) trouble: Trouble,
+}
+
+impl Connection {
+    fn draw(&self) -> (Duration, u64) {
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let late = Duration::from_micros(random.between(200, 8000));
+        (late, random.below(1000))
+    }
+
+    async fn executed(&self, operation: Bytes) -> Result<Bytes, MetadataError> {
+        let (late, draw) = self.draw();
+        tokio::time::sleep(late).await;
+        let each = self.trouble.per_mille;
+        if draw < each {
+            self.ledger.fault("metadata_not_executed");
+            return Err(MetadataError::NotExecuted {
+                reason: "told to fail".to_owned(),
+            });
+        }
+        let repeats = matches!(
+            Operation::from_bytes(&operation),
+            Ok(Operation::ConfirmPlaced { .. }
+                | Operation::ReplacePlacement { .. }
+                | Operation::WithdrawPlaced { .. })
+        );
+        if repeats && draw < 4 * each {
+            self.ledger.fault("metadata_repeated");
+            let _ = self.session.execute(operation.clone()).await;
+        }
+        let answer = self.session.execute(operation).await?;
+        tokio::time::sleep(late).await;
+        if draw >= 1000 - each {
+            self.ledger.fault("metadata_answer_lost");
+            return Err(MetadataError::OutcomeUnknown {
+                reason: "told to lose the answer".to_owned(),
+            });
+        }
+        Ok(answer)
+    }
+
+    async fn answered(&self, query: Bytes) -> Result<Bytes, MetadataError> {
+        let (late, draw) = self.draw();
+        tokio::time::sleep(late).await;
+        if draw < self.trouble.per_mille {
+            self.ledger.fault("metadata_not_executed");
+            return Err(MetadataError::NotExecuted {
+                reason: "told to fail".to_owned(),
+            });
+        }
+        self.session.query(query).await
+    }
+}
+
+#[async_trait]
+impl Transport for Connection {
+    async fn execute(&self, operation: Bytes) -> Result<Bytes, MetadataError> {
+        let result = self.life.bound(self.executed(operation)).await;
+        let outcome = if result.is_ok() { "answered" } else { "failed" };
+        let client = self.life.client;
+        self.ledger.note(&format!("{client} orders: {outcome}"));
+        result
+    }
+
+    async fn query(&self, query: Bytes) -> Result<Bytes, MetadataError> {
+        self.life.bound(self.answered(query)).await
+    }
+
+    async fn close(&self) {
+        self.session.close().await;
+    }
+}

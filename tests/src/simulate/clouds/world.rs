@@ -1,0 +1,573 @@
+//! One run: clouds, servers, gateways, and what becomes of them.
+//!
+//! ```text
+//! chaos    liars lie, weather comes and goes, gateways write, read and die, poison is committed
+//! calm     no weather, nobody dies; the liars (at most f) go on: everything has to work, in time
+//! healed   nobody lies: everything is completed and scrubbed; then nothing may be missing
+//! judged   what is on the clouds, and what readers see who do without f of them
+//! ```
+//!
+//! Liars are the same at most f clouds for the whole run: others could not take their place before
+//! a scrub has looked at everything. Weather may hit any number of clouds: nothing may be lost or wrong by it, only late or refused.
+
+use super::CloudOptions;
+use super::cloud::{Collusion, SimulatedCloud, Weather};
+use super::gateway::{Ended, Gateway};
+use super::ledger::Ledger;
+use super::lie::Character;
+use super::metadata::{Servers, Trouble};
+use super::poison::poison;
+use super::wire::Life;
+use bytes::Bytes;
+use quorumfs_bft_simulator::random::Random;
+use quorumfs_gateway::blocks::{CloudKeys, Named, Sabotage, ScrubConfig, ScrubDepth};
+use quorumfs_gateway::keys::{CloudSecret, Secret, SliceKey};
+use quorumfs_metadata::identity::{ObjectClass, ObjectId, ShardIndex, SliceId, VolumeId};
+use quorumfs_metadata::placement::Policy;
+use quorumfs_metadata::reply::ContentPage;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How long the chaos lasts.
+const CHAOS: Duration = Duration::from_secs(40);
+/// How long one operation may take in the calm, when at most f clouds misbehave.
+const CALM_OPERATION: Duration = Duration::from_secs(25);
+/// How long everything may take to be completed once nobody misbehaves.
+const COMPLETION: Duration = Duration::from_secs(120);
+/// Room between two slices in the file.
+const SLOT_BYTES: u64 = 1 << 20;
+/// Plaintext that is looked for in the clouds, from each end of each slice.
+const NEEDLE_BYTES: usize = 24;
+/// Readers in the end, each without other clouds.
+const READERS: u64 = 2;
+
+/// What all parts of a run share.
+pub(super) struct World {
+    pub(super) policy: Policy,
+    pub(super) volume: VolumeId,
+    pub(super) secrets: Vec<CloudSecret>,
+    pub(super) clouds: Vec<Arc<SimulatedCloud>>,
+    pub(super) liars: BTreeSet<u8>,
+    pub(super) servers: Servers,
+    pub(super) ledger: Arc<Ledger>,
+    pub(super) sabotage: Option<Sabotage>,
+    pub(super) background_bytes_max: usize,
+    /// Nothing goes wrong at all.
+    fair: bool,
+    offsets: AtomicU64,
+    clients: AtomicU64,
+    interrupted: Mutex<Vec<(ObjectId, SliceId)>>,
+}
+
+/// What a run is to be like.
+struct Scenario {
+    gateways: u64,
+    operations: u64,
+    /// Nothing goes wrong at all.
+    fair: bool,
+    crashes: bool,
+    poisons: u64,
+    trouble: Trouble,
+}
+
+impl Scenario {
+    fn draw(random: &mut Random) -> Self {
+        let fair = random.chance(1, 10);
+        Self {
+            gateways: random.between(1, 3),
+            operations: random.between(2, 10),
+            fair,
+            crashes: !fair && random.chance(2, 3),
+            poisons: if fair { 0 } else { random.below(3) },
+            trouble: Trouble {
+                per_mille: if fair { 0 } else { random.below(60) },
+            },
+        }
+    }
+}
+
+impl World {
+    /// A body of so many bytes that no other body has.
+    pub(super) fn content(&self, seed: u64, length: usize) -> Bytes {
+        let mut bytes = vec![0; length];
+        blake3::Hasher::new()
+            .update(&seed.to_be_bytes())
+            .finalize_xof()
+            .fill(&mut bytes);
+        bytes.into()
+    }
+
+    pub(super) fn slice_key(&self, slice: SliceId) -> SliceKey {
+        let mut hasher = blake3::Hasher::new_derive_key("quorumfs simulated slice keys");
+        hasher.update(&slice.to_be_bytes());
+        SliceKey::from_secret(Secret::from_bytes(hasher.finalize().into()))
+    }
+
+    /// Where in the file the next slice goes.
+    pub(super) fn next_offset(&self) -> u64 {
+        self.offsets.fetch_add(SLOT_BYTES, Ordering::Relaxed)
+    }
+
+    /// Ids of writes that a crash broke off.
+    pub(super) fn interrupted(&self) -> MutexGuard<'_, Vec<(ObjectId, SliceId)>> {
+        self.interrupted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a cloud holds a shard as the honest put it.
+    pub(super) fn is_good(&self, object: ObjectId, shard: u8, cloud: u8, attempt: u8) -> bool {
+        let named = Named {
+            object,
+            class: ObjectClass::BLOCK,
+            shard: ShardIndex(shard),
+            attempt,
+        };
+        let Some(cloud) = self.clouds.get(usize::from(cloud)) else {
+            return false;
+        };
+        let name = cloud.keys.name(&named).ok();
+        let body = name.and_then(|name| cloud.truth(&name));
+        let known = self.ledger.records().bodies.get(&(object, shard)).copied();
+        match (body, known) {
+            (Some(body), Some(hash)) => blake3::hash(&body) == hash,
+            _ => false,
+        }
+    }
+
+    fn life(&self, steps: u64) -> Arc<Life> {
+        Life::new(self.clients.fetch_add(1, Ordering::Relaxed), steps)
+    }
+}
+
+/// Builds the world of a seed and lets it run. What was found is in the ledger.
+pub(super) async fn run(options: &CloudOptions, ledger: &Arc<Ledger>) -> Result<(), String> {
+    let mut random = Random::new(options.seed ^ 0xc10d_c10d_c10d_c10d);
+    let policy = options.drawn_policy()?;
+    let scenario = Scenario::draw(&mut random);
+    let n = policy.clouds();
+    let collusion = Arc::new(Collusion::default());
+    let secrets: Vec<CloudSecret> = (0..n)
+        .map(|_| CloudSecret::from_secret(Secret::from_bytes(random.bytes())))
+        .collect();
+    let clouds = (0..n)
+        .zip(&secrets)
+        .map(|(index, secret)| {
+            Arc::new(SimulatedCloud::new(
+                index,
+                CloudKeys::derive(secret),
+                Arc::clone(ledger),
+                Arc::clone(&collusion),
+                random.fork(u64::from(index)),
+            ))
+        })
+        .collect();
+    let mut order: Vec<u8> = (0..n).collect();
+    random.shuffle(&mut order);
+    let liars = match scenario.fair {
+        true => 0,
+        false => random
+            .between(0, u64::from(policy.faulty()) * 3)
+            .min(policy.faulty().into()),
+    };
+    let world = Arc::new(World {
+        policy,
+        volume: quorumfs_bft::identity::ClusterId([9; 16]),
+        secrets,
+        clouds,
+        liars: order.into_iter().take(liars as usize).collect(),
+        servers: Servers::new(policy).await?,
+        ledger: Arc::clone(ledger),
+        sabotage: options.sabotage,
+        background_bytes_max: *random.pick(&[1 << 10, 300 << 10, 64 << 20]).unwrap_or(&0),
+        fair: scenario.fair,
+        offsets: AtomicU64::new(0),
+        clients: AtomicU64::new(1),
+        interrupted: Mutex::default(),
+    });
+    for liar in &world.liars {
+        let Some(cloud) = world.clouds.get(usize::from(*liar)) else {
+            continue;
+        };
+        let climate = match random.below(12) {
+            0 => Some((Weather::Hang, "hanging_for_ever")),
+            1 => Some((Weather::Down, "down_for_good")),
+            _ => None,
+        };
+        if let Some((climate, name)) = climate {
+            ledger.note(&format!("cloud {liar} is {climate:?} for ever"));
+            ledger.count(name);
+            cloud.set_climate(Some(climate));
+            continue;
+        }
+        let character = Character::draw(&mut random);
+        ledger.note(&format!("cloud {liar} is {character:?}"));
+        cloud.set_character(Some(character));
+    }
+    chaos(&world, &scenario, &mut random, options.crash_at).await?;
+    calm(&world, &mut random).await?;
+    healed(&world, &mut random).await?;
+    if scenario.fair {
+        bill(&world);
+    }
+    secrecy(&world);
+    Ok(())
+}
+
+/// Writers, readers, crashes, weather, poison.
+async fn chaos(
+    world: &Arc<World>,
+    scenario: &Scenario,
+    random: &mut Random,
+    crash_at: Option<u64>,
+) -> Result<(), String> {
+    let end = Instant::now() + CHAOS;
+    let mut lives = tokio::task::JoinSet::new();
+    for number in 0..scenario.gateways {
+        let world = Arc::clone(world);
+        let mut random = random.fork(100 + number);
+        let (crashes, operations, trouble) =
+            (scenario.crashes, scenario.operations, scenario.trouble);
+        lives.spawn(async move {
+            let mut first = crash_at.filter(|_| number == 0);
+            let mut left = operations;
+            while Instant::now() < end {
+                let steps = match (first.take(), crashes) {
+                    (Some(steps), _) => steps,
+                    (None, true) if random.chance(3, 4) => {
+                        let scale = random.between(2, 11);
+                        1 + random.below(1 << scale)
+                    }
+                    _ => u64::MAX,
+                };
+                let life = world.life(steps);
+                let seed = random.next();
+                let gateway = Gateway::open(&world, Arc::clone(&life), trouble, seed)?;
+                let work = live(&gateway, &mut random, &mut left, end);
+                tokio::select! {
+                    biased;
+                    () = life.ended() => {}
+                    () = work => {}
+                }
+                gateway.end();
+                if life.is_over() {
+                    world.ledger.fault("crashes");
+                    let client = life.client;
+                    world.ledger.note(&format!("{client} crashes"));
+                    tokio::time::sleep(Duration::from_millis(random.between(1, 3000))).await;
+                }
+                if number == 0 {
+                    let mut records = world.ledger.records();
+                    records.first_life_steps.get_or_insert(life.steps());
+                }
+            }
+            Ok::<(), String>(())
+        });
+    }
+    if !scenario.fair {
+        let (sky, mut own) = (Arc::clone(world), random.fork(200));
+        lives.spawn(async move {
+            weather(&sky, &mut own, end).await;
+            Ok(())
+        });
+        let (house, mut own) = (Arc::clone(world), random.fork(300));
+        lives.spawn(async move {
+            let life = house.life(u64::MAX);
+            super::housekeeping::keep(&house, &life, &mut own, end).await;
+            Ok(())
+        });
+    }
+    for number in 0..scenario.poisons {
+        let (world, mut random) = (Arc::clone(world), random.fork(400 + number));
+        lives.spawn(async move {
+            let length = random.below(CHAOS.as_millis() as u64 / 2);
+            tokio::time::sleep(Duration::from_millis(length)).await;
+            poison(&world, &mut random).await
+        });
+    }
+    while let Some(done) = lives.join_next().await {
+        done.map_err(|error| error.to_string())??;
+    }
+    Ok(())
+}
+
+/// Two operations at a time until all are done, then nothing until the end.
+async fn live(gateway: &Arc<Gateway>, random: &mut Random, left: &mut u64, end: Instant) {
+    let mut lanes = [random.fork(1), random.fork(2)];
+    while *left > 0 && Instant::now() < end {
+        let [one, other] = &mut lanes;
+        let both = async { tokio::join!(operate(gateway, one), operate(gateway, other)) };
+        gateway.life.bound(both).await;
+        *left = left.saturating_sub(1);
+        let status = gateway.store.status();
+        if status.background_bytes > gateway.world.background_bytes_max {
+            let (bytes, most) = (status.background_bytes, gateway.world.background_bytes_max);
+            gateway.world.ledger.violation(format!(
+                "{bytes} bytes in the background, {most} are allowed"
+            ));
+        }
+    }
+    tokio::time::sleep_until(end).await;
+}
+
+async fn operate(gateway: &Arc<Gateway>, random: &mut Random) {
+    let length = random.below(1500) * random.below(2);
+    tokio::time::sleep(Duration::from_millis(length)).await;
+    match random.below(20) {
+        0..10 => {
+            gateway.write(random).await;
+        }
+        10..19 => {
+            gateway.read_something(random).await;
+        }
+        _ if gateway.world.fair => {}
+        _ => scrub(gateway, random).await,
+    }
+}
+
+/// Looks at shards that nobody reads, as closely as it happens.
+async fn scrub(gateway: &Arc<Gateway>, random: &mut Random) {
+    let per_million = *random.pick(&[0, 300_000, 1_000_000]).unwrap_or(&0);
+    let config = ScrubConfig {
+        depth: match random.chance(1, 3) {
+            true => ScrubDepth::Full,
+            false => ScrubDepth::Sample { per_million },
+        },
+        repair: random.chance(3, 4),
+        seed: random.bytes(),
+        ..ScrubConfig::default()
+    };
+    let ledger = &gateway.world.ledger;
+    match gateway.store.scrub(&config, None).await {
+        Ok(report) => {
+            ledger.count("scrubs");
+            let (withdrawn, restored) = (report.withdrawn, report.restored);
+            ledger.note(&format!(
+                "scrubbed: {withdrawn} withdrawn, {restored} restored"
+            ));
+        }
+        Err(error) => ledger.note(&format!("not scrubbed: {error}")),
+    }
+}
+
+/// Bad weather over some clouds for a while, again and again.
+async fn weather(world: &World, random: &mut Random, end: Instant) {
+    // Half of the seeds keep to what the policy promises to work with.
+    let within = random.chance(1, 2);
+    let f = usize::from(world.policy.faulty());
+    while Instant::now() < end {
+        tokio::time::sleep(Duration::from_millis(random.between(10, 8000))).await;
+        let mut hit: Vec<&Arc<SimulatedCloud>> = world.clouds.iter().collect();
+        random.shuffle(&mut hit);
+        let room = match within {
+            true => f.saturating_sub(world.liars.len()),
+            false => random.index(world.clouds.len()) + 1,
+        };
+        hit.truncate(room);
+        if hit.len() > f {
+            world.ledger.count("weather_over_more_than_f");
+        }
+        let same = Weather::ALL.get(random.index(Weather::ALL.len())).copied();
+        if hit.len() > 1 && same == Some(Weather::Down) {
+            world.ledger.count("correlated_outages");
+        }
+        for cloud in &hit {
+            world
+                .ledger
+                .note(&format!("cloud {}: {same:?}", cloud.index));
+            cloud.set_weather(same);
+        }
+        let length = Duration::from_millis(random.between(50, 15_000));
+        tokio::time::sleep(length.min(end.saturating_duration_since(Instant::now()))).await;
+        for cloud in hit {
+            cloud.set_weather(None);
+        }
+    }
+    for cloud in &world.clouds {
+        cloud.set_weather(None);
+    }
+}
+
+/// Opens the volume for a phase in which nobody dies.
+fn open_calmly(world: &Arc<World>, random: &mut Random) -> Result<Arc<Gateway>, String> {
+    let trouble = Trouble { per_mille: 0 };
+    Gateway::open(world, world.life(u64::MAX), trouble, random.next())
+}
+
+/// Everything has to work, and in time, as long as no more than f clouds misbehave.
+async fn in_time(world: &World, what: &str, operation: impl Future<Output = Ended>) {
+    match tokio::time::timeout(CALM_OPERATION, operation).await {
+        Ok(Ended::Done) => {}
+        Ok(Ended::Failed) => world.ledger.violation(format!(
+            "{what} failed although no more than f clouds misbehave"
+        )),
+        Err(_) => world.ledger.stall(format!(
+            "{what} took more than {} s although no more than f clouds misbehave",
+            CALM_OPERATION.as_secs()
+        )),
+    }
+}
+
+async fn calm(world: &Arc<World>, random: &mut Random) -> Result<(), String> {
+    world.ledger.note("calm");
+    let gateway = open_calmly(world, random)?;
+    for _ in 0..2 {
+        in_time(world, "a write", gateway.write(random)).await;
+    }
+    read_all(world, &gateway).await;
+    gateway.end();
+    Ok(())
+}
+
+/// Reads all that is committed.
+async fn read_all(world: &Arc<World>, gateway: &Gateway) -> Option<ContentPage> {
+    let Some(page) = gateway.content().await else {
+        world
+            .ledger
+            .stall("the metadata does not answer".to_owned());
+        return None;
+    };
+    for listed in &page.extents {
+        let (slice, length) = (listed.extent.slice, listed.extent.length);
+        let what = format!("reading slice {slice}");
+        in_time(world, &what, gateway.read(&page, slice, 0..length)).await;
+    }
+    Some(page)
+}
+
+async fn healed(world: &Arc<World>, random: &mut Random) -> Result<(), String> {
+    world.ledger.note("healed");
+    for cloud in &world.clouds {
+        cloud.set_character(None);
+        cloud.set_climate(None);
+    }
+    let gateway = open_calmly(world, random)?;
+    let drained = gateway.store.drain(COMPLETION).await;
+    world.ledger.note(&format!("{drained:?}"));
+    if drained.busy {
+        let what = format!("completion is still busy: {drained:?}");
+        world.ledger.stall(what);
+    }
+    let config = ScrubConfig {
+        depth: ScrubDepth::Full,
+        ..ScrubConfig::default()
+    };
+    match tokio::time::timeout(COMPLETION, gateway.store.scrub(&config, None)).await {
+        Ok(Ok(report)) => world.ledger.note(&format!("{report:?}")),
+        Ok(Err(error)) => world
+            .ledger
+            .violation(format!("cannot be scrubbed: {error}")),
+        Err(_) => world.ledger.stall("a scrub does not end".to_owned()),
+    }
+    gateway.end();
+    // Its own memory of what it restored is gone with it.
+    let gateway = open_calmly(world, random)?;
+    let page = read_all(world, &gateway).await;
+    gateway.end();
+    let Some(page) = page else {
+        return Ok(());
+    };
+    judge(world, &page);
+    // What any f clouds are needed for, they are not needed for.
+    for _ in 0..READERS {
+        let mut away: Vec<&Arc<SimulatedCloud>> = world.clouds.iter().collect();
+        random.shuffle(&mut away);
+        away.truncate(usize::from(world.policy.faulty()));
+        for cloud in &away {
+            cloud.set_weather(Some(Weather::Down));
+        }
+        let reader = open_calmly(world, random)?;
+        read_all(world, &reader).await;
+        reader.end();
+        for cloud in away {
+            cloud.set_weather(None);
+        }
+    }
+    Ok(())
+}
+
+/// Nothing that was committed is missing, neither in the metadata nor on an honest cloud.
+fn judge(world: &World, page: &ContentPage) {
+    let (committed, attempts) = {
+        let records = world.ledger.records();
+        (records.committed.clone(), records.attempts.clone())
+    };
+    for slice in &committed {
+        if !page.slices.iter().any(|(id, _)| id == slice) {
+            let what = format!("slice {slice}: committed, and not in the metadata");
+            world.ledger.violation(what);
+        }
+    }
+    for (slice, row) in &page.slices {
+        if attempts
+            .get(slice)
+            .is_none_or(|attempt| attempt.poison.is_some())
+        {
+            continue;
+        }
+        let Some((id, object)) = page.objects.iter().find(|(id, _)| *id == row.object) else {
+            continue;
+        };
+        for (index, shard) in (0u8..).zip(&object.shards) {
+            if !shard.acknowledged {
+                world.ledger.violation(format!(
+                    "object {id}, shard {index}: not completed although every cloud is well again"
+                ));
+            } else if !world.liars.contains(&shard.cloud.0)
+                && !world.is_good(*id, index, shard.cloud.0, shard.attempt)
+            {
+                world.ledger.violation(format!(
+                    "object {id}, shard {index}: not good on a cloud that never lied"
+                ));
+            }
+        }
+    }
+}
+
+/// In fair weather every request has its reason.
+fn bill(world: &World) {
+    let records = world.ledger.records();
+    let n = u64::from(world.policy.clouds());
+    let count = |name| records.counters.get(name);
+    let (written, read) = (count("objects_written"), records.operations);
+    let requests: u64 = world.clouds.iter().map(|cloud| cloud.traffic().0).sum();
+    let lives = world.clients.load(Ordering::Relaxed);
+    // Each put, once; k of n for each read, and again as many for a late one; a sign of life from
+    // each cloud for each life.
+    let most = n * (written + 2 * read + 2 * lives);
+    drop(records);
+    if requests > most {
+        let what = format!("{requests} requests in fair weather; {most} are the most");
+        world.ledger.violation(what);
+    }
+}
+
+/// No plaintext was ever on any cloud, so none is in what f of them know together.
+fn secrecy(world: &World) {
+    let attempts = world.ledger.records().attempts.clone();
+    let needles: Vec<Bytes> = attempts
+        .values()
+        .filter(|attempt| attempt.plain.len() >= NEEDLE_BYTES)
+        .flat_map(|attempt| {
+            let end = attempt.plain.len() - NEEDLE_BYTES;
+            [
+                attempt.plain.slice(..NEEDLE_BYTES),
+                attempt.plain.slice(end..),
+            ]
+        })
+        .collect();
+    let Ok(search) = aho_corasick::AhoCorasick::new(&needles) else {
+        return;
+    };
+    for cloud in &world.clouds {
+        for (name, body) in cloud.everything() {
+            if search.is_match(&body[..]) {
+                let what = format!("cloud {}: {name} shows plaintext", cloud.index);
+                world.ledger.violation(what);
+            }
+        }
+    }
+}
