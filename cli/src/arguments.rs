@@ -4,6 +4,7 @@
 
 mod bench;
 mod cluster;
+mod scrub;
 
 pub(crate) use bench::{
     BenchAttacksArguments, BenchCommand, BenchPartsArguments, BenchSealArguments,
@@ -13,6 +14,7 @@ pub(crate) use cluster::{
     ClusterAddArguments, ClusterCommand, ClusterRemoveArguments, ClusterReplaceArguments,
     NewReplica,
 };
+pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, ScrubArguments};
 
 use crate::exit;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
@@ -95,6 +97,11 @@ pub(crate) enum Command {
     Status(StatusArguments),
     /// What replicas are, as it changes: what a quorum says, and what each says of itself
     Observe(ObserveArguments),
+    /// Look at the shards that nobody reads, and restore what is missing or bad
+    Scrub(ScrubArguments),
+    /// Clouds: take an emptied one back
+    #[command(subcommand)]
+    Cloud(CloudCommand),
     /// Measure this machine: ordering, sealing
     #[command(subcommand)]
     Bench(BenchCommand),
@@ -106,6 +113,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Set up", &["replica", "volume", "cluster"]),
     ("Use", &["mount", "umount", "put", "get", "ls", "cat", "rm"]),
     ("Inspect", &["status", "observe", "bench"]),
+    ("Repair", &["scrub", "cloud"]),
 ];
 
 /// What can be done with a metadata replica.

@@ -63,6 +63,8 @@ exits! {
     NewerFormat = 14, "a newer quorumfs wrote this";
     /// It belongs to another cluster.
     WrongCluster = 15, "it belongs to another cluster";
+    /// Something was missing or bad, and is whole again.
+    Restored = 16, "something was missing or bad, and was restored";
     /// The user said stop.
     Cancelled = 130, "cancelled";
 }

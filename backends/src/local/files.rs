@@ -183,6 +183,14 @@ impl Directory {
             if !ours {
                 return Ok(Some(name));
             }
+            // Objects without a marker are somebody's, perhaps another volume's.
+            let directory = self.root.join(&name);
+            if name != INCOMING
+                && let Some(object) = fs::read_dir(directory)?.next()
+            {
+                let object = object?.file_name().to_string_lossy().into_owned();
+                return Ok(Some(format!("{name}/{object}")));
+            }
         }
         Ok(None)
     }

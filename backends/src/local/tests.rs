@@ -367,3 +367,20 @@ async fn a_cloud_that_was_founded_in_vain_is_given_back_and_one_in_use_is_not() 
     assert_eq!(store.get(&name(1), 10, soon()).await.unwrap(), body);
     store.check(soon()).await.unwrap();
 }
+
+#[tokio::test]
+async fn a_place_without_a_marker_is_founded_again_only_if_it_holds_no_object() {
+    let (_place, path, store) = cloud();
+    store
+        .put_if_absent(&name(7), Bytes::from_static(b"x"), soon())
+        .await
+        .unwrap();
+    fs::remove_file(path.join(MARKER_FILE)).unwrap();
+    let refused = store.found(soon()).await.unwrap_err();
+    assert_eq!(refused.kind, StoreErrorKind::Foreign);
+    assert!(refused.to_string().contains("07/00000007"), "{refused}");
+    assert!(!path.join(MARKER_FILE).exists());
+    fs::remove_file(path.join(name(7).as_str())).unwrap();
+    store.found(soon()).await.unwrap();
+    store.check(soon()).await.unwrap();
+}

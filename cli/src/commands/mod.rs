@@ -1,5 +1,6 @@
 //! One module for each command; this file only chooses.
 
+mod cloud;
 mod cluster;
 mod explain;
 mod files;
@@ -10,6 +11,7 @@ pub(crate) mod mount_point;
 mod observe;
 mod opened;
 pub(crate) mod replica;
+mod scrub;
 mod status;
 mod umount;
 pub(crate) mod volume;
@@ -46,6 +48,8 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         Command::Ls(command) => files::ls(general, &command, output).await,
         Command::Cat(command) => files::cat(general, &command, output).await,
         Command::Rm(command) => files::rm(general, &command, output).await,
+        Command::Scrub(command) => scrub::run(general, &command, output).await,
+        Command::Cloud(command) => cloud::run(general, command, output).await,
         Command::Status(_) => status::run(general, output).await,
         Command::Cluster(command) => cluster::run(general, command, output).await,
         Command::Observe(command) => observe::run(general, &command, output).await,

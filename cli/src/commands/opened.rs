@@ -294,6 +294,11 @@ impl Opened {
         &self.file_system
     }
 
+    /// The blocks under it.
+    pub(crate) fn blocks(&self) -> &BlockStore {
+        &self.blocks
+    }
+
     /// How the clouds are.
     pub(crate) fn block_status(&self) -> BlockStatus {
         self.blocks.status()

@@ -63,7 +63,8 @@ pub struct ScrubReport {
     pub lacking: u64,
     /// Those of them, at the end, that lack shards only on clouds that cannot be reached.
     pub lacking_unreachable: u64,
-    started: Option<Instant>,
+    /// When it began, by the clock of its process.
+    pub started: Option<Instant>,
 }
 
 impl ScrubReport {

@@ -1,0 +1,76 @@
+//! The command lines of `quorumfs scrub` and `quorumfs cloud`.
+
+use clap::{ArgAction, Args, Subcommand};
+use std::num::NonZeroU32;
+
+/// `quorumfs scrub`
+#[derive(Debug, Args)]
+pub(crate) struct ScrubArguments {
+    /// Of so many of the shards one piece is read and proved; the others are asked for their length
+    #[arg(long, value_name = "PERCENT", default_value = "1%", value_parser = per_million)]
+    pub(crate) sample: u32,
+    /// Read and prove all of every shard
+    #[arg(long, conflicts_with = "sample")]
+    pub(crate) full: bool,
+    /// Look at this cloud only
+    #[arg(long, value_name = "NAME")]
+    pub(crate) cloud: Option<String>,
+    /// Move no more than so many MiB a second
+    #[arg(long, value_name = "MIB")]
+    pub(crate) rate: Option<NonZeroU32>,
+    /// Restore what is missing or bad; `--repair=false` only tells
+    #[arg(
+        long,
+        value_name = "BOOL",
+        default_value_t = true,
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(crate) repair: bool,
+}
+
+/// What can be done with one cloud.
+#[derive(Debug, Subcommand)]
+pub(crate) enum CloudCommand {
+    /// Take an empty place as the cloud of this name, which was there before; `scrub` fills it
+    Adopt(CloudAdoptArguments),
+}
+
+/// `quorumfs cloud adopt`
+#[derive(Debug, Args)]
+pub(crate) struct CloudAdoptArguments {
+    /// The cloud, as the configuration names it
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+/// Per cent, with or without its sign, as parts in a million.
+fn per_million(text: &str) -> Result<u32, String> {
+    let percent: f64 = text
+        .trim_end_matches('%')
+        .parse()
+        .map_err(|_| "say it in per cent, like 1% or 0.5%".to_string())?;
+    if !(0.0..=100.0).contains(&percent) {
+        return Err("it is between 0% and 100%".to_string());
+    }
+    // Within the range above nothing is cut off.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    Ok((percent * 10_000.0).round() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_said_in_per_cent() {
+        assert_eq!(per_million("1%"), Ok(10_000));
+        assert_eq!(per_million("0.5"), Ok(5000));
+        assert_eq!(per_million("100%"), Ok(1_000_000));
+        for wrong in ["", "%", "-1%", "101%", "NaN", "a lot"] {
+            assert!(per_million(wrong).is_err(), "{wrong}");
+        }
+    }
+}

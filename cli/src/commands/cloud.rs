@@ -1,0 +1,78 @@
+//! `cloud adopt`: an emptied place, or an empty one in its stead, becomes a cloud of this volume
+//! again.
+//!
+//! A cloud without its marker is refused by everything, for it may be the wrong disk or somebody
+//! else's bucket. Only a person can say that it is meant; the marker is written where nothing is,
+//! and nowhere else. What the cloud should hold comes back by `scrub`.
+
+use super::opened::Configured;
+use super::store_failure;
+use crate::arguments::{CloudAdoptArguments, CloudCommand, General};
+use crate::clouds::{NamedCloud, soon};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use quorumfs_backends::StoreErrorKind;
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Adopted<'a> {
+    name: &'a str,
+    /// Whether anything had to be written.
+    written: bool,
+}
+
+/// Does what was typed.
+pub(crate) async fn run(general: &General, command: CloudCommand, output: Output) -> Outcome {
+    match command {
+        CloudCommand::Adopt(arguments) => adopt(general, &arguments, output).await,
+    }
+}
+
+/// The cloud of this name, and its number.
+pub(super) fn named<'a>(configured: &'a Configured, name: &str) -> Outcome<(u8, &'a NamedCloud)> {
+    let mut clouds = (0_u8..).zip(configured.clouds());
+    clouds.find(|(_, it)| it.name == name).ok_or_else(|| {
+        let known: Vec<_> = configured
+            .clouds()
+            .iter()
+            .map(|it| it.name.as_str())
+            .collect();
+        let message = format!("this volume has no cloud `{name}`");
+        Failure::new(Exit::Usage, message).hint(format!("it has {}", known.join(", ")))
+    })
+}
+
+async fn adopt(general: &General, arguments: &CloudAdoptArguments, output: Output) -> Outcome {
+    let configured = Configured::read(general)?;
+    let (_, cloud) = named(&configured, &arguments.name)?;
+    let store = cloud.attach().await?;
+    let name = cloud.name.as_str();
+    let written = match store.check(soon()).await {
+        Ok(()) => false,
+        Err(error) if error.kind == StoreErrorKind::Foreign => {
+            store.found(soon()).await.map_err(|error| {
+                let failure = store_failure(&error);
+                match error.kind {
+                    StoreErrorKind::Foreign => failure.hint(
+                        "only an empty place is adopted; if what is in it may go, remove that \
+                         first. Nothing was written",
+                    ),
+                    _ => failure,
+                }
+            })?;
+            true
+        }
+        Err(error) => {
+            return Err(store_failure(&error)
+                .or_hint("a place is adopted that is there and empty; nothing was written"));
+        }
+    };
+    output.record("adopted", &Adopted { name, written }, |_| match written {
+        true => format!(
+            "`{name}` is a cloud of this volume again; fill it with `quorumfs scrub --cloud {name}`"
+        ),
+        false => format!("`{name}` is a cloud of this volume already; nothing was written"),
+    })?;
+    Ok(Exit::Success)
+}

@@ -1,0 +1,268 @@
+//! `scrub`: looks at the shards of everything, and restores what is missing or bad.
+//!
+//! It opens a session of its own, beside a mount if there is one. How far it came is kept in the
+//! state directory every few seconds, so that after Ctrl-C or worse the next one like it goes on
+//! there; one that asks for something else begins anew. What it found on the way so far counts in
+//! how the last one ends.
+
+mod position;
+
+use super::cloud;
+use super::explain::key_failure;
+use super::opened::{Access, Configured, Opened};
+use crate::arguments::{General, ScrubArguments};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::stop::Stop;
+use position::{Counts, Position, Wanted};
+use quorumfs_gateway::blocks::{BlockStore, ScrubConfig, ScrubDepth, ScrubReport};
+use quorumfs_gateway::keys::Secret;
+use quorumfs_metadata::identity::CloudIndex;
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+use std::num::NonZeroU64;
+use std::time::Duration;
+
+/// Between two signs of life.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+/// How long the end waits for what is still being completed.
+const SETTLE_WITHIN: Duration = Duration::from_secs(10);
+
+#[derive(Serialize)]
+struct Progress {
+    objects: u64,
+    good: u64,
+    missing_or_bad: u64,
+    unreachable: u64,
+    restored: u64,
+    bytes: u64,
+    seconds: u64,
+    position: Option<String>,
+}
+
+impl Progress {
+    fn of(report: &ScrubReport) -> Self {
+        Self {
+            objects: report.objects,
+            good: report.good(),
+            missing_or_bad: report.found(),
+            unreachable: report.unreachable(),
+            restored: report.restored,
+            bytes: report.bytes,
+            seconds: report.elapsed().as_secs(),
+            position: report.position.map(position::digits),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct CloudLine<'a> {
+    name: &'a str,
+    good: u64,
+    missing: u64,
+    damaged: u64,
+    unreachable: u64,
+}
+
+#[derive(Serialize)]
+struct Summary {
+    /// `whole`, `restored`, `lacking` or `lost`.
+    outcome: &'static str,
+    /// Whether it went on where an earlier one was stopped.
+    resumed: bool,
+    #[serde(flatten)]
+    counts: Counts,
+    lacking: u64,
+}
+
+/// Scrubs.
+pub(crate) async fn run(general: &General, arguments: &ScrubArguments, output: Output) -> Outcome {
+    let configured = Configured::read(general)?;
+    let cloud = match &arguments.cloud {
+        Some(name) => Some(cloud::named(&configured, name)?.0),
+        None => None,
+    };
+    let _lock = configured.state().lock_as("scrub.lock", "scrub")?;
+    let wanted = Wanted {
+        cloud,
+        per_million: (!arguments.full).then_some(arguments.sample),
+        repair: arguments.repair,
+    };
+    let seed = Secret::random().map_err(|error| key_failure(&error))?;
+    let mebibytes = |rate: std::num::NonZeroU32| NonZeroU64::from(rate).saturating_mul(MIB);
+    let config = ScrubConfig {
+        depth: match wanted.per_million {
+            Some(per_million) => ScrubDepth::Sample { per_million },
+            None => ScrubDepth::Full,
+        },
+        cloud: cloud.map(CloudIndex),
+        bytes_per_second: arguments.rate.map(mebibytes),
+        repair: arguments.repair,
+        seed: *seed.expose(),
+        ..ScrubConfig::default()
+    };
+    let position = Position::find(configured.state(), wanted);
+    let opened = Opened::open(&configured, Access::Command).await?;
+    let outcome = scrub(&configured, opened.blocks(), &config, position, output).await;
+    let closed = opened.close().await;
+    let exit = outcome?;
+    closed.map(|()| exit)
+}
+
+const MIB: NonZeroU64 = NonZeroU64::MIN.saturating_add((1 << 20) - 1);
+
+async fn scrub(
+    configured: &Configured,
+    blocks: &BlockStore,
+    config: &ScrubConfig,
+    mut position: Position,
+    output: Output,
+) -> Outcome {
+    let mut stop = Stop::listen(false)?;
+    let resumed = position.after.is_some();
+    if resumed {
+        let counted = position.before.objects;
+        output.say(&format!(
+            "going on behind the {counted} objects of last time"
+        ))?;
+    }
+    let from = position.after;
+    let work = blocks.scrub(config, from);
+    tokio::pin!(work);
+    let mut tell = tokio::time::interval(TELL_EVERY);
+    let report = loop {
+        tokio::select! {
+            done = &mut work => break done,
+            () = stop.wanted() => {
+                let report = blocks.status().scrub.unwrap_or_default();
+                position.keep(&report)?;
+                clear_line(output);
+                let message = format!("stopped after {} objects", position.counts(&report).objects);
+                return Err(Failure::new(Exit::Cancelled, message)
+                    .hint("`quorumfs scrub` with the same options goes on there"));
+            }
+            _ = tell.tick() => {
+                let report = blocks.status().scrub.unwrap_or_default();
+                position.keep(&report)?;
+                show(&report, output)?;
+            }
+        }
+    };
+    clear_line(output);
+    let report = report.map_err(|error| {
+        let _ = position.keep(&blocks.status().scrub.unwrap_or_default());
+        Failure::new(Exit::QuorumUnreachable, error.to_string()).hint(
+            "bring the metadata replicas back; the same command goes on where this one stopped",
+        )
+    })?;
+    let lacking = match (config.repair, report.lacking) {
+        (false, lacking) => lacking,
+        (true, 0) => 0,
+        // Some of it may be on its way, from here or from elsewhere.
+        (true, _) => blocks.drain(SETTLE_WITHIN).await.lacking as u64,
+    };
+    let counts = position.counts(&report);
+    position.forget()?;
+    finish(
+        configured,
+        &report,
+        counts,
+        (lacking, resumed, config.repair),
+        output,
+    )
+}
+
+fn show(report: &ScrubReport, output: Output) -> Outcome<()> {
+    if output.is_json() {
+        return output.record("progress", &Progress::of(report), |_| String::new());
+    }
+    let mut stderr = std::io::stderr().lock();
+    if stderr.is_terminal() {
+        let seconds = report.elapsed().as_secs_f64().max(0.001);
+        let line = format!(
+            "\r\x1b[K{} objects, {} shards good, {} missing or bad, {} restored, {:.1} MiB/s",
+            report.objects,
+            report.good(),
+            report.found(),
+            report.restored,
+            report.bytes as f64 / seconds / f64::from(1 << 20),
+        );
+        let _ = stderr
+            .write_all(line.as_bytes())
+            .and_then(|()| stderr.flush());
+    }
+    Ok(())
+}
+
+fn clear_line(output: Output) {
+    let mut stderr = std::io::stderr().lock();
+    if !output.is_json() && stderr.is_terminal() {
+        let _ = stderr.write_all(b"\r\x1b[K");
+    }
+}
+
+fn finish(
+    configured: &Configured,
+    report: &ScrubReport,
+    counts: Counts,
+    (lacking, resumed, repair): (u64, bool, bool),
+    output: Output,
+) -> Outcome {
+    for (cloud, found) in configured.clouds().iter().zip(&report.clouds) {
+        let line = CloudLine {
+            name: &cloud.name,
+            good: found.good,
+            missing: found.missing,
+            damaged: found.damaged,
+            unreachable: found.unreachable,
+        };
+        output.record("cloud", &line, |it| {
+            format!(
+                "{:<12} {} good, {} missing, {} bad, {} could not be looked at",
+                it.name, it.good, it.missing, it.damaged, it.unreachable
+            )
+        })?;
+    }
+    let is_left = lacking > 0 || counts.unreachable > 0 || (counts.found > 0 && !repair);
+    let (outcome, exit) = if counts.lost > 0 {
+        ("lost", Exit::Damaged)
+    } else if is_left {
+        ("lacking", Exit::Degraded)
+    } else if counts.found > 0 {
+        ("restored", Exit::Restored)
+    } else {
+        ("whole", Exit::Success)
+    };
+    let summary = Summary {
+        outcome,
+        resumed,
+        counts,
+        lacking,
+    };
+    output.record("scrub", &summary, people)?;
+    Ok(exit)
+}
+
+fn people(summary: &Summary) -> String {
+    let Counts {
+        objects,
+        found,
+        restored,
+        unreachable,
+        lost,
+        ..
+    } = &summary.counts;
+    let told =
+        format!("{objects} objects: {found} shards were missing or bad, {restored} restored");
+    match summary.outcome {
+        "whole" => format!("{objects} objects: all shards that were looked at are good"),
+        "restored" => told,
+        "lost" => format!("{told}; {lost} objects cannot be rebuilt"),
+        _ => format!(
+            "{told}; {} objects still lack shards, {unreachable} shards could not be looked at; \
+             `quorumfs status` says which clouds do not answer",
+            summary.lacking
+        ),
+    }
+}
