@@ -11,6 +11,7 @@
 //!   recovery-kit.txt  (0600)       data/
 //!   control.sock  (while mounted)
 //!   membership    (who the replicas are now, if others than at first)
+//!   scrub.position    (how far a scrub came that was stopped)
 //! ```
 
 use crate::exit::Exit;

@@ -15,7 +15,8 @@
 //! What always holds:
 //! * **A cloud that cannot be reached is not missing anything.** Only an answer about the shard
 //!   counts against it; what could not be looked at is counted and said.
-//! * **A shard that was found bad is never read again**, neither to be compared nor to rebuild from.
+//! * **A shard that was found bad is never read again**, neither to be compared nor to rebuild
+//!   from.
 //!   So restoring takes k shards of an object and no more, whatever is lost of it.
 //! * The order knows before anything is written: a withdrawal raises the object's urgency for
 //!   everybody, and a crash after it loses nothing. The position moves on after that.
@@ -144,7 +145,7 @@ impl Engine {
                 self.withdraw_and_restore(findings, &throttle).await?;
             }
             after = page.last.or(after);
-            self.tell_scrub(|report| report.position = after);
+            self.tell_scrub(|report| report.reached(after));
             if !page.more || page.last.is_none() {
                 break;
             }

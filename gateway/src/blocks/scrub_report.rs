@@ -63,6 +63,8 @@ pub struct ScrubReport {
     pub lacking: u64,
     /// Those of them, at the end, that lack shards only on clouds that cannot be reached.
     pub lacking_unreachable: u64,
+    /// How it stood when it reached its position: what it has seen since lies behind that.
+    pub at_position: Option<Box<Self>>,
     /// When it began, by the clock of its process.
     pub started: Option<Instant>,
 }
@@ -80,6 +82,13 @@ impl ScrubReport {
             started: Some(Instant::now()),
             ..Self::default()
         }
+    }
+
+    /// Everything up to an object is done with.
+    pub(super) fn reached(&mut self, position: Option<ObjectId>) {
+        self.at_position = None;
+        self.position = position;
+        self.at_position = Some(Box::new(self.clone()));
     }
 
     pub(super) fn saw(&mut self, cloud: Option<CloudIndex>, seen: Seen) {

@@ -141,7 +141,7 @@ impl BlockStore {
     }
 
     /// Looks at the shards of all objects behind `from`, and restores what is missing or bad; see
-    /// [`ScrubConfig`]. Dropping the future ends it; [`status`](Self::status) shows how far it came.
+    /// [`ScrubConfig`]. Dropping the future ends it; [`status`](Self::status) shows how far it is.
     /// One at a time.
     ///
     /// # Errors

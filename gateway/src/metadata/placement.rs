@@ -20,8 +20,8 @@ fn failed(error: &VfsError) -> PlacementError {
     }
 }
 
-/// The objects of a page. A row that contradicts itself comes from a liar or a defect; the others go
-/// on.
+/// The objects of a page. A row that contradicts itself comes from a liar or a defect; the others
+/// go on.
 fn stored<'a>(rows: impl Iterator<Item = (&'a ObjectId, &'a Object)>) -> Vec<StoredObject> {
     rows.filter_map(|(id, row)| {
         StoredObject::of_row(*id, row)

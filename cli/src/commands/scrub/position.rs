@@ -99,7 +99,7 @@ impl Position {
         }
     }
 
-    /// Keeps how far it came, if it came any further.
+    /// Keeps how far it came, if it came any further, and what it had found up to there.
     pub(super) fn keep(&mut self, report: &ScrubReport) -> Outcome<()> {
         let Some(after) = report.position.filter(|it| self.kept != Some(*it)) else {
             return Ok(());
@@ -108,7 +108,7 @@ impl Position {
             v: 1,
             wanted: self.wanted,
             after: digits(after),
-            counts: self.counts(report),
+            counts: self.counts(report.at_position.as_deref().unwrap_or(report)),
         };
         let text = serde_json::to_vec(&kept)
             .map_err(|error| Failure::new(Exit::Error, format!("cannot encode: {error}")))?;
@@ -154,7 +154,12 @@ mod tests {
             restored: 3,
             ..ScrubReport::default()
         };
-        first.keep(&report).unwrap();
+        let ahead = ScrubReport {
+            objects: 70,
+            at_position: Some(Box::new(report.clone())),
+            ..report.clone()
+        };
+        first.keep(&ahead).unwrap();
         let second = Position::find(&state, wanted);
         assert_eq!((second.after, second.before.objects), (Some(id), 64));
         assert_eq!(second.counts(&report).restored, 6);

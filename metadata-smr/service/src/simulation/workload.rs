@@ -57,8 +57,8 @@ impl Default for Workload {
 pub type Chance<'a> = &'a mut dyn FnMut(u64) -> u64;
 
 impl Workload {
-    /// A workload of one session, which also holds files open that it removes, and brings in objects
-    /// under ids of its own.
+    /// A workload of one session, which also holds files open that it removes, and brings in
+    /// objects under ids of its own.
     #[must_use]
     pub fn of_one_session() -> Self {
         Self {

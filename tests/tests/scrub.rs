@@ -1,0 +1,175 @@
+//! Clouds that were emptied, spoiled or replaced by empty ones: `scrub` sees it and makes it good,
+//! `cloud adopt` takes only what is empty.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use quorumfs_tests::harness::{Cluster, Finished};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const LENGTHS: [usize; 6] = [1, 1_000, 70_000, 400_000, 1_500_000, 5_000_000];
+
+/// Bytes that are different everywhere.
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..length.div_ceil(8))
+        .flat_map(|_| next())
+        .take(length)
+        .collect()
+}
+
+/// A cluster with files of these lengths in it, each on all clouds.
+fn filled(lengths: &[usize]) -> Cluster {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let directory = tempfile::tempdir().unwrap();
+    let tree = directory.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    for (number, length) in lengths.iter().enumerate() {
+        let content = noise(number as u64 + 1, *length);
+        fs::write(tree.join(number.to_string()), content).unwrap();
+    }
+    cluster
+        .quorumfs()
+        .args(["put"])
+        .args([&tree])
+        .args(["/"])
+        .run()
+        .ok();
+    cluster
+}
+
+#[track_caller]
+fn assert_holds(cluster: &Cluster, lengths: &[usize]) {
+    let directory = tempfile::tempdir().unwrap();
+    let into = directory.path().join("tree");
+    let get = cluster.quorumfs().args(["get", "/tree"]).args([&into]);
+    get.run().ok();
+    for (number, length) in lengths.iter().enumerate() {
+        let content = noise(number as u64 + 1, *length);
+        let found = fs::read(into.join(number.to_string())).unwrap();
+        assert!(found == content, "/tree/{number} came back changed");
+    }
+}
+
+fn objects(cloud: &Path) -> Vec<PathBuf> {
+    let groups = fs::read_dir(cloud).unwrap().map(|it| it.unwrap().path());
+    groups
+        .filter(|group| group.is_dir() && group.file_name().unwrap().len() == 2)
+        .flat_map(|group| fs::read_dir(group).unwrap().map(|it| it.unwrap().path()))
+        .collect()
+}
+
+fn empty(cloud: &Path) {
+    for entry in fs::read_dir(cloud).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            fs::remove_dir_all(path).unwrap();
+        } else {
+            fs::remove_file(path).unwrap();
+        }
+    }
+}
+
+fn scrub(cluster: &Cluster, options: &[&str]) -> Finished {
+    cluster.quorumfs().args(["scrub"]).run_with(options)
+}
+
+#[track_caller]
+fn summary(finished: &Finished, code: i32, outcome: &str) -> serde_json::Value {
+    assert_eq!(finished.code, Some(code), "{finished:?}");
+    let summary = finished.records("scrub").remove(0);
+    assert_eq!(summary["outcome"], outcome, "{finished:?}");
+    summary
+}
+
+#[test]
+fn an_emptied_cloud_is_adopted_and_filled_again_so_that_another_may_go() {
+    let cluster = filled(&LENGTHS);
+    let (cloud, kept) = (cluster.cloud(1), objects(&cluster.cloud(0)).len());
+    assert!(kept >= 5 && objects(&cloud).len() == kept);
+    summary(&scrub(&cluster, &["--full"]), 0, "whole");
+
+    empty(&cloud);
+    // Nobody takes it for a cloud, so that nothing is missing from it.
+    let unseen = summary(&scrub(&cluster, &[]), 4, "lacking");
+    assert_eq!(
+        (&unseen["found"], &unseen["restored"]),
+        (&0.into(), &0.into())
+    );
+    assert_eq!(unseen["unreachable"], kept);
+    let adopt = |name: &str| cluster.quorumfs().run_with(["cloud", "adopt", name]);
+    fs::write(cloud.join("photograph"), b"of the sea").unwrap();
+    adopt("b").fails(15, "not empty", "only an empty place");
+    assert_eq!(
+        fs::read_dir(&cloud).unwrap().count(),
+        1,
+        "nothing was written"
+    );
+    fs::remove_file(cloud.join("photograph")).unwrap();
+    adopt("nowhere").fails(2, "no cloud `nowhere`", "a, b, c, d");
+    let adopted = adopt("b").ok();
+    assert_eq!(adopted.records("adopted")[0]["written"], true);
+    let again = adopt("b").ok();
+    assert_eq!(again.records("adopted")[0]["written"], false);
+
+    // Told first, and nothing done.
+    let told = scrub(&cluster, &["--cloud", "b", "--repair=false"]);
+    assert_eq!(summary(&told, 4, "lacking")["found"], kept);
+    assert!(objects(&cloud).is_empty());
+    let filled = scrub(&cluster, &["--cloud", "b", "--rate", "64"]);
+    let done = summary(&filled, 16, "restored");
+    assert_eq!(
+        (&done["found"], &done["restored"]),
+        (&kept.into(), &kept.into())
+    );
+    assert_eq!(filled.records("cloud")[1]["missing"], kept);
+    assert_eq!(objects(&cloud).len(), kept);
+    summary(&scrub(&cluster, &["--full"]), 0, "whole");
+
+    // Now two others go for good: what was restored has to carry everything.
+    for index in [0, 3] {
+        fs::remove_dir_all(cluster.cloud(index)).unwrap();
+    }
+    assert_holds(&cluster, &LENGTHS);
+    // A place that is not there is not made up.
+    adopt("a").fails(6, "does not exist", "check that");
+    assert!(!cluster.cloud(0).exists());
+}
+
+#[test]
+fn a_spoiled_cloud_is_found_by_a_look_at_everything_and_restored() {
+    let cluster = filled(&LENGTHS);
+    for object in objects(&cluster.cloud(2)) {
+        let mut bytes = fs::read(&object).unwrap();
+        let last = bytes.len() - 1;
+        bytes[last] ^= 1;
+        fs::remove_file(&object).unwrap();
+        fs::write(&object, bytes).unwrap();
+    }
+    summary(&scrub(&cluster, &["--sample", "0%"]), 0, "whole");
+    let found = scrub(&cluster, &["--full"]);
+    let done = summary(&found, 16, "restored");
+    let count = objects(&cluster.cloud(0)).len();
+    assert_eq!(
+        (&done["found"], &done["restored"]),
+        (&count.into(), &count.into())
+    );
+    assert_eq!(found.records("cloud")[2]["damaged"], count);
+    summary(&scrub(&cluster, &["--full"]), 0, "whole");
+    for index in [0, 1] {
+        fs::remove_dir_all(cluster.cloud(index)).unwrap();
+    }
+    assert_holds(&cluster, &LENGTHS);
+}
