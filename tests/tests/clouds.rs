@@ -335,7 +335,7 @@ async fn the_suite_of_servers(mut cloud: Cloud) {
 
     // Frozen: the deadline ends the wait. Gone: known at once. Back: as before.
     let emulator = cloud.emulator.as_mut().unwrap();
-    emulator.freeze();
+    emulator.freeze().await;
     let begin = Instant::now();
     let error = store
         .get(&name(3), 3 << 20, Deadline::after(Duration::from_secs(2)))

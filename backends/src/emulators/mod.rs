@@ -239,10 +239,16 @@ impl Emulator {
         }
     }
 
-    /// Freezes it: connections are accepted by the kernel, and nobody answers.
-    pub fn freeze(&self) {
-        if let Some(running) = &self.running {
-            let _ = kill_process(running.server, Signal::STOP);
+    /// Freezes it: connections are accepted by the kernel, and nobody answers. Returns when the
+    /// last of its threads has stopped, which is a while after the signal on a busy machine.
+    pub async fn freeze(&self) {
+        let Some(running) = &self.running else {
+            return;
+        };
+        let _ = kill_process(running.server, Signal::STOP);
+        let end = Instant::now() + STOP_WITHIN;
+        while !is_frozen(running.server) && Instant::now() < end {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
@@ -299,6 +305,19 @@ impl Emulator {
     pub fn location(&self, container: &str, prefix: &str) -> String {
         self.server.location(self.address, container, prefix)
     }
+}
+
+/// Whether every thread of a process is stopped, as the kernel says.
+fn is_frozen(process: Pid) -> bool {
+    let tasks = fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
+    let mut tasks = tasks.into_iter().flatten().flatten();
+    tasks.all(|task| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        // The state follows upon the name, which is in brackets and may hold anything.
+        stat.rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.trim_start().starts_with(['T', 't']))
+    })
 }
 
 impl Drop for Emulator {

@@ -144,7 +144,7 @@ impl Place {
     /// Lets it stop answering without ending.
     pub(crate) async fn freeze(&self) {
         if let Kind::Server(emulator) = &self.kind {
-            emulator.lock().await.freeze();
+            emulator.lock().await.freeze().await;
         }
     }
 

@@ -287,6 +287,21 @@ impl ShardFault {
         }
     }
 
+    /// The same fault once another shard of the object was proved to be of a format that this
+    /// version knows: then bytes that look like a newer one are just wrong. A single flipped bit in
+    /// a header looks like that.
+    pub(super) fn disproved(self) -> Self {
+        match self {
+            Self::Refused { cloud, .. } => Self::Refused { cloud, newer: None },
+            other => other,
+        }
+    }
+
+    /// Whether the bytes claim to be of a newer format.
+    pub(super) fn claims_newer(&self) -> bool {
+        matches!(self, Self::Refused { newer: Some(_), .. })
+    }
+
     pub(super) fn is_refused(&self) -> bool {
         match self {
             Self::Refused { .. } => true,

@@ -223,6 +223,11 @@ impl Engine {
             }
         }
         fetches.abort_all();
+        for (shard, fault) in faults {
+            if fault.claims_newer() {
+                self.order_repair(object, shard, &fault.disproved());
+            }
+        }
         self.counters.shards_replaced.add(replaced);
         self.counters.objects_rebuilt.add(1);
         let (headers, code) = (self.headers(object), self.code(object.policy())?);

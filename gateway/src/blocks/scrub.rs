@@ -224,9 +224,14 @@ impl Engine {
             }
         }
         while let Some(done) = looks.join_next().await {
-            let Ok((object, shard, Err(fault))) = done else {
+            let Ok((object, shard, Err(mut fault))) = done else {
                 continue;
             };
+            if fault.claims_newer() && self.is_known_format(&object, shard, &fault).await {
+                let cloud = object.shard(shard).map(|row| row.cloud);
+                self.tell_scrub(|report| report.disproved(cloud));
+                fault = fault.disproved();
+            }
             if fault.wants_repair() {
                 let finding = found.entry(object.id());
                 let finding = finding.or_insert_with(|| (object, Vec::new()));
@@ -234,6 +239,17 @@ impl Engine {
             }
         }
         found.into_values().collect()
+    }
+
+    /// Whether k other shards of an object are of a format that this version knows.
+    async fn is_known_format(
+        self: &Arc<Self>,
+        object: &Arc<StoredObject>,
+        shard: usize,
+        fault: &ShardFault,
+    ) -> bool {
+        let known = vec![(shard, fault.clone().disproved())];
+        self.gather_patiently(object, known).await.is_ok()
     }
 
     async fn look(

@@ -109,6 +109,15 @@ impl ScrubReport {
         *count += 1;
     }
 
+    /// What counted as not to be looked at turned out to be damaged.
+    pub(super) fn disproved(&mut self, cloud: Option<CloudIndex>) {
+        let index = cloud.map(|cloud| cloud.0);
+        if let Some(found) = self.clouds.iter_mut().find(|it| Some(it.index) == index) {
+            found.unreachable = found.unreachable.saturating_sub(1);
+            found.damaged += 1;
+        }
+    }
+
     fn sum(&self, of: impl Fn(&CloudFindings) -> u64) -> u64 {
         self.clouds.iter().map(of).sum()
     }

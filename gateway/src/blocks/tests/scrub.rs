@@ -286,6 +286,20 @@ async fn a_cloud_that_takes_shards_and_loses_them_does_not_cause_traffic_without
     assert_eq!(traffic(&volume), before);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_that_look_like_a_newer_format_beside_good_shards_are_damage() {
+    let volume = Volume::new(policy(4, 1, 2));
+    let slices = written(&volume, &LENGTHS).await;
+    let objects = LENGTHS.len() as u64;
+    volume.memories[2].alter(|bytes| bytes[9] = 2);
+    let report = scrub(&volume, ScrubDepth::Full).await;
+    assert_eq!((report.withdrawn, report.restored), (objects, objects));
+    assert_eq!((report.found(), report.unreachable()), (objects, 0));
+    lose(&volume, 0);
+    lose(&volume, 1);
+    assert_reads(&volume, &slices).await;
+}
+
 /// What happens to one shard: nothing, mostly.
 fn damage(kind: u8, bytes: &mut Vec<u8>) {
     let middle = bytes.len() / 2;

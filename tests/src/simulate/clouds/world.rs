@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Liars are the same at most f clouds for the whole run: others could not take their place before
-//! a scrub has looked at everything. Weather may hit any number of clouds: nothing may be lost or wrong by it, only late or refused.
+//! a scrub has looked at everything. Weather may hit any number of clouds: nothing may be lost or
+//! wrong by it, only late or refused.
 
 use super::CloudOptions;
 use super::cloud::{Collusion, SimulatedCloud, Weather};
@@ -456,7 +457,16 @@ async fn healed(world: &Arc<World>, random: &mut Random) -> Result<(), String> {
         ..ScrubConfig::default()
     };
     match tokio::time::timeout(COMPLETION, gateway.store.scrub(&config, None)).await {
-        Ok(Ok(report)) => world.ledger.note(&format!("{report:?}")),
+        // The moment that it began is a real one's.
+        Ok(Ok(report)) => world.ledger.note(&format!(
+            "scrubbed {} objects: {} good, {} bad, {} unreachable, {} withdrawn, {} restored",
+            report.objects,
+            report.good(),
+            report.found(),
+            report.unreachable(),
+            report.withdrawn,
+            report.restored,
+        )),
         Ok(Err(error)) => world
             .ledger
             .violation(format!("cannot be scrubbed: {error}")),

@@ -8,7 +8,7 @@ use quorumfs_bft::identity::{Sequence, SessionId, Time};
 use quorumfs_bft::service::{Caller, Context, Service as _};
 use quorumfs_bft::state::{Area, KeySpace, MemoryStore};
 
-const CALLS: usize = 300;
+const CALLS: usize = 360;
 const CLIENTS: u64 = 5;
 const SECOND: u64 = 1_000_000_000;
 
