@@ -8,6 +8,7 @@
 
 use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::name::ObjectName;
+use crate::remote::Traffic;
 use crate::store::{Deadline, ObjectInfo, ObjectStore, Page};
 use bytes::Bytes;
 use std::fmt;
@@ -350,5 +351,9 @@ impl ObjectStore for Faulty {
             Some(Fault::AcknowledgeWithoutStoring) => Ok(()),
             _ => self.inner.delete(name, deadline).await,
         }
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.inner.traffic()
     }
 }

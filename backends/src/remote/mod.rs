@@ -300,8 +300,9 @@ impl RemoteStore {
         };
         let mut last = None;
         loop {
-            let turns = async { (self.shared.turn(bytes).await, self.own.turn(bytes).await) };
-            let Ok(_turns) = tokio::time::timeout_at(deadline.instant(), turns).await else {
+            // Its own turn first: what waits for a cloud that hangs must not hold turns of all.
+            let turns = async { (self.own.turn(bytes).await, self.shared.turn(bytes).await) };
+            let Ok(turns) = tokio::time::timeout_at(deadline.instant(), turns).await else {
                 return late(last);
             };
             // The marker is read on behalf of all kinds of operations.
@@ -329,7 +330,7 @@ impl RemoteStore {
             if next >= deadline.instant() {
                 return fail(refusal.kind, refusal.detail);
             }
-            drop(_turns);
+            drop(turns);
             last = Some(refusal);
             tokio::time::sleep_until(next).await;
         }

@@ -258,6 +258,46 @@ async fn an_endpoint_that_never_answers_ends_at_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_waits_for_a_cloud_that_hangs_holds_no_turn_of_the_others() {
+    let shared = Arc::new(Pace::new(Limits {
+        connections: 4,
+        ..Limits::default()
+    }));
+    let limits = Limits {
+        connections: 2,
+        ..Limits::default()
+    };
+    let attach = |driver: &Arc<Scripted>| {
+        let driver = Arc::clone(driver) as Arc<dyn Driver>;
+        let (marker, patience) = (MARKER, Patience::default());
+        RemoteStore::attach(
+            driver,
+            "below/",
+            marker,
+            patience,
+            limits,
+            Arc::clone(&shared),
+        )
+    };
+    let (hung, well) = (Arc::new(Scripted::default()), Arc::new(Scripted::default()));
+    let (hanging, working) = (Arc::new(attach(&hung)), attach(&well));
+    hanging.found(soon()).await.unwrap();
+    working.found(soon()).await.unwrap();
+    hung.tell(&vec![Told::Hang; 100]);
+    for number in 0..20 {
+        let hanging = Arc::clone(&hanging);
+        tokio::spawn(async move { hanging.head(&name(number), soon()).await.is_ok() });
+    }
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let begin = Instant::now();
+    working
+        .put_if_absent(&name(1), Bytes::from_static(b"on time"), soon())
+        .await
+        .unwrap();
+    assert!(begin.elapsed() < Duration::from_millis(10));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_put_whose_answer_was_lost_finds_its_own_object() {
     let (driver, store) = founded().await;
     driver.tell(&[Told::LoseTheAnswer]);

@@ -122,6 +122,18 @@ pub(crate) struct CloudReport {
     /// What half of its last answers took at most, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) latency_median_us: Option<u64>,
+    /// Requests to it since the mount began, every retry included; none of a directory.
+    #[serde(default)]
+    pub(crate) requests: u64,
+    /// Those of them that failed.
+    #[serde(default)]
+    pub(crate) requests_failed: u64,
+    /// Bytes of objects that were sent.
+    #[serde(default)]
+    pub(crate) bytes_sent: u64,
+    /// Bytes of objects that came back.
+    #[serde(default)]
+    pub(crate) bytes_received: u64,
 }
 
 impl CloudReport {
@@ -135,6 +147,10 @@ impl CloudReport {
             last_error: status.last_error.clone(),
             shards_refused: status.shards_refused,
             latency_median_us: status.latency_median.map(micros),
+            requests: status.traffic.requests(),
+            requests_failed: status.traffic.failed,
+            bytes_sent: status.traffic.bytes_sent,
+            bytes_received: status.traffic.bytes_received,
         }
     }
 

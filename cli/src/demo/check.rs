@@ -190,7 +190,8 @@ impl Check<'_> {
             copied.files_per_second(),
             copied.mib_per_second()
         ));
-        self.settled().await?;
+        let seen = self.settled().await?;
+        self.all_requests_were_counted(&seen)?;
 
         let (compared, caches_dropped) = self.compare_afresh(&copy, "plainly").await?;
         self.cluster.stop().await?;
@@ -251,13 +252,23 @@ impl Check<'_> {
     }
 
     /// Waits until every shard is where it belongs.
-    async fn settled(&self) -> Outcome<()> {
+    async fn settled(&self) -> Outcome<Seen> {
         self.observer
             .until(SEEN_WITHIN, "every object is complete", |seen| {
                 seen.completion_queue == Some(0)
             })
             .await
-            .map(drop)
+    }
+
+    /// A server was asked at least once for each object that is there.
+    fn all_requests_were_counted(&self, seen: &Seen) -> Outcome<()> {
+        for (place, requests) in self.demo.clouds.iter().zip(&seen.requests) {
+            if place.freezes() && *requests < self.tree.count() as u64 / 2 {
+                let message = format!("cloud `{}` saw only {requests} requests", place.name);
+                return Err(Failure::new(Exit::Error, message));
+            }
+        }
+        Ok(())
     }
 
     /// Takes clouds out of reach and damages them, one at a time.

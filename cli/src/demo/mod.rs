@@ -81,6 +81,8 @@ struct Ready {
     clouds: Vec<String>,
     replicas: Vec<Option<u32>>,
     #[serde(skip)]
+    what_clouds_are: &'static str,
+    #[serde(skip)]
     program: String,
 }
 
@@ -90,8 +92,13 @@ impl Ready {
         for place in &demo.clouds {
             clouds.push(place.data().await.display().to_string());
         }
+        let what_clouds_are = match demo.clouds.iter().any(places::Place::freezes) {
+            true => "an S3, an Azure and a Google server and a directory",
+            false => "four directories that stand for clouds",
+        };
         Self {
             clouds,
+            what_clouds_are,
             mount: demo.mount.display().to_string(),
             state: demo.state.path().display().to_string(),
             replicas: cluster.replica_pids(),
@@ -108,7 +115,9 @@ impl Ready {
             .next()
             .copied()
             .unwrap_or_default();
-        let cloud = self.clouds.get(1).cloned().unwrap_or_default();
+        // The last is a directory, whatever the others are.
+        let cloud = self.clouds.last().cloned().unwrap_or_default();
+        let what_clouds_are = self.what_clouds_are;
         let clouds = self.clouds.join(" ");
         format!(
             "\
@@ -116,7 +125,7 @@ A file system is mounted at
 
     {mount}
 
-over four metadata replicas and four directories that stand for clouds. Try, in another terminal:
+over four metadata replicas and {what_clouds_are}. Try, in another terminal:
 
     cp -r /usr/share/doc {mount}/         copy something in
     {program} status --state {state}

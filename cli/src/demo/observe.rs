@@ -27,6 +27,8 @@ pub(crate) struct Seen {
     pub(crate) shards_refused: u64,
     /// Shards that it did without and replaced by others.
     pub(crate) shards_replaced: u64,
+    /// Requests to each cloud since the mount started, as far as they are counted.
+    pub(crate) requests: Vec<u64>,
 }
 
 impl Seen {
@@ -140,6 +142,8 @@ fn seen(records: &[Value]) -> Option<Seen> {
         let sequence = number(replica, "committed").unwrap_or_default();
         seen.certificates.push((sequence, signers));
     }
+    let requests = of("cloud").map(|cloud| number(cloud, "requests").unwrap_or_default());
+    seen.requests = requests.collect();
     if let Some(mount) = of("mount").next() {
         seen.shards_refused = number(mount, "shards_refused")?;
         seen.shards_replaced = number(mount, "shards_replaced")?;

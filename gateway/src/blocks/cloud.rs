@@ -7,7 +7,7 @@ use super::health::{Health, Timeouts};
 use super::naming::{CloudKeys, Named};
 use crate::keys::CloudSecret;
 use bytes::Bytes;
-use quorumfs_backends::{Deadline, ObjectName, ObjectStore, StoreError, StoreErrorKind};
+use quorumfs_backends::{Deadline, ObjectName, ObjectStore, StoreError, StoreErrorKind, Traffic};
 use quorumfs_metadata::identity::CloudIndex;
 use std::ops::Range;
 use std::sync::Arc;
@@ -54,6 +54,11 @@ impl Link {
 
     pub(super) fn describe(&self) -> String {
         self.store.describe()
+    }
+
+    /// What was asked of the cloud so far.
+    pub(super) fn traffic(&self) -> Traffic {
+        self.store.traffic()
     }
 
     fn name(&self, named: &Named) -> Result<ObjectName, ShardFault> {

@@ -16,8 +16,7 @@
 //! * **A cloud that cannot be reached is not missing anything.** Only an answer about the shard
 //!   counts against it; what could not be looked at is counted and said.
 //! * **A shard that was found bad is never read again**, neither to be compared nor to rebuild
-//!   from.
-//!   So restoring takes k shards of an object and no more, whatever is lost of it.
+//!   from. So restoring takes k shards of an object and no more, whatever is lost of it.
 //! * The order knows before anything is written: a withdrawal raises the object's urgency for
 //!   everybody, and a crash after it loses nothing. The position moves on after that.
 //! * A cloud that lies cannot cause endless traffic; see `restraint`.

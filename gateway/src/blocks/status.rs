@@ -3,7 +3,7 @@
 use super::counters::CounterValues;
 use super::engine::Engine;
 use super::scrub_report::ScrubReport;
-use quorumfs_backends::Deadline;
+use quorumfs_backends::{Deadline, Traffic};
 use quorumfs_metadata::identity::CloudIndex;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -31,6 +31,8 @@ pub struct CloudStatus {
     pub latency_95: Option<Duration>,
     /// Puts that it has not answered yet.
     pub puts_in_flight: usize,
+    /// What was asked of it so far, where that has to be paid for.
+    pub traffic: Traffic,
 }
 
 /// The block store's state.
@@ -73,6 +75,7 @@ impl Engine {
                 latency_median: link.health.percentile(50),
                 latency_95: link.health.percentile(95),
                 puts_in_flight: link.puts.load(Ordering::Relaxed),
+                traffic: link.traffic(),
             })
             .collect();
         let (puts_outstanding, background_bytes) = self.in_flight().outstanding();
