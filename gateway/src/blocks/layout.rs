@@ -40,6 +40,11 @@ impl Layout {
         }
     }
 
+    /// Bytes of the stream.
+    pub(super) fn length(self) -> u64 {
+        self.length
+    }
+
     /// k.
     pub(super) fn data(self) -> u64 {
         self.data

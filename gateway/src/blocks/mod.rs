@@ -12,7 +12,7 @@
 //!                  │                                              │
 //!   completion: the rest in the background, again after a crash   repair: bad shards again
 //!        ▲                                                                     ▲
-//!        └──────── scrub: all shards looked at, bad ones withdrawn ────────────┘
+//!        └── scrub: every shard is looked at, and those that are bad withdrawn ┘
 //! ```
 //!
 //! What always holds:
@@ -35,6 +35,7 @@
 //! |---|---|
 //! | `store` | [`BlockStore`], what the file system calls |
 //! | `segment` | authenticated encryption of 64 KiB segments |
+//! | `stream` | the segments of an object's slices, one after the other |
 //! | `layout`, `header`, `merkle`, `naming` | the bytes of an object and their names |
 //! | `code`, `shard` | the erasure code; encoding, checking, rebuilding |
 //! | `buffers` | memory for shards, used again |
@@ -76,6 +77,7 @@ mod segment;
 mod shard;
 mod status;
 mod store;
+mod stream;
 mod throttle;
 mod workers;
 mod write;
@@ -102,6 +104,7 @@ pub use sealer::Sealer;
 pub use segment::{SEGMENT_BYTES, TAG_BYTES};
 pub use status::{BlockStatus, CloudStatus};
 pub use store::{BlockStore, Drained};
+pub use stream::PlainSlice;
 pub use workers::Workers;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The verified read.
 //!
 //! ```text
-//! range → segments → stream → cells ──► one ranged GET from each data shard that has some of them
+//! range → segments → stream → cells ──► one ranged GET from each data shard concerned
 //!                                          │ every cell proved against the shard's digest
 //!                        all in time ──────┤
 //!                                          │ one bad, missing, failing, or late
@@ -129,14 +129,7 @@ impl Engine {
         let wanted = stream.start + offset..stream.end + offset;
         let cells = self.read_cells(&object, &wanted).await?;
         let volume = self.config.volume;
-        let cipher = SliceCipher::new(
-            key,
-            volume,
-            slice.id,
-            slice.length,
-            slice.codec,
-            self.config.sealing,
-        )?;
+        let cipher = SliceCipher::of(key, volume, &slice, self.config.sealing)?;
         let plain = open(&cells, &wanted, first..=last, &cipher)
             .map_err(|error| error.written_by(object.writer()))?;
         let skip = (range.start - first * SEGMENT_BYTES) as usize;

@@ -10,6 +10,7 @@ use super::object::StoredObject;
 use super::read::{Cells, open};
 use super::segment::{SliceCipher, sealed_length, segments};
 use super::shard::{cells_range, check_cells, encode};
+use super::stream::Content;
 use crate::keys::{CloudSecret, Sealing, SliceKey};
 use bytes::Bytes;
 use quorumfs_bft::identity::Digest;
@@ -74,7 +75,11 @@ impl Sealer {
         let object = self.object(object, sealed, &digests)?;
         let (layout, headers) = (object.layout(), self.headers(&object));
         let cipher = SliceCipher::new(key, self.volume, slice, length, Codec::NONE, Sealing::On)?;
-        let shards = encode(layout, &self.code, &headers, &cipher, plain, &self.buffers)?;
+        let contents = [Content {
+            cipher: &cipher,
+            plain,
+        }];
+        let shards = encode(layout, &self.code, &headers, &contents, &self.buffers)?;
         Ok(shards
             .into_iter()
             .map(|shard| (shard.body, shard.digest))

@@ -7,8 +7,8 @@
 //! ```text
 //! sealed segment   ciphertext (as long as the plaintext) ‖ tag 16
 //! nonce            0 (7 bytes) ‖ segment index u32 ‖ 1 if it is the slice's last, else 0
-//! associated data  "quorumfs segment" ‖ format u16 ‖ volume 16 ‖ slice id 12 ‖ segment index u32
-//!                  ‖ slice length u32 ‖ codec u8                     (integers big-endian)
+//! associated data  "quorumfs segment" ‖ format u16 ‖ volume 16 ‖ slice id 12
+//!                  ‖ segment index u32 ‖ slice length u32 ‖ codec u8  (integers big-endian)
 //! ```
 //!
 //! **A nonce is never used twice under one key**, because a slice's key belongs to its id, and an
@@ -17,6 +17,7 @@
 //! one.
 
 use super::error::BlockError;
+use super::object::SealedSlice;
 use crate::keys::{Sealing, SliceKey};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use quorumfs_bft::identity::SessionId;
@@ -72,6 +73,16 @@ impl SliceCipher {
             codec,
             sealing,
         })
+    }
+
+    /// The cipher of a slice as the metadata describes it.
+    pub(super) fn of(
+        key: &SliceKey,
+        volume: VolumeId,
+        slice: &SealedSlice,
+        sealing: Sealing,
+    ) -> Result<Self, BlockError> {
+        Self::new(key, volume, slice.id, slice.length, slice.codec, sealing)
     }
 
     /// Plain bytes of a segment.

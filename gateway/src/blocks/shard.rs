@@ -18,7 +18,7 @@ use super::header::{HEADER_BYTES, HeaderBytes};
 use super::layout::{CELL_BYTES, Layout};
 use super::merkle::{Tree, leaf, proves};
 use super::object::StoredObject;
-use super::segment::{SEGMENT_BYTES, SliceCipher};
+use super::stream::{Content, Stream};
 use bytes::Bytes;
 use quorumfs_bft::identity::Digest;
 use std::ops::Range;
@@ -118,31 +118,32 @@ impl Builder {
     }
 }
 
-/// Seals a slice and codes it into n shards.
+/// Seals slices, which follow each other in the stream, and codes them into n shards.
 pub(super) fn encode(
     layout: Layout,
     code: &Code,
     headers: &[HeaderBytes],
-    cipher: &SliceCipher,
-    plain: &[u8],
+    contents: &[Content<'_>],
     buffers: &Buffers,
 ) -> Result<Vec<ShardBytes>, BlockError> {
+    let mut stream = Stream::new(contents);
+    if stream.length() != layout.length() {
+        return Err(BlockError::Length {
+            what: "an object's slices",
+            length: stream.length(),
+            most: layout.length(),
+        });
+    }
     let mut shards: Vec<Builder> = (0u64..)
         .zip(headers)
         .map(|(shard, header)| Builder::new(layout, shard, header, buffers))
         .collect();
-    let mut segments = plain.chunks(SEGMENT_BYTES as usize);
     for row in 0..layout.rows() {
         let (data, parity) = shards
             .split_at_mut_checked(size(layout.data()))
             .unwrap_or_default();
-        for (cell, shard) in (row * layout.data()..layout.cells()).zip(data.iter_mut()) {
-            let index = u32::try_from(cell).unwrap_or(u32::MAX);
-            cipher.seal(
-                index,
-                segments.next().unwrap_or_default(),
-                shard.cell_mut(row),
-            )?;
+        for shard in data.iter_mut() {
+            stream.fill(shard.cell_mut(row))?;
         }
         encode_row(layout, code, row, data, parity)?;
         for shard in &mut shards {

@@ -9,9 +9,11 @@ use super::repair::Repairs;
 use super::scrub::ScrubConfig;
 use super::scrub_report::ScrubReport;
 use super::status::BlockStatus;
+use super::stream::PlainSlice;
 use crate::keys::SliceKey;
 use bytes::Bytes;
-use quorumfs_metadata::identity::{ObjectId, SliceId};
+use quorumfs_metadata::identity::{ObjectClass, ObjectId, SliceId};
+use quorumfs_metadata::operation::NewObject;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -107,6 +109,25 @@ impl BlockStore {
             return Err(BlockError::Shut);
         }
         self.engine.write(object, slice, key, plain).await
+    }
+
+    /// Seals several slices, each under its own key, into one object, in the order given and
+    /// without padding between them; otherwise as [`write`](Self::write). The object is written
+    /// whole or not at all, and committed or abandoned as one.
+    ///
+    /// # Errors
+    /// `TooFewAcknowledged`; `Length` if the slices together are larger than a block; `Row` if
+    /// there is none.
+    pub async fn write_slices(
+        &self,
+        object: ObjectId,
+        class: ObjectClass,
+        slices: Vec<PlainSlice>,
+    ) -> Result<(NewObject, Vec<SealedSlice>), BlockError> {
+        if self.engine.shut.load(Ordering::Acquire) {
+            return Err(BlockError::Shut);
+        }
+        self.engine.write_slices(object, class, slices).await
     }
 
     /// Says that the metadata now knows the object, so that later acknowledgements can be ordered.

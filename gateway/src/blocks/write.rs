@@ -10,12 +10,13 @@ use super::error::{BlockError, Failures, ShardFault};
 use super::layout::Layout;
 use super::object::{SealedSlice, Stored, StoredObject};
 use super::sabotage::Sabotage;
-use super::segment::{SliceCipher, sealed_length};
+use super::segment::SliceCipher;
 use super::shard::{ShardBytes, encode};
+use super::stream::{Content, PlainSlice, place};
 use crate::keys::SliceKey;
 use bytes::Bytes;
 use quorumfs_backends::StoreErrorKind;
-use quorumfs_metadata::identity::{Codec, ObjectClass, ObjectId, SliceId};
+use quorumfs_metadata::identity::{ObjectClass, ObjectId, SliceId};
 use quorumfs_metadata::operation::{NewObject, PlacedShard};
 use std::sync::Arc;
 use tokio::sync::mpsc;
@@ -35,6 +36,7 @@ impl Drop for Unsettled<'_> {
 }
 
 impl Engine {
+    /// Writes a slice that is alone in its object.
     pub(super) async fn write(
         self: &Arc<Self>,
         id: ObjectId,
@@ -42,41 +44,61 @@ impl Engine {
         key: &SliceKey,
         plain: Bytes,
     ) -> Result<Stored, BlockError> {
+        let (key, id_of_slice) = (key.clone(), slice);
+        let slice = PlainSlice {
+            id: id_of_slice,
+            key,
+            plain,
+        };
+        let (object, slices) = self
+            .write_slices(id, ObjectClass::BLOCK, vec![slice])
+            .await?;
+        match slices.first() {
+            Some(slice) => Ok(Stored {
+                object,
+                slice: *slice,
+            }),
+            None => Err(BlockError::Cipher { slice: id_of_slice }),
+        }
+    }
+
+    /// Writes slices that share an object, in the order given and without padding.
+    pub(super) async fn write_slices(
+        self: &Arc<Self>,
+        id: ObjectId,
+        class: ObjectClass,
+        slices: Vec<PlainSlice>,
+    ) -> Result<(NewObject, Vec<SealedSlice>), BlockError> {
+        let plain_bytes: u64 = slices.iter().map(|slice| slice.plain.len() as u64).sum();
         let too_long = || BlockError::Length {
             what: "a block",
-            length: plain.len() as u64,
+            length: plain_bytes,
             most: u64::from(self.config.block_bytes_max),
         };
-        let length = u32::try_from(plain.len()).map_err(|_| too_long())?;
-        if length > self.config.block_bytes_max {
+        if plain_bytes > u64::from(self.config.block_bytes_max) {
             return Err(too_long());
         }
-        let sealed = sealed_length(length).ok_or_else(too_long)?;
+        let placed = place(id, &slices).ok_or_else(too_long)?;
+        let sealed = placed
+            .last()
+            .map_or(0, |last| last.offset + last.sealed_length);
         let layout = Layout::new(sealed, self.config.policy.data());
         let shard_length = layout.stored_length(0);
         let clouds = self.links.len() as u64;
         let _memory = self
             .memory
-            .hold(u64::from(length) + shard_length * clouds)
+            .hold(plain_bytes + shard_length * clouds)
             .await?;
 
-        let slice = SealedSlice {
-            id: slice,
-            object: id,
-            offset: 0,
-            length,
-            sealed_length: sealed,
-            codec: Codec::NONE,
-        };
         let mut new = NewObject {
             id,
-            class: ObjectClass::BLOCK,
+            class,
             policy: self.config.policy,
             length: sealed,
             shard_length: u32::try_from(shard_length).map_err(|_| too_long())?,
             shards: self.spread(id),
         };
-        let bodies = self.seal(&new, slice, key, plain).await?;
+        let bodies = self.seal(&new, &placed, slices).await?;
         for (shard, made) in new.shards.iter_mut().zip(&bodies) {
             shard.digest = made.digest;
         }
@@ -95,31 +117,37 @@ impl Engine {
             }
         }
         self.counters.objects_written.add(1);
-        self.counters.bytes_written.add(u64::from(length));
-        Ok(Stored { object: new, slice })
+        self.counters.bytes_written.add(plain_bytes);
+        Ok((new, placed))
     }
 
     /// Seals, no more at a time than there are cores.
     async fn seal(
         &self,
         new: &NewObject,
-        slice: SealedSlice,
-        key: &SliceKey,
-        plain: Bytes,
+        placed: &[SealedSlice],
+        slices: Vec<PlainSlice>,
     ) -> Result<Vec<ShardBytes>, BlockError> {
         let object = StoredObject::of_new(new)?;
         let headers = self.headers(&object);
         let code = self.code(new.policy)?;
         let (volume, sealing) = (self.config.volume, self.config.sealing);
-        let cipher = SliceCipher::new(key, volume, slice.id, slice.length, slice.codec, sealing)?;
+        let mut sealables = Vec::with_capacity(slices.len());
+        for (PlainSlice { key, plain, .. }, slice) in slices.into_iter().zip(placed) {
+            let cipher = SliceCipher::of(&key, volume, slice, sealing)?;
+            sealables.push((cipher, plain));
+        }
         let turn = Arc::clone(&self.sealers)
             .acquire_owned()
             .await
             .map_err(|_| BlockError::Shut)?;
         let buffers = self.buffers.clone();
         let seal = move || {
-            let layout = object.layout();
-            let sealed = encode(layout, &code, &headers, &cipher, &plain, &buffers);
+            let contents: Vec<_> = sealables
+                .iter()
+                .map(|(cipher, plain)| Content { cipher, plain })
+                .collect();
+            let sealed = encode(object.layout(), &code, &headers, &contents, &buffers);
             drop(turn);
             sealed
         };

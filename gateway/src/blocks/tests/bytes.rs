@@ -9,6 +9,7 @@ use crate::blocks::naming::CloudKeys;
 use crate::blocks::object::StoredObject;
 use crate::blocks::segment::{SEGMENT_BYTES, SliceCipher, sealed_length};
 use crate::blocks::shard::{Rebuilt, ShardBytes, cells_range, check_cells, check_whole, encode};
+use crate::blocks::stream::Content;
 use crate::keys::Sealing;
 use proptest::prelude::*;
 use quorumfs_bft::identity::Digest;
@@ -66,8 +67,10 @@ fn make(policy: Policy, plain: &[u8]) -> Made {
         layout,
         &Code::new(policy).unwrap(),
         &headers,
-        &cipher,
-        plain,
+        &[Content {
+            cipher: &cipher,
+            plain,
+        }],
         &Buffers::new(1 << 20),
     )
     .unwrap();

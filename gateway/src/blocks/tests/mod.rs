@@ -3,5 +3,6 @@
 mod bytes;
 mod faults;
 mod harness;
+mod packs;
 mod recovery;
 mod scrub;
