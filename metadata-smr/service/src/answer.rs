@@ -8,7 +8,7 @@
 use crate::attributes::Access;
 use crate::content::behind;
 use crate::error::Error;
-use crate::identity::{Cookie, InodeId, ObjectId, RealmId, SliceId};
+use crate::identity::{Cookie, Home, InodeId, ObjectId, RealmId, SliceId};
 use crate::limits::{CLOUDS_MAX, DIRECTORY_PAGE_MAX, EXTENT_PAGE_MAX, QUEUE_PAGE_MAX};
 use crate::namespace::lookup;
 use crate::operation::Place;
@@ -17,7 +17,7 @@ use crate::query::{Query, Question};
 use crate::reply::{ContentPage, DirectoryPage, Found, ListedEntry, ListedExtent};
 use crate::row::{
     Cloud, Content, Entry, Epoch, FileBody, Format, HomeCounters, Mount, Node, Object, Principal,
-    Session, Slice, key,
+    Session, Slice, Sparse, key,
 };
 use crate::rows::{Halt, Outcome, Rows, decode, require};
 use crate::session::orphans;
@@ -149,6 +149,8 @@ fn answer_about_volume(
         Question::UnderReplicated { after, limit } => under_replicated(rows, *after, *limit),
         Question::Unreferenced { after, limit } => unreferenced(rows, *after, *limit),
         Question::Objects { after, limit } => all_objects(rows, *after, *limit),
+        Question::SparsePacks { after, limit } => sparse_packs(rows, *after, *limit),
+        Question::PackedSlices { pack, after, limit } => packed_slices(rows, *pack, *after, *limit),
         Question::Orphans { after, limit } => {
             rows.view().depend_on_everything();
             let limit = page(*limit, QUEUE_PAGE_MAX);
@@ -333,6 +335,50 @@ fn all_objects(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcome
         }
     }
     Ok(Found::Objects { objects, more })
+}
+
+fn sparse_packs(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcome<Found> {
+    let limit = page(limit, QUEUE_PAGE_MAX);
+    rows.view().depend_on_everything();
+    let prefix = key::all_sparse();
+    let from = match after {
+        None => prefix.clone(),
+        Some(id) => behind_key(key::sparse(id)),
+    };
+    let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
+    let more = found.len() > limit;
+    let mut packs = Vec::with_capacity(limit.min(found.len()));
+    for (row_key, bytes) in found.iter().take(limit) {
+        let Sparse { since } = decode(row_key, bytes)?;
+        if let Some(id) = key::trailing_object(row_key) {
+            packs.push((id, rows.expect_row(&key::object(id))?, since));
+        }
+    }
+    Ok(Found::SparsePacks { packs, more })
+}
+
+fn packed_slices(
+    rows: &impl Rows,
+    pack: ObjectId,
+    after: Option<(Home, SliceId)>,
+    limit: u32,
+) -> Outcome<Found> {
+    let limit = page(limit, QUEUE_PAGE_MAX);
+    rows.view().depend_on_everything();
+    let prefix = key::all_packed(pack);
+    let from = match after {
+        None => prefix.clone(),
+        Some((home, slice)) => behind_key(key::packed(pack, home, slice)),
+    };
+    let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
+    let more = found.len() > limit;
+    let mut slices = Vec::with_capacity(limit.min(found.len()));
+    for (row_key, bytes) in found.iter().take(limit) {
+        if let Some((home, slice)) = key::trailing_slice(row_key) {
+            slices.push((home, slice, decode(row_key, bytes)?));
+        }
+    }
+    Ok(Found::PackedSlices { slices, more })
 }
 
 /// The first key behind `row_key`.

@@ -1,17 +1,18 @@
 //! Where files' bytes are: extents over slices over objects.
 //!
 //! ```text
-//!   file      ├──── extent ────┤          ├── extent ──┤        offsets in the file
-//!                    │                          │
-//!   slice     ├──────┴──── plaintext ───────────┴─────┤         one data key, counted references
-//!                    │
-//!   object    ├──────┴──── sealed stream ──────────────┤        coded into n shards, live bytes
+//!   file      |---- extent ----|          |-- extent --|        offsets in the file
+//!                    |                          |
+//!   slice     |------+---- plaintext -----------+-----|         one data key, counted references
+//!                    |
+//!   object    |------+---- sealed stream --------------|        coded into n shards, live bytes
 //! ```
 //!
 //! | Module | What it does |
 //! |---|---|
 //! | `commit` | new content of a file, all of it checked |
 //! | `bring_in` | new objects and slices under the session's own ids |
+//! | `move_slices` | slices of sparse packs, moved into other packs |
 //! | `extent_map` | replaces, splits and cuts extents |
 //! | `references` | counts who names a slice and what of an object is live |
 //! | `placement` | shards: what a commit must show, what completion, repair and scrubs change |
@@ -19,15 +20,19 @@
 //! What always holds: extents of a file do not overlap; a slice's references are the extents that
 //! name it, plus those whose dropping waits in the reap queue; an object's live bytes are the
 //! sealed bytes of its slices. An object without slices is in the queue of the unreferenced, one
-//! that has slices and lacks shards is in the queue of the under-replicated, and no other is.
+//! that has slices and lacks shards is in the queue of the under-replicated, and no other is. A
+//! pack lists the slices that lie in it, and is in the queue of the sparse while less than half of
+//! it is needed.
 
 mod bring_in;
 mod commit;
 mod extent_map;
+mod move_slices;
 mod placement;
 mod references;
 
 pub(crate) use commit::commit;
 pub(crate) use extent_map::{Kept, behind, reap_extents, remove_all, truncate};
+pub(crate) use move_slices::move_slices;
 pub(crate) use placement::{confirm, replace, withdraw};
 pub(crate) use references::{release_slice, settle_dropped};

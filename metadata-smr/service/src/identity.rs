@@ -89,8 +89,11 @@ number! {
 }
 
 impl ObjectClass {
-    /// An object that holds one or several slices of files.
+    /// An object that holds one or several slices of a file.
     pub const BLOCK: Self = Self(1);
+    /// An object that holds small slices of several files. It lists them, so that they can be
+    /// moved when little of it is needed any more.
+    pub const PACK: Self = Self(2);
 }
 
 impl Codec {

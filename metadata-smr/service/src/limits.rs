@@ -10,7 +10,7 @@ pub const ROWS_WRITTEN_MAX: usize = 1000;
 /// Rows that one operation may read, scans included. A few reads go with each write.
 pub const ROWS_READ_MAX: usize = 8 * ROWS_WRITTEN_MAX;
 /// Rows that one tick may write while it drains the reap queue.
-pub const TICK_ROWS_MAX: usize = 640;
+pub const TICK_ROWS_MAX: usize = 704;
 /// Bytes of an encoded operation. Fits a commit of several hundred objects.
 pub const OPERATION_BYTES_MAX: usize = 512 << 10;
 /// Bytes of an encoded query: two sealed names and a few numbers.
@@ -28,6 +28,14 @@ pub const COMMIT_OBJECTS_MAX: usize = 200;
 pub const COMMIT_SLICES_MAX: usize = 200;
 /// Extents that one commit may set.
 pub const COMMIT_EXTENTS_MAX: usize = 200;
+/// Slices of one pack: one of 4 MiB can be full of pages of 4 KiB. A move reads all that lie in
+/// the packs it adds to.
+pub const PACK_SLICES_MAX: u32 = 1024;
+/// Packs that one move of slices may bring in.
+pub const MOVE_OBJECTS_MAX: usize = 4;
+/// Slices that one operation may move: each costs three rows, and the pack that it leaves up to
+/// four.
+pub const MOVE_SLICES_MAX: usize = 128;
 /// Shards that one confirmation may name.
 pub const CONFIRM_SHARDS_MAX: usize = 256;
 /// Shards that one withdrawal may name: each may be an object's own, which costs three rows.
@@ -93,6 +101,6 @@ pub const SLICES_DROPPED_MAX: usize = 48;
 pub const REAP_SLICES_PER_ROW: usize = 128;
 /// Extents or slices that one piece of work on the reap queue drops.
 pub const REAPED_PER_PIECE: usize = 48;
-/// Extents that go at once with an inode, a truncation or a piece of reaping cost about five rows
-/// each: their own, the slice, the object and its places in two queues.
-pub const ROWS_PER_EXTENT: usize = 5;
+/// Extents that go at once with an inode, a truncation or a piece of reaping cost up to seven rows
+/// each: their own, the slice, its place in its pack, the object and its places in three queues.
+pub const ROWS_PER_EXTENT: usize = 7;

@@ -16,7 +16,7 @@
 use crate::attributes::{Credentials, Mode, Timestamp};
 use crate::codec::{self, DecodeError};
 use crate::identity::{
-    AllocationId, CloudIndex, Codec, DeviceNumber, Gid, InodeId, InodeVersion, ObjectClass,
+    AllocationId, CloudIndex, Codec, DeviceNumber, Gid, Home, InodeId, InodeVersion, ObjectClass,
     ObjectId, RealmEpoch, RealmId, ShardIndex, SliceId, Uid,
 };
 use crate::limits::OPERATION_BYTES_MAX;
@@ -71,6 +71,39 @@ pub enum Operation {
         /// that has another place by now is passed over.
         shards: Vec<PlacedShard>,
     },
+    /// Slices of packs lie in other packs from now on, byte for byte as they were sealed: ids, keys
+    /// and codecs stay. Takes the right to reconcile, for what is moved is other writers' content.
+    /// What a pack loses it need not keep: one that loses its last slice is unreferenced.
+    MoveSlices {
+        /// By whose policy the new packs are spread.
+        realm: RealmId,
+        /// The new packs, at most [`MOVE_OBJECTS_MAX`](crate::limits::MOVE_OBJECTS_MAX), under
+        /// unused ids of the session's live allocations; or packs that it brought in before, as in
+        /// a [`Commit`]. Those that nothing is moved into are not brought in.
+        objects: Vec<NewObject>,
+        /// Which slices, at most [`MOVE_SLICES_MAX`](crate::limits::MOVE_SLICES_MAX). One that is
+        /// not there any more, because it was dropped or moved by others, is passed over.
+        moves: Vec<SliceMove>,
+    },
+}
+
+/// A slice that is moved from one pack into another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct SliceMove {
+    /// Where the slice's row lies.
+    pub home: Home,
+    /// Which slice.
+    pub slice: SliceId,
+    /// The pack that it was seen in.
+    pub from: ObjectId,
+    /// Where in that pack's sealed stream.
+    pub from_offset: u32,
+    /// Its sealed bytes.
+    pub sealed_length: u32,
+    /// The pack that it lies in from now on, one of the operation's objects.
+    pub to: ObjectId,
+    /// Where in that pack's sealed stream, apart from all other slices.
+    pub to_offset: u32,
 }
 
 /// A shard at its place.
@@ -320,7 +353,9 @@ pub struct Commit {
     pub inode: InodeId,
     /// The version of the inode that this rests on; `None`: whatever it is.
     pub expected: Option<InodeVersion>,
-    /// Objects that it brings in, under unused ids of the session's live allocations.
+    /// Objects that it brings in, under unused ids of the session's live allocations. Several
+    /// commits may name the same pack, in whatever order they come: it is brought in by the first,
+    /// and the others must say the same of it in everything but where its shards are by now.
     pub objects: Vec<NewObject>,
     /// Slices that it brings in, likewise, each in one of its `objects` or in an object that the
     /// same session brought in under a live allocation.

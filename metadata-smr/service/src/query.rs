@@ -4,7 +4,7 @@
 
 use crate::attributes::{Access, Credentials};
 use crate::codec::{self, DecodeError};
-use crate::identity::{Cookie, InodeId, ObjectId, RealmId};
+use crate::identity::{Cookie, Home, InodeId, ObjectId, RealmId, SliceId};
 use crate::limits::QUERY_BYTES_MAX;
 use crate::operation::Place;
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -92,6 +92,22 @@ pub enum Question {
     Objects {
         /// The last one that was seen.
         after: Option<ObjectId>,
+        /// At most so many; at most [`QUEUE_PAGE_MAX`](crate::limits::QUEUE_PAGE_MAX).
+        limit: u32,
+    },
+    /// Packs of which less than half is needed, in the order of their ids.
+    SparsePacks {
+        /// The last one that was seen.
+        after: Option<ObjectId>,
+        /// At most so many; at most [`QUEUE_PAGE_MAX`](crate::limits::QUEUE_PAGE_MAX).
+        limit: u32,
+    },
+    /// The slices that lie in a pack; none in an object that is no pack, or is not there.
+    PackedSlices {
+        /// Which pack.
+        pack: ObjectId,
+        /// The last one that was seen.
+        after: Option<(Home, SliceId)>,
         /// At most so many; at most [`QUEUE_PAGE_MAX`](crate::limits::QUEUE_PAGE_MAX).
         limit: u32,
     },

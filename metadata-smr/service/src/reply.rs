@@ -7,13 +7,14 @@ use crate::attributes::Attributes;
 use crate::codec::{self, DecodeError};
 use crate::error::{Error, Refusal};
 use crate::identity::{
-    AllocationId, Cookie, InodeId, MountEpoch, ObjectId, PrincipalId, RealmEpoch, SliceId,
+    AllocationId, Cookie, Home, InodeId, MountEpoch, ObjectId, PrincipalId, RealmEpoch, SliceId,
 };
 use crate::row::{
-    Cloud, Epoch, Format, Inline, Member, Mount, Object, Principal, Realm, Sealed, Session, Slice,
+    Cloud, Epoch, Format, Inline, Member, Mount, Object, PackedSlice, Principal, Realm, Sealed,
+    Session, Slice,
 };
 use borsh::{BorshDeserialize, BorshSerialize};
-use quorumfs_bft::identity::SessionId;
+use quorumfs_bft::identity::{SessionId, Time};
 use quorumfs_bft::state::VALUE_BYTES_MAX;
 
 /// The answer to an [`Operation`](crate::operation::Operation).
@@ -56,6 +57,11 @@ pub enum Done {
     Withdrawn {
         /// How many of the shards had one.
         shards: u32,
+    },
+    /// The slices lie where they were moved to.
+    Moved {
+        /// How many of them; the others were passed over.
+        slices: u32,
     },
 }
 
@@ -212,6 +218,20 @@ pub enum Found {
     Objects {
         /// Id and row of each.
         objects: Vec<(ObjectId, Object)>,
+        /// There are more.
+        more: bool,
+    },
+    /// A page of the packs that are worth compacting.
+    SparsePacks {
+        /// Id, row and since when it is one, of each.
+        packs: Vec<(ObjectId, Object, Time)>,
+        /// There are more.
+        more: bool,
+    },
+    /// A page of the slices that lie in a pack.
+    PackedSlices {
+        /// Where the row of each lies, its id, and its place in the pack.
+        slices: Vec<(Home, SliceId, PackedSlice)>,
         /// There are more.
         more: bool,
     },

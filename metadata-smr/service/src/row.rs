@@ -10,7 +10,7 @@
 //! | [`realm`] | realm, epoch, member, mount |
 //! | [`principal`] | principal, session, allocation |
 //! | [`inode`] | inode, directory entry, orphan |
-//! | [`content`] | extent, slice, object, the queues over objects, the reap queue |
+//! | [`content`] | extent, slice, object, what packs hold, queues over objects, the reap queue |
 
 pub mod content;
 pub mod inode;
@@ -20,7 +20,8 @@ pub mod realm;
 pub mod volume;
 
 pub use content::{
-    Extent, Object, ObjectState, Reap, Slice, SliceKey, UnderReplicated, Unreferenced,
+    Extent, Object, ObjectState, PackedSlice, Reap, Slice, SliceKey, Sparse, UnderReplicated,
+    Unreferenced,
 };
 pub use inode::{Content, Entry, FileBody, Inline, Inode, Node, Orphan, Sealed, SealedName};
 pub use principal::{Allocation, Assertable, Principal, Rights, Session};
@@ -78,5 +79,7 @@ rows! {
     Object => "object",
     UnderReplicated => "under-replicated object",
     Unreferenced => "unreferenced object",
+    PackedSlice => "slice of a pack",
+    Sparse => "sparse pack",
     Reap => "reap queue",
 }

@@ -207,6 +207,14 @@ fn execute_other(
             let shards = content::withdraw(change, asker, shards)?;
             Ok(Done::Withdrawn { shards })
         }
+        Operation::MoveSlices {
+            realm,
+            objects,
+            moves,
+        } => {
+            let slices = content::move_slices(change, asker, *realm, objects, moves)?;
+            Ok(Done::Moved { slices })
+        }
     }
 }
 

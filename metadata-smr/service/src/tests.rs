@@ -8,6 +8,7 @@ mod hostile;
 mod model;
 mod names;
 mod ownership;
+mod packs;
 mod sequential;
 mod versions;
 mod watch;

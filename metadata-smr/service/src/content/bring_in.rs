@@ -2,6 +2,13 @@
 //!
 //! An id is burned when a commit names it, whatever becomes of the object or slice later: a data
 //! key follows from a slice's id, so a second use of an id could seal two plaintexts under one key.
+//!
+//! A pack has slices of several files, and nobody can say whose commit comes first. Each of them
+//! names the pack, as it was written: the first brings it in, the others find it. What they find
+//! must be theirs (of the session, of an allocation that still lives) and what they say it is, its
+//! digests above all; where its shards are has perhaps moved on. If its slices were all dropped
+//! meanwhile it comes back to life, for nothing is deleted whose allocation lives; unless it is
+//! condemned all the same, which ends it.
 
 use super::placement;
 use super::references::put_object;
@@ -9,17 +16,33 @@ use crate::change::{Asker, Change};
 use crate::error::Error;
 use crate::identity::{AllocationId, Home, ObjectClass, ObjectId, RealmId, SliceId};
 use crate::limits::{
-    COMMIT_OBJECTS_MAX, COMMIT_SLICES_MAX, OBJECT_BYTES_MAX, SLICE_BYTES_MAX, WRAPPED_KEY_BYTES_MAX,
+    COMMIT_OBJECTS_MAX, COMMIT_SLICES_MAX, OBJECT_BYTES_MAX, PACK_SLICES_MAX, SLICE_BYTES_MAX,
+    WRAPPED_KEY_BYTES_MAX,
 };
 use crate::operation::{NewObject, NewSlice};
-use crate::row::{Allocation, Object, ObjectState, Realm, Slice, SliceKey, key};
+use crate::row::{Allocation, Object, ObjectState, PackedSlice, Realm, Slice, SliceKey, key};
 use crate::rows::{Halt, Outcome, Rows, damaged, require};
 use std::collections::BTreeMap;
 
-/// An object before and after the commit.
-struct Pending {
-    before: Option<Object>,
-    after: Object,
+/// An object before and after the operation.
+pub(super) struct Pending {
+    pub(super) before: Option<Object>,
+    pub(super) after: Object,
+}
+
+impl Pending {
+    /// An object that is there.
+    pub(super) fn found(row: Object) -> Self {
+        Self {
+            after: row.clone(),
+            before: Some(row),
+        }
+    }
+
+    /// Whether slices came to it.
+    pub(super) fn has_gained(&self) -> bool {
+        self.after.slices > self.before.as_ref().map_or(0, |before| before.slices)
+    }
 }
 
 /// Writes the rows of a commit's objects and slices, the latter without references as yet.
@@ -33,24 +56,14 @@ pub(super) fn bring_in(
     if objects.is_empty() && slices.is_empty() {
         return Ok(());
     }
-    let too_many = |limit: usize| Error::TooMany {
-        limit: u32::try_from(limit).unwrap_or(u32::MAX),
-    };
-    require(
-        objects.len() <= COMMIT_OBJECTS_MAX,
-        too_many(COMMIT_OBJECTS_MAX),
-    )?;
-    require(
-        slices.len() <= COMMIT_SLICES_MAX,
-        too_many(COMMIT_SLICES_MAX),
-    )?;
+    require_at_most(objects.len(), COMMIT_OBJECTS_MAX)?;
+    require_at_most(slices.len(), COMMIT_SLICES_MAX)?;
     let realm = change.realm(realm)?;
     let mut pending: BTreeMap<ObjectId, Pending> = BTreeMap::new();
     for new in objects {
-        claim(change, asker, Claimed::Object(new.id))?;
-        let after = object(change, asker, &realm, new)?;
-        let before = None;
-        pending.insert(new.id, Pending { before, after });
+        let once = !pending.contains_key(&new.id);
+        require(once, Error::ObjectUsed(new.id))?;
+        pending.insert(new.id, new_or_found(change, asker, &realm, new)?);
     }
     for new in slices {
         claim(change, asker, Claimed::Slice(new.id))?;
@@ -58,31 +71,87 @@ pub(super) fn bring_in(
         if let std::collections::btree_map::Entry::Vacant(vacant) = pending.entry(new.object) {
             let own = owns(asker, new.object.allocation);
             require(own, Error::ObjectNotOwned(new.object))?;
-            let before: Object = change
+            let row: Object = change
                 .find(&key::object(new.object))?
                 .ok_or(Halt::Refused(Error::NoObject(new.object)))?;
-            vacant.insert(Pending {
-                after: before.clone(),
-                before: Some(before),
-            });
+            require_live(new.object, &row)?;
+            vacant.insert(Pending::found(row));
         }
         if let Some(Pending { after, .. }) = pending.get_mut(&new.object) {
             let end = new.offset.checked_add(new.sealed_length);
             let fits = end.is_some_and(|end| end <= after.length);
             require(fits, Error::BadContent)?;
-            after.slices = after.slices.saturating_add(1);
-            after.live_bytes = after
-                .live_bytes
-                .saturating_add(u64::from(new.sealed_length));
+            after.gain(new.sealed_length);
+            if after.class == ObjectClass::PACK {
+                require_room(after)?;
+                let place = PackedSlice {
+                    offset: new.offset,
+                    sealed_length: new.sealed_length,
+                };
+                change.put(key::packed(new.object, home, new.id), &place)?;
+            }
         }
         change.put(key::slice(home, new.id), &row)?;
     }
-    for (id, Pending { before, after }) in pending {
+    for (id, pending) in pending {
         // An object that nothing names would be garbage from the start.
-        require(after.slices > 0, Error::BadContent)?;
-        put_object(change, id, before.as_ref(), &after)?;
+        require(pending.has_gained(), Error::BadContent)?;
+        put_object(change, id, pending.before.as_ref(), &pending.after)?;
     }
     Ok(())
+}
+
+/// Refuses a list that is longer than it may be.
+pub(super) fn require_at_most(count: usize, most: usize) -> Outcome<()> {
+    let limit = u32::try_from(most).unwrap_or(u32::MAX);
+    require(count <= most, Error::TooMany { limit })
+}
+
+/// An object that an operation names as new: it is new, or a pack that the session brought in
+/// before and that is what the operation says it is.
+pub(super) fn new_or_found(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    realm: &Realm,
+    new: &NewObject,
+) -> Outcome<Pending> {
+    if let Some(row) = found_pack(change, asker, new)? {
+        return Ok(Pending::found(row));
+    }
+    claim(change, asker, Claimed::Object(new.id))?;
+    Ok(Pending {
+        before: None,
+        after: object(change, asker, realm, new)?,
+    })
+}
+
+/// The row of a pack that the session brought in before; refused if it is not as `new` says.
+fn found_pack(change: &Change<'_, '_>, asker: &Asker, new: &NewObject) -> Outcome<Option<Object>> {
+    if new.class != ObjectClass::PACK || !owns(asker, new.id.allocation) {
+        return Ok(None);
+    }
+    let Some(row) = change.find::<Object>(&key::object(new.id))? else {
+        return Ok(None);
+    };
+    let digests = row.shards.iter().map(|shard| shard.digest);
+    let same = row.class == new.class
+        && row.writer == asker.caller.session
+        && row.policy == new.policy
+        && (row.length, row.shard_length) == (new.length, new.shard_length)
+        && digests.eq(new.shards.iter().map(|shard| shard.digest));
+    require(same, Error::ObjectUsed(new.id))?;
+    require_live(new.id, &row)?;
+    Ok(Some(row))
+}
+
+/// Refuses a pack that has more slices than it may.
+pub(super) fn require_room(pack: &Object) -> Outcome<()> {
+    let limit = PACK_SLICES_MAX;
+    require(pack.slices <= limit, Error::TooMany { limit })
+}
+
+fn require_live(id: ObjectId, row: &Object) -> Outcome<()> {
+    require(row.state == ObjectState::Live, Error::ObjectUsed(id))
 }
 
 fn object(
@@ -91,7 +160,7 @@ fn object(
     realm: &Realm,
     new: &NewObject,
 ) -> Outcome<Object> {
-    let sensible = new.class == ObjectClass::BLOCK
+    let sensible = matches!(new.class, ObjectClass::BLOCK | ObjectClass::PACK)
         && new.policy == realm.policy
         && (1..=OBJECT_BYTES_MAX).contains(&new.length)
         && new.shard_length > 0;

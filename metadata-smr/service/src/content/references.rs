@@ -6,9 +6,9 @@
 
 use crate::change::Change;
 use crate::error::Error;
-use crate::identity::{Home, ObjectId, SliceId};
+use crate::identity::{Home, ObjectClass, ObjectId, SliceId};
 use crate::limits::{REAP_SLICES_PER_ROW, SLICES_DROPPED_MAX};
-use crate::row::{Object, Reap, Slice, UnderReplicated, Unreferenced, key};
+use crate::row::{Object, Reap, Slice, Sparse, UnderReplicated, Unreferenced, key};
 use crate::rows::{Halt, Outcome, Rows};
 use std::collections::BTreeMap;
 
@@ -73,10 +73,10 @@ pub(crate) fn release_slice(
     change.delete(row_key)?;
     let before: Object = change.expect_row(&key::object(row.object))?;
     let mut after = before.clone();
-    after.live_bytes = after
-        .live_bytes
-        .saturating_sub(u64::from(row.sealed_length));
-    after.slices = after.slices.saturating_sub(1);
+    after.lose(row.sealed_length);
+    if after.class == ObjectClass::PACK {
+        change.delete(key::packed(row.object, home, slice))?;
+    }
     put_object(change, row.object, Some(&before), &after)
 }
 
@@ -103,6 +103,14 @@ pub(super) fn put_object(
             let row_key = key::under_replicated(priority, id);
             change.put(row_key, &UnderReplicated { since })?;
         }
+    }
+    match (before.is_some_and(Object::is_sparse), after.is_sparse()) {
+        (false, true) => {
+            let since = change.time();
+            change.put(key::sparse(id), &Sparse { since })?;
+        }
+        (true, false) => change.delete(key::sparse(id))?,
+        _ => {}
     }
     let was_idle = before.is_some_and(|object| object.slices == 0);
     match (was_idle, after.slices == 0) {

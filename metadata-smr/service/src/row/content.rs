@@ -5,6 +5,9 @@
 //! object counts the sealed bytes of its slices that are named. An object whose count falls to zero
 //! is queued: it may be deleted physically once its allocation is closed and nothing else (a
 //! snapshot, a retained checkpoint) needs it, which a collector decides by order.
+//!
+//! A *pack* is an object that holds slices of several files. It lists them, so that those which
+//! live can be moved when most of it is dead; a pack of which that is so is queued too.
 
 use crate::identity::{Codec, Home, InodeId, ObjectClass, ObjectId, RealmEpoch, SliceId};
 use crate::placement::{Policy, Shard};
@@ -111,6 +114,29 @@ impl Object {
         u8::try_from(spare).unwrap_or(u8::MAX)
     }
 
+    /// A slice of so many sealed bytes lies in it from now on.
+    pub(crate) fn gain(&mut self, sealed_length: u32) {
+        self.slices = self.slices.saturating_add(1);
+        self.live_bytes = self.live_bytes.saturating_add(u64::from(sealed_length));
+    }
+
+    /// A slice of so many sealed bytes lies in it no more.
+    pub(crate) fn lose(&mut self, sealed_length: u32) {
+        self.slices = self.slices.saturating_sub(1);
+        self.live_bytes = self.live_bytes.saturating_sub(u64::from(sealed_length));
+    }
+
+    /// Whether it is a pack of which less than half is needed. To move what is needed then frees
+    /// more than it writes: whatever becomes sparse again and again, moving never doubles what is
+    /// written, and packs never take more than twice what is needed of them for long.
+    #[must_use]
+    pub fn is_sparse(&self) -> bool {
+        self.class == ObjectClass::PACK
+            && self.state == ObjectState::Live
+            && self.slices > 0
+            && self.live_bytes.saturating_mul(2) < u64::from(self.length)
+    }
+
     /// Whether shards are still missing at its target.
     #[must_use]
     pub fn is_under_replicated(&self) -> bool {
@@ -131,6 +157,22 @@ pub struct UnderReplicated {
 pub struct Unreferenced {
     /// Since which batch.
     pub since: Sequence,
+}
+
+/// Where in a pack a slice lies that is in it. Pack and slice are in the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct PackedSlice {
+    /// Where in the pack's sealed stream it begins.
+    pub offset: u32,
+    /// Bytes of sealed stream.
+    pub sealed_length: u32,
+}
+
+/// A pack of which less than half is needed; see [`Object::is_sparse`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Sparse {
+    /// Since when. One that was just brought in has slices that are not committed yet.
+    pub since: Time,
 }
 
 /// Work that was too large for the operation that caused it.

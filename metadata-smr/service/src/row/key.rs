@@ -37,6 +37,8 @@ const EXTENT: &[u8] = b"E/";
 const SLICE: &[u8] = b"S/";
 const OBJECT: &[u8] = b"O/";
 const UNREFERENCED: &[u8] = b"OG/";
+const PACKED: &[u8] = b"OS/";
+const SPARSE: &[u8] = b"OC/";
 const UNDER_REPLICATED: &[u8] = b"U/";
 const REAP: &[u8] = b"T/";
 
@@ -197,6 +199,35 @@ pub fn unreferenced(object: ObjectId) -> Vec<u8> {
     key!(UNREFERENCED, object.to_be_bytes())
 }
 
+/// All slices that lie in a pack.
+#[must_use]
+pub fn all_packed(pack: ObjectId) -> Vec<u8> {
+    key!(PACKED, pack.to_be_bytes())
+}
+
+/// A slice that lies in a pack.
+#[must_use]
+pub fn packed(pack: ObjectId, home: Home, slice: SliceId) -> Vec<u8> {
+    key!(
+        PACKED,
+        pack.to_be_bytes(),
+        home.0.to_be_bytes(),
+        slice.to_be_bytes()
+    )
+}
+
+/// All packs that are worth compacting.
+#[must_use]
+pub fn all_sparse() -> Vec<u8> {
+    SPARSE.to_vec()
+}
+
+/// A pack that is worth compacting.
+#[must_use]
+pub fn sparse(pack: ObjectId) -> Vec<u8> {
+    key!(SPARSE, pack.to_be_bytes())
+}
+
 /// All under-replicated objects, the most endangered first.
 #[must_use]
 pub fn all_under_replicated() -> Vec<u8> {
@@ -235,6 +266,14 @@ pub fn trailing_object(key: &[u8]) -> Option<ObjectId> {
         .and_then(|bytes| ObjectId::from_be_bytes(bytes))
 }
 
+/// The last 14 bytes of a key as a slice and where its row lies.
+#[must_use]
+pub fn trailing_slice(key: &[u8]) -> Option<(Home, SliceId)> {
+    let (home, slice) = key.last_chunk::<14>()?.split_first_chunk::<2>()?;
+    let home = Home(u16::from_be_bytes(*home));
+    SliceId::from_be_bytes(slice).map(|slice| (home, slice))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -244,6 +283,19 @@ mod tests {
         assert!(inode(InodeId(255)) < inode(InodeId(256)));
         assert!(extent(InodeId(1), u64::MAX) < extent(InodeId(2), 0));
         assert_eq!(trailing_number(&extent(InodeId(1), 77)), Some(77));
+        let (pack, slice) = (
+            ObjectId {
+                allocation: AllocationId(1),
+                counter: 2,
+            },
+            SliceId {
+                allocation: AllocationId(3),
+                counter: 4,
+            },
+        );
+        let found = trailing_slice(&packed(pack, Home(5), slice));
+        assert_eq!(found, Some((Home(5), slice)));
+        assert!(packed(pack, Home(5), slice).starts_with(&all_packed(pack)));
     }
 
     #[test]
@@ -267,6 +319,8 @@ mod tests {
             SLICE,
             OBJECT,
             UNREFERENCED,
+            PACKED,
+            SPARSE,
             UNDER_REPLICATED,
             REAP,
         ];

@@ -18,7 +18,7 @@ use crate::operation::{
 };
 use crate::query::{Query, Question};
 use crate::reply::{Answer, Done, Found, Response, StepDone};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A file system in memory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,7 +84,10 @@ impl Model {
     pub fn execute(&mut self, operation: &[u8], answer: Option<&[u8]>) -> bool {
         let compound = match Operation::from_bytes(operation) {
             Ok(Operation::Compound(compound)) => compound,
-            Ok(other) => return self.shards.execute(&other, answer),
+            Ok(other) => {
+                let living = self.living();
+                return self.shards.execute(&other, &living, answer);
+            }
             Err(_) => return true,
         };
         let told = self.compound(&compound);
@@ -125,7 +128,24 @@ impl Model {
                 !self.inodes.contains_key(id) && *error == Error::Stale(*id)
             }
             (Question::Objects { after, limit }, Ok(Found::Objects { objects, more })) => {
-                self.shards.shows(*after, *limit, objects, *more)
+                let living = self.living();
+                self.shards.shows(*after, *limit, &living, (objects, *more))
+            }
+            (Question::SparsePacks { after, limit }, Ok(Found::SparsePacks { packs, more })) => {
+                let living = self.living();
+                let ids: Vec<_> = packs.iter().map(|(id, _, _)| *id).collect();
+                self.shards
+                    .shows_sparse(*after, *limit, &living, (&ids, *more))
+            }
+            (
+                Question::PackedSlices { pack, after, limit },
+                Ok(Found::PackedSlices { slices, more }),
+            ) => {
+                let after = after.map(|(_, slice)| slice);
+                let living = self.living();
+                let shown = (slices.as_slice(), *more);
+                self.shards
+                    .shows_packed((*pack, after), *limit, &living, shown)
             }
             (Question::Directory { inode, .. }, Ok(Found::Directory(page))) => {
                 let Some(Kind::Directory { entries, .. }) = self.kind(*inode) else {
@@ -188,6 +208,17 @@ impl Model {
             Kind::File { size, bytes, .. } => Some((*size, bytes.clone())),
             _ => None,
         }
+    }
+
+    /// The slices that some byte of a file comes from.
+    fn living(&self) -> BTreeSet<SliceId> {
+        let mut living = BTreeSet::new();
+        for inode in self.inodes.values() {
+            if let Kind::File { bytes, .. } = &inode.kind {
+                living.extend(bytes.values().map(|(slice, _)| *slice));
+            }
+        }
+        living
     }
 
     /// All inodes that exist.
@@ -329,6 +360,7 @@ impl Model {
 
     /// Commits of a session with every right, under ids that are its own.
     fn commit(&mut self, commit: &Commit) -> Told {
+        let burned = self.shards.burned(&commit.objects);
         let inode = self.get_mut(commit.inode)?;
         let Kind::File {
             size,
@@ -341,6 +373,9 @@ impl Model {
                 _ => Error::WrongKind,
             });
         };
+        if let Some(burned) = burned {
+            return Err(Error::ObjectUsed(burned));
+        }
         match &commit.content {
             NewContent::Same => {}
             NewContent::Inline(new) => {
@@ -371,7 +406,7 @@ impl Model {
             *inline = (*inline).min(new);
             bytes.split_off(&new);
         }
-        self.shards.bring_in(&commit.objects);
+        self.shards.bring_in(&commit.objects, &commit.slices);
         Ok(vec![commit.inode])
     }
 }

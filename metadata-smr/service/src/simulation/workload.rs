@@ -7,7 +7,7 @@
 mod shards;
 
 use super::{compound, place};
-use crate::attributes::{Credentials, Mode, Timestamp};
+use crate::attributes::{Credentials, FileType, Mode, Timestamp};
 use crate::identity::{Cookie, DeviceNumber, Gid, InodeId, RealmEpoch, Uid};
 use crate::operation::{
     Commit, Compound, Create, NewContent, NewInode, Operation, Place, Precondition, Remove, Rename,
@@ -36,6 +36,7 @@ pub enum Call {
 pub struct Workload {
     directories: Vec<InodeId>,
     others: Vec<InodeId>,
+    files: Vec<InodeId>,
     opened: bool,
     held: bool,
     shards: shards::Shards,
@@ -46,6 +47,7 @@ impl Default for Workload {
         Self {
             directories: vec![InodeId::ROOT],
             others: Vec::new(),
+            files: Vec::new(),
             opened: false,
             held: false,
             shards: shards::Shards::default(),
@@ -83,6 +85,15 @@ impl Workload {
         if chance(4) == 0 {
             return Call::Query(self.query(chance).to_bytes());
         }
+        if self.held && chance(6) == 0 {
+            // Files that are known to be some get slices, so that there is something to move.
+            let file = pick(&self.files, chance).unwrap_or(InodeId::ROOT);
+            if let Some(commit) = self.shards.commit(file, chance) {
+                let (root, time) = (Credentials::root(), Timestamp::default());
+                let operation = compound(root, time, vec![Step::Commit(commit)]);
+                return Call::Execute(operation.to_bytes());
+            }
+        }
         if chance(8) == 0 {
             return Call::Execute(self.shards.operation(self.held, chance).to_bytes());
         }
@@ -107,6 +118,9 @@ impl Workload {
                 if !known.contains(&inode.inode) {
                     known.push(inode.inode);
                 }
+                if inode.file_type() == FileType::File && !self.files.contains(&inode.inode) {
+                    self.files.push(inode.inode);
+                }
             }
         }
         if self.directories.len() > DIRECTORIES_MAX {
@@ -115,6 +129,9 @@ impl Workload {
         }
         if self.others.len() > 16 {
             self.others.remove(0);
+        }
+        if self.files.len() > 6 {
+            self.files.remove(0);
         }
     }
 

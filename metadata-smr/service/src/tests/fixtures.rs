@@ -134,6 +134,20 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
             }
             .to_bytes(),
         ),
+        (
+            "row-packed-slice",
+            PackedSlice {
+                offset: 4112,
+                sealed_length: 4016,
+            }
+            .to_bytes(),
+        ),
+        ("row-sparse", Sparse { since: Time(6) }.to_bytes()),
+        (
+            "key-packed",
+            key::packed(new_object.id, Home(1), new_slice.id),
+        ),
+        ("key-sparse", key::sparse(new_object.id)),
         ("key-entry", key::entry(InodeId(258), Cookie(0x0102_0308))),
         ("key-extent", key::extent(InodeId(258), 4096)),
         ("key-slice", key::slice(Home(1), new_slice.id)),
@@ -149,6 +163,7 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
 
 fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> {
     let mut messages = scrubbing(&object);
+    messages.extend(compacting(&object, &slice));
     let commit = Commit {
         inode: InodeId(2),
         expected: None,
@@ -254,6 +269,75 @@ fn scrubbing(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
             Response(Ok(Done::Withdrawn { shards: 1 })).to_bytes(),
         ),
         ("answer-objects", Answer(Ok(page)).to_bytes()),
+    ]
+}
+
+/// What compaction asks and orders.
+fn compacting(object: &NewObject, slice: &NewSlice) -> Vec<(&'static str, Vec<u8>)> {
+    let pack = NewObject {
+        class: ObjectClass::PACK,
+        ..object.clone()
+    };
+    let step = SliceMove {
+        home: Home(1),
+        slice: slice.id,
+        from: ObjectId {
+            counter: 9,
+            ..pack.id
+        },
+        from_offset: 4112,
+        sealed_length: 4016,
+        to: pack.id,
+        to_offset: 0,
+    };
+    let operation = Operation::MoveSlices {
+        realm: RealmId(0),
+        objects: vec![pack.clone()],
+        moves: vec![step],
+    };
+    let query = |question| {
+        Query {
+            credentials: Credentials::root(),
+            question,
+        }
+        .to_bytes()
+    };
+    let sparse = Question::SparsePacks {
+        after: Some(pack.id),
+        limit: 64,
+    };
+    let packed = Question::PackedSlices {
+        pack: pack.id,
+        after: Some((Home(1), slice.id)),
+        limit: 64,
+    };
+    let place = PackedSlice {
+        offset: 4112,
+        sealed_length: 4016,
+    };
+    let found = |found| Answer(Ok(found)).to_bytes();
+    vec![
+        ("operation-move-slices", operation.to_bytes()),
+        ("query-sparse-packs", query(sparse)),
+        ("query-packed-slices", query(packed)),
+        (
+            "reply-moved",
+            Response(Ok(Done::Moved { slices: 1 })).to_bytes(),
+        ),
+        (
+            "answer-sparse-packs",
+            found(Found::SparsePacks {
+                packs: vec![(pack.id, object_row(&pack), Time(6))],
+                more: false,
+            }),
+        ),
+        (
+            "answer-packed-slices",
+            found(Found::PackedSlices {
+                slices: vec![(Home(1), slice.id, place)],
+                more: true,
+            }),
+        ),
     ]
 }
 

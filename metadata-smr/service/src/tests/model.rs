@@ -76,6 +76,7 @@ proptest! {
         world.close(&caller);
         world.drain();
         prop_assert_eq!(world.rows(b"NO/").len(), 0);
+        consistent(&world)?;
     }
 
     #[test]
@@ -259,7 +260,7 @@ fn compare(
 }
 
 /// References, live bytes, queues and counters, counted anew from the rows.
-fn consistent(world: &World) -> Result<(), TestCaseError> {
+pub(super) fn consistent(world: &World) -> Result<(), TestCaseError> {
     let read = |bytes: &[u8]| bytes.to_vec();
     let mut references: BTreeMap<SliceId, u32> = BTreeMap::new();
     let mut allocated = 0;
@@ -284,9 +285,12 @@ fn consistent(world: &World) -> Result<(), TestCaseError> {
     }
     prop_assert_eq!(allocated, in_inodes);
     let mut live: BTreeMap<ObjectId, (u64, u32)> = BTreeMap::new();
+    let mut places = BTreeMap::new();
     for (key, value) in world.rows(b"S/") {
         let slice = Slice::from_bytes(&value).unwrap();
         let id = SliceId::from_be_bytes(&key[key.len() - 12..]).unwrap();
+        let place = (slice.offset, slice.sealed_length);
+        places.insert((slice.object, id), place);
         prop_assert_eq!(references.remove(&id), Some(slice.references));
         let bytes = live.entry(slice.object).or_default();
         bytes.0 += u64::from(slice.sealed_length);
@@ -295,6 +299,7 @@ fn consistent(world: &World) -> Result<(), TestCaseError> {
     prop_assert!(references.is_empty(), "extents without slices");
     let mut garbage = 0;
     let mut lacking = 0;
+    let mut sparse = Vec::new();
     for (key, value) in world.rows(b"O/") {
         let object: Object = decode(&read(&value), usize::MAX).unwrap();
         let id = ObjectId::from_be_bytes(&key[key.len() - 12..]).unwrap();
@@ -302,7 +307,23 @@ fn consistent(world: &World) -> Result<(), TestCaseError> {
         prop_assert_eq!((object.live_bytes, object.slices), (bytes, slices));
         garbage += usize::from(slices == 0);
         lacking += usize::from(slices > 0 && object.is_under_replicated());
+        let is_pack = object.class == crate::identity::ObjectClass::PACK;
+        if is_pack && slices > 0 && bytes * 2 < u64::from(object.length) {
+            sparse.push(crate::row::key::sparse(id));
+        }
+        if !is_pack {
+            places.retain(|(object, _), _| *object != id);
+        }
     }
+    let listed: Vec<_> = world.rows(b"OC/").into_iter().map(|(key, _)| key).collect();
+    prop_assert_eq!(listed, sparse);
+    let listed = world.rows(b"OS/").into_iter().map(|(key, value)| {
+        let (_, slice) = crate::row::key::trailing_slice(&key).unwrap();
+        let object = ObjectId::from_be_bytes(&key[3..15]).unwrap();
+        let place = crate::row::PackedSlice::from_bytes(&value).unwrap();
+        ((object, slice), (place.offset, place.sealed_length))
+    });
+    prop_assert_eq!(listed.collect::<BTreeMap<_, _>>(), places);
     prop_assert_eq!(garbage, world.rows(b"OG/").len());
     prop_assert_eq!(lacking, world.rows(b"U/").len());
     Ok(())

@@ -1,11 +1,13 @@
-//! Where shards are, as a list would keep it: no queues, no counts.
+//! Where shards are and slices lie, as a list would keep it: no queues, no counts.
+//!
+//! Which slices live is not kept here: whoever knows the files' bytes says so.
 
 use crate::error::Error;
-use crate::identity::{CloudIndex, ObjectId, ShardIndex};
-use crate::operation::{NewObject, Operation, PlacedShard};
+use crate::identity::{CloudIndex, Home, ObjectClass, ObjectId, ShardIndex, SliceId};
+use crate::operation::{NewObject, NewSlice, Operation, PlacedShard, SliceMove};
 use crate::reply::{Done, Response};
-use crate::row::Object;
-use std::collections::BTreeMap;
+use crate::row::{Object, PackedSlice};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is claimed of a shard at its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,9 +17,25 @@ enum Claim {
     Withdrawn,
 }
 
-/// Every object that was brought in: each of its shards' cloud, attempt and claim.
+/// An object: each of its shards' cloud, attempt and claim.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Row {
+    is_pack: bool,
+    length: u32,
+    shards: Vec<(CloudIndex, u8, Claim)>,
+}
+
+/// Where a slice lies: its object, the offset there, and how long it is.
+type Lies = (ObjectId, u32, u32);
+
+/// Every object and every slice that was brought in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Shards(BTreeMap<ObjectId, Vec<(CloudIndex, u8, Claim)>>);
+pub(super) struct Shards {
+    objects: BTreeMap<ObjectId, Row>,
+    slices: BTreeMap<SliceId, Lies>,
+    /// Ids that were named for packs into which nothing was moved.
+    burned: BTreeSet<ObjectId>,
+}
 
 fn claim(acknowledged: bool, withdrawn: bool) -> Claim {
     match (acknowledged, withdrawn) {
@@ -27,17 +45,51 @@ fn claim(acknowledged: bool, withdrawn: bool) -> Claim {
     }
 }
 
+fn row(object: &NewObject) -> Row {
+    let shards = object.shards.iter();
+    let shards = shards.map(|it| (it.cloud, it.attempt, claim(it.acknowledged, false)));
+    Row {
+        is_pack: object.class == ObjectClass::PACK,
+        length: object.length,
+        shards: shards.collect(),
+    }
+}
+
+/// The first of what a page shows, and whether there is more.
+fn page<T>(all: impl Iterator<Item = T>, limit: u32) -> (Vec<T>, bool) {
+    let limit = usize::try_from(limit.max(1)).unwrap_or(usize::MAX);
+    let mut found: Vec<T> = all.take(limit.saturating_add(1)).collect();
+    let more = found.len() > limit;
+    found.truncate(limit);
+    (found, more)
+}
+
 impl Shards {
-    pub(super) fn bring_in(&mut self, objects: &[NewObject]) {
+    /// An object of these that cannot be brought in any more.
+    pub(super) fn burned(&self, objects: &[NewObject]) -> Option<ObjectId> {
+        let mut ids = objects.iter().map(|object| object.id);
+        ids.find(|id| self.burned.contains(id))
+    }
+
+    /// A commit brings these in; packs are perhaps there.
+    pub(super) fn bring_in(&mut self, objects: &[NewObject], slices: &[NewSlice]) {
         for object in objects {
-            let shards = object.shards.iter();
-            let shards = shards.map(|it| (it.cloud, it.attempt, claim(it.acknowledged, false)));
-            self.0.insert(object.id, shards.collect());
+            self.objects.entry(object.id).or_insert_with(|| row(object));
+        }
+        for slice in slices {
+            let lies = (slice.object, slice.offset, slice.sealed_length);
+            self.slices.insert(slice.id, lies);
         }
     }
 
     /// Applies an operation that is no compound, and says whether it can have been answered so.
-    pub(super) fn execute(&mut self, operation: &Operation, answer: Option<&[u8]>) -> bool {
+    pub(super) fn execute(
+        &mut self,
+        operation: &Operation,
+        living: &BTreeSet<SliceId>,
+        answer: Option<&[u8]>,
+    ) -> bool {
+        self.slices.retain(|slice, _| living.contains(slice));
         let expected = match operation {
             Operation::ConfirmPlaced { shards } => {
                 let lacking = self.lacking();
@@ -60,6 +112,7 @@ impl Shards {
                 shard,
                 acknowledged,
             } => self.replace(shard, *acknowledged),
+            Operation::MoveSlices { objects, moves, .. } => self.move_slices(objects, moves),
             _ => return true,
         };
         match answer.map(Response::from_bytes) {
@@ -69,12 +122,53 @@ impl Shards {
         }
     }
 
+    fn move_slices(&mut self, objects: &[NewObject], moves: &[SliceMove]) -> Result<Done, Error> {
+        if let Some(burned) = self.burned(objects) {
+            return Err(Error::ObjectUsed(burned));
+        }
+        let mut next = self.clone();
+        next.bring_in(objects, &[]);
+        let mut moved = 0;
+        for step in moves {
+            let named = objects.iter().find(|object| object.id == step.to);
+            let pack = named.filter(|_| step.from != step.to);
+            let pack = pack.ok_or(Error::BadContent)?;
+            let lies = next.slices.get(&step.slice).copied();
+            if lies != Some((step.from, step.from_offset, step.sealed_length)) {
+                continue;
+            }
+            let run = |offset: u32, length: u32| offset..offset.saturating_add(length);
+            let to = run(step.to_offset, step.sealed_length);
+            let overlaps = next.slices.values().any(|(object, offset, length)| {
+                let other = run(*offset, *length);
+                *object == step.to && other.start < to.end && to.start < other.end
+            });
+            let from_pack = next.objects.get(&step.from).is_some_and(|row| row.is_pack);
+            if to.end > pack.length || overlaps || !from_pack {
+                return Err(Error::BadContent);
+            }
+            let lies = (step.to, step.to_offset, step.sealed_length);
+            next.slices.insert(step.slice, lies);
+            moved += 1;
+        }
+        for object in objects.iter().map(|object| object.id) {
+            let is_used = next.slices.values().any(|lies| lies.0 == object);
+            if !is_used && !self.objects.contains_key(&object) {
+                next.objects.remove(&object);
+                next.burned.insert(object);
+            }
+        }
+        *self = next;
+        Ok(Done::Moved { slices: moved })
+    }
+
     /// Objects of which not every shard is acknowledged.
     fn lacking(&self) -> u32 {
-        let lacks = |shards: &&Vec<(CloudIndex, u8, Claim)>| {
-            shards.iter().any(|(_, _, it)| *it != Claim::Acknowledged)
+        let lacks = |row: &&Row| {
+            let mut shards = row.shards.iter();
+            shards.any(|(_, _, it)| *it != Claim::Acknowledged)
         };
-        u32::try_from(self.0.values().filter(lacks).count()).unwrap_or(u32::MAX)
+        u32::try_from(self.objects.values().filter(lacks).count()).unwrap_or(u32::MAX)
     }
 
     fn each(&mut self, shards: &[PlacedShard], mut change: impl FnMut(Claim) -> Claim) {
@@ -92,14 +186,15 @@ impl Shards {
         object: ObjectId,
         shard: ShardIndex,
     ) -> Option<&mut (CloudIndex, u8, Claim)> {
-        self.0.get_mut(&object)?.get_mut(usize::from(shard.0))
+        let row = self.objects.get_mut(&object)?;
+        row.shards.get_mut(usize::from(shard.0))
     }
 
     /// The clouds of the model's volume are those of its objects: a shard cannot go anywhere else,
     /// for each of the others has one already.
     fn replace(&mut self, placed: &PlacedShard, acknowledged: bool) -> Result<Done, Error> {
         let id = placed.object;
-        if !self.0.contains_key(&id) {
+        if !self.objects.contains_key(&id) {
             return Err(Error::NoObject(id));
         }
         let shard = self.shard(id, placed.shard).ok_or(Error::Invalid)?;
@@ -113,29 +208,84 @@ impl Shards {
         Ok(Done::Replaced)
     }
 
+    /// How many living slices an object has, and how many bytes they are.
+    fn count(&self, id: ObjectId, living: &BTreeSet<SliceId>) -> (u32, u64) {
+        let lies = self
+            .slices
+            .iter()
+            .filter(|(slice, (object, _, _))| *object == id && living.contains(slice));
+        lies.fold((0, 0), |(count, bytes), (_, (_, _, length))| {
+            (count + 1, bytes + u64::from(*length))
+        })
+    }
+
+    fn behind(&self, after: Option<ObjectId>) -> impl Iterator<Item = (ObjectId, &Row)> {
+        let all = self.objects.iter().map(|(id, row)| (*id, row));
+        all.filter(move |(id, _)| after.is_none_or(|it| *id > it))
+    }
+
     /// Whether a page of all objects can look like this.
     pub(super) fn shows(
         &self,
         after: Option<ObjectId>,
         limit: u32,
-        objects: &[(ObjectId, Object)],
-        more: bool,
+        living: &BTreeSet<SliceId>,
+        (objects, more): (&[(ObjectId, Object)], bool),
     ) -> bool {
-        let behind = self
-            .0
-            .iter()
-            .filter(|(id, _)| after.is_none_or(|it| **id > it));
-        let limit = usize::try_from(limit.max(1)).unwrap_or(usize::MAX);
         let shown = objects.iter().map(|(id, row)| {
             let shards = row.shards.iter();
             let claims =
                 shards.map(|it| (it.cloud, it.attempt, claim(it.acknowledged, it.withdrawn)));
-            (*id, claims.collect::<Vec<_>>())
+            (
+                *id,
+                claims.collect::<Vec<_>>(),
+                (row.slices, row.live_bytes),
+            )
         });
-        let expected = behind
-            .clone()
-            .take(limit)
-            .map(|(id, row)| (*id, row.clone()));
-        shown.eq(expected) && more == (behind.count() > limit)
+        let expected = self
+            .behind(after)
+            .map(|(id, row)| (id, row.shards.clone(), self.count(id, living)));
+        page(expected, limit) == (shown.collect(), more)
+    }
+
+    /// Whether a page of the sparse packs can look like this.
+    pub(super) fn shows_sparse(
+        &self,
+        after: Option<ObjectId>,
+        limit: u32,
+        living: &BTreeSet<SliceId>,
+        (packs, more): (&[ObjectId], bool),
+    ) -> bool {
+        let sparse = self.behind(after).filter(|(id, row)| {
+            let (slices, bytes) = self.count(*id, living);
+            row.is_pack && slices > 0 && 2 * bytes < u64::from(row.length)
+        });
+        page(sparse.map(|(id, _)| id), limit) == (packs.to_vec(), more)
+    }
+
+    /// Whether a page of the slices that lie in a pack can look like this.
+    pub(super) fn shows_packed(
+        &self,
+        (pack, after): (ObjectId, Option<SliceId>),
+        limit: u32,
+        living: &BTreeSet<SliceId>,
+        (slices, more): (&[(Home, SliceId, PackedSlice)], bool),
+    ) -> bool {
+        let is_pack = self.objects.get(&pack).is_some_and(|row| row.is_pack);
+        let lies = self.slices.iter().filter(|(slice, (object, _, _))| {
+            is_pack
+                && *object == pack
+                && living.contains(slice)
+                && after.is_none_or(|it| **slice > it)
+        });
+        let lies = lies.map(|(slice, (_, offset, sealed_length))| {
+            let (offset, sealed_length) = (*offset, *sealed_length);
+            let place = PackedSlice {
+                offset,
+                sealed_length,
+            };
+            (Home(0), *slice, place)
+        });
+        page(lies, limit) == (slices.to_vec(), more)
     }
 }

@@ -1,16 +1,16 @@
-//! Claims about shards: acknowledged, replaced, withdrawn.
+//! Objects that are brought in, claims about their shards, and packs that are compacted.
 //!
 //! Only a session that is alone brings in objects, for ids are granted to sessions; others claim
 //! things of objects that are not there, which is passed over. Clouds, attempts and shards are
-//! often wrong.
+//! often wrong, and so are the places that slices are moved from.
 
 use super::{Chance, pick};
 use crate::identity::{
-    AllocationId, CloudIndex, Codec, InodeId, ObjectClass, ObjectId, RealmEpoch, ShardIndex,
-    SliceId,
+    AllocationId, CloudIndex, Codec, Home, InodeId, ObjectClass, ObjectId, RealmEpoch, RealmId,
+    ShardIndex, SliceId,
 };
 use crate::operation::{
-    Commit, NewContent, NewExtent, NewObject, NewSlice, Operation, PlacedShard,
+    Commit, NewContent, NewExtent, NewObject, NewSlice, Operation, PlacedShard, SliceMove,
 };
 use crate::placement::{Policy, Shard};
 use crate::query::Question;
@@ -21,8 +21,13 @@ use quorumfs_bft::identity::Digest;
 const IDS: u32 = 1024;
 /// Objects that claims are made about.
 const OBJECTS_MAX: usize = 6;
+/// Packs that are added to, and slices that are moved.
+const PACKS_MAX: usize = 3;
+const PLACES_MAX: usize = 12;
 const SEALED_BYTES: u32 = 4016;
 const PLAIN_BYTES: u32 = 4000;
+/// Slices that fit a pack.
+const SLOTS: u32 = 5;
 
 /// The objects that the workload brought in.
 #[derive(Clone, Debug, Default)]
@@ -30,6 +35,16 @@ pub(super) struct Shards {
     /// The allocation, the next of its ids, and how many there are.
     ids: Option<(AllocationId, u32, u32)>,
     objects: Vec<ObjectId>,
+    /// Packs, and the next free slot of each.
+    packs: Vec<(NewObject, u32)>,
+    /// Where slices of packs were put last, if that was done.
+    places: Vec<(SliceId, ObjectId, u32)>,
+}
+
+fn keep_last<T>(list: &mut Vec<T>, most: usize) {
+    if list.len() > most {
+        list.remove(0);
+    }
 }
 
 impl Shards {
@@ -39,9 +54,15 @@ impl Shards {
     }
 
     /// The next claim, or the wish for ids.
-    pub(super) fn operation(&self, alone: bool, chance: Chance<'_>) -> Operation {
+    pub(super) fn operation(&mut self, alone: bool, chance: Chance<'_>) -> Operation {
         if alone && self.ids.is_none() {
             return Operation::Allocate { count: IDS };
+        }
+        if alone
+            && chance(2) == 0
+            && let Some(operation) = self.compaction(chance)
+        {
+            return operation;
         }
         let shards = (0..=chance(3)).map(|_| self.placed(chance)).collect();
         match chance(5) {
@@ -68,19 +89,19 @@ impl Shards {
         }
     }
 
-    /// A commit that brings in an object, with most of its shards acknowledged; `None` without ids.
-    pub(super) fn commit(&mut self, inode: InodeId, chance: Chance<'_>) -> Option<Commit> {
-        let (allocation, counter) = match &mut self.ids {
+    fn next_id(&mut self) -> Option<(AllocationId, u32)> {
+        match &mut self.ids {
             Some((allocation, next, count)) if *next < *count => {
                 *next += 1;
-                (*allocation, *next - 1)
+                Some((*allocation, *next - 1))
             }
-            _ => return None,
-        };
-        let object = ObjectId {
-            allocation,
-            counter,
-        };
+            _ => None,
+        }
+    }
+
+    /// An object that was never named, with most of its shards acknowledged.
+    fn object(&mut self, class: ObjectClass, length: u32, chance: Chance<'_>) -> Option<NewObject> {
+        let (allocation, counter) = self.next_id()?;
         let acknowledged = 3 + u8::try_from(chance(2)).unwrap_or(0);
         let shard = |index: u8| Shard {
             digest: Digest([index; 32]),
@@ -89,36 +110,73 @@ impl Shards {
             acknowledged: index < acknowledged,
             withdrawn: false,
         };
-        let new = NewObject {
-            id: object,
-            class: ObjectClass::BLOCK,
+        let id = ObjectId {
+            allocation,
+            counter,
+        };
+        self.objects.push(id);
+        keep_last(&mut self.objects, OBJECTS_MAX);
+        Some(NewObject {
+            id,
+            class,
             policy: Policy::new(4, 1, 2, 4).ok()?,
-            length: SEALED_BYTES,
+            length,
             shard_length: 2100,
             shards: (0..4).map(shard).collect(),
+        })
+    }
+
+    /// A pack that has room, new or as it was named before; with a slot of it.
+    fn slot(&mut self, chance: Chance<'_>) -> Option<(NewObject, u32)> {
+        if self.packs.is_empty() || chance(4) == 0 {
+            self.new_pack(chance)?;
+        }
+        self.next_slot()
+    }
+
+    fn new_pack(&mut self, chance: Chance<'_>) -> Option<()> {
+        let pack = self.object(ObjectClass::PACK, SLOTS * SEALED_BYTES, chance)?;
+        self.packs.push((pack, 0));
+        keep_last(&mut self.packs, PACKS_MAX);
+        Some(())
+    }
+
+    fn next_slot(&mut self) -> Option<(NewObject, u32)> {
+        let (pack, next) = self.packs.last_mut().filter(|(_, next)| *next < SLOTS)?;
+        *next += 1;
+        Some((pack.clone(), *next - 1))
+    }
+
+    /// A commit that brings in an object, or a slice of a pack; `None` without ids or room.
+    pub(super) fn commit(&mut self, inode: InodeId, chance: Chance<'_>) -> Option<Commit> {
+        let (new, slot) = if chance(3) == 0 {
+            (self.object(ObjectClass::BLOCK, SEALED_BYTES, chance)?, 0)
+        } else {
+            self.slot(chance)?
         };
+        let (allocation, counter) = self.next_id()?;
         let slice = NewSlice {
             id: SliceId {
                 allocation,
                 counter,
             },
-            object,
-            offset: 0,
+            object: new.id,
+            offset: slot * SEALED_BYTES,
             length: PLAIN_BYTES,
             sealed_length: SEALED_BYTES,
             codec: Codec::NONE,
             key: SliceKey::Derived(RealmEpoch(0)),
         };
+        if new.class == ObjectClass::PACK {
+            self.places.push((slice.id, new.id, slice.offset));
+            keep_last(&mut self.places, PLACES_MAX);
+        }
         let extent = NewExtent {
-            offset: 0,
+            offset: 64 * chance(4),
             slice: slice.id,
             slice_offset: 0,
             length: 64,
         };
-        self.objects.push(object);
-        if self.objects.len() > OBJECTS_MAX {
-            self.objects.remove(0);
-        }
         Some(Commit {
             inode,
             expected: None,
@@ -130,11 +188,58 @@ impl Shards {
         })
     }
 
-    /// A page of all objects.
+    /// Moves a few slices into a pack, and takes for granted that this is done.
+    fn compaction(&mut self, chance: Chance<'_>) -> Option<Operation> {
+        if self.places.is_empty() {
+            return None;
+        }
+        if chance(3) > 0 {
+            self.new_pack(chance)?;
+        }
+        let mut moves = Vec::new();
+        let mut to = None;
+        for _ in 0..=chance(3) {
+            let Some((pack, slot)) = self.next_slot() else {
+                break;
+            };
+            to = Some(pack.clone());
+            let length = u64::try_from(self.places.len()).unwrap_or(1);
+            let index = usize::try_from(chance(length)).unwrap_or(0);
+            let place = self.places.get_mut(index)?;
+            let (slice, from, from_offset) = *place;
+            let slot = if chance(12) == 0 { SLOTS - 1 } else { slot };
+            let to_offset = slot * SEALED_BYTES;
+            *place = (slice, pack.id, to_offset);
+            moves.push(SliceMove {
+                home: Home(0),
+                slice,
+                from,
+                from_offset: from_offset + u32::from(chance(12) == 0),
+                sealed_length: SEALED_BYTES,
+                to: pack.id,
+                to_offset,
+            });
+        }
+        Some(Operation::MoveSlices {
+            realm: RealmId::ROOT,
+            objects: to.into_iter().filter(|_| chance(20) > 0).collect(),
+            moves,
+        })
+    }
+
+    /// A page of all objects, of the sparse packs, or of a pack's slices.
     pub(super) fn question(&self, chance: Chance<'_>) -> Question {
-        Question::Objects {
-            after: pick(&self.objects, chance).filter(|_| chance(2) == 0),
-            limit: u32::try_from(1 + chance(5)).unwrap_or(1),
+        let limit = u32::try_from(1 + chance(5)).unwrap_or(1);
+        let known = pick(&self.objects, chance);
+        let after = known.filter(|_| chance(2) == 0);
+        match (chance(3), known) {
+            (0, _) => Question::SparsePacks { after, limit },
+            (1, Some(pack)) => Question::PackedSlices {
+                pack,
+                after: None,
+                limit,
+            },
+            _ => Question::Objects { after, limit },
         }
     }
 }

@@ -1,0 +1,147 @@
+//! Slices of sparse packs, moved into other packs.
+//!
+//! ```text
+//!   pack a   #--#-----   -+
+//!                         +->   ####   pack c, written to w clouds before this is ordered
+//!   pack b   ---#--#--   -+
+//! ```
+//!
+//! What is moved is ciphertext: ids, keys and codecs of the slices stay, and whoever moves them
+//! needs no data key. He could put other bytes in their place all the same, so this takes the right
+//! to reconcile, also for packs of the session's own: whether it might still write the files that
+//! its slices are in by now, nobody asks here.
+//!
+//! Between the copy and its order slices are dropped, or moved by others; those are passed over,
+//! and so is a slice that lies in its new place already, so that an order whose answer was lost can
+//! be given again. A pack that loses its last slice is unreferenced from then on. It is not deleted
+//! here: who looked up its slices before may still be reading them.
+
+use super::bring_in::{Pending, new_or_found, require_at_most, require_room};
+use super::references::put_object;
+use crate::change::{Asker, Change};
+use crate::error::Error;
+use crate::identity::{ObjectClass, ObjectId, RealmId};
+use crate::limits::{
+    MOVE_OBJECTS_MAX, MOVE_SLICES_MAX, PACK_SLICES_MAX, ROWS_READ_MAX, ROWS_WRITTEN_MAX,
+};
+use crate::operation::{NewObject, SliceMove};
+use crate::row::{PackedSlice, Slice, key};
+use crate::rows::{Outcome, Rows, decode, require};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+// Every slice from a pack of its own: its row and its two places; the pack and its three queues.
+// Of each new pack the row, two queues and a row of ids.
+const _: () = assert!(MOVE_SLICES_MAX * 7 + MOVE_OBJECTS_MAX * 4 <= ROWS_WRITTEN_MAX);
+
+// What lies in each new pack, each slice with the pack that it leaves, and a few rows more.
+const _: () = assert!(
+    MOVE_OBJECTS_MAX * (PACK_SLICES_MAX as usize + 8) + MOVE_SLICES_MAX * 4 <= ROWS_READ_MAX
+);
+
+/// The runs of a pack that slices lie in: where each begins and where it ends.
+type Runs = BTreeMap<u32, u32>;
+
+/// Moves slices; returns how many, the others being where they were not expected.
+pub(crate) fn move_slices(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    realm: RealmId,
+    objects: &[NewObject],
+    moves: &[SliceMove],
+) -> Outcome<u32> {
+    require(asker.rights.reconcile, Error::NoRight)?;
+    require_at_most(objects.len(), MOVE_OBJECTS_MAX)?;
+    require_at_most(moves.len(), MOVE_SLICES_MAX)?;
+    let realm = change.realm(realm)?;
+    let mut packs: BTreeMap<ObjectId, Pending> = BTreeMap::new();
+    let mut taken: BTreeMap<ObjectId, Runs> = BTreeMap::new();
+    for new in objects {
+        require(new.class == ObjectClass::PACK, Error::BadPlacement(new.id))?;
+        let once = !packs.contains_key(&new.id);
+        require(once, Error::ObjectUsed(new.id))?;
+        let pack = new_or_found(change, asker, &realm, new)?;
+        taken.insert(new.id, runs(change, new.id, &pack)?);
+        packs.insert(new.id, pack);
+    }
+    let mut moved = 0_u32;
+    for step in moves {
+        require(step.home == realm.home, Error::CrossRealm)?;
+        let runs = taken.get_mut(&step.to);
+        let Some(runs) = runs.filter(|_| step.from != step.to) else {
+            return Err(Error::BadContent.into());
+        };
+        let moves = move_one(change, &mut packs, runs, step)?;
+        moved = moved.saturating_add(u32::from(moves));
+    }
+    for (id, pack) in packs {
+        let is_brought_in = pack.before.is_some() || pack.has_gained();
+        if is_brought_in && pack.before.as_ref() != Some(&pack.after) {
+            put_object(change, id, pack.before.as_ref(), &pack.after)?;
+        }
+    }
+    Ok(moved)
+}
+
+/// Where the slices lie of a pack that was there before.
+fn runs(change: &Change<'_, '_>, id: ObjectId, pack: &Pending) -> Outcome<Runs> {
+    let Some(before) = &pack.before else {
+        return Ok(Runs::new());
+    };
+    let prefix = key::all_packed(id);
+    let limit = usize::try_from(before.slices).unwrap_or(usize::MAX);
+    let rows = change.scan(&prefix, &prefix, limit)?;
+    rows.iter()
+        .map(|(row_key, bytes)| {
+            let place: PackedSlice = decode(row_key, bytes)?;
+            let end = place.offset.saturating_add(place.sealed_length);
+            Ok((place.offset, end))
+        })
+        .collect()
+}
+
+/// Moves a slice; answers whether it was where it was seen.
+fn move_one(
+    change: &mut Change<'_, '_>,
+    packs: &mut BTreeMap<ObjectId, Pending>,
+    runs: &mut Runs,
+    step: &SliceMove,
+) -> Outcome<bool> {
+    let row_key = key::slice(step.home, step.slice);
+    let seen = (step.from, step.from_offset, step.sealed_length);
+    let Some(mut row) = change
+        .find::<Slice>(&row_key)?
+        .filter(|row| (row.object, row.offset, row.sealed_length) == seen)
+    else {
+        return Ok(false);
+    };
+    if let Entry::Vacant(vacant) = packs.entry(step.from) {
+        let pack = change.expect_row(&key::object(step.from))?;
+        vacant.insert(Pending::found(pack));
+    }
+    let to = packs.get_mut(&step.to).map(|pack| &mut pack.after);
+    let end = step.to_offset.checked_add(step.sealed_length);
+    let (Some(to), Some(end)) = (to, end) else {
+        return Err(Error::BadContent.into());
+    };
+    let before_it = runs.range(..end).next_back();
+    let is_free = before_it.is_none_or(|(_, ended)| *ended <= step.to_offset);
+    require(end <= to.length && is_free, Error::BadContent)?;
+    runs.insert(step.to_offset, end);
+    to.gain(step.sealed_length);
+    require_room(to)?;
+    if let Some(from) = packs.get_mut(&step.from).map(|pack| &mut pack.after) {
+        require(from.class == ObjectClass::PACK, Error::BadContent)?;
+        from.lose(step.sealed_length);
+    }
+    row.object = step.to;
+    row.offset = step.to_offset;
+    change.put(row_key, &row)?;
+    change.delete(key::packed(step.from, step.home, step.slice))?;
+    let place = PackedSlice {
+        offset: step.to_offset,
+        sealed_length: step.sealed_length,
+    };
+    change.put(key::packed(step.to, step.home, step.slice), &place)?;
+    Ok(true)
+}
