@@ -4,10 +4,12 @@ use super::buffers::Buffers;
 use super::cloud::{Cloud, Link};
 use super::code::Code;
 use super::completion::InFlight;
+use super::compress::Compression;
 use super::counters::Counters;
 use super::error::{BlockError, ShardFault};
 use super::header::HeaderBytes;
 use super::health::Timeouts;
+use super::index_cache::IndexCache;
 use super::object::StoredObject;
 use super::placement_log::PlacementLog;
 use super::read::RebuiltCache;
@@ -32,6 +34,8 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 const ATTEMPTS_MAX: u8 = 4;
 /// Bytes of buffers that are kept for the next write.
 const BUFFER_BYTES_MAX: usize = 48 << 20;
+/// Bytes of indexes of compressed slices that are kept: those of some thousand slices.
+const INDEX_BYTES_MAX: usize = 1 << 20;
 /// Rebuilds that run at a time.
 const REBUILDS_MAX: usize = 4;
 
@@ -52,6 +56,8 @@ pub struct BlockConfig {
     pub rebuilt_bytes_max: usize,
     /// How clouds are waited for.
     pub timeouts: Timeouts,
+    /// Whether what is written from now on is compressed.
+    pub compression: Compression,
     /// Whether content is encrypted; see [`Sealing`].
     pub sealing: Sealing,
     /// Where sealing and rebuilding are done.
@@ -73,6 +79,7 @@ impl BlockConfig {
             background_bytes_max: 64 << 20,
             rebuilt_bytes_max: 64 << 20,
             timeouts: Timeouts::default(),
+            compression: Compression::Off,
             sealing: Sealing::On,
             workers: Workers::Threads,
             sabotage: None,
@@ -124,6 +131,7 @@ pub(super) struct Engine {
     pub(super) sealers: Arc<Semaphore>,
     pub(super) rebuilds: Semaphore,
     pub(super) rebuilt: RebuiltCache,
+    pub(super) indexes: IndexCache,
     pub(super) in_flight: Mutex<InFlight>,
     pub(super) repairs: Repairs,
     pub(super) confirmations: mpsc::Sender<PlacedShard>,
@@ -184,6 +192,7 @@ impl Engine {
             sealers: Arc::new(Semaphore::new(config.workers.at_a_time())),
             rebuilds: Semaphore::new(REBUILDS_MAX),
             rebuilt: RebuiltCache::new(config.rebuilt_bytes_max),
+            indexes: IndexCache::new(INDEX_BYTES_MAX),
             in_flight: Mutex::new(InFlight::new(config.background_bytes_max)),
             repairs,
             confirmations,
