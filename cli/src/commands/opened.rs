@@ -24,7 +24,7 @@ use quorumfs_bft_runtime::server::first_incarnation;
 use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Cloud};
 use quorumfs_gateway::keys::KeyFile;
 use quorumfs_gateway::metadata::{MetadataClient, Ordered};
-use quorumfs_gateway::vfs::{CloudSlices, FileSystem, VfsError, VfsOptions};
+use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, VfsError, VfsOptions};
 use quorumfs_gateway::volume::Volume;
 use rustix::io::Errno;
 use std::fs;
@@ -276,7 +276,11 @@ impl Opened {
                 return Err(block_failure(&error));
             }
         };
-        let slices = Arc::new(CloudSlices::new(volume.clone(), blocks.clone()));
+        let packing = match access {
+            Access::Command => Packing::THRIFTY,
+            Access::Mount { .. } => Packing::PROMPT,
+        };
+        let slices = Arc::new(CloudSlices::new(volume.clone(), blocks.clone(), packing));
         let options = VfsOptions::default();
         let file_system = FileSystem::new(volume.clone(), metadata.clone(), slices, options);
         Ok(Self {

@@ -9,7 +9,7 @@ use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
 use quorumfs_fuse::{MountConfig, MountError, Mounted, mount};
 use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud};
 use quorumfs_gateway::metadata::{Embedded, MetadataClient};
-use quorumfs_gateway::vfs::{CloudSlices, FileSystem, SliceStore, VfsOptions};
+use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, SliceStore, VfsOptions};
 use quorumfs_gateway::volume::{Created, NewCloud, NewVolume, Volume, create};
 use quorumfs_metadata::Metadata;
 use quorumfs_metadata::placement::Policy;
@@ -80,7 +80,7 @@ fn slices(volume: &Arc<Volume>, client: &Arc<MetadataClient>, place: &Path) -> A
         .collect();
     let config = BlockConfig::new(volume.id(), volume.policy());
     let blocks = BlockStore::open(config, &clouds, client.clone()).unwrap();
-    Arc::new(CloudSlices::new(volume.clone(), blocks))
+    Arc::new(CloudSlices::new(volume.clone(), blocks, Packing::PROMPT))
 }
 
 impl World {

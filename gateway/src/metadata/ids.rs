@@ -8,7 +8,7 @@ use quorumfs_metadata::identity::{AllocationId, ObjectId, SliceId};
 use std::sync::Arc;
 
 /// A pair of fresh ids. Keep it until what carries them is committed or abandoned.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AllocatedId {
     allocation: Arc<AllocationId>,
     counter: u32,

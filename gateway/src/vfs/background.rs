@@ -9,8 +9,12 @@ use std::time::{Duration, Instant};
 
 /// How often to look.
 const PERIOD: Duration = Duration::from_millis(500);
-/// Files that are flushed at once under pressure.
+/// Files that are flushed at once, whatever they hold.
 const AT_ONCE: usize = 4;
+/// Files that are flushed at once if they are small: those share objects.
+const SMALL_AT_ONCE: usize = 512;
+/// What the small ones may hold together, in bytes.
+const SMALL_BYTES_MAX: u64 = 16 << 20;
 
 /// Runs until the file system is shut down or dropped.
 pub(crate) fn spawn(inner: &Arc<Inner>) {
@@ -77,13 +81,20 @@ fn due(inner: &Inner) -> Vec<Arc<Node>> {
         .collect();
     waiting.sort_by_key(|(since, _)| *since);
     let pressed = inner.budget.used() > inner.budget.limit() / 2;
+    let mut bytes = 0_u64;
     waiting
         .into_iter()
         .enumerate()
         .filter(|(rank, (since, _))| {
             now.duration_since(*since) >= inner.options.commit_after || (pressed && *rank < AT_ONCE)
         })
-        .take(AT_ONCE)
         .map(|(_, (_, node))| node)
+        .take(SMALL_AT_ONCE)
+        .enumerate()
+        .take_while(|(rank, node)| {
+            bytes = bytes.saturating_add(node.state().dirty.cost());
+            *rank < AT_ONCE || bytes <= SMALL_BYTES_MAX
+        })
+        .map(|(_, node)| node)
         .collect()
 }

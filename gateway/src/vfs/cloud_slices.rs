@@ -1,5 +1,6 @@
 //! Slices on the volume's clouds: the block store with the volume's keys.
 
+use super::packer::{Packer, Packing, SMALL_BYTES};
 use super::slice_store::{SliceStore, WrittenSlice};
 use super::{StoredSlice, VfsError};
 use crate::blocks::{BlockError, BlockErrorKind, BlockStore, SealedSlice, StoredObject};
@@ -18,13 +19,19 @@ use std::sync::Arc;
 pub struct CloudSlices {
     volume: Arc<Volume>,
     blocks: BlockStore,
+    packer: Arc<Packer>,
 }
 
 impl CloudSlices {
-    /// Slices of `volume` in `blocks`.
+    /// Slices of `volume` in `blocks`. Small ones share objects, and wait for each other as
+    /// `packing` says.
     #[must_use]
-    pub fn new(volume: Arc<Volume>, blocks: BlockStore) -> Self {
-        Self { volume, blocks }
+    pub fn new(volume: Arc<Volume>, blocks: BlockStore, packing: Packing) -> Self {
+        Self {
+            packer: Packer::new(blocks.clone(), packing),
+            volume,
+            blocks,
+        }
     }
 }
 
@@ -45,16 +52,23 @@ fn failed(doing: &'static str, error: &BlockError) -> VfsError {
 #[async_trait]
 impl SliceStore for CloudSlices {
     async fn write(&self, id: &AllocatedId, plain: Bytes) -> Result<WrittenSlice, VfsError> {
+        const DOING: &str = "writing to the clouds";
         let key = self.volume.current_key();
+        if plain.len() < SMALL_BYTES {
+            let keys = (key.epoch(), key.slice_key(id.slice()));
+            let written = self.packer.write(id.clone(), keys, plain).await;
+            return written.map_err(|error| failed(DOING, &error));
+        }
         let stored = self
             .blocks
             .write(id.object(), id.slice(), &key.slice_key(id.slice()), plain)
             .await
-            .map_err(|error| failed("writing to the clouds", &error))?;
+            .map_err(|error| failed(DOING, &error))?;
         let slice = stored.slice.into_new(SliceKey::Derived(key.epoch()));
         Ok(WrittenSlice {
             object: stored.object,
             slice,
+            lease: None,
         })
     }
 
@@ -81,10 +95,10 @@ impl SliceStore for CloudSlices {
     }
 
     fn committed(&self, object: ObjectId) {
-        self.blocks.committed(object);
+        self.packer.committed(object);
     }
 
     fn abandoned(&self, object: ObjectId) {
-        self.blocks.abandoned(object);
+        self.packer.abandoned(object);
     }
 }

@@ -1,8 +1,8 @@
 //! From written bytes to committed content.
 //!
 //! ```text
-//! frozen runs ─┬─ tiny file ─► seal into the inode ────────────────────┐
-//!              └─ slices, some at a time ─► w acknowledgements of each ─┴─► commit
+//! frozen runs -+- tiny file -> seal into the inode --------------------+
+//!              +- slices, some at a time -> w acknowledgements of each -+-> commit
 //! ```
 //!
 //! Data before metadata: a commit names only slices that w clouds have acknowledged. What does not
@@ -25,7 +25,7 @@
 use super::VfsError;
 use super::clock;
 use super::content::{ContentMap, Piece, StoredSlice};
-use super::dirty::{DirtyRuns, FrozenRuns};
+use super::dirty::{DirtyRuns, FrozenRuns, RUN_BYTES_MAX};
 use super::file_system::Inner;
 use super::node::{Departure, Node};
 use super::slice_store::{SliceStore, WrittenSlice};
@@ -35,14 +35,14 @@ use bytes::Bytes;
 use quorumfs_bft::identity::SessionId;
 use quorumfs_metadata::attributes::{Attributes, Credentials};
 use quorumfs_metadata::identity::{InodeId, InodeVersion};
-use quorumfs_metadata::limits::{COMMIT_EXTENTS_MAX, INLINE_BYTES_MAX};
+use quorumfs_metadata::limits::{COMMIT_EXTENTS_MAX, INLINE_BYTES_MAX, PACK_SLICES_MAX};
 use quorumfs_metadata::operation::{
     Commit, NewContent, NewExtent, Precondition, SetAttributes, SetTime, Step,
 };
 use quorumfs_metadata::reply::StepDone;
 use quorumfs_metadata::row::{Inline, Object, ObjectState, Sealed, Slice};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// How often a commit looks again and starts over before it fails, to be tried again later.
@@ -60,8 +60,10 @@ struct Stored {
 
 impl Stored {
     fn committed(&mut self) {
-        self.committed = true;
-        self.slices.committed(self.written.object.id);
+        // It may be committed in several parts.
+        if !std::mem::replace(&mut self.committed, true) {
+            self.slices.committed(self.written.object.id);
+        }
     }
 }
 
@@ -322,15 +324,22 @@ impl Inner {
         }
     }
 
-    /// Seals each run and puts it to the clouds, a few at a time.
+    /// Seals each run and puts it to the clouds: as many at a time as there may be long ones, or
+    /// short ones of no more bytes, for those share objects.
     async fn upload(self: &Arc<Self>, runs: &FrozenRuns) -> Result<Vec<Stored>, VfsError> {
         let mut uploads = tokio::task::JoinSet::new();
         let mut stored = BTreeMap::new();
-        let mut rest = runs.iter();
+        let mut rest = runs.iter().peekable();
+        let most = self.options.slices_in_flight.max(1);
+        let mut bytes = 0;
         loop {
-            while uploads.len() < self.options.slices_in_flight.max(1)
+            while let Some((_, run)) = rest.peek()
+                && (uploads.len() < most
+                    || (uploads.len() < PACK_SLICES_MAX as usize
+                        && bytes + run.len() <= most * RUN_BYTES_MAX))
                 && let Some((offset, run)) = rest.next()
             {
+                bytes += run.len();
                 let (inner, run) = (self.clone(), run.clone());
                 uploads.spawn(async move {
                     let id = inner.metadata.allocate().await?;
@@ -347,6 +356,8 @@ impl Inner {
             match uploads.join_next().await {
                 None => return Ok(stored.into_values().collect()),
                 Some(Ok(Ok(one))) => {
+                    let length = one.written.slice.length;
+                    bytes = bytes.saturating_sub(usize::try_from(length).unwrap_or(0));
                     stored.insert(one.offset, one);
                 }
                 Some(Ok(Err(error))) => return Err(error),
@@ -455,12 +466,16 @@ fn commit_of(base: &Attributes, content: NewContent) -> Commit {
 
 fn commit_of_slices(base: &Attributes, all: &[Stored], group: &[Part]) -> Commit {
     let (mut objects, mut slices, mut extents) = (Vec::new(), Vec::new(), Vec::new());
+    let mut named = BTreeSet::new();
     for part in group {
         let Some(stored) = all.get(part.of) else {
             continue;
         };
         if !stored.committed {
-            objects.push(stored.written.object.clone());
+            // Several slices may share an object, with each other and with other files'.
+            if named.insert(stored.written.object.id) {
+                objects.push(stored.written.object.clone());
+            }
             slices.push(stored.written.slice.clone());
         }
         extents.push(NewExtent {

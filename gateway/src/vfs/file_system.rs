@@ -26,8 +26,9 @@ use tokio::sync::{Notify, RwLock};
 /// Locks that keep an `open` and the `unlink` of the same inode apart.
 const NAMESPACE_LOCKS: usize = 64;
 
-/// Files that are committed at once when everything is.
-const SYNC_AT_ONCE: usize = 16;
+/// Files that are committed at once when everything is: enough small ones to share an object.
+/// What they hold is in memory already, and the block store bounds what it seals of it.
+const SYNC_AT_ONCE: usize = 512;
 
 /// Bounds and waits.
 #[derive(Clone, Debug)]
@@ -50,7 +51,8 @@ pub struct VfsOptions {
     pub orphans_every: Duration,
     /// How long to try to commit everything before giving up on what is left.
     pub sync_wait: Duration,
-    /// Slices on their way to the clouds at once, for one file.
+    /// Slices of full length on their way to the clouds at once, for one file; short ones may be
+    /// more, as long as they are no more bytes.
     pub slices_in_flight: usize,
 }
 

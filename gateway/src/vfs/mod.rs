@@ -1,12 +1,12 @@
 //! The file system as callers see it: POSIX over ordered metadata and sealed slices.
 //!
 //! ```text
-//!  open, create, release ── open ─┐              ┌─ names ── cache, lookups
-//!  lookup, mkdir, rename … ─ namespace ──────────┤
-//!  readdir ─────────────── directory ────────────┘─────────────► metadata (ordered)
-//!  getattr, setattr ────── attributes ─┐                              ▲
-//!  read ── read ── chunk cache ────────┼── node {dirty, frozen, content}
-//!  write, fsync ── write ── budget ────┘      └─ commit ── slices (w acknowledgements)
+//!  open, create, release -- open -+              +- names -- cache, lookups
+//!  lookup, mkdir, rename   - namespace ----------+
+//!  readdir --------------- directory ------------+-------------> metadata (ordered)
+//!  getattr, setattr ------ attributes -+                              ^
+//!  read -- read -- chunk cache --------+-- node {dirty, frozen, content}
+//!  write, fsync -- write -- budget ----+      +- commit -- slices (w acknowledgements)
 //! ```
 //!
 //! What always holds:
@@ -42,6 +42,7 @@ mod namespace;
 mod node;
 mod open;
 mod orphans;
+mod packer;
 mod read;
 mod readahead;
 mod slice_store;
@@ -58,6 +59,7 @@ pub use file_system::{FileSystem, VfsOptions, VfsStatus};
 pub use handle::{HandleId, OpenMode};
 pub use namespace::RenameMode;
 pub use open::Opened;
+pub use packer::Packing;
 pub use quorumfs_metadata::attributes::{Attributes, Detail, FileType, Timestamp};
 pub use quorumfs_metadata::identity::{Cookie, InodeId};
 pub use slice_store::{SliceStore, WrittenSlice};

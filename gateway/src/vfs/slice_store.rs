@@ -16,6 +16,9 @@ pub struct WrittenSlice {
     pub object: NewObject,
     /// The slice.
     pub slice: NewSlice,
+    /// The id that the object's is of, if that is not the slice's own. To be kept, as the slice's,
+    /// until the slice is committed or abandoned.
+    pub lease: Option<AllocatedId>,
 }
 
 /// Seals and keeps slices, and gives them back.
@@ -28,9 +31,10 @@ pub trait SliceStore: Send + Sync + 'static {
     /// The bytes of `range` of a slice's plaintext, verified.
     async fn read(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Bytes, VfsError>;
 
-    /// The servers know the object now.
+    /// The servers know the object now. Said once for each slice that was written; so is the
+    /// opposite.
     fn committed(&self, object: ObjectId);
 
-    /// The object will not be committed, or nobody knows whether it was.
+    /// The slice will not be committed, or nobody knows whether it was.
     fn abandoned(&self, object: ObjectId);
 }

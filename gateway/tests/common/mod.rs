@@ -79,7 +79,11 @@ impl SliceStore for MemorySlices {
             codec: Codec::NONE,
             key: SliceKey::Derived(RealmEpoch(0)),
         };
-        Ok(WrittenSlice { object, slice })
+        Ok(WrittenSlice {
+            object,
+            slice,
+            lease: None,
+        })
     }
 
     async fn read(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Bytes, VfsError> {

@@ -11,7 +11,7 @@ use quorumfs_fuse::{MountConfig, Mounted, mount};
 use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud};
 use quorumfs_gateway::keys::{KeyFile, Sealing};
 use quorumfs_gateway::metadata::{MetadataClient, Ordered};
-use quorumfs_gateway::vfs::{CloudSlices, FileSystem, VfsOptions};
+use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, VfsOptions};
 use quorumfs_gateway::volume::Volume;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,7 +63,8 @@ impl Gateway {
             config_of_blocks.sealing = sealing;
             let clouds = clouds(cluster, &volume);
             let blocks = BlockStore::open(config_of_blocks, &clouds, metadata.clone()).unwrap();
-            let slices = Arc::new(CloudSlices::new(volume.clone(), blocks.clone()));
+            let packing = Packing::PROMPT;
+            let slices = Arc::new(CloudSlices::new(volume.clone(), blocks.clone(), packing));
             let options = VfsOptions::default();
             let file_system = FileSystem::new(volume.clone(), metadata.clone(), slices, options);
             let mounted = mount(file_system.clone(), config).await.unwrap();

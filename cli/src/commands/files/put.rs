@@ -3,6 +3,10 @@
 //! Regular files, directories and symbolic links, with their modes and modification times; what is
 //! neither is said and skipped. A file that exists is replaced in its content. A copy counts as
 //! done once it is closed, which is when the clouds have it and the order names it.
+//!
+//! Small files share objects on the clouds if they are written at the same time, so many of them
+//! are under way at once: read one after the other, as fast as this machine gives them, and closed
+//! whenever the clouds have them. Directories, links and large files are done in their turn.
 
 use super::walk::{child, find, missing, parent, shown};
 use super::{CHUNK_BYTES, Progress, caller, closing, counted, refused};
@@ -18,7 +22,14 @@ use std::fs::{self, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::task::JoinSet;
+
+/// Files of fewer bytes are under way together.
+const SMALL_BYTES: u64 = 512 << 10;
+/// How many of them, and how many bytes they may be.
+const UNDER_WAY_MAX: usize = 512;
+const UNDER_WAY_BYTES_MAX: u64 = 32 << 20;
 
 /// Where something goes: a directory of the volume, and the name there.
 struct Place {
@@ -94,7 +105,13 @@ async fn put_tree(
     progress: &mut Progress,
 ) -> Outcome<()> {
     let mut waiting = vec![(source, place)];
+    let mut under_way = UnderWay::default();
     while let Some((source, place)) = waiting.pop() {
+        if let Some(metadata) = small_file(&source) {
+            under_way.room_for(metadata.len(), progress).await?;
+            under_way.begin(fs, source, metadata, place).await;
+            continue;
+        }
         match put_one(fs, &source, &place).await {
             Ok(Put::File(bytes)) => progress.done(bytes),
             Ok(Put::Directory(inode, children)) => {
@@ -115,7 +132,71 @@ async fn put_tree(
             Err(failure) => progress.failed(&source, failure)?,
         }
     }
-    Ok(())
+    under_way.end(progress).await
+}
+
+/// The metadata of a file that is small and can be read.
+fn small_file(source: &Path) -> Option<Metadata> {
+    let metadata = fs::symlink_metadata(source).ok()?;
+    (metadata.is_file() && metadata.len() < SMALL_BYTES).then_some(metadata)
+}
+
+/// Small files on their way.
+#[derive(Default)]
+struct UnderWay {
+    files: JoinSet<(PathBuf, u64, Outcome<u64>)>,
+    bytes: u64,
+}
+
+impl UnderWay {
+    /// Waits until one more of so many bytes may begin.
+    async fn room_for(&mut self, bytes: u64, progress: &mut Progress) -> Outcome<()> {
+        while self.files.len() >= UNDER_WAY_MAX
+            || (!self.files.is_empty() && self.bytes.saturating_add(bytes) > UNDER_WAY_BYTES_MAX)
+        {
+            self.one(progress).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads a file and has it copied.
+    async fn begin(&mut self, fs: &FileSystem, source: PathBuf, metadata: Metadata, place: Place) {
+        let read = tokio::fs::read(&source).await;
+        let bytes = read.as_ref().map_or(0, |content| content.len() as u64);
+        self.bytes = self.bytes.saturating_add(bytes);
+        let fs = fs.clone();
+        self.files.spawn(async move {
+            let outcome = match read {
+                Err(error) => Err(Failure::file("read", &source, &error)),
+                Ok(content) => put_content(&fs, &source, &metadata, &place, &content[..]).await,
+            };
+            (source, bytes, outcome)
+        });
+    }
+
+    /// Waits for one that is done.
+    async fn one(&mut self, progress: &mut Progress) -> Outcome<()> {
+        match self.files.join_next().await {
+            None => Ok(()),
+            Some(Ok((source, bytes, outcome))) => {
+                self.bytes = self.bytes.saturating_sub(bytes);
+                match outcome {
+                    Ok(bytes) => progress.done(bytes),
+                    Err(failure) => progress.failed(&source, failure)?,
+                }
+                Ok(())
+            }
+            Some(Err(error)) => Err(Failure::new(Exit::Error, error.to_string())),
+        }
+    }
+
+    /// Waits for all of them.
+    async fn end(mut self, progress: &mut Progress) -> Outcome<()> {
+        while !self.files.is_empty() {
+            self.one(progress).await?;
+        }
+        Ok(())
+    }
 }
 
 enum Put {
@@ -174,9 +255,21 @@ async fn put_file(
     metadata: &Metadata,
     place: &Place,
 ) -> Outcome<u64> {
+    let unread = |error| Failure::file("read", source, &error);
+    let file = tokio::fs::File::open(source).await.map_err(unread)?;
+    put_content(fs, source, metadata, place, file).await
+}
+
+/// Copies what `file` gives.
+async fn put_content(
+    fs: &FileSystem,
+    source: &Path,
+    metadata: &Metadata,
+    place: &Place,
+    mut file: impl AsyncRead + Unpin,
+) -> Outcome<u64> {
     let failed = |error| refused(&place.path, &error);
     let unread = |error| Failure::file("read", source, &error);
-    let mut file = tokio::fs::File::open(source).await.map_err(unread)?;
     let open = OpenMode {
         read: false,
         write: true,
@@ -187,7 +280,9 @@ async fn put_file(
         .create(&caller(), place.directory, &place.name, mode, open, false)
         .await
         .map_err(failed)?;
-    let mut buffer = vec![0; CHUNK_BYTES as usize];
+    // One byte more than a small file has shows its end at once.
+    let room = metadata.len().saturating_add(1).min(u64::from(CHUNK_BYTES));
+    let mut buffer = vec![0; usize::try_from(room).unwrap_or(1)];
     let mut offset = 0;
     let copied = loop {
         let count = match file.read(&mut buffer).await {
