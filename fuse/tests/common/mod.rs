@@ -75,6 +75,7 @@ fn slices(volume: &Arc<Volume>, client: &Arc<MetadataClient>, place: &Path) -> A
                 index: cloud.index,
                 store,
                 secret: secret.clone(),
+                read_price: 0,
             }
         })
         .collect();

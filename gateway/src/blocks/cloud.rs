@@ -4,16 +4,25 @@ use super::counters::Counter;
 use super::error::{BlockError, ShardFault};
 use super::header::{Looks, looks};
 use super::health::{Health, Timeouts};
+use super::latency::Exchange;
 use super::naming::{CloudKeys, Named};
 use crate::keys::CloudSecret;
 use bytes::Bytes;
-use quorumfs_backends::{Deadline, ObjectName, ObjectStore, StoreError, StoreErrorKind, Traffic};
+use quorumfs_backends::{
+    Deadline, ObjectName, ObjectStore, Operation, StoreError, StoreErrorKind, Traffic,
+};
 use quorumfs_metadata::identity::CloudIndex;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::Instant;
+
+/// How much longer than its deadline a probe may take.
+const PROBE_GRACE: Duration = Duration::from_secs(1);
+/// Below this, how long an answer takes says nothing about the next one.
+const BURDEN_MIN: Duration = Duration::from_millis(1);
 
 /// A cloud of the volume.
 #[derive(Clone, Debug)]
@@ -24,6 +33,8 @@ pub struct Cloud {
     pub store: Arc<dyn ObjectStore>,
     /// What its names and header codes are derived from.
     pub secret: CloudSecret,
+    /// What reading from it costs; in any unit that is the same for all clouds, per byte.
+    pub read_price: u32,
 }
 
 /// A cloud in use.
@@ -32,7 +43,10 @@ pub(super) struct Link {
     pub(super) index: CloudIndex,
     pub(super) keys: CloudKeys,
     pub(super) health: Health,
+    pub(super) read_price: u32,
     pub(super) puts: AtomicUsize,
+    /// Gets that it has not answered yet.
+    gets: AtomicUsize,
     /// Answers of this cloud that were not what had been written.
     pub(super) refused: Counter,
     store: Arc<dyn ObjectStore>,
@@ -40,12 +54,14 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(cloud: &Cloud, timeouts: Timeouts) -> Self {
+    pub(super) fn new(cloud: &Cloud, timeouts: Timeouts, suspensions: &Arc<Notify>) -> Self {
         Self {
             index: cloud.index,
             keys: CloudKeys::derive(&cloud.secret),
-            health: Health::new(timeouts),
+            health: Health::new(timeouts, Arc::clone(suspensions)),
+            read_price: cloud.read_price,
             puts: AtomicUsize::new(0),
+            gets: AtomicUsize::new(0),
             refused: Counter::default(),
             store: Arc::clone(&cloud.store),
             timeouts,
@@ -68,10 +84,17 @@ impl Link {
     }
 
     /// Enters an answer into the cloud's record.
-    fn record<T>(&self, begin: Instant, result: Result<T, StoreError>) -> Result<T, ShardFault> {
+    fn record<T>(
+        &self,
+        exchange: Exchange,
+        begin: Instant,
+        result: Result<T, StoreError>,
+    ) -> Result<T, ShardFault> {
         match &result {
             Err(error) if error.kind.concerns_the_cloud() => self.health.failed(error),
-            _ => self.health.answered(begin.elapsed()),
+            // A refusal is short, whatever was asked for.
+            Err(_) => self.health.answered(Exchange::Ask, begin.elapsed()),
+            Ok(_) => self.health.answered(exchange, begin.elapsed()),
         }
         result.map_err(ShardFault::Store)
     }
@@ -80,8 +103,8 @@ impl Link {
     pub(super) async fn put(&self, named: &Named, body: Bytes) -> Result<(), ShardFault> {
         let name = self.name(named)?;
         let begin = Instant::now();
-        self.puts.fetch_add(1, Ordering::Relaxed);
-        let _count = Counted(&self.puts);
+        let exchange = Exchange::Put(body.len() as u64);
+        let _count = Counted::new(&self.puts);
         let put = self
             .store
             .put_if_absent(&name, body, Deadline::after(self.timeouts.put));
@@ -93,19 +116,20 @@ impl Link {
             () = &mut suspect => {
                 self.health.suspected();
                 let rest = self.timeouts.put + Duration::from_secs(1);
-                tokio::time::timeout(rest, put).await.unwrap_or_else(|_| Err(self.no_answer(&name)))
+                let silence = |_| Err(self.silence(Operation::Put, Some(&name)));
+                tokio::time::timeout(rest, put).await.unwrap_or_else(silence)
             }
         };
-        self.record(begin, result)
+        self.record(exchange, begin, result)
     }
 
     /// A store that ignores its deadline does not get more time for it.
-    fn no_answer(&self, name: &ObjectName) -> StoreError {
+    fn silence(&self, operation: Operation, name: Option<&ObjectName>) -> StoreError {
         StoreError {
             kind: StoreErrorKind::Timeout,
-            operation: quorumfs_backends::Operation::Put,
+            operation,
             cloud: self.describe(),
-            object: Some(name.clone()),
+            object: name.cloned(),
             detail: "no answer, not even at the deadline".to_owned(),
         }
     }
@@ -117,23 +141,26 @@ impl Link {
     ) -> Result<Bytes, ShardFault> {
         let name = self.name(named)?;
         let begin = Instant::now();
+        let exchange = Exchange::Get(range.end.saturating_sub(range.start));
+        let _count = Counted::new(&self.gets);
         let get = self
             .store
             .get_range(&name, range, Deadline::after(self.timeouts.get));
         let result = self.bounded(&name, get).await;
-        self.record(begin, result)
+        self.record(exchange, begin, result)
     }
 
     pub(super) async fn get(&self, named: &Named, length: u64) -> Result<Bytes, ShardFault> {
         let name = self.name(named)?;
         let begin = Instant::now();
+        let _count = Counted::new(&self.gets);
         // A newer format may be longer; it is to be recognised, so some more is accepted.
         let most = length.saturating_mul(2).saturating_add(4096);
         let get = self
             .store
             .get(&name, most, Deadline::after(self.timeouts.get));
         let result = self.bounded(&name, get).await;
-        self.record(begin, result)
+        self.record(Exchange::Get(length), begin, result)
     }
 
     /// Asks how long an object is.
@@ -142,14 +169,26 @@ impl Link {
         let begin = Instant::now();
         let head = self.store.head(&name, Deadline::after(self.timeouts.get));
         let result = self.bounded(&name, head).await;
-        self.record(begin, result).map(|info| info.length)
+        let answer = self.record(Exchange::Ask, begin, result);
+        answer.map(|info| info.length)
     }
 
     /// Asks for the smallest thing, so that the record is up to date.
     pub(super) async fn probe(&self, deadline: Deadline) {
         let begin = Instant::now();
-        let result = self.store.list("00", None, 1, deadline).await;
-        let _ = self.record(begin, result);
+        let list = self.store.list("00", None, 1, deadline);
+        let most = deadline.instant() + PROBE_GRACE;
+        let answer = tokio::time::timeout_at(most, list).await;
+        let answer = answer.unwrap_or_else(|_| Err(self.silence(Operation::List, None)));
+        let _ = self.record(Exchange::Ask, begin, answer);
+    }
+
+    /// How a request compares with the same one to another cloud: the longer its answers take and
+    /// the more requests wait for one, the more.
+    pub(super) fn burden(&self, exchange: Exchange) -> Duration {
+        let waiting = u32::try_from(self.gets.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        let usual = self.health.usual(exchange).max(BURDEN_MIN);
+        usual.saturating_mul(waiting.saturating_add(1))
     }
 
     async fn bounded<T>(
@@ -159,7 +198,7 @@ impl Link {
     ) -> Result<T, StoreError> {
         let most = self.timeouts.get + Duration::from_secs(1);
         let answer = tokio::time::timeout(most, answer).await;
-        answer.unwrap_or_else(|_| Err(self.no_answer(name)))
+        answer.unwrap_or_else(|_| Err(self.silence(Operation::Get, Some(name))))
     }
 
     /// What to make of bytes that are not the shard's.
@@ -179,6 +218,13 @@ impl Link {
 }
 
 struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {

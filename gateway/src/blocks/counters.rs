@@ -43,6 +43,8 @@ counters! {
     shards_put,
     /// Puts that failed.
     puts_failed,
+    /// Puts that were made because another one was late.
+    puts_spilled,
     /// Puts that were given up in the background for lack of room; completion does them again.
     puts_dropped,
     /// Answers that were not the shard's bytes.

@@ -4,14 +4,13 @@ use super::buffers::Buffers;
 use super::cloud::{Cloud, Link};
 use super::code::Code;
 use super::completion::InFlight;
-use super::compress::Compression;
 use super::counters::Counters;
 use super::error::{BlockError, ShardFault};
 use super::header::HeaderBytes;
 use super::health::Timeouts;
-use super::index_cache::IndexCache;
 use super::object::StoredObject;
 use super::placement_log::PlacementLog;
+use super::preference::Preference;
 use super::read::RebuiltCache;
 use super::repair::Repairs;
 use super::restraint::Restraint;
@@ -21,9 +20,9 @@ use super::workers::Workers;
 use crate::keys::Sealing;
 use bytes::Bytes;
 use quorumfs_backends::StoreErrorKind;
-use quorumfs_metadata::identity::{CloudIndex, ObjectId, VolumeId};
+use quorumfs_metadata::identity::{CloudIndex, VolumeId};
 use quorumfs_metadata::operation::PlacedShard;
-use quorumfs_metadata::placement::{Policy, Shard};
+use quorumfs_metadata::placement::Policy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -32,12 +31,6 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 
 /// How many names a shard is given before a writer gives up: every one of them was taken.
 const ATTEMPTS_MAX: u8 = 4;
-/// Bytes of buffers that are kept for the next write.
-const BUFFER_BYTES_MAX: usize = 48 << 20;
-/// Bytes of indexes of compressed slices that are kept: those of some thousand slices.
-const INDEX_BYTES_MAX: usize = 1 << 20;
-/// Rebuilds that run at a time.
-const REBUILDS_MAX: usize = 4;
 
 /// How a block store is to work.
 #[derive(Clone, Copy, Debug)]
@@ -52,12 +45,16 @@ pub struct BlockConfig {
     pub memory_bytes_max: usize,
     /// Bytes of shards that may be on their way after their write has returned.
     pub background_bytes_max: usize,
+    /// Bytes that rebuilding objects may hold.
+    pub rebuild_bytes_max: usize,
     /// Bytes of rebuilt objects that are kept for the next read.
     pub rebuilt_bytes_max: usize,
+    /// Bytes of buffers that are kept for the next write.
+    pub buffer_bytes_max: usize,
+    /// Which clouds are asked first.
+    pub preference: Preference,
     /// How clouds are waited for.
     pub timeouts: Timeouts,
-    /// Whether what is written from now on is compressed.
-    pub compression: Compression,
     /// Whether content is encrypted; see [`Sealing`].
     pub sealing: Sealing,
     /// Where sealing and rebuilding are done.
@@ -77,9 +74,11 @@ impl BlockConfig {
             block_bytes_max: 4 << 20,
             memory_bytes_max: 192 << 20,
             background_bytes_max: 64 << 20,
+            rebuild_bytes_max: 96 << 20,
             rebuilt_bytes_max: 64 << 20,
+            buffer_bytes_max: 48 << 20,
+            preference: Preference::default(),
             timeouts: Timeouts::default(),
-            compression: Compression::Off,
             sealing: Sealing::On,
             workers: Workers::Threads,
             sabotage: None,
@@ -123,15 +122,18 @@ impl Memory {
 pub(super) struct Engine {
     pub(super) config: BlockConfig,
     pub(super) links: Vec<Arc<Link>>,
+    /// Told when one of them is suspended.
+    pub(super) suspensions: Arc<Notify>,
     pub(super) log: Arc<dyn PlacementLog>,
     pub(super) counters: Counters,
     pub(super) memory: Memory,
     pub(super) buffers: Buffers,
     /// Sealing keeps a core busy: no more at a time than there are cores.
     pub(super) sealers: Arc<Semaphore>,
-    pub(super) rebuilds: Semaphore,
+    /// What objects that are being rebuilt may hold. Apart from `memory`, of which a reader who
+    /// waits for a rebuild holds a part already.
+    pub(super) rebuilds: Memory,
     pub(super) rebuilt: RebuiltCache,
-    pub(super) indexes: IndexCache,
     pub(super) in_flight: Mutex<InFlight>,
     pub(super) repairs: Repairs,
     pub(super) confirmations: mpsc::Sender<PlacedShard>,
@@ -180,19 +182,18 @@ impl Engine {
             );
             return Err(BlockError::Configuration { reason });
         }
+        let suspensions = Arc::new(Notify::new());
+        let link = |cloud| Arc::new(Link::new(cloud, config.timeouts, &suspensions));
         let engine = Self {
-            links: clouds
-                .iter()
-                .map(|c| Arc::new(Link::new(c, config.timeouts)))
-                .collect(),
+            links: clouds.iter().map(link).collect(),
+            suspensions: Arc::clone(&suspensions),
             log,
             counters: Counters::default(),
             memory: Memory::new(config.memory_bytes_max),
-            buffers: Buffers::new(BUFFER_BYTES_MAX.min(config.memory_bytes_max)),
+            buffers: Buffers::new(config.buffer_bytes_max),
             sealers: Arc::new(Semaphore::new(config.workers.at_a_time())),
-            rebuilds: Semaphore::new(REBUILDS_MAX),
+            rebuilds: Memory::new(config.rebuild_bytes_max),
             rebuilt: RebuiltCache::new(config.rebuilt_bytes_max),
-            indexes: IndexCache::new(INDEX_BYTES_MAX),
             in_flight: Mutex::new(InFlight::new(config.background_bytes_max)),
             repairs,
             confirmations,
@@ -242,27 +243,6 @@ impl Engine {
     pub(super) fn is_suspended(&self, object: &StoredObject, shard: usize) -> bool {
         self.link_of(object, shard)
             .map_or(true, |link| link.health.is_suspended())
-    }
-
-    /// Which cloud each shard of a new object goes to: rotated from object to object, so that every
-    /// cloud gets its share of the data shards, which are the ones that are read.
-    pub(super) fn spread(&self, object: ObjectId) -> Vec<Shard> {
-        let rotation = object.counter as usize % self.links.len().max(1);
-        let links = self
-            .links
-            .iter()
-            .cycle()
-            .skip(rotation)
-            .take(self.links.len());
-        links
-            .map(|link| Shard {
-                digest: quorumfs_bft::identity::Digest([0; 32]),
-                cloud: link.index,
-                attempt: 0,
-                acknowledged: false,
-                withdrawn: false,
-            })
-            .collect()
     }
 
     /// The headers of all shards of an object, whether their clouds are there or not; a header

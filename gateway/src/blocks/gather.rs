@@ -8,17 +8,19 @@
 use super::engine::Engine;
 use super::error::{BlockError, Failures, ShardFault};
 use super::header::HeaderBytes;
+use super::latency::Exchange;
 use super::object::StoredObject;
 use super::sabotage::Sabotage;
 use super::shard::{Rebuilt, cells_range, check_cells, check_whole, unchecked};
 use bytes::Bytes;
 use quorumfs_backends::StoreErrorKind;
 use quorumfs_metadata::placement::Shard;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 impl Engine {
     fn header(&self, object: &StoredObject, shard: usize) -> Result<HeaderBytes, ShardFault> {
@@ -109,38 +111,33 @@ impl Engine {
         result.await.inspect_err(count)
     }
 
-    /// The order in which shards are asked for: those of clouds that answer before those of
-    /// suspended ones, acknowledged before hoped for, data before parity, quick before slow.
-    fn preference(&self, object: &StoredObject, shard: usize) -> (bool, bool, bool, Duration) {
-        let acknowledged = object.shard(shard).is_some_and(|row| row.acknowledged);
-        let parity = shard as u64 >= object.layout().data();
-        let link = self.link_of(object, shard).ok();
-        let latency = link
-            .and_then(|l| l.health.percentile(50))
-            .unwrap_or_default();
-        (
-            self.is_suspended(object, shard),
-            !acknowledged,
-            parity,
-            latency,
-        )
-    }
-
-    fn hedge_delay(&self, object: &StoredObject, shard: usize) -> Duration {
-        self.link_of(object, shard)
-            .map_or(self.config.timeouts.hedge_min, |link| {
-                link.health.hedge_delay()
-            })
-    }
-
-    /// The longest that any of these shards is waited for alone.
+    /// The longest that any of these shards is waited for alone, so many bytes of each.
     pub(super) fn hedge_delay_of(
         &self,
         object: &StoredObject,
-        shards: impl Iterator<Item = usize>,
+        wanted: impl Iterator<Item = (usize, u64)>,
     ) -> Duration {
-        let delays = shards.map(|shard| self.hedge_delay(object, shard));
+        let delays = wanted.map(|(shard, bytes)| {
+            let link = self.link_of(object, shard);
+            link.map_or(self.config.timeouts.hedge_min, |link| {
+                link.health.hedge_delay(Exchange::Get(bytes))
+            })
+        });
         delays.max().unwrap_or(self.config.timeouts.hedge_min)
+    }
+
+    /// These shards were asked for at `begin`, and others are asked for now in their stead.
+    pub(super) fn are_overdue(
+        &self,
+        object: &StoredObject,
+        begin: Instant,
+        shards: impl Iterator<Item = usize>,
+    ) {
+        for shard in shards {
+            if let Ok(link) = self.link_of(object, shard) {
+                link.health.overdue(begin);
+            }
+        }
     }
 
     /// Rebuilds an object from any k shards but those in `known`, whose faults have been counted.
@@ -149,7 +146,8 @@ impl Engine {
         object: &Arc<StoredObject>,
         known: Vec<(usize, ShardFault)>,
     ) -> Result<Rebuilt, BlockError> {
-        let hedge = self.hedge_delay_of(object, 0..object.shards().len());
+        let whole = |shard| (shard, object.layout().stored_length(shard as u64));
+        let hedge = self.hedge_delay_of(object, (0..object.shards().len()).map(whole));
         self.gather_within(object, known, hedge).await
     }
 
@@ -170,11 +168,9 @@ impl Engine {
         known: Vec<(usize, ShardFault)>,
         patience: Duration,
     ) -> Result<Rebuilt, BlockError> {
-        let _turn = self
-            .rebuilds
-            .acquire()
-            .await
-            .map_err(|_| BlockError::Shut)?;
+        let (n, k) = (object.shards().len() as u64, object.layout().data());
+        let held = object.layout().stored_length(0).saturating_mul(n + k);
+        let _memory = self.rebuilds.hold(held).await?;
         let wanted = usize::from(object.policy().data());
         let mut candidates: Vec<usize> = (0..object.shards().len())
             .filter(|shard| {
@@ -183,42 +179,50 @@ impl Engine {
                     .any(|(bad, fault)| bad == shard && fault.wants_repair())
             })
             .collect();
-        candidates.sort_by_key(|shard| self.preference(object, *shard));
+        candidates.sort_by_cached_key(|shard| self.rank(object, *shard));
         let mut candidates = candidates.into_iter();
 
         let mut payloads: Vec<Option<Vec<u8>>> = vec![None; object.shards().len()];
         let mut faults = known;
         let (mut good, mut replaced) = (0, 0);
         let mut fetches = JoinSet::new();
-        let mut launch = |fetches: &mut JoinSet<_>| match candidates.next() {
-            None => false,
-            Some(shard) => {
-                let (engine, object) = (Arc::clone(self), Arc::clone(object));
-                fetches.spawn(async move { (shard, engine.fetch_whole(&object, shard).await) });
-                true
-            }
-        };
-        while fetches.len() < wanted && launch(&mut fetches) {}
+        let mut awaited = BTreeMap::new();
+        let mut launch =
+            |fetches: &mut JoinSet<_>, awaited: &mut BTreeMap<_, _>| match candidates.next() {
+                None => false,
+                Some(shard) => {
+                    awaited.insert(shard, Instant::now());
+                    let (engine, object) = (Arc::clone(self), Arc::clone(object));
+                    fetches.spawn(async move { (shard, engine.fetch_whole(&object, shard).await) });
+                    true
+                }
+            };
+        while fetches.len() < wanted && launch(&mut fetches, &mut awaited) {}
         while good < wanted {
             tokio::select! {
                 biased;
                 done = fetches.join_next() => match done {
                     None => return Err(self.too_few_shards(object, good, wanted, &faults)),
                     Some(Ok((shard, Ok(payload)))) => {
+                        awaited.remove(&shard);
                         if let Some(place) = payloads.get_mut(shard) {
                             *place = Some(payload);
                         }
                         good += 1;
                     }
                     Some(Ok((shard, Err(fault)))) => {
+                        awaited.remove(&shard);
                         self.order_repair(object, shard, &fault);
                         faults.push((shard, fault));
-                        replaced += u64::from(launch(&mut fetches));
+                        replaced += u64::from(launch(&mut fetches, &mut awaited));
                     }
                     Some(Err(_)) => faults.push((usize::MAX, ShardFault::Defect)),
                 },
                 () = tokio::time::sleep(patience) => {
-                    replaced += u64::from(launch(&mut fetches));
+                    for (shard, begin) in std::mem::take(&mut awaited) {
+                        self.are_overdue(object, begin, std::iter::once(shard));
+                    }
+                    replaced += u64::from(launch(&mut fetches, &mut awaited));
                 }
             }
         }

@@ -1,18 +1,32 @@
 //! What a cloud's recent behaviour says about the next request to it.
 //!
-//! A cloud that fails as a whole, or lets a put hang, is *suspended* for a while that doubles with
-//! each further failure; a single success ends it. Suspension is a hint and never a verdict:
-//! whoever cannot do without a cloud asks it all the same. Latencies of the last answers give the
-//! delay after which a read no longer waits for a cloud alone.
+//! ```text
+//!             fails as a whole, a put hangs, several gets are overdue
+//!   in use ───────────────────────────────────────────────────────────► suspended
+//!      ▲                                                                   │ a while that
+//!      │ any answer                                                        │ doubles
+//!      └──────────────────────── probed ◄──────────────────────────────────┘
+//! ```
+//!
+//! A *suspended* cloud is not among those that are asked first. When its while is over it is
+//! probed, so that no reader has to find out; only an answer, to the probe or to whoever asked all
+//! the same, ends the suspension. Suspension is a hint and never a verdict: whoever cannot do
+//! without a cloud asks it. The while doubles from one suspension to the next, and shrinks with
+//! answers to requests alone: a cloud that answers probes and nothing else gains nothing by it.
+//!
+//! A get is *overdue* when it takes longer than its reader waits for one cloud alone, and the cloud
+//! has answered nothing else since it was asked: that is what tells a cloud that hangs from one
+//! that has much to do.
 
+use super::latency::{Exchange, Latencies};
 use quorumfs_backends::StoreError;
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// How many latencies are remembered.
-const LATENCIES: usize = 64;
+/// So many overdue requests make a suspension.
+const OVERDUE_MAX: u32 = 3;
 
 /// How clouds are waited for.
 #[derive(Clone, Copy, Debug)]
@@ -21,10 +35,11 @@ pub struct Timeouts {
     pub put: Duration,
     /// For one get.
     pub get: Duration,
-    /// A read asks elsewhere too after this, or after what the cloud usually takes if that is
+    /// A request goes elsewhere too after this, or after what the cloud usually takes if that is
     /// longer.
     pub hedge_min: Duration,
-    /// A read never waits longer than this before it asks elsewhere too.
+    /// Nobody waits longer than this before asking elsewhere too, nor for a cloud of which nothing
+    /// is known.
     pub hedge_max: Duration,
     /// A put that is not answered after this makes its cloud suspect.
     pub suspect: Duration,
@@ -53,23 +68,32 @@ impl Default for Timeouts {
 
 #[derive(Debug, Default)]
 struct State {
-    failures: u32,
+    /// Suspensions, less the answers since.
+    strikes: u32,
+    /// Whether the last request that concerned the whole cloud failed.
+    failing: bool,
+    /// When to probe it.
     suspended_until: Option<Instant>,
+    overdue: u32,
+    answered_at: Option<Instant>,
     last_error: Option<String>,
-    latencies: VecDeque<Duration>,
+    latencies: Latencies,
 }
 
 /// One cloud's record.
 #[derive(Debug)]
 pub(super) struct Health {
     timeouts: Timeouts,
+    /// Told of each suspension.
+    suspensions: Arc<Notify>,
     state: Mutex<State>,
 }
 
 impl Health {
-    pub(super) fn new(timeouts: Timeouts) -> Self {
+    pub(super) fn new(timeouts: Timeouts, suspensions: Arc<Notify>) -> Self {
         Self {
             timeouts,
+            suspensions,
             state: Mutex::default(),
         }
     }
@@ -79,41 +103,61 @@ impl Health {
     }
 
     /// The cloud answered, well or ill, after `latency`.
-    pub(super) fn answered(&self, latency: Duration) {
+    pub(super) fn answered(&self, exchange: Exchange, latency: Duration) {
         let mut state = self.state();
-        state.failures = 0;
+        state.failing = false;
         state.suspended_until = None;
-        state.latencies.push_back(latency);
-        if state.latencies.len() > LATENCIES {
-            state.latencies.pop_front();
+        state.overdue = 0;
+        state.answered_at = Some(Instant::now());
+        if exchange != Exchange::Ask {
+            state.strikes /= 2;
         }
+        state.latencies.enter(exchange, latency);
     }
 
     /// The cloud failed as a whole.
     pub(super) fn failed(&self, error: &StoreError) {
-        let mut state = self.state();
-        state.last_error = Some(error.to_string());
-        self.suspend(&mut state);
+        self.suspend(&mut self.state(), error.to_string());
     }
 
     /// The cloud has not answered a put for suspiciously long.
     pub(super) fn suspected(&self) {
-        let mut state = self.state();
-        state.last_error = Some(format!(
+        let reason = format!(
             "a put was not answered within {} ms; check the cloud's health and the network to it",
             self.timeouts.suspect.as_millis()
-        ));
-        self.suspend(&mut state);
+        );
+        self.suspend(&mut self.state(), reason);
     }
 
-    fn suspend(&self, state: &mut State) {
+    /// A request that was made at `begin` is still not answered, and somebody else was asked.
+    pub(super) fn overdue(&self, begin: Instant) {
+        let mut state = self.state();
+        if state.answered_at.is_some_and(|answered| answered > begin) {
+            return;
+        }
+        state.overdue += 1;
+        if state.overdue >= OVERDUE_MAX {
+            state.overdue = 0;
+            let reason = format!(
+                "it has answered nothing for {} ms, and {OVERDUE_MAX} requests wait; check the \
+                 cloud's health and the network to it",
+                begin.elapsed().as_millis()
+            );
+            self.suspend(&mut state, reason);
+        }
+    }
+
+    fn suspend(&self, state: &mut State, reason: String) {
         let now = Instant::now();
+        state.last_error = Some(reason);
+        state.failing = true;
         // Requests that were on their way together count as one failure.
         if state.suspended_until.is_none_or(|until| until <= now) {
-            state.failures = state.failures.saturating_add(1);
-            let doublings = state.failures.saturating_sub(1).min(16);
+            state.strikes = state.strikes.saturating_add(1);
+            let doublings = state.strikes.saturating_sub(1).min(16);
             let length = self.timeouts.backoff_min.saturating_mul(1 << doublings);
             state.suspended_until = Some(now + length.min(self.timeouts.backoff_max));
+            self.suspensions.notify_one();
         }
     }
 
@@ -123,38 +167,54 @@ impl Health {
     }
 
     pub(super) fn is_suspended(&self) -> bool {
-        self.state()
-            .suspended_until
-            .is_some_and(|until| until > Instant::now())
+        self.state().suspended_until.is_some()
+    }
+
+    /// When to probe it, while it is suspended.
+    pub(super) fn probe_due(&self) -> Option<Instant> {
+        self.state().suspended_until
     }
 
     /// Whether the last request that concerned the whole cloud failed.
     pub(super) fn is_failing(&self) -> bool {
-        self.state().failures > 0
+        self.state().failing
+    }
+
+    /// Whether it ever answered.
+    pub(super) fn is_known(&self) -> bool {
+        self.state().answered_at.is_some()
     }
 
     pub(super) fn last_error(&self) -> Option<String> {
         self.state().last_error.clone()
     }
 
-    /// The given percentile of the remembered latencies.
+    /// The given percentile of the last answers' latencies, whatever they were to.
     pub(super) fn percentile(&self, percent: usize) -> Option<Duration> {
-        let mut sorted: Vec<Duration> = self.state().latencies.iter().copied().collect();
-        sorted.sort_unstable();
-        let last = sorted.len().checked_sub(1)?;
-        sorted.get(last * percent.min(100) / 100).copied()
+        self.state().latencies.percentile(percent)
     }
 
-    /// How long a read waits for this cloud alone.
-    pub(super) fn hedge_delay(&self) -> Duration {
-        let usual = self.percentile(95).unwrap_or_default().saturating_mul(2);
-        usual.clamp(self.timeouts.hedge_min, self.timeouts.hedge_max)
+    /// What half of the answers to such a request take at most; nothing if that is not known.
+    pub(super) fn usual(&self, exchange: Exchange) -> Duration {
+        let usual = self.state().latencies.expected(exchange, 50);
+        usual.unwrap_or_default()
+    }
+
+    /// How long such a request waits for this cloud alone.
+    pub(super) fn hedge_delay(&self, exchange: Exchange) -> Duration {
+        let (least, most) = (self.timeouts.hedge_min, self.timeouts.hedge_max);
+        let usual = self.state().latencies.expected(exchange, 95);
+        usual.map_or(most, |usual| usual.saturating_mul(2).clamp(least, most))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn health(timeouts: Timeouts) -> Health {
+        Health::new(timeouts, Arc::default())
+    }
 
     #[tokio::test(start_paused = true)]
     async fn suspensions_grow_while_a_cloud_fails_and_end_with_its_first_answer() {
@@ -163,38 +223,65 @@ mod tests {
             backoff_max: Duration::from_millis(60),
             ..Timeouts::default()
         };
-        let health = Health::new(timeouts);
+        let health = health(timeouts);
         assert!(!health.is_suspended());
         for (round, expected) in [20, 40, 60, 60].into_iter().enumerate() {
             health.suspected();
             health.suspected();
-            let until = health.state().suspended_until.unwrap();
-            let left = until.saturating_duration_since(Instant::now());
+            let left = health.probe_due().unwrap() - Instant::now();
+            assert_eq!(left, Duration::from_millis(expected), "round {round}");
+            tokio::time::advance(left).await;
             assert!(
-                left <= Duration::from_millis(expected),
-                "round {round}: {left:?}"
+                health.is_suspended() && health.is_failing(),
+                "until it answers"
             );
-            assert!(left + Duration::from_millis(15) > Duration::from_millis(expected));
-            tokio::time::sleep(left + Duration::from_millis(1)).await;
-            assert!(!health.is_suspended() && health.is_failing());
+        }
+        health.answered(Exchange::Ask, Duration::from_millis(1));
+        assert!(!health.is_suspended() && !health.is_failing());
+        health.suspected();
+        let left = health.probe_due().unwrap() - Instant::now();
+        assert_eq!(
+            left, timeouts.backoff_max,
+            "answers to probes alone gain nothing"
+        );
+        for _ in 0..4 {
+            health.answered(Exchange::Get(1), Duration::from_millis(1));
         }
         health.suspected();
-        health.answered(Duration::from_millis(1));
-        assert!(!health.is_suspended() && !health.is_failing());
+        let left = health.probe_due().unwrap() - Instant::now();
+        assert_eq!(left, timeouts.backoff_min);
     }
 
-    #[test]
-    fn the_hedge_follows_the_latency_within_its_bounds() {
-        let health = Health::new(Timeouts::default());
-        assert_eq!(health.hedge_delay(), Duration::from_millis(50));
-        for _ in 0..100 {
-            health.answered(Duration::from_millis(100));
+    #[tokio::test(start_paused = true)]
+    async fn a_cloud_that_hangs_is_told_from_one_that_has_much_to_do() {
+        let health = health(Timeouts::default());
+        let begin = Instant::now();
+        for _ in 0..10 {
+            tokio::time::advance(Duration::from_millis(100)).await;
+            health.answered(Exchange::Get(1), Duration::from_millis(900));
+            health.overdue(begin);
         }
-        assert_eq!(health.hedge_delay(), Duration::from_millis(200));
-        for _ in 0..100 {
-            health.answered(Duration::from_secs(60));
+        assert!(!health.is_suspended(), "it goes on answering");
+        let begin = Instant::now();
+        tokio::time::advance(Duration::from_millis(100)).await;
+        health.overdue(begin);
+        health.overdue(begin);
+        assert!(!health.is_suspended());
+        health.overdue(begin);
+        assert!(health.is_suspended());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_hedge_follows_the_latency_within_its_bounds() {
+        let health = health(Timeouts::default());
+        let get = Exchange::Get(1 << 20);
+        assert_eq!(health.hedge_delay(get), Duration::from_secs(1), "unknown");
+        for (latency, expected) in [(1, 50), (100, 200), (60_000, 1000)] {
+            for _ in 0..100 {
+                health.answered(get, Duration::from_millis(latency));
+            }
+            assert_eq!(health.hedge_delay(get), Duration::from_millis(expected));
         }
-        assert_eq!(health.hedge_delay(), Duration::from_secs(1));
-        assert_eq!(health.state().latencies.len(), LATENCIES);
+        assert_eq!(health.usual(get), Duration::from_secs(60));
     }
 }

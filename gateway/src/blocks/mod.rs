@@ -35,19 +35,18 @@
 //! |---|---|
 //! | `store` | [`BlockStore`], what the file system calls |
 //! | `segment` | authenticated encryption of 64 KiB segments |
-//! | `compress`, `index` | compression of segments, and where they then lie |
 //! | `stream` | the segments of an object's slices, one after the other |
 //! | `layout`, `header`, `merkle`, `naming` | the bytes of an object and their names |
 //! | `code`, `shard` | the erasure code; encoding, checking, rebuilding |
 //! | `buffers` | memory for shards, used again |
 //! | `sealer` | sealing and opening without clouds |
 //! | `object` | an object as the metadata describes it |
-//! | `write`, `completion` | the quorum write and what happens after it |
+//! | `write`, `quorum`, `completion` | sealing, the quorum write, and what happens after it |
 //! | `read`, `gather` | the verified read and the way past bad shards |
-//! | `locate`, `index_cache`, `open` | finding a slice's segments, and what is in them |
 //! | `repair`, `restraint` | writing bad shards again, and not without end |
 //! | `scrub`, `scrub_report`, `throttle` | looking at shards that nobody reads, at a rate |
-//! | `cloud`, `health` | one cloud, and what its behaviour says about the next request |
+//! | `cloud`, `health`, `latency` | one cloud, and what its behaviour says about the next request |
+//! | `preference` | which clouds are asked first |
 //! | `placement_log` | the border to the metadata |
 //! | `engine`, `counters`, `status` | what the parts share, and what an operator sees |
 //! | `workers` | where sealing and rebuilding are done |
@@ -57,22 +56,20 @@ mod buffers;
 mod cloud;
 mod code;
 mod completion;
-mod compress;
 mod counters;
 mod engine;
 mod error;
 mod gather;
 mod header;
 mod health;
-mod index;
-mod index_cache;
+mod latency;
 mod layout;
-mod locate;
 mod merkle;
 mod naming;
 mod object;
-mod open;
 mod placement_log;
+mod preference;
+mod quorum;
 mod read;
 mod repair;
 mod restraint;
@@ -92,7 +89,6 @@ mod write;
 pub use crate::keys::Sealing;
 pub use cloud::Cloud;
 pub use code::check_processor;
-pub use compress::Compression;
 pub use counters::CounterValues;
 pub use engine::BlockConfig;
 pub use error::{BlockError, BlockErrorKind, Failures};
@@ -104,6 +100,7 @@ pub use object::{SealedSlice, Stored, StoredObject};
 pub use placement_log::{
     ObjectsPage, PlacementError, PlacementLog, UnderReplicatedCursor, UnderReplicatedPage,
 };
+pub use preference::Preference;
 #[doc(hidden)]
 pub use sabotage::Sabotage;
 pub use scrub::{ScrubConfig, ScrubDepth};

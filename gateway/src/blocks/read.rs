@@ -17,19 +17,18 @@
 use super::engine::Engine;
 use super::error::{BlockError, ShardFault};
 use super::layout::CELL_BYTES;
-use super::locate::{check, most_held};
 use super::object::{SealedSlice, StoredObject};
-use super::open::Opening;
-use super::segment::{SEGMENT_BYTES, SliceCipher, segments};
-use super::shard::Rebuilt;
+use super::segment::{SEALED_SEGMENT_BYTES, SEGMENT_BYTES, SliceCipher, sealed_length, segments};
+use super::shard::{Rebuilt, cells_range};
 use crate::keys::SliceKey;
-use bytes::Bytes;
-use quorumfs_metadata::identity::ObjectId;
+use bytes::{Bytes, BytesMut};
+use quorumfs_metadata::identity::{Codec, ObjectId};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OnceCell;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 type RebuiltCell = Arc<OnceCell<Arc<Rebuilt>>>;
 
@@ -75,7 +74,7 @@ impl RebuiltCache {
     }
 }
 
-/// A stream's cells as they come in, by number.
+/// A stream's cells as they come in.
 pub(super) type Cells = BTreeMap<u64, Bytes>;
 
 impl Engine {
@@ -93,7 +92,16 @@ impl Engine {
         if slice.object != object.id() {
             return Err(wrong("it is not the one that the slice lies in"));
         }
-        check(&slice).map_err(wrong)?;
+        if slice.codec != Codec::NONE {
+            return Err(wrong(
+                "its slice is compressed in a way that this version does not know",
+            ));
+        }
+        if sealed_length(slice.length) != Some(slice.sealed_length) {
+            return Err(wrong(
+                "its slice's sealed length does not follow from the plain one",
+            ));
+        }
         let end = slice.offset.checked_add(slice.sealed_length);
         if end.is_none_or(|end| end > object.length()) {
             return Err(wrong("its slice ends behind it"));
@@ -110,28 +118,21 @@ impl Engine {
         }
         let first = range.start / SEGMENT_BYTES;
         let last = (range.end.saturating_sub(1) / SEGMENT_BYTES).min(segments(slice.length) - 1);
-        let _memory = self.memory.hold(most_held(&slice, &(first..=last))).await?;
+        let begin = u64::from(first) * u64::from(SEALED_SEGMENT_BYTES);
+        let end = (u64::from(last) + 1) * u64::from(SEALED_SEGMENT_BYTES);
+        let stream = begin..end.min(u64::from(slice.sealed_length));
+        let _memory = self
+            .memory
+            .hold((stream.end - stream.start).saturating_mul(2))
+            .await?;
 
+        let offset = u64::from(slice.offset);
+        let wanted = stream.start + offset..stream.end + offset;
+        let cells = self.read_cells(&object, &wanted).await?;
         let volume = self.config.volume;
         let cipher = SliceCipher::of(key, volume, &slice, self.config.sealing)?;
-        let by_writer = |error: BlockError| error.written_by(object.writer());
-        let located = self.locate(&object, &slice, &cipher, first..=last).await;
-        let located = located.map_err(by_writer)?;
-        let cells = match located.cells {
-            Some(cells) => cells,
-            None => self.read_cells(&object, &located.stream).await?,
-        };
-        let opening = Opening {
-            cells,
-            positions: located.positions,
-            offset: slice.offset,
-            segments: first..=last,
-            cipher,
-        };
-        let plain = opening
-            .open_by(self.config.workers)
-            .await
-            .map_err(by_writer)?;
+        let plain = open(&cells, &wanted, first..=last, &cipher)
+            .map_err(|error| error.written_by(object.writer()))?;
         let skip = (range.start - first * SEGMENT_BYTES) as usize;
         let length = range.len();
         self.counters.bytes_read.add(length as u64);
@@ -139,7 +140,7 @@ impl Engine {
     }
 
     /// The cells that hold a range of the object's stream.
-    pub(super) async fn read_cells(
+    async fn read_cells(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
         stream: &Range<u64>,
@@ -153,6 +154,7 @@ impl Engine {
         let mut fetches = JoinSet::new();
         let mut awaited = BTreeMap::new();
         let mut faults = Vec::new();
+        let mut wanted = Vec::new();
         for shard in 0..data {
             // The rows in which this shard's cell is one of those that are wanted.
             let first = cells.start.saturating_sub(shard).div_ceil(data);
@@ -160,23 +162,29 @@ impl Engine {
             if first >= end {
                 continue;
             }
-            let (engine, object) = (Arc::clone(self), Arc::clone(object));
             let index = usize::try_from(shard).unwrap_or(usize::MAX);
-            awaited.insert(index, first);
-            if self.is_suspended(&object, index) {
-                faults.push((index, suspended(self, &object, index)));
+            let bytes = cells_range(object.layout(), shard, &(first..end));
+            wanted.push((index, bytes.end.saturating_sub(bytes.start)));
+            awaited.insert(index, first..end);
+        }
+        let elsewhere = self.reads_elsewhere(object, &wanted);
+        for (index, rows) in awaited.clone() {
+            if elsewhere || self.is_suspended(object, index) {
+                if !elsewhere {
+                    faults.push((index, suspended(self, object, index)));
+                }
                 continue;
             }
-            fetches.spawn(
-                async move { (index, engine.fetch_cells(&object, index, first..end).await) },
-            );
+            let (engine, object) = (Arc::clone(self), Arc::clone(object));
+            fetches.spawn(async move { (index, engine.fetch_cells(&object, index, rows).await) });
         }
-        let hedge = tokio::time::sleep(self.hedge_delay_of(object, awaited.keys().copied()));
+        let begin = Instant::now();
+        let hedge = tokio::time::sleep(self.hedge_delay_of(object, wanted.into_iter()));
         tokio::pin!(hedge);
         let mut found = Cells::new();
         let mut rebuild = None;
         let mut rebuild_error = None;
-        let mut hedged = false;
+        let mut hedged = elsewhere;
         loop {
             if awaited.is_empty() {
                 return Ok(found);
@@ -193,8 +201,8 @@ impl Engine {
                 biased;
                 Some(done) = fetches.join_next() => match done {
                     Ok((shard, Ok(fetched))) => {
-                        let first = awaited.remove(&shard).unwrap_or(0);
-                        for (row, cell) in (first..).zip(fetched) {
+                        let rows = awaited.remove(&shard).unwrap_or(0..0);
+                        for (row, cell) in (rows.start..).zip(fetched) {
                             found.insert(row * data + shard as u64, cell);
                         }
                     }
@@ -204,7 +212,12 @@ impl Engine {
                     }
                     Err(_) => faults.push((usize::MAX, ShardFault::Defect)),
                 },
-                () = &mut hedge, if !hedged => hedged = true,
+                () = &mut hedge, if !hedged => {
+                    hedged = true;
+                    let is_waiting = |shard: &usize| faults.iter().all(|(bad, _)| bad != shard);
+                    let late = awaited.keys().copied().filter(is_waiting);
+                    self.are_overdue(object, begin, late);
+                }
                 done = async {
                     match rebuild.as_mut() {
                         Some(rebuild) => rebuild.await,
@@ -257,4 +270,58 @@ fn cells_of(rebuilt: &Rebuilt, cells: Range<u64>) -> Cells {
     cells
         .map(|cell| (cell, Bytes::copy_from_slice(rebuilt.cell(cell))))
         .collect()
+}
+
+/// Opens the segments that lie at `stream`.
+pub(super) fn open(
+    cells: &Cells,
+    stream: &Range<u64>,
+    indexes: std::ops::RangeInclusive<u32>,
+    cipher: &SliceCipher,
+) -> Result<Bytes, BlockError> {
+    let length: u64 = indexes
+        .clone()
+        .map(|index| u64::from(cipher.segment_length(index)))
+        .sum();
+    let mut plain = BytesMut::zeroed(usize::try_from(length).unwrap_or(0));
+    let mut rest = &mut plain[..];
+    let mut at = stream.start;
+    let mut straddling = Vec::new();
+    for index in indexes {
+        let segment_length = cipher.segment_length(index);
+        let sealed_length = u64::from(segment_length) + u64::from(super::segment::TAG_BYTES);
+        let cell_begin = at % u64::from(CELL_BYTES);
+        let (cell, begin) = (
+            at / u64::from(CELL_BYTES),
+            usize::try_from(cell_begin).unwrap_or(0),
+        );
+        let within = cells.get(&cell).and_then(|cell| {
+            cell.get(begin..begin + usize::try_from(sealed_length).unwrap_or(usize::MAX))
+        });
+        let sealed = match within {
+            Some(sealed) => sealed,
+            None => {
+                straddling.clear();
+                for (cell, bytes) in cells.range(cell..) {
+                    let skip =
+                        (at + straddling.len() as u64).saturating_sub(cell * u64::from(CELL_BYTES));
+                    let missing = usize::try_from(sealed_length).unwrap_or(0) - straddling.len();
+                    let part = bytes.get(usize::try_from(skip).unwrap_or(usize::MAX)..);
+                    let part = part.unwrap_or_default();
+                    straddling.extend_from_slice(part.get(..missing).unwrap_or(part));
+                    if part.len() >= missing {
+                        break;
+                    }
+                }
+                &straddling
+            }
+        };
+        let Some((segment, behind)) = rest.split_at_mut_checked(segment_length as usize) else {
+            return Err(cipher.forged(index));
+        };
+        cipher.open(index, sealed, segment)?;
+        rest = behind;
+        at += sealed_length;
+    }
+    Ok(plain.freeze())
 }

@@ -9,6 +9,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// One cloud as the gateway sees it.
 #[derive(Clone, Debug)]
@@ -103,7 +104,7 @@ impl Engine {
         let mut probes = JoinSet::new();
         for link in &self.links {
             let health = &link.health;
-            let known_good = health.percentile(50).is_some() && !health.is_failing();
+            let known_good = health.is_known() && !health.is_failing();
             if failing && (known_good || health.is_suspended()) {
                 continue;
             }
@@ -112,5 +113,31 @@ impl Engine {
             probes.spawn(async move { link.probe(deadline).await });
         }
         probes.join_all().await;
+    }
+
+    /// Probes suspended clouds when their time has come, until the engine goes.
+    pub(super) async fn probe_suspended(self: std::sync::Arc<Self>) {
+        loop {
+            let due = self.links.iter().filter_map(|link| link.health.probe_due());
+            let Some(due) = due.min() else {
+                self.suspensions.notified().await;
+                continue;
+            };
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(due) => {}
+                () = self.suspensions.notified() => continue,
+            }
+            let now = Instant::now();
+            let mut probes = JoinSet::new();
+            for link in &self.links {
+                if link.health.probe_due().is_some_and(|due| due <= now) {
+                    let link = std::sync::Arc::clone(link);
+                    let deadline = Deadline::after(self.config.timeouts.suspect);
+                    probes.spawn(async move { link.probe(deadline).await });
+                }
+            }
+            probes.join_all().await;
+        }
     }
 }

@@ -83,6 +83,7 @@ impl BlockStore {
             tokio::spawn(Arc::clone(&engine).confirm_all(placed)).abort_handle(),
             tokio::spawn(Arc::clone(&engine).repair_all(notes)).abort_handle(),
             tokio::spawn(Arc::clone(&engine).complete_all()).abort_handle(),
+            tokio::spawn(Arc::clone(&engine).probe_suspended()).abort_handle(),
         ];
         Ok(Self {
             engine,

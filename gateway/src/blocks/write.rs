@@ -1,13 +1,7 @@
-//! The quorum write: sealed once, put to all clouds at once, returned when w = k + f have it.
-//!
-//! With w acknowledgements, whichever f clouds lie or vanish, k good shards remain; fewer are never
-//! reported as written. A suspended cloud is left out at first, and asked all the same when the
-//! others do not suffice or are slow. The write returns without waiting for the rest; see
-//! `completion`.
+//! A write: sealed once, put by a quorum write, described for the metadata.
 
-use super::compress::{Compression, Squeezed};
 use super::engine::Engine;
-use super::error::{BlockError, Failures, ShardFault};
+use super::error::BlockError;
 use super::layout::Layout;
 use super::object::{SealedSlice, Stored, StoredObject};
 use super::sabotage::Sabotage;
@@ -16,34 +10,9 @@ use super::shard::{ShardBytes, encode};
 use super::stream::{Content, PlainSlice, place};
 use crate::keys::SliceKey;
 use bytes::Bytes;
-use quorumfs_backends::StoreErrorKind;
 use quorumfs_metadata::identity::{ObjectClass, ObjectId, SliceId};
-use quorumfs_metadata::operation::{NewObject, PlacedShard};
+use quorumfs_metadata::operation::NewObject;
 use std::sync::Arc;
-use tokio::sync::mpsc;
-
-/// A put's end, as the write sees it.
-type Answer = Result<PlacedShard, ShardFault>;
-
-/// A slice, with what it was compressed to if it was.
-type Squeezable = (PlainSlice, Option<Squeezed>);
-
-/// Bytes of the stream of slices that follow each other.
-fn end(placed: &[SealedSlice]) -> u32 {
-    let last = placed.last();
-    last.map_or(0, |last| last.offset.saturating_add(last.sealed_length))
-}
-
-/// Forgets the object unless the write got through: also when its future is dropped.
-struct Unsettled<'a>(&'a Engine, Option<ObjectId>);
-
-impl Drop for Unsettled<'_> {
-    fn drop(&mut self) {
-        if let Some(object) = self.1 {
-            self.0.abandoned(object);
-        }
-    }
-}
 
 impl Engine {
     /// Writes a slice that is alone in its object.
@@ -88,23 +57,18 @@ impl Engine {
         if plain_bytes > u64::from(self.config.block_bytes_max) {
             return Err(too_long());
         }
-        // What is compressed takes no more of the stream than it would as it is.
-        let slices: Vec<_> = slices.into_iter().map(|slice| (slice, None)).collect();
-        let most = end(&place(id, &slices).ok_or_else(too_long)?);
-        let most = Layout::new(most, self.config.policy.data()).stored_length(0);
-        let clouds = self.links.len() as u64;
-        let squeezed = match self.config.compression {
-            Compression::Off => 0,
-            Compression::Zstd => plain_bytes,
-        };
-        let held = plain_bytes + squeezed + most * clouds;
-        let _memory = self.memory.hold(held).await?;
-
-        let slices = self.squeeze(slices).await?;
         let placed = place(id, &slices).ok_or_else(too_long)?;
-        let sealed = end(&placed);
+        let sealed = placed
+            .last()
+            .map_or(0, |last| last.offset + last.sealed_length);
         let layout = Layout::new(sealed, self.config.policy.data());
         let shard_length = layout.stored_length(0);
+        let clouds = self.links.len() as u64;
+        let _memory = self
+            .memory
+            .hold(plain_bytes + shard_length * clouds)
+            .await?;
+
         let mut new = NewObject {
             id,
             class,
@@ -136,40 +100,21 @@ impl Engine {
         Ok((new, placed))
     }
 
-    /// Compresses what gains by it, if that is wanted; no more at a time than there are cores.
-    async fn squeeze(&self, mut slices: Vec<Squeezable>) -> Result<Vec<Squeezable>, BlockError> {
-        if self.config.compression == Compression::Off {
-            return Ok(slices);
-        }
-        let turn = Arc::clone(&self.sealers)
-            .acquire_owned()
-            .await
-            .map_err(|_| BlockError::Shut)?;
-        let squeeze = move || {
-            for (slice, squeezed) in &mut slices {
-                *squeezed = Squeezed::new(&slice.plain);
-            }
-            drop(turn);
-            slices
-        };
-        self.config.workers.run(squeeze).await
-    }
-
     /// Seals, no more at a time than there are cores.
     async fn seal(
         &self,
         new: &NewObject,
         placed: &[SealedSlice],
-        slices: Vec<Squeezable>,
+        slices: Vec<PlainSlice>,
     ) -> Result<Vec<ShardBytes>, BlockError> {
         let object = StoredObject::of_new(new)?;
         let headers = self.headers(&object);
         let code = self.code(new.policy)?;
         let (volume, sealing) = (self.config.volume, self.config.sealing);
         let mut sealables = Vec::with_capacity(slices.len());
-        for ((slice, squeezed), placed) in slices.into_iter().zip(placed) {
-            let cipher = SliceCipher::of(&slice.key, volume, placed, sealing)?;
-            sealables.push((cipher, slice.plain, squeezed));
+        for (PlainSlice { key, plain, .. }, slice) in slices.into_iter().zip(placed) {
+            let cipher = SliceCipher::of(&key, volume, slice, sealing)?;
+            sealables.push((cipher, plain));
         }
         let turn = Arc::clone(&self.sealers)
             .acquire_owned()
@@ -179,124 +124,12 @@ impl Engine {
         let seal = move || {
             let contents: Vec<_> = sealables
                 .iter()
-                .map(|(cipher, plain, squeezed)| Content {
-                    cipher,
-                    plain,
-                    squeezed: squeezed.as_ref(),
-                })
+                .map(|(cipher, plain)| Content { cipher, plain })
                 .collect();
             let sealed = encode(object.layout(), &code, &headers, &contents, &buffers);
             drop(turn);
             sealed
         };
         self.config.workers.run(seal).await?
-    }
-
-    /// Puts the shards and waits for w of them.
-    async fn put_quorum(
-        self: &Arc<Self>,
-        object: Arc<StoredObject>,
-        bodies: Vec<ShardBytes>,
-    ) -> Result<Vec<PlacedShard>, BlockError> {
-        let mut wanted = usize::from(object.policy().write_quorum());
-        if self.is_sabotaged(Sabotage::CommittedBeforeQuorum) {
-            wanted -= 1;
-        }
-        let (answers, mut answered) = mpsc::channel(bodies.len().max(1));
-        self.begin(object.id());
-        let mut unsettled = Unsettled(self, Some(object.id()));
-
-        let (mut held_back, at_once): (Vec<_>, Vec<_>) = bodies
-            .into_iter()
-            .enumerate()
-            .partition(|(shard, _)| self.is_suspended(&object, *shard));
-        let mut running = 0;
-        let launch = |shards: Vec<(usize, ShardBytes)>, running: &mut usize| {
-            for (shard, made) in shards {
-                *running += 1;
-                self.launch(&object, shard, made.body, answers.clone());
-            }
-        };
-        launch(at_once, &mut running);
-        let (mut acknowledged, mut faults) = (0, Vec::new());
-        let patience = tokio::time::sleep(self.config.timeouts.hedge_max);
-        tokio::pin!(patience);
-        while acknowledged < wanted {
-            if acknowledged + running < wanted && !held_back.is_empty() {
-                launch(std::mem::take(&mut held_back), &mut running);
-            }
-            if acknowledged + running < wanted {
-                // It has failed; a moment for the others' answers makes the message whole.
-                let patience = self.config.timeouts.hedge_max;
-                let rest = async {
-                    while running > 0 {
-                        running -= 1;
-                        match answered.recv().await.unwrap_or(Err(ShardFault::Defect)) {
-                            Ok(_) => acknowledged += 1,
-                            Err(fault) => faults.push(fault),
-                        }
-                    }
-                };
-                let _ = tokio::time::timeout(patience, rest).await;
-                return Err(too_few(&object, acknowledged, wanted, &faults));
-            }
-            tokio::select! {
-                biased;
-                answer = answered.recv() => {
-                    running -= 1;
-                    match answer.unwrap_or(Err(ShardFault::Defect)) {
-                        Ok(_) => acknowledged += 1,
-                        Err(fault) => faults.push(fault),
-                    }
-                    if acknowledged == 1 && self.is_sabotaged(Sabotage::AcknowledgementCountedTwice)
-                    {
-                        acknowledged += 1;
-                    }
-                }
-                () = &mut patience, if !held_back.is_empty() => {
-                    launch(std::mem::take(&mut held_back), &mut running);
-                }
-            }
-        }
-        unsettled.1 = None;
-        Ok(self.settle(object.id()))
-    }
-
-    fn launch(
-        self: &Arc<Self>,
-        object: &Arc<StoredObject>,
-        shard: usize,
-        body: Bytes,
-        answers: mpsc::Sender<Answer>,
-    ) {
-        let (engine, object) = (Arc::clone(self), Arc::clone(object));
-        let (id, index) = (object.id(), super::object::shard_index(shard).0);
-        self.put_begins(id, index, body.len());
-        let put = tokio::spawn(async move {
-            let result = engine.place(&object, shard, body, 0).await;
-            engine.put_ends(id, index, &result);
-            // The write may have returned already.
-            let _ = answers.try_send(result);
-        });
-        self.put_runs(id, index, put.abort_handle());
-    }
-}
-
-fn too_few(
-    object: &StoredObject,
-    acknowledged: usize,
-    wanted: usize,
-    faults: &[ShardFault],
-) -> BlockError {
-    let is_full = |fault: &ShardFault| match fault {
-        ShardFault::Store(error) => error.kind == StoreErrorKind::Full,
-        _ => false,
-    };
-    BlockError::TooFewAcknowledged {
-        object: object.id(),
-        acknowledged,
-        wanted,
-        full: faults.iter().any(is_full),
-        failures: Failures(faults.iter().map(ToString::to_string).collect()),
     }
 }

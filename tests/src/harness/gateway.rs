@@ -142,6 +142,7 @@ fn clouds(cluster: &Cluster, volume: &Volume) -> Vec<Cloud> {
                 index: cloud.index,
                 store: Arc::new(LocalStore::attach(&cluster.cloud(index), marker)),
                 secret: secret.clone(),
+                read_price: 0,
             }
         })
         .collect()

@@ -1,8 +1,8 @@
 //! Clouds in memory behind decorators that make them lie, and a log that remembers placements.
 
 use crate::blocks::{
-    BlockConfig, BlockError, BlockStore, Cloud, Compression, ObjectsPage, PlacementError,
-    PlacementLog, SealedSlice, Sealing, Stored, StoredObject, Timeouts, UnderReplicatedCursor,
+    BlockConfig, BlockError, BlockStore, Cloud, ObjectsPage, PlacementError, PlacementLog,
+    SealedSlice, Sealing, Stored, StoredObject, Timeouts, UnderReplicatedCursor,
     UnderReplicatedPage,
 };
 use crate::keys::{CloudSecret, Secret, SliceKey};
@@ -256,7 +256,6 @@ pub(super) struct Volume {
     pub(super) timeouts: Timeouts,
     pub(super) background_bytes_max: usize,
     pub(super) sealing: Sealing,
-    pub(super) compression: Compression,
 }
 
 pub(super) fn policy(n: u8, f: u8, k: u8) -> Policy {
@@ -343,7 +342,6 @@ impl Volume {
             timeouts,
             sealing,
             background_bytes_max,
-            Compression::Off,
         );
         Self {
             policy,
@@ -354,15 +352,7 @@ impl Volume {
             timeouts,
             background_bytes_max,
             sealing,
-            compression: Compression::Off,
         }
-    }
-
-    pub(super) fn compressing(policy: Policy) -> Self {
-        let mut volume = Self::new(policy);
-        volume.compression = Compression::Zstd;
-        volume.restart();
-        volume
     }
 
     /// The process dies and another opens the volume.
@@ -375,7 +365,6 @@ impl Volume {
             self.timeouts,
             self.sealing,
             self.background_bytes_max,
-            self.compression,
         );
     }
 
@@ -433,7 +422,6 @@ fn open(
     timeouts: Timeouts,
     sealing: Sealing,
     background_bytes_max: usize,
-    compression: Compression,
 ) -> BlockStore {
     let clouds: Vec<Cloud> = clouds
         .iter()
@@ -443,13 +431,13 @@ fn open(
             index: CloudIndex(i as u8),
             store: Arc::clone(store) as _,
             secret,
+            read_price: 0,
         })
         .collect();
     let config = BlockConfig {
         timeouts,
         sealing,
         background_bytes_max,
-        compression,
         ..BlockConfig::new(VOLUME, policy)
     };
     BlockStore::open(config, &clouds, Arc::clone(log) as _).unwrap()

@@ -83,6 +83,7 @@ impl Gateway {
                     index: CloudIndex(cloud.index),
                     store: Arc::new(wire) as Arc<dyn ObjectStore>,
                     secret: secret.clone(),
+                    read_price: 0,
                 }
             })
             .collect();

@@ -1,0 +1,142 @@
+//! Which clouds are asked first, where there is a choice.
+//!
+//! | | `fast` | `cheap` |
+//! |---|---|---|
+//! | data shards lie | on each cloud in turn, so that reading uses all of them | on the k clouds that are cheapest to read from |
+//! | written first | to all t at once | to the w quickest of the t; the others follow |
+//! | read | the data shards, unless their clouds have much more to do than others | whatever costs least |
+//!
+//! Both leave out suspended clouds as long as the others suffice, and both ask elsewhere as well
+//! when a cloud is late: what is cheap is not worth waiting for without end. Data shards are
+//! preferred to parity because any part of them can be read and proved alone; from parity, the
+//! whole object has to be rebuilt.
+
+use super::engine::Engine;
+use super::latency::Exchange;
+use super::object::StoredObject;
+use quorumfs_metadata::identity::ObjectId;
+use quorumfs_metadata::placement::Shard;
+use std::time::Duration;
+
+/// So much more burdened than the best others the data shards' clouds have to be, for the whole
+/// object to be read elsewhere.
+const BURDEN_FACTOR: u32 = 2;
+/// To rebuild the whole object, at most so many times the bytes that are wanted are read.
+const AMPLIFICATION_MAX: u64 = 4;
+
+/// What is preferred, where there is a choice.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Preference {
+    /// All clouds share the work, by how much of it they get done.
+    #[default]
+    Fast,
+    /// As little as possible is read from clouds that take money for it.
+    Cheap,
+}
+
+impl std::fmt::Display for Preference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Fast => "fast",
+            Self::Cheap => "cheap",
+        })
+    }
+}
+
+/// By what the shards to read are chosen, the smallest first.
+pub(super) type Rank = (bool, bool, u32, Duration, bool);
+
+impl Engine {
+    /// Which cloud each shard of a new object goes to, the data shards first.
+    pub(super) fn spread(&self, object: ObjectId) -> Vec<Shard> {
+        let count = self.links.len();
+        let rotation = object.counter as usize % count.max(1);
+        let rotated = self.links.iter().cycle().skip(rotation).take(count);
+        let mut links: Vec<_> = rotated.collect();
+        links.sort_by_cached_key(|link| {
+            let price = match self.config.preference {
+                Preference::Fast => None,
+                Preference::Cheap => {
+                    let usual = link.health.usual(Exchange::Get(1));
+                    Some((link.read_price, usual, link.index))
+                }
+            };
+            (link.health.is_suspended(), price)
+        });
+        links
+            .into_iter()
+            .map(|link| Shard {
+                digest: quorumfs_bft::identity::Digest([0; 32]),
+                cloud: link.index,
+                attempt: 0,
+                acknowledged: false,
+                withdrawn: false,
+            })
+            .collect()
+    }
+
+    /// How little a shard is wanted of those that an object may be rebuilt from: suspended after
+    /// others, hoped for after acknowledged, then by price or burden, parity after data.
+    pub(super) fn rank(&self, object: &StoredObject, shard: usize) -> Rank {
+        let acknowledged = object.shard(shard).is_some_and(|row| row.acknowledged);
+        let is_parity = shard as u64 >= object.layout().data();
+        let whole = Exchange::Get(object.layout().stored_length(shard as u64));
+        let (mut price, mut burden) = (u32::MAX, Duration::MAX);
+        if let Ok(link) = self.link_of(object, shard) {
+            burden = link.burden(whole);
+            price = match self.config.preference {
+                Preference::Fast => 0,
+                Preference::Cheap => link.read_price,
+            };
+        }
+        if is_parity {
+            // It has to be worth the work of decoding.
+            burden = burden.saturating_mul(3) / 2;
+        }
+        let suspended = self.is_suspended(object, shard);
+        (suspended, !acknowledged, price, burden, is_parity)
+    }
+
+    /// Whether to rebuild the whole object from the k best shards rather than to read so many bytes
+    /// of each of these data shards.
+    pub(super) fn reads_elsewhere(&self, object: &StoredObject, wanted: &[(usize, u64)]) -> bool {
+        let data = usize::from(object.policy().data());
+        let mut best: Vec<(Rank, usize)> = (0..object.shards().len())
+            .map(|shard| (self.rank(object, shard), shard))
+            .collect();
+        best.sort_unstable();
+        best.truncate(data);
+        let is_worse = |((suspended, hoped, ..), _): &(Rank, usize)| *suspended || *hoped;
+        if best.iter().any(is_worse) || best.iter().all(|(_, shard)| *shard < data) {
+            return false;
+        }
+        let whole = |shard: usize| object.layout().stored_length(shard as u64);
+        let price = |shard: usize, bytes: u64| {
+            let link = self.link_of(object, shard);
+            u64::from(link.map_or(0, |link| link.read_price)).saturating_mul(bytes)
+        };
+        match self.config.preference {
+            Preference::Cheap => {
+                let here: u64 = wanted
+                    .iter()
+                    .map(|(shard, bytes)| price(*shard, *bytes))
+                    .sum();
+                let elsewhere: u64 = best.iter().map(|(_, s)| price(*s, whole(*s))).sum();
+                elsewhere < here
+            }
+            Preference::Fast => {
+                let bytes: u64 = wanted.iter().map(|(_, bytes)| bytes).sum();
+                let all: u64 = best.iter().map(|(_, shard)| whole(*shard)).sum();
+                let burdens = wanted.iter().filter_map(|(shard, bytes)| {
+                    let link = self.link_of(object, *shard).ok()?;
+                    Some(link.burden(Exchange::Get(*bytes)))
+                });
+                let here = burdens.max().unwrap_or_default();
+                let elsewhere = best.iter().map(|((.., burden, _), _)| *burden).max();
+                let elsewhere = elsewhere.unwrap_or(Duration::MAX);
+                all <= bytes.saturating_mul(AMPLIFICATION_MAX)
+                    && here > elsewhere.saturating_mul(BURDEN_FACTOR)
+            }
+        }
+    }
+}
