@@ -18,6 +18,7 @@
 //! - `emulators`: servers of those protocols on loopback, for tests and for the demo.
 //! - [`unusable`]: a cloud that cannot be used as it is described.
 //! - [`faulty`]: a decorator that makes any store lie, for tests.
+//! - [`shaped`]: a decorator that gives any store a latency and a bandwidth, for benchmarks.
 
 #[cfg(feature = "azure")]
 pub mod azure;
@@ -34,6 +35,7 @@ pub mod name;
 pub mod remote;
 #[cfg(feature = "s3")]
 pub mod s3;
+pub mod shaped;
 pub mod store;
 pub mod unusable;
 

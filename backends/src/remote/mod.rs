@@ -40,6 +40,7 @@ pub(crate) use body::Body;
 pub(crate) use causes::{causes, shorten};
 pub use driver::{Container, Driver, Listing, Refusal};
 pub use pace::{Limits, Pace};
+pub(crate) use traffic::Meter;
 pub use traffic::Traffic;
 
 use crate::error::{Operation, StoreError, StoreErrorKind};
@@ -51,7 +52,6 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
-use traffic::Meter;
 
 /// How a cloud is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
