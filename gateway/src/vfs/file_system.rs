@@ -62,13 +62,13 @@ impl Default for VfsOptions {
             dirty_bytes_max: 256 << 20,
             file_dirty_bytes_max: 64 << 20,
             cache_bytes: 128 << 20,
-            readahead_bytes_max: 8 << 20,
+            readahead_bytes_max: 48 << 20,
             attributes_max: 1 << 16,
             write_wait: Duration::from_secs(25),
             commit_after: Duration::from_secs(5),
             orphans_every: Duration::from_secs(30),
             sync_wait: Duration::from_secs(60),
-            slices_in_flight: 4,
+            slices_in_flight: 8,
         }
     }
 }

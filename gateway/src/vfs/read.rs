@@ -10,6 +10,7 @@ use super::node::Node;
 use crate::blocks::BlockErrorKind;
 use crate::keys::ValueBinding;
 use bytes::Bytes;
+use futures_util::FutureExt;
 use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::reply::ContentPage;
 use quorumfs_metadata::row::Inline;
@@ -22,6 +23,8 @@ use std::sync::{Arc, PoisonError};
 const TRIES: u32 = 16;
 /// Chunks fetched side by side for one read.
 const CHUNKS_AT_ONCE: usize = 8;
+/// Runs of chunks fetched side by side, ahead of one reader.
+const RUNS_AT_ONCE: usize = 16;
 
 impl FileSystem {
     /// Reads up to `size` bytes at `offset`; fewer at the end of the file.
@@ -229,20 +232,52 @@ impl Inner {
             let Source::Slice(range, stored, begin) = source else {
                 continue;
             };
-            for (_, stored, range) in by_chunk(&range, &stored, begin) {
-                if self.chunks.holds(stored.id, range.start / CHUNK_BYTES) {
-                    continue;
-                }
-                if fetches.len() >= CHUNKS_AT_ONCE {
+            for numbers in self.absent(&range, &stored, begin) {
+                if fetches.len() >= RUNS_AT_ONCE {
                     let _ = fetches.join_next().await;
                 }
-                let inner = self.clone();
-                fetches.spawn(async move {
-                    let _ = inner.chunk_part(&stored, range).await;
-                });
+                let (inner, stored) = (self.clone(), stored.clone());
+                fetches.spawn(async move { inner.fetch_run(&stored, numbers).await });
             }
         }
         while fetches.join_next().await.is_some() {}
+    }
+
+    /// The runs of chunks of a part of a slice that are not in the cache.
+    fn absent(&self, range: &Range<u64>, stored: &Arc<StoredSlice>, begin: u32) -> Vec<Range<u32>> {
+        let mut runs: Vec<Range<u32>> = Vec::new();
+        for (_, stored, range) in by_chunk(range, stored, begin) {
+            let number = range.start / CHUNK_BYTES;
+            if self.chunks.holds(stored.id, number) {
+                continue;
+            }
+            match runs.last_mut() {
+                Some(last) if last.end == number => last.end = number.saturating_add(1),
+                _ => runs.push(number..number.saturating_add(1)),
+            }
+        }
+        runs
+    }
+
+    /// Brings some chunks of a slice into the cache with one read. Whoever wants one of them
+    /// meanwhile waits for it.
+    async fn fetch_run(&self, stored: &StoredSlice, numbers: Range<u32>) {
+        let at = |number: u32| number.saturating_mul(CHUNK_BYTES).min(stored.slice.length);
+        let begin = at(numbers.start);
+        let read = self.slices.read(stored, begin..at(numbers.end)).shared();
+        let chunks = numbers.map(|number| {
+            let (from, to) = (at(number), at(number.saturating_add(1)));
+            let read = read.clone();
+            self.chunks.get(stored.id, number, async move {
+                let bytes = read.await?;
+                let within = |at: u32| (at.saturating_sub(begin) as usize).min(bytes.len());
+                // A copy, so that a chunk that is kept does not keep its neighbours.
+                let chunk = bytes.slice(within(from)..within(to));
+                Ok::<_, VfsError>(Bytes::copy_from_slice(&chunk))
+            })
+        });
+        // An error here will be met, and told, by the read itself.
+        let _ = futures_util::future::join_all(chunks).await;
     }
 }
 

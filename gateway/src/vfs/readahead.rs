@@ -1,11 +1,16 @@
 //! How far to read ahead of a sequential reader.
 //!
 //! The kernel's own readahead stops at 128 KiB, which hides nothing of a cloud's latency. An open
-//! file that is read in order gets a window that doubles from one block to the bound; a jump closes
-//! it again.
+//! file that is read in order gets a window that doubles up to the bound; a jump closes it again.
+//! While it is small, half of it is fetched at a time; beyond that whole blocks, at the places in
+//! the file where a writer that began at its beginning cut it into slices: one request then brings
+//! a whole shard instead of parts of it.
 
 /// The first window, in bytes.
 const WINDOW_MIN: u64 = 256 << 10;
+
+/// Bytes of a large file that are fetched together.
+const BLOCK_BYTES: u64 = super::dirty::RUN_BYTES_MAX as u64;
 
 /// What one open file handle has read so far.
 #[derive(Debug, Clone, Copy)]
@@ -46,10 +51,13 @@ impl Readahead {
             .window
             .saturating_mul(2)
             .clamp(WINDOW_MIN, self.window_max.max(1));
-        let until = self.expected.saturating_add(self.window);
+        let mut until = self.expected.saturating_add(self.window);
         let from = self.fetched.max(end);
-        // Fetch in pieces of half a window, not in crumbs of one request.
-        if until.saturating_sub(from) < self.window / 2 {
+        if self.window >= BLOCK_BYTES {
+            until = until / BLOCK_BYTES * BLOCK_BYTES;
+        }
+        // Not in crumbs of one request.
+        if until.saturating_sub(from) < BLOCK_BYTES.min(self.window / 2) {
             return None;
         }
         self.fetched = until;
