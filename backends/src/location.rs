@@ -92,6 +92,16 @@ pub struct Remote {
 }
 
 impl Remote {
+    fn provider(&self) -> &str {
+        match (self.kind, self.option("preset")) {
+            (Kind::S3, Some(preset)) => preset,
+            (Kind::S3, None) => "amazon",
+            (Kind::Azure, _) => "microsoft",
+            (Kind::Google, _) => "google",
+            (Kind::Local, _) => "",
+        }
+    }
+
     /// An option's value.
     #[must_use]
     pub fn option(&self, name: &str) -> Option<&str> {
@@ -249,14 +259,27 @@ impl Location {
             let port = endpoint.port_or_known_default().unwrap_or_default();
             return Some(format!("{host}:{port}"));
         }
-        let provider = match (remote.kind, remote.option("preset")) {
-            (Kind::S3, Some(preset)) => preset,
-            (Kind::S3, None) => "amazon",
-            (Kind::Azure, _) => "microsoft",
-            (Kind::Google, _) => "google",
-            (Kind::Local, _) => return None,
+        Some(remote.provider().to_owned())
+    }
+
+    /// What reading a GiB from there usually costs, in millionths of a dollar: what the providers'
+    /// public lists of 2025 say of traffic to the internet in their cheapest regions, without free
+    /// allowances. It serves to compare clouds; what somebody really pays, only a contract says.
+    #[must_use]
+    pub fn usual_read_price(&self) -> u32 {
+        let Self::Remote(remote) = self else {
+            return 0;
         };
-        Some(provider.to_owned())
+        if remote.option("endpoint").is_some() {
+            return 0;
+        }
+        match remote.provider() {
+            "amazon" => 90_000,
+            "microsoft" => 87_000,
+            "google" => 120_000,
+            "b2" => 10_000,
+            _ => 0,
+        }
     }
 
     /// The same location, a relative directory being one below `base`.

@@ -7,8 +7,8 @@ mod cluster;
 mod scrub;
 
 pub(crate) use bench::{
-    BenchAttacksArguments, BenchCommand, BenchPartsArguments, BenchSealArguments,
-    BenchSmrArguments, Bursts,
+    BenchAttacksArguments, BenchCommand, BenchDataArguments, BenchPartsArguments,
+    BenchSealArguments, BenchSmrArguments, Bursts,
 };
 pub(crate) use cluster::{
     ClusterAddArguments, ClusterCommand, ClusterRemoveArguments, ClusterReplaceArguments,
@@ -102,7 +102,7 @@ pub(crate) enum Command {
     /// Clouds: take an emptied one back
     #[command(subcommand)]
     Cloud(CloudCommand),
-    /// Measure this machine: ordering, sealing
+    /// Measure this machine: ordering, sealing, the way of data to clouds and back
     #[command(subcommand)]
     Bench(BenchCommand),
 }

@@ -59,6 +59,8 @@ pub(crate) struct NamedCloud {
     pub(crate) name: String,
     /// Where it is.
     pub(crate) location: Location,
+    /// What reading a GiB from it costs, in millionths.
+    pub(crate) read_price: u32,
     access: Access,
 }
 
@@ -87,9 +89,11 @@ pub(crate) fn named(
     numbered
         .map(|(section, index)| {
             let credentials = section.credentials.as_ref().map(|path| base.join(path));
+            let location = location(section, base)?;
             Ok(NamedCloud {
                 name: section.name.clone(),
-                location: location(section, base)?,
+                read_price: read_price(section, &location)?,
+                location,
                 access: Access {
                     marker: marker(volume, index),
                     credentials,
@@ -100,6 +104,18 @@ pub(crate) fn named(
             })
         })
         .collect()
+}
+
+fn read_price(section: &CloudSection, location: &Location) -> Outcome<u32> {
+    let Some(price) = section.read_price_per_gib else {
+        return Ok(location.usual_read_price());
+    };
+    let millionths = price * 1e6;
+    if !(0.0..=f64::from(u32::MAX)).contains(&millionths) {
+        let message = format!("cloud `{}`: `read_price_per_gib` is {price}", section.name);
+        return Err(Failure::new(Exit::Usage, message).hint("it is a price from 0 to 4000"));
+    }
+    Ok(millionths as u32)
 }
 
 /// The clouds of a volume's configuration.

@@ -7,6 +7,8 @@
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use quorumfs_gateway::blocks::Preference;
+use quorumfs_gateway::memory::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, MemoryPlan};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -19,7 +21,7 @@ pub(crate) const VERSION: u32 = 1;
 const BYTES_MAX: u64 = 1 << 20;
 
 /// What opens a volume: `quorumfs.toml`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct VolumeConfiguration {
     /// The version of this file's format.
@@ -32,6 +34,9 @@ pub(crate) struct VolumeConfiguration {
     /// How much may be asked of all clouds together.
     #[serde(default, skip_serializing_if = "LimitsSection::is_empty")]
     pub(crate) limits: LimitsSection,
+    /// How content is kept, and what for.
+    #[serde(default, skip_serializing_if = "DataSection::is_default")]
+    pub(crate) data: DataSection,
     /// The metadata replicas, in the order of their numbers.
     pub(crate) replica: Vec<ReplicaSection>,
     /// The clouds, in the order of their numbers.
@@ -60,6 +65,68 @@ pub(crate) struct MountSection {
     pub(crate) allow_other: bool,
 }
 
+/// How content is kept, and what for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct DataSection {
+    /// What is preferred where there is a choice of clouds: `fast` or `cheap`.
+    pub(crate) prefer: Prefer,
+    /// MiB of memory that a mount or a command may hold.
+    pub(crate) memory_mib: u32,
+}
+
+/// What is preferred where there is a choice of clouds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Prefer {
+    /// All clouds share the work.
+    #[default]
+    Fast,
+    /// As little as possible is read from clouds that take money for it.
+    Cheap,
+}
+
+impl From<Prefer> for Preference {
+    fn from(prefer: Prefer) -> Self {
+        match prefer {
+            Prefer::Fast => Self::Fast,
+            Prefer::Cheap => Self::Cheap,
+        }
+    }
+}
+
+impl Default for DataSection {
+    fn default() -> Self {
+        Self {
+            prefer: Prefer::default(),
+            memory_mib: u32::try_from(MEMORY_BYTES_DEFAULT >> 20).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+impl DataSection {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// How memory is divided.
+    ///
+    /// # Errors
+    /// If there is too little of it.
+    pub(crate) fn memory(&self) -> Outcome<MemoryPlan> {
+        let bytes = u64::from(self.memory_mib) << 20;
+        if bytes < MEMORY_BYTES_MIN {
+            let least = MEMORY_BYTES_MIN >> 20;
+            let message = format!(
+                "`memory_mib` of `[data]` is {}, and a mount works with {least} or more",
+                self.memory_mib
+            );
+            return Err(Failure::new(Exit::Usage, message).hint("raise it, or leave it out"));
+        }
+        Ok(MemoryPlan::of(bytes))
+    }
+}
+
 /// One metadata replica.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,7 +138,7 @@ pub(crate) struct ReplicaSection {
 }
 
 /// One cloud.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CloudSection {
     /// What it is called in messages.
@@ -85,6 +152,10 @@ pub(crate) struct CloudSection {
     /// Who could lose all of it at once, if the location does not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) domain: Option<String>,
+    /// What reading a GiB from it costs, in dollars or any other unit that is the same for all
+    /// clouds, if it is not what its provider usually takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) read_price_per_gib: Option<f64>,
     /// How much may be asked of it.
     #[serde(default, skip_serializing_if = "LimitsSection::is_empty")]
     pub(crate) limits: LimitsSection,

@@ -7,6 +7,7 @@
 //! | [`blocks`] | slices on several clouds: sealed, coded, verified, completed, repaired |
 //! | [`keys`] | who may read what: volume root, principals, realm epochs, names, small values |
 //! | [`volume`] | a volume made, and opened with a key |
+//! | [`memory`] | one setting for a mount's memory, and how it is divided |
 //! | [`metadata`] | the metadata servers, typed; or a service in this process |
 //! | [`vfs`] | the file system: every call of POSIX that is supported |
 //!
@@ -16,6 +17,7 @@
 
 pub mod blocks;
 pub mod keys;
+pub mod memory;
 pub mod metadata;
 pub mod vfs;
 pub mod volume;

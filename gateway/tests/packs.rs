@@ -175,6 +175,7 @@ impl Clouds {
                 index: cloud.index,
                 store: store.clone(),
                 secret: secret.clone(),
+                read_price: 0,
             })
             .collect();
         let volume = &self.world.volume;

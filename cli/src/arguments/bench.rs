@@ -1,6 +1,7 @@
 //! The command line of `quorumfs bench`.
 
 use clap::{Args, Subcommand};
+use quorumfs_gateway::blocks::Preference;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ pub(crate) enum BenchCommand {
     SmrParts(BenchPartsArguments),
     /// Sealing and opening of blocks on one core, beside the primitives that they are made of
     Seal(BenchSealArguments),
+    /// Blocks and small files over clouds of stated latency and bandwidth
+    Data(BenchDataArguments),
     /// One of its replicas
     #[command(hide = true)]
     SmrReplica,
@@ -34,6 +37,73 @@ pub(crate) struct BenchSealArguments {
     /// Clouds, how many of them may be faulty, and data shards
     #[arg(long, value_name = "N,F,K", default_value = "4,1,2")]
     pub(crate) policy: ShardCounts,
+}
+
+/// `quorumfs bench data`
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchDataArguments {
+    /// Clouds, how many of them may be faulty, and data shards
+    #[arg(long, value_name = "N,F,K", default_value = "4,1,2")]
+    pub(crate) policy: ShardCounts,
+    /// Shards that are kept of each block; all of them unless told
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) target: Option<u8>,
+    /// An empty place for each cloud, in the form of docs/CLOUDS.md; directories of a temporary
+    /// directory unless told. What is put there is deleted in the end
+    #[arg(long, value_name = "LOCATION")]
+    pub(crate) cloud: Vec<String>,
+    /// Latency of each cloud, or of all; 30 for each where there are not four
+    #[arg(
+        long,
+        value_name = "MS",
+        value_delimiter = ',',
+        default_value = "20,30,40,200"
+    )]
+    pub(crate) latency_ms: Vec<u64>,
+    /// Bandwidth of each cloud, or of all, in either direction; 0 is no bound
+    #[arg(long, value_name = "MIB", value_delimiter = ',', default_value = "40")]
+    pub(crate) mib_per_second: Vec<u64>,
+    /// What reading from each cloud costs, in any unit
+    #[arg(long, value_name = "PRICE", value_delimiter = ',', default_value = "0")]
+    pub(crate) read_price: Vec<u32>,
+    /// What is preferred where there is a choice of clouds: fast or cheap
+    #[arg(long, value_name = "fast|cheap", default_value = "fast", value_parser = preference)]
+    pub(crate) preference: Preference,
+    /// Size of the large file
+    #[arg(long, value_name = "MIB", default_value_t = 512,
+          value_parser = clap::value_parser!(u64).range(16..=65_536))]
+    pub(crate) size_mib: u64,
+    /// Memory that a mount may hold
+    #[arg(long, value_name = "MIB", default_value_t = 768,
+          value_parser = clap::value_parser!(u32).range(128..=65_536))]
+    pub(crate) memory_mib: u32,
+    /// Let this cloud, counted from 0, hang while there is work
+    #[arg(long, value_name = "CLOUD")]
+    pub(crate) hang: Option<usize>,
+    /// Small files to write and read
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub(crate) files: u32,
+    /// Bytes of a small file
+    #[arg(long, value_name = "BYTES", default_value_t = 4096,
+          value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
+    pub(crate) file_bytes: u32,
+    /// Small files at a time
+    #[arg(long, value_name = "NUMBER", default_value_t = 512)]
+    pub(crate) files_at_once: usize,
+    /// Writers at a time, each of blocks of its own, for the most memory that is held
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub(crate) writers: u32,
+    /// Empty the first cloud in the end, and restore it
+    #[arg(long)]
+    pub(crate) repair: bool,
+}
+
+fn preference(text: &str) -> Result<Preference, String> {
+    match text {
+        "fast" => Ok(Preference::Fast),
+        "cheap" => Ok(Preference::Cheap),
+        _ => Err("it is fast or cheap".to_string()),
+    }
 }
 
 /// n, f and k.

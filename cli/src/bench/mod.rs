@@ -19,6 +19,7 @@
 //! | [`attackers`] | clients and a replica that flood |
 //! | [`parts`] | the core, signatures and a connection, each alone |
 //! | [`seal`] | sealing and opening of blocks on one core |
+//! | [`data`] | blocks and small files over clouds of stated latency and bandwidth |
 //! | [`core`] | pure replicas in one thread |
 //! | [`probe`] | one more of them, timed |
 
@@ -27,6 +28,7 @@ pub(crate) mod attacks;
 mod bare;
 mod cluster;
 mod core;
+pub(crate) mod data;
 mod flushing;
 mod load;
 mod observers;

@@ -23,8 +23,9 @@ use quorumfs_bft_runtime::keys::NodeKey;
 use quorumfs_bft_runtime::server::first_incarnation;
 use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Cloud};
 use quorumfs_gateway::keys::KeyFile;
+use quorumfs_gateway::memory::MemoryPlan;
 use quorumfs_gateway::metadata::{MetadataClient, Ordered};
-use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, VfsError, VfsOptions};
+use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, VfsError};
 use quorumfs_gateway::volume::Volume;
 use rustix::io::Errno;
 use std::fs;
@@ -40,6 +41,7 @@ pub(crate) struct Configured {
     configuration: VolumeConfiguration,
     volume: Arc<Volume>,
     client: ClientConfig,
+    memory_plan: MemoryPlan,
     clouds: Vec<NamedCloud>,
     memory: Memory,
 }
@@ -77,8 +79,10 @@ impl Configured {
         };
         client.known = memory.recall();
         let clouds = clouds::configured(&configuration, state.path(), volume.id())?;
+        let memory_plan = configuration.data.memory()?;
         Ok(Self {
             clouds,
+            memory_plan,
             state,
             configuration,
             volume: Arc::new(volume),
@@ -266,9 +270,14 @@ impl Opened {
                 index: cloud.index,
                 store: named.store().await,
                 secret: secret.clone(),
+                read_price: named.read_price,
             });
         }
-        let config = BlockConfig::new(volume.id(), volume.policy());
+        let plan = configured.memory_plan;
+        let config = BlockConfig {
+            preference: configured.configuration.data.prefer.into(),
+            ..plan.blocks(BlockConfig::new(volume.id(), volume.policy()))
+        };
         let blocks = match BlockStore::open(config, &clouds, metadata.clone()) {
             Ok(blocks) => blocks,
             Err(error) => {
@@ -281,8 +290,7 @@ impl Opened {
             Access::Mount { .. } => Packing::PROMPT,
         };
         let slices = Arc::new(CloudSlices::new(volume.clone(), blocks.clone(), packing));
-        let options = VfsOptions::default();
-        let file_system = FileSystem::new(volume.clone(), metadata.clone(), slices, options);
+        let file_system = FileSystem::new(volume.clone(), metadata.clone(), slices, plan.vfs());
         Ok(Self {
             file_system,
             metadata,

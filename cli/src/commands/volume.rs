@@ -8,8 +8,8 @@ use super::explain::{key_failure, store_failure, volume_failure};
 use crate::arguments::{General, VolumeCreateArguments};
 use crate::clouds::{self, NamedCloud};
 use crate::configuration::{
-    self, CloudSection, LimitsSection, MountSection, ReplicaSection, VERSION, VolumeConfiguration,
-    VolumeSection,
+    self, CloudSection, DataSection, LimitsSection, MountSection, ReplicaSection, VERSION,
+    VolumeConfiguration, VolumeSection,
 };
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
@@ -110,6 +110,7 @@ pub(crate) fn cloud(name: &str, location: &str) -> CloudSection {
         location: location.to_string(),
         credentials: None,
         domain: None,
+        read_price_per_gib: None,
         limits: LimitsSection::default(),
     }
 }
@@ -300,6 +301,7 @@ async fn make(state: &StateDirectory, plan: &Plan, begun: &mut Begun) -> Outcome
         },
         mount: MountSection::default(),
         limits,
+        data: DataSection::default(),
         replica: plan.replicas.clone(),
         cloud: plan.clouds.clone(),
     };

@@ -2,9 +2,9 @@
 //!
 //! | | `fast` | `cheap` |
 //! |---|---|---|
-//! | data shards lie | on each cloud in turn, so that reading uses all of them | on the k clouds that are cheapest to read from |
+//! | data shards lie | on each cloud in turn | on the k clouds that are cheapest to read from |
 //! | written first | to all t at once | to the w quickest of the t; the others follow |
-//! | read | the data shards, unless their clouds have much more to do than others | whatever costs least |
+//! | read | data shards, unless their clouds are much busier | whatever costs least |
 //!
 //! Both leave out suspended clouds as long as the others suffice, and both ask elsewhere as well
 //! when a cloud is late: what is cheap is not worth waiting for without end. Data shards are

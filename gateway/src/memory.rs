@@ -1,0 +1,102 @@
+//! One setting for the memory of a mount, and how it is divided.
+//!
+//! ```text
+//! written, not yet committed   1/4    all files; a quarter of it for one file at most
+//! read, kept for readers       1/4    a third of it ahead of one sequential reader
+//! sealed, on its way           1/4    blocks and shards of reads and writes in the foreground
+//! rebuilt, being rebuilt       1/8    and 1/16 kept for the next read
+//! shards in the background     1/16   after their write has returned
+//! ```
+//!
+//! The rest is for what is not counted byte by byte: buffers that are used again, connections,
+//! attributes and names, what the allocator keeps. A share has a least size, below which work
+//! would not go on; a setting that is smaller than their sum is not kept.
+
+use crate::blocks::BlockConfig;
+use crate::vfs::VfsOptions;
+
+/// The least that a mount works with, in bytes.
+pub const MEMORY_BYTES_MIN: u64 = 128 << 20;
+/// What it gets if nobody says, in bytes.
+pub const MEMORY_BYTES_DEFAULT: u64 = 768 << 20;
+
+/// How memory is divided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryPlan {
+    total: u64,
+}
+
+impl MemoryPlan {
+    /// Divides so many bytes.
+    #[must_use]
+    pub fn of(total: u64) -> Self {
+        Self {
+            total: total.max(MEMORY_BYTES_MIN),
+        }
+    }
+
+    fn share(self, part: u64) -> usize {
+        usize::try_from(self.total / part).unwrap_or(usize::MAX)
+    }
+
+    /// The file system's part.
+    #[must_use]
+    pub fn vfs(self) -> VfsOptions {
+        VfsOptions {
+            dirty_bytes_max: self.total / 4,
+            file_dirty_bytes_max: self.total / 16,
+            cache_bytes: self.total / 4,
+            readahead_bytes_max: self.total / 16,
+            ..VfsOptions::default()
+        }
+    }
+
+    /// The block store's part.
+    #[must_use]
+    pub fn blocks(self, config: BlockConfig) -> BlockConfig {
+        BlockConfig {
+            memory_bytes_max: self.share(4),
+            rebuild_bytes_max: self.share(8),
+            rebuilt_bytes_max: self.share(16),
+            background_bytes_max: self.share(16),
+            buffer_bytes_max: self.share(16),
+            ..config
+        }
+    }
+}
+
+impl Default for MemoryPlan {
+    fn default() -> Self {
+        Self::of(MEMORY_BYTES_DEFAULT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorumfs_metadata::placement::Policy;
+
+    #[test]
+    fn what_is_divided_is_not_more_than_there_is() {
+        for total in [0, MEMORY_BYTES_MIN, MEMORY_BYTES_DEFAULT, 8 << 30] {
+            let plan = MemoryPlan::of(total);
+            let vfs = plan.vfs();
+            let volume = quorumfs_bft::identity::ClusterId([1; 16]);
+            let policy = Policy::new(4, 1, 2, 4).unwrap();
+            let blocks = plan.blocks(BlockConfig::new(volume, policy));
+            let parts = [
+                blocks.memory_bytes_max,
+                blocks.rebuild_bytes_max,
+                blocks.rebuilt_bytes_max,
+                blocks.background_bytes_max,
+                blocks.buffer_bytes_max,
+            ];
+            let sum = parts.iter().map(|part| *part as u64).sum::<u64>()
+                + vfs.dirty_bytes_max
+                + vfs.cache_bytes;
+            assert!(sum <= total.max(MEMORY_BYTES_MIN) * 17 / 16, "{total}");
+            assert!(vfs.readahead_bytes_max <= vfs.cache_bytes / 2);
+            assert!(vfs.file_dirty_bytes_max <= vfs.dirty_bytes_max);
+        }
+    }
+}
