@@ -4,10 +4,12 @@ use super::buffers::Buffers;
 use super::cloud::{Cloud, Link};
 use super::code::Code;
 use super::completion::InFlight;
+use super::compress::Compression;
 use super::counters::Counters;
 use super::error::{BlockError, ShardFault};
 use super::header::HeaderBytes;
 use super::health::Timeouts;
+use super::index_cache::IndexCache;
 use super::object::StoredObject;
 use super::placement_log::PlacementLog;
 use super::preference::Preference;
@@ -31,6 +33,8 @@ use tokio::sync::{Notify, Semaphore, mpsc};
 
 /// How many names a shard is given before a writer gives up: every one of them was taken.
 const ATTEMPTS_MAX: u8 = 4;
+/// Bytes of indexes of compressed slices that are kept: those of some thousand slices.
+const INDEX_BYTES_MAX: usize = 1 << 20;
 
 /// How a block store is to work.
 #[derive(Clone, Copy, Debug)]
@@ -55,6 +59,8 @@ pub struct BlockConfig {
     pub preference: Preference,
     /// How clouds are waited for.
     pub timeouts: Timeouts,
+    /// Whether what is written from now on is compressed.
+    pub compression: Compression,
     /// Whether content is encrypted; see [`Sealing`].
     pub sealing: Sealing,
     /// Where sealing and rebuilding are done.
@@ -79,6 +85,7 @@ impl BlockConfig {
             buffer_bytes_max: 48 << 20,
             preference: Preference::default(),
             timeouts: Timeouts::default(),
+            compression: Compression::Off,
             sealing: Sealing::On,
             workers: Workers::Threads,
             sabotage: None,
@@ -134,6 +141,7 @@ pub(super) struct Engine {
     /// waits for a rebuild holds a part already.
     pub(super) rebuilds: Memory,
     pub(super) rebuilt: RebuiltCache,
+    pub(super) indexes: IndexCache,
     pub(super) in_flight: Mutex<InFlight>,
     pub(super) repairs: Repairs,
     pub(super) confirmations: mpsc::Sender<PlacedShard>,
@@ -194,6 +202,7 @@ impl Engine {
             sealers: Arc::new(Semaphore::new(config.workers.at_a_time())),
             rebuilds: Memory::new(config.rebuild_bytes_max),
             rebuilt: RebuiltCache::new(config.rebuilt_bytes_max),
+            indexes: IndexCache::new(INDEX_BYTES_MAX),
             in_flight: Mutex::new(InFlight::new(config.background_bytes_max)),
             repairs,
             confirmations,

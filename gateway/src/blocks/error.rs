@@ -116,6 +116,20 @@ pub enum BlockError {
         /// The session that brought it in.
         writer: SessionId,
     },
+    /// What the clouds returned as it was written was sealed with the slice's key, and is not what
+    /// it has to be.
+    #[error(
+        "slice {slice}: {what}; {by} sealed it wrong, and no cloud is to blame; restore the file",
+        by = Writer(*.writer)
+    )]
+    SealedWrong {
+        /// Which slice.
+        slice: SliceId,
+        /// What is wrong with it.
+        what: &'static str,
+        /// The session that brought it in.
+        writer: SessionId,
+    },
     /// A row of the metadata that no writer can have meant.
     #[error("object {object}: the metadata's row cannot be right: {reason}; restore the file")]
     Row {
@@ -208,7 +222,9 @@ impl BlockError {
     #[must_use]
     pub fn writer(&self) -> Option<SessionId> {
         match self {
-            Self::WrittenWrong { writer, .. } | Self::Forged { writer, .. } => Some(*writer),
+            Self::WrittenWrong { writer, .. }
+            | Self::Forged { writer, .. }
+            | Self::SealedWrong { writer, .. } => Some(*writer),
             Self::TooFewShards { writer, .. } => *writer,
             _ => None,
         }
@@ -220,6 +236,11 @@ impl BlockError {
             Self::Forged { slice, segment, .. } => Self::Forged {
                 slice,
                 segment,
+                writer: by,
+            },
+            Self::SealedWrong { slice, what, .. } => Self::SealedWrong {
+                slice,
+                what,
                 writer: by,
             },
             other => other,
@@ -235,6 +256,7 @@ impl BlockError {
             Self::NewerFormat { .. } => BlockErrorKind::NewerFormat,
             Self::WrittenWrong { .. }
             | Self::Forged { .. }
+            | Self::SealedWrong { .. }
             | Self::Row { .. }
             | Self::Cipher { .. }
             | Self::Naming { .. }

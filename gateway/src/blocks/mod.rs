@@ -35,6 +35,7 @@
 //! |---|---|
 //! | `store` | [`BlockStore`], what the file system calls |
 //! | `segment` | authenticated encryption of 64 KiB segments |
+//! | `compress`, `index` | compression of segments, and where they then lie |
 //! | `stream` | the segments of an object's slices, one after the other |
 //! | `layout`, `header`, `merkle`, `naming` | the bytes of an object and their names |
 //! | `code`, `shard` | the erasure code; encoding, checking, rebuilding |
@@ -43,6 +44,7 @@
 //! | `object` | an object as the metadata describes it |
 //! | `write`, `quorum`, `completion` | sealing, the quorum write, and what happens after it |
 //! | `read`, `gather` | the verified read and the way past bad shards |
+//! | `locate`, `index_cache`, `open` | finding a slice's segments, and what is in them |
 //! | `repair`, `restraint` | writing bad shards again, and not without end |
 //! | `scrub`, `scrub_report`, `throttle` | looking at shards that nobody reads, at a rate |
 //! | `cloud`, `health`, `latency` | one cloud, and what its behaviour says about the next request |
@@ -56,17 +58,22 @@ mod buffers;
 mod cloud;
 mod code;
 mod completion;
+mod compress;
 mod counters;
 mod engine;
 mod error;
 mod gather;
 mod header;
 mod health;
+mod index;
+mod index_cache;
 mod latency;
 mod layout;
+mod locate;
 mod merkle;
 mod naming;
 mod object;
+mod open;
 mod placement_log;
 mod preference;
 mod quorum;
@@ -89,6 +96,7 @@ mod write;
 pub use crate::keys::Sealing;
 pub use cloud::Cloud;
 pub use code::check_processor;
+pub use compress::Compression;
 pub use counters::CounterValues;
 pub use engine::BlockConfig;
 pub use error::{BlockError, BlockErrorKind, Failures};

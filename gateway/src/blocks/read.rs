@@ -17,12 +17,14 @@
 use super::engine::Engine;
 use super::error::{BlockError, ShardFault};
 use super::layout::CELL_BYTES;
+use super::locate::{check, most_held};
 use super::object::{SealedSlice, StoredObject};
-use super::segment::{SEALED_SEGMENT_BYTES, SEGMENT_BYTES, SliceCipher, sealed_length, segments};
+use super::open::Opening;
+use super::segment::{SEGMENT_BYTES, SliceCipher, segments};
 use super::shard::{Rebuilt, cells_range};
 use crate::keys::SliceKey;
-use bytes::{Bytes, BytesMut};
-use quorumfs_metadata::identity::{Codec, ObjectId};
+use bytes::Bytes;
+use quorumfs_metadata::identity::ObjectId;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -74,7 +76,7 @@ impl RebuiltCache {
     }
 }
 
-/// A stream's cells as they come in.
+/// A stream's cells as they come in, by number.
 pub(super) type Cells = BTreeMap<u64, Bytes>;
 
 impl Engine {
@@ -92,16 +94,7 @@ impl Engine {
         if slice.object != object.id() {
             return Err(wrong("it is not the one that the slice lies in"));
         }
-        if slice.codec != Codec::NONE {
-            return Err(wrong(
-                "its slice is compressed in a way that this version does not know",
-            ));
-        }
-        if sealed_length(slice.length) != Some(slice.sealed_length) {
-            return Err(wrong(
-                "its slice's sealed length does not follow from the plain one",
-            ));
-        }
+        check(&slice).map_err(wrong)?;
         let end = slice.offset.checked_add(slice.sealed_length);
         if end.is_none_or(|end| end > object.length()) {
             return Err(wrong("its slice ends behind it"));
@@ -118,21 +111,28 @@ impl Engine {
         }
         let first = range.start / SEGMENT_BYTES;
         let last = (range.end.saturating_sub(1) / SEGMENT_BYTES).min(segments(slice.length) - 1);
-        let begin = u64::from(first) * u64::from(SEALED_SEGMENT_BYTES);
-        let end = (u64::from(last) + 1) * u64::from(SEALED_SEGMENT_BYTES);
-        let stream = begin..end.min(u64::from(slice.sealed_length));
-        let _memory = self
-            .memory
-            .hold((stream.end - stream.start).saturating_mul(2))
-            .await?;
+        let _memory = self.memory.hold(most_held(&slice, &(first..=last))).await?;
 
-        let offset = u64::from(slice.offset);
-        let wanted = stream.start + offset..stream.end + offset;
-        let cells = self.read_cells(&object, &wanted).await?;
         let volume = self.config.volume;
         let cipher = SliceCipher::of(key, volume, &slice, self.config.sealing)?;
-        let plain = open(&cells, &wanted, first..=last, &cipher)
-            .map_err(|error| error.written_by(object.writer()))?;
+        let by_writer = |error: BlockError| error.written_by(object.writer());
+        let located = self.locate(&object, &slice, &cipher, first..=last).await;
+        let located = located.map_err(by_writer)?;
+        let cells = match located.cells {
+            Some(cells) => cells,
+            None => self.read_cells(&object, &located.stream).await?,
+        };
+        let opening = Opening {
+            cells,
+            positions: located.positions,
+            offset: slice.offset,
+            segments: first..=last,
+            cipher,
+        };
+        let plain = opening
+            .open_by(self.config.workers)
+            .await
+            .map_err(by_writer)?;
         let skip = (range.start - first * SEGMENT_BYTES) as usize;
         let length = range.len();
         self.counters.bytes_read.add(length as u64);
@@ -140,7 +140,7 @@ impl Engine {
     }
 
     /// The cells that hold a range of the object's stream.
-    async fn read_cells(
+    pub(super) async fn read_cells(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
         stream: &Range<u64>,
@@ -270,58 +270,4 @@ fn cells_of(rebuilt: &Rebuilt, cells: Range<u64>) -> Cells {
     cells
         .map(|cell| (cell, Bytes::copy_from_slice(rebuilt.cell(cell))))
         .collect()
-}
-
-/// Opens the segments that lie at `stream`.
-pub(super) fn open(
-    cells: &Cells,
-    stream: &Range<u64>,
-    indexes: std::ops::RangeInclusive<u32>,
-    cipher: &SliceCipher,
-) -> Result<Bytes, BlockError> {
-    let length: u64 = indexes
-        .clone()
-        .map(|index| u64::from(cipher.segment_length(index)))
-        .sum();
-    let mut plain = BytesMut::zeroed(usize::try_from(length).unwrap_or(0));
-    let mut rest = &mut plain[..];
-    let mut at = stream.start;
-    let mut straddling = Vec::new();
-    for index in indexes {
-        let segment_length = cipher.segment_length(index);
-        let sealed_length = u64::from(segment_length) + u64::from(super::segment::TAG_BYTES);
-        let cell_begin = at % u64::from(CELL_BYTES);
-        let (cell, begin) = (
-            at / u64::from(CELL_BYTES),
-            usize::try_from(cell_begin).unwrap_or(0),
-        );
-        let within = cells.get(&cell).and_then(|cell| {
-            cell.get(begin..begin + usize::try_from(sealed_length).unwrap_or(usize::MAX))
-        });
-        let sealed = match within {
-            Some(sealed) => sealed,
-            None => {
-                straddling.clear();
-                for (cell, bytes) in cells.range(cell..) {
-                    let skip =
-                        (at + straddling.len() as u64).saturating_sub(cell * u64::from(CELL_BYTES));
-                    let missing = usize::try_from(sealed_length).unwrap_or(0) - straddling.len();
-                    let part = bytes.get(usize::try_from(skip).unwrap_or(usize::MAX)..);
-                    let part = part.unwrap_or_default();
-                    straddling.extend_from_slice(part.get(..missing).unwrap_or(part));
-                    if part.len() >= missing {
-                        break;
-                    }
-                }
-                &straddling
-            }
-        };
-        let Some((segment, behind)) = rest.split_at_mut_checked(segment_length as usize) else {
-            return Err(cipher.forged(index));
-        };
-        cipher.open(index, sealed, segment)?;
-        rest = behind;
-        at += sealed_length;
-    }
-    Ok(plain.freeze())
 }

@@ -2,12 +2,15 @@
 
 use super::buffers::Buffers;
 use super::code::Code;
+use super::compress::{Compression, Squeezed};
 use super::error::{BlockError, Failures};
 use super::header::HeaderBytes;
 use super::layout::Layout;
+use super::locate::{Positions, check, opened_index};
 use super::naming::CloudKeys;
-use super::object::StoredObject;
-use super::read::{Cells, open};
+use super::object::{SealedSlice, StoredObject};
+use super::open::Opening;
+use super::read::Cells;
 use super::segment::{SliceCipher, sealed_length, segments};
 use super::shard::{cells_range, check_cells, encode};
 use super::stream::Content;
@@ -17,6 +20,7 @@ use quorumfs_bft::identity::Digest;
 use quorumfs_metadata::identity::{CloudIndex, Codec, ObjectClass, ObjectId, SliceId, VolumeId};
 use quorumfs_metadata::operation::NewObject;
 use quorumfs_metadata::placement::{Policy, Shard};
+use std::sync::Arc;
 
 /// Seals slices for the clouds with the given secrets.
 #[derive(Debug)]
@@ -26,6 +30,34 @@ pub struct Sealer {
     keys: Vec<CloudKeys>,
     code: Code,
     buffers: Buffers,
+    compression: Compression,
+}
+
+/// A slice that begins with its object.
+fn placed_alone(
+    object: ObjectId,
+    id: SliceId,
+    length: u64,
+    squeezed: Option<&Squeezed>,
+) -> Result<SealedSlice, BlockError> {
+    let too_long = || BlockError::Length {
+        what: "a slice",
+        length,
+        most: u64::from(quorumfs_metadata::limits::SLICE_BYTES_MAX),
+    };
+    let length = u32::try_from(length).map_err(|_| too_long())?;
+    let (codec, sealed) = match squeezed {
+        None => (Codec::NONE, sealed_length(length)),
+        Some(it) => (Codec::ZSTD, u32::try_from(it.index.sealed_length()).ok()),
+    };
+    Ok(SealedSlice {
+        id,
+        object,
+        offset: 0,
+        length,
+        sealed_length: sealed.ok_or_else(too_long)?,
+        codec,
+    })
 }
 
 impl Sealer {
@@ -50,7 +82,15 @@ impl Sealer {
             keys,
             code: Code::new(policy)?,
             buffers: Buffers::new(32 << 20),
+            compression: Compression::Off,
         })
+    }
+
+    /// The same, compressing what gains by it.
+    #[must_use]
+    pub fn compressing(mut self, compression: Compression) -> Self {
+        self.compression = compression;
+        self
     }
 
     /// The n shards of a slice that is alone in its object, each with its digest.
@@ -64,29 +104,42 @@ impl Sealer {
         key: &SliceKey,
         plain: &[u8],
     ) -> Result<Vec<(Bytes, Digest)>, BlockError> {
-        let too_long = || BlockError::Length {
-            what: "a slice",
-            length: plain.len() as u64,
-            most: u64::from(quorumfs_metadata::limits::SLICE_BYTES_MAX),
+        let (_, shards) = self.seal_slice(object, slice, key, plain)?;
+        Ok(shards)
+    }
+
+    /// The same, with what the metadata would say of the slice.
+    ///
+    /// # Errors
+    /// As [`seal`](Self::seal).
+    pub fn seal_slice(
+        &self,
+        object: ObjectId,
+        id: SliceId,
+        key: &SliceKey,
+        plain: &[u8],
+    ) -> Result<(SealedSlice, Vec<(Bytes, Digest)>), BlockError> {
+        let squeezed = match self.compression {
+            Compression::Off => None,
+            Compression::Zstd => Squeezed::new(plain),
         };
-        let length = u32::try_from(plain.len()).map_err(|_| too_long())?;
-        let sealed = sealed_length(length).ok_or_else(too_long)?;
+        let slice = placed_alone(object, id, plain.len() as u64, squeezed.as_ref())?;
         let digests = vec![Digest([0; 32]); usize::from(self.policy.clouds())];
-        let object = self.object(object, sealed, &digests)?;
+        let object = self.object(object, slice.sealed_length, &digests)?;
         let (layout, headers) = (object.layout(), self.headers(&object));
-        let cipher = SliceCipher::new(key, self.volume, slice, length, Codec::NONE, Sealing::On)?;
+        let cipher = SliceCipher::of(key, self.volume, &slice, Sealing::On)?;
         let contents = [Content {
             cipher: &cipher,
             plain,
+            squeezed: squeezed.as_ref(),
         }];
         let shards = encode(layout, &self.code, &headers, &contents, &self.buffers)?;
-        Ok(shards
-            .into_iter()
-            .map(|shard| (shard.body, shard.digest))
-            .collect())
+        let shards = shards.into_iter().map(|shard| (shard.body, shard.digest));
+        Ok((slice, shards.collect()))
     }
 
-    /// The plaintext of a slice of `length` bytes from its data shards, each proved cell by cell.
+    /// The plaintext of an uncompressed slice of `length` bytes from its data shards, each proved
+    /// cell by cell.
     ///
     /// # Errors
     /// `TooFewShards` if any of them is not what its digest says; `Forged` if they are not the
@@ -99,13 +152,27 @@ impl Sealer {
         length: u32,
         shards: &[(Bytes, Digest)],
     ) -> Result<Bytes, BlockError> {
-        let sealed = sealed_length(length).ok_or(BlockError::Length {
-            what: "a slice",
-            length: u64::from(length),
-            most: u64::from(quorumfs_metadata::limits::SLICE_BYTES_MAX),
-        })?;
+        let slice = placed_alone(object, slice, u64::from(length), None)?;
+        self.open_slice(&slice, key, shards)
+    }
+
+    /// The plaintext of a slice that is alone in its object, as [`open`](Self::open).
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); `SealedWrong` if the slice was not compressed as it has to be;
+    /// `Row` if its lengths contradict each other.
+    pub fn open_slice(
+        &self,
+        slice: &SealedSlice,
+        key: &SliceKey,
+        shards: &[(Bytes, Digest)],
+    ) -> Result<Bytes, BlockError> {
         let digests: Vec<Digest> = shards.iter().map(|(_, digest)| *digest).collect();
-        let object = self.object(object, sealed, &digests)?;
+        let object = self.object(slice.object, slice.sealed_length, &digests)?;
+        check(slice).map_err(|reason| BlockError::Row {
+            object: slice.object,
+            reason,
+        })?;
         let (layout, headers) = (object.layout(), self.headers(&object));
         let mut cells = Cells::new();
         for ((shard, (body, digest)), header) in (0..layout.data()).zip(shards).zip(&headers) {
@@ -127,13 +194,21 @@ impl Sealer {
                     .map(|(row, cell)| (row * layout.data() + shard, cell)),
             );
         }
-        let cipher = SliceCipher::new(key, self.volume, slice, length, Codec::NONE, Sealing::On)?;
-        open(
-            &cells,
-            &(0..u64::from(sealed)),
-            0..=segments(length) - 1,
-            &cipher,
-        )
+        let cipher = SliceCipher::of(key, self.volume, slice, Sealing::On)?;
+        let positions = match slice.codec {
+            Codec::NONE => Positions::Regular {
+                sealed_length: slice.sealed_length,
+            },
+            _ => Positions::Indexed(Arc::new(opened_index(&cells, slice, &cipher)?)),
+        };
+        let opening = Opening {
+            cells,
+            positions,
+            offset: slice.offset,
+            segments: 0..=segments(slice.length) - 1,
+            cipher,
+        };
+        opening.open()
     }
 
     fn object(

@@ -11,6 +11,11 @@
 //!                  ‖ segment index u32 ‖ slice length u32 ‖ codec u8  (integers big-endian)
 //! ```
 //!
+//! A slice that is compressed has one part more, its index (see `index`), sealed under the same
+//! key. Its nonce is 1 ‖ 0 (11 bytes), no segment's, and it has `quorumfs lengths` and the number
+//! of segments where a segment has `quorumfs segment` and its index. What is sealed of a
+//! compressed segment is what it was compressed to.
+//!
 //! **A nonce is never used twice under one key**, because a slice's key belongs to its id, and an
 //! id is burned by its first sealing: whoever seals again takes a new one. Segments cannot be
 //! reordered, cut off, or moved to another slice or volume, and a slice cannot pass for a shorter
@@ -31,8 +36,18 @@ pub const TAG_BYTES: u32 = 16;
 pub(super) const SEALED_SEGMENT_BYTES: u32 = SEGMENT_BYTES + TAG_BYTES;
 
 const DOMAIN: &[u8; 16] = b"quorumfs segment";
+const INDEX_DOMAIN: &[u8; 16] = b"quorumfs lengths";
 const FORMAT: u16 = 1;
 const AAD_BYTES: usize = 16 + 2 + 16 + 12 + 4 + 4 + 1;
+
+/// A part of a slice that is sealed on its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    /// The index of a compressed slice.
+    Index,
+    /// A segment.
+    Segment(u32),
+}
 
 /// What a slice's segments are bound to, with the key that seals them.
 pub(super) struct SliceCipher {
@@ -92,85 +107,99 @@ impl SliceCipher {
             .min(SEGMENT_BYTES)
     }
 
-    fn nonce(&self, index: u32) -> Nonce {
+    fn nonce(&self, part: Part) -> Nonce {
         let mut nonce = [0; NONCE_LEN];
-        let [.., a, b, c, d, last] = &mut nonce;
-        [*a, *b, *c, *d] = index.to_be_bytes();
-        *last = u8::from(index + 1 == segments(self.length));
+        match (part, &mut nonce) {
+            (Part::Index, [first, ..]) => *first = 1,
+            (Part::Segment(index), [.., a, b, c, d, last]) => {
+                [*a, *b, *c, *d] = index.to_be_bytes();
+                *last = u8::from(index + 1 == segments(self.length));
+            }
+        }
         Nonce::assume_unique_for_key(nonce)
     }
 
-    fn associated_data(&self, index: u32) -> Aad<Vec<u8>> {
+    fn associated_data(&self, part: Part) -> Aad<Vec<u8>> {
+        let (domain, number) = match part {
+            Part::Index => (INDEX_DOMAIN, segments(self.length)),
+            Part::Segment(index) => (DOMAIN, index),
+        };
         let mut data = Vec::with_capacity(AAD_BYTES);
-        data.extend_from_slice(DOMAIN);
+        data.extend_from_slice(domain);
         data.extend_from_slice(&FORMAT.to_be_bytes());
         data.extend_from_slice(&self.volume.0);
         data.extend_from_slice(&self.slice.to_be_bytes());
-        data.extend_from_slice(&index.to_be_bytes());
+        data.extend_from_slice(&number.to_be_bytes());
         data.extend_from_slice(&self.length.to_be_bytes());
         data.push(self.codec.0);
         Aad::from(data)
     }
 
-    /// Seals a segment into `sealed`, which is longer by the tag.
+    /// Seals a part, of a segment what is stored of it, into `sealed`, which is longer by the tag.
     pub(super) fn seal(
         &self,
-        index: u32,
-        plain: &[u8],
+        part: Part,
+        stored: &[u8],
         sealed: &mut [u8],
     ) -> Result<(), BlockError> {
         let failed = || BlockError::Cipher { slice: self.slice };
         let (body, tag) = sealed
-            .split_at_mut_checked(plain.len())
+            .split_at_mut_checked(stored.len())
             .ok_or_else(failed)?;
         if tag.len() != TAG_BYTES as usize {
             return Err(failed());
         }
         if self.sealing == Sealing::Off {
-            body.copy_from_slice(plain);
+            body.copy_from_slice(stored);
             tag.fill(0);
             return Ok(());
         }
-        let (nonce, data) = (self.nonce(index), self.associated_data(index));
+        let (nonce, data) = (self.nonce(part), self.associated_data(part));
         self.key
-            .seal_out_of_place_scatter(nonce, data, plain, body, &[], tag)
+            .seal_out_of_place_scatter(nonce, data, stored, body, &[], tag)
             .map_err(|_| failed())
     }
 
-    pub(super) fn forged(&self, segment: u32) -> BlockError {
-        BlockError::Forged {
+    /// A part does not open.
+    pub(super) fn forged(&self, part: Part) -> BlockError {
+        match part {
+            Part::Index => self.sealed_wrong("its index does not open with the slice's key"),
+            Part::Segment(segment) => BlockError::Forged {
+                slice: self.slice,
+                segment,
+                writer: SessionId(0),
+            },
+        }
+    }
+
+    /// A part opens, and is not what its place says.
+    pub(super) fn sealed_wrong(&self, what: &'static str) -> BlockError {
+        BlockError::SealedWrong {
             slice: self.slice,
-            segment,
+            what,
             writer: SessionId(0),
         }
     }
 
-    /// Opens a sealed segment into `plain`, which has the segment's length.
+    /// Opens a sealed part into `stored`, which has the length of what was sealed.
     pub(super) fn open(
         &self,
-        index: u32,
+        part: Part,
         sealed: &[u8],
-        plain: &mut [u8],
+        stored: &mut [u8],
     ) -> Result<(), BlockError> {
-        let forged = || self.forged(index);
-        let (body, tag) = sealed
-            .split_at_checked(self.segment_length(index) as usize)
-            .ok_or_else(forged)?;
-        if tag.len() != TAG_BYTES as usize || plain.len() != body.len() {
+        let forged = || self.forged(part);
+        let (body, tag) = sealed.split_at_checked(stored.len()).ok_or_else(forged)?;
+        if tag.len() != TAG_BYTES as usize {
             return Err(forged());
         }
         if self.sealing == Sealing::Off {
-            plain.copy_from_slice(body);
+            stored.copy_from_slice(body);
             return Ok(());
         }
+        let (nonce, data) = (self.nonce(part), self.associated_data(part));
         self.key
-            .open_separate_gather(
-                self.nonce(index),
-                self.associated_data(index),
-                body,
-                tag,
-                plain,
-            )
+            .open_separate_gather(nonce, data, body, tag, stored)
             .map_err(|_| forged())
     }
 }
@@ -193,7 +222,9 @@ mod tests {
 
     fn opens(cipher: &SliceCipher, index: u32, sealed: &[u8]) -> bool {
         let mut plain = vec![0; cipher.segment_length(index) as usize];
-        cipher.open(index, sealed, &mut plain).is_ok()
+        cipher
+            .open(Part::Segment(index), sealed, &mut plain)
+            .is_ok()
     }
 
     #[test]
@@ -201,7 +232,9 @@ mod tests {
         let length = SEGMENT_BYTES + 100;
         let right = cipher(1, 1, 1, length, 0);
         let mut sealed = vec![0; 116];
-        right.seal(1, &[9; 100], &mut sealed).unwrap();
+        right
+            .seal(Part::Segment(1), &[9; 100], &mut sealed)
+            .unwrap();
         assert!(opens(&right, 1, &sealed));
         assert!(!opens(&right, 0, &sealed));
         for wrong in [
@@ -220,6 +253,25 @@ mod tests {
             assert!(!opens(&right, 1, &bad), "bit {bit}");
         }
         assert!(!opens(&right, 1, &sealed[1..]) && !opens(&right, 1, &[]));
+    }
+
+    #[test]
+    fn an_index_is_no_segment_and_a_segment_no_index() {
+        let cipher = cipher(1, 1, 1, 100, 1);
+        let mut sealed = [0; 20];
+        cipher
+            .seal(Part::Index, &[0, 0, 0, 84], &mut sealed)
+            .unwrap();
+        let mut opened = [0; 4];
+        assert!(cipher.open(Part::Index, &sealed, &mut opened).is_ok());
+        assert_eq!(opened, [0, 0, 0, 84]);
+        for segment in [0, 1, 1 << 24] {
+            assert!(
+                cipher
+                    .open(Part::Segment(segment), &sealed, &mut opened)
+                    .is_err()
+            );
+        }
     }
 
     #[test]

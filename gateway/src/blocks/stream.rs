@@ -10,17 +10,22 @@
 //! own key, and a reader of one of them need not hold the others'. Small slices share an object
 //! that way, and clouds see one object of ordinary size.
 //!
+//! A slice that is compressed has a sealed index before its segments, which are then of any length;
+//! see `index`.
+//!
 //! [`Stream`] makes the bytes in order, cell by cell. A segment that fits what is left of a cell is
 //! sealed right into the shard's buffer; this is every segment of an uncompressed slice that
 //! begins with its object, because a full sealed segment is as long as a cell. One that crosses the
 //! end of a cell is sealed beside it and copied.
 
+use super::compress::Squeezed;
 use super::error::BlockError;
 use super::object::SealedSlice;
-use super::segment::{SEGMENT_BYTES, SliceCipher, TAG_BYTES, sealed_length, segments};
+use super::segment::{Part, SEGMENT_BYTES, SliceCipher, TAG_BYTES, sealed_length, segments};
 use crate::keys::SliceKey;
 use bytes::Bytes;
 use quorumfs_metadata::identity::{Codec, ObjectId, SliceId};
+use std::borrow::Cow;
 
 /// A slice that is to be written.
 #[derive(Clone, Debug)]
@@ -38,12 +43,53 @@ pub struct PlainSlice {
 pub(super) struct Content<'a> {
     pub(super) cipher: &'a SliceCipher,
     pub(super) plain: &'a [u8],
+    /// What it was compressed to, if it was.
+    pub(super) squeezed: Option<&'a Squeezed>,
+}
+
+/// The next part of a stream: what is to be sealed, and as what.
+struct Next<'a> {
+    cipher: &'a SliceCipher,
+    part: Part,
+    stored: Cow<'a, [u8]>,
 }
 
 impl<'a> Content<'a> {
     /// Its length; whoever prepared the cipher has checked that it fits.
     fn length(&self) -> u32 {
         u32::try_from(self.plain.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Bytes that it takes of the stream.
+    fn sealed_length(&self) -> u64 {
+        match self.squeezed {
+            None => u64::from(self.length()) + tags(self.length()),
+            Some(squeezed) => squeezed.index.sealed_length(),
+        }
+    }
+
+    /// Its part of that number, if it has so many: an index comes before the segments.
+    fn part(&self, number: u32) -> Option<Next<'a>> {
+        let segment = match (self.squeezed, number.checked_sub(1)) {
+            (None, _) => number,
+            (Some(_), Some(before)) => before,
+            (Some(squeezed), None) => {
+                return Some(Next {
+                    cipher: self.cipher,
+                    part: Part::Index,
+                    stored: squeezed.index.to_bytes().into(),
+                });
+            }
+        };
+        if segment >= segments(self.length()) {
+            return None;
+        }
+        let shrunk = self.squeezed.and_then(|squeezed| squeezed.body(segment));
+        Some(Next {
+            cipher: self.cipher,
+            part: Part::Segment(segment),
+            stored: shrunk.unwrap_or_else(|| self.segment(segment)).into(),
+        })
     }
 
     fn segment(&self, index: u32) -> &'a [u8] {
@@ -53,20 +99,32 @@ impl<'a> Content<'a> {
     }
 }
 
-/// Where slices lie that follow each other in an object; `None` if they exceed 32 bits.
-pub(super) fn place(object: ObjectId, slices: &[PlainSlice]) -> Option<Vec<SealedSlice>> {
+fn tags(length: u32) -> u64 {
+    u64::from(segments(length)) * u64::from(TAG_BYTES)
+}
+
+/// Where slices lie that follow each other in an object, each with what it was compressed to if it
+/// was; `None` if they exceed 32 bits.
+pub(super) fn place(
+    object: ObjectId,
+    slices: &[(PlainSlice, Option<Squeezed>)],
+) -> Option<Vec<SealedSlice>> {
     let mut offset = 0_u32;
-    let mut follow = |slice: &PlainSlice| {
+    let mut follow = |(slice, squeezed): &(PlainSlice, Option<Squeezed>)| {
         let length = u32::try_from(slice.plain.len()).ok()?;
+        let (codec, sealed_length) = match squeezed {
+            None => (Codec::NONE, sealed_length(length)?),
+            Some(it) => (Codec::ZSTD, u32::try_from(it.index.sealed_length()).ok()?),
+        };
         let placed = SealedSlice {
             id: slice.id,
             object,
             offset,
             length,
-            sealed_length: sealed_length(length)?,
-            codec: Codec::NONE,
+            sealed_length,
+            codec,
         };
-        offset = offset.checked_add(placed.sealed_length)?;
+        offset = offset.checked_add(sealed_length)?;
         Some(placed)
     };
     slices.iter().map(&mut follow).collect()
@@ -75,8 +133,8 @@ pub(super) fn place(object: ObjectId, slices: &[PlainSlice]) -> Option<Vec<Seale
 /// The stream as it is made.
 pub(super) struct Stream<'a> {
     contents: &'a [Content<'a>],
-    /// The next segment of the first of them.
-    segment: u32,
+    /// The next part of the first of them.
+    number: u32,
     /// A segment that crosses the end of a cell, and how much of it was taken.
     crossing: Vec<u8>,
     taken: usize,
@@ -86,37 +144,33 @@ impl<'a> Stream<'a> {
     pub(super) fn new(contents: &'a [Content<'a>]) -> Self {
         Self {
             contents,
-            segment: 0,
+            number: 0,
             crossing: Vec::new(),
             taken: 0,
         }
     }
 
-    /// Bytes of it that are still to come.
+    /// Bytes of all of it.
     pub(super) fn length(&self) -> u64 {
-        let bytes = |content: &Content<'_>| {
-            let tags = u64::from(segments(content.length())) * u64::from(TAG_BYTES);
-            u64::from(content.length()) + tags
-        };
-        self.contents.iter().map(bytes).sum()
+        self.contents.iter().map(Content::sealed_length).sum()
     }
 
     /// Fills the next cell.
     pub(super) fn fill(&mut self, cell: &mut [u8]) -> Result<(), BlockError> {
         let mut cell = self.take_crossing(cell);
         while !cell.is_empty()
-            && let Some((content, index)) = self.next()
+            && let Some(next) = self.next()
         {
-            let plain = content.segment(index);
-            let sealed = plain.len() + TAG_BYTES as usize;
+            let sealed = next.stored.len() + TAG_BYTES as usize;
             if sealed <= cell.len() {
                 let (place, behind) = cell.split_at_mut(sealed);
-                content.cipher.seal(index, plain, place)?;
+                next.cipher.seal(next.part, &next.stored, place)?;
                 cell = behind;
             } else {
                 self.crossing.resize(sealed, 0);
                 self.taken = 0;
-                content.cipher.seal(index, plain, &mut self.crossing)?;
+                next.cipher
+                    .seal(next.part, &next.stored, &mut self.crossing)?;
                 cell = self.take_crossing(cell);
             }
         }
@@ -134,14 +188,15 @@ impl<'a> Stream<'a> {
         behind
     }
 
-    fn next(&mut self) -> Option<(Content<'a>, u32)> {
-        let content = *self.contents.first()?;
-        let index = self.segment;
-        self.segment += 1;
-        if self.segment == segments(content.length()) {
+    fn next(&mut self) -> Option<Next<'a>> {
+        while let Some(content) = self.contents.first() {
+            if let Some(next) = content.part(self.number) {
+                self.number += 1;
+                return Some(next);
+            }
             self.contents = self.contents.get(1..).unwrap_or_default();
-            self.segment = 0;
+            self.number = 0;
         }
-        Some((content, index))
+        None
     }
 }

@@ -1,5 +1,6 @@
 //! A write: sealed once, put by a quorum write, described for the metadata.
 
+use super::compress::{Compression, Squeezed};
 use super::engine::Engine;
 use super::error::BlockError;
 use super::layout::Layout;
@@ -13,6 +14,15 @@ use bytes::Bytes;
 use quorumfs_metadata::identity::{ObjectClass, ObjectId, SliceId};
 use quorumfs_metadata::operation::NewObject;
 use std::sync::Arc;
+
+/// A slice, with what it was compressed to if it was.
+type Squeezable = (PlainSlice, Option<Squeezed>);
+
+/// Bytes of the stream of slices that follow each other.
+fn end(placed: &[SealedSlice]) -> u32 {
+    let last = placed.last();
+    last.map_or(0, |last| last.offset.saturating_add(last.sealed_length))
+}
 
 impl Engine {
     /// Writes a slice that is alone in its object.
@@ -57,18 +67,23 @@ impl Engine {
         if plain_bytes > u64::from(self.config.block_bytes_max) {
             return Err(too_long());
         }
+        // What is compressed takes no more of the stream than it would as it is.
+        let slices: Vec<_> = slices.into_iter().map(|slice| (slice, None)).collect();
+        let most = end(&place(id, &slices).ok_or_else(too_long)?);
+        let most = Layout::new(most, self.config.policy.data()).stored_length(0);
+        let clouds = self.links.len() as u64;
+        let squeezed = match self.config.compression {
+            Compression::Off => 0,
+            Compression::Zstd => plain_bytes,
+        };
+        let held = plain_bytes + squeezed + most * clouds;
+        let _memory = self.memory.hold(held).await?;
+
+        let slices = self.squeeze(slices).await?;
         let placed = place(id, &slices).ok_or_else(too_long)?;
-        let sealed = placed
-            .last()
-            .map_or(0, |last| last.offset + last.sealed_length);
+        let sealed = end(&placed);
         let layout = Layout::new(sealed, self.config.policy.data());
         let shard_length = layout.stored_length(0);
-        let clouds = self.links.len() as u64;
-        let _memory = self
-            .memory
-            .hold(plain_bytes + shard_length * clouds)
-            .await?;
-
         let mut new = NewObject {
             id,
             class,
@@ -100,21 +115,40 @@ impl Engine {
         Ok((new, placed))
     }
 
+    /// Compresses what gains by it, if that is wanted; no more at a time than there are cores.
+    async fn squeeze(&self, mut slices: Vec<Squeezable>) -> Result<Vec<Squeezable>, BlockError> {
+        if self.config.compression == Compression::Off {
+            return Ok(slices);
+        }
+        let turn = Arc::clone(&self.sealers)
+            .acquire_owned()
+            .await
+            .map_err(|_| BlockError::Shut)?;
+        let squeeze = move || {
+            for (slice, squeezed) in &mut slices {
+                *squeezed = Squeezed::new(&slice.plain);
+            }
+            drop(turn);
+            slices
+        };
+        self.config.workers.run(squeeze).await
+    }
+
     /// Seals, no more at a time than there are cores.
     async fn seal(
         &self,
         new: &NewObject,
         placed: &[SealedSlice],
-        slices: Vec<PlainSlice>,
+        slices: Vec<Squeezable>,
     ) -> Result<Vec<ShardBytes>, BlockError> {
         let object = StoredObject::of_new(new)?;
         let headers = self.headers(&object);
         let code = self.code(new.policy)?;
         let (volume, sealing) = (self.config.volume, self.config.sealing);
         let mut sealables = Vec::with_capacity(slices.len());
-        for (PlainSlice { key, plain, .. }, slice) in slices.into_iter().zip(placed) {
-            let cipher = SliceCipher::of(&key, volume, slice, sealing)?;
-            sealables.push((cipher, plain));
+        for ((slice, squeezed), placed) in slices.into_iter().zip(placed) {
+            let cipher = SliceCipher::of(&slice.key, volume, placed, sealing)?;
+            sealables.push((cipher, slice.plain, squeezed));
         }
         let turn = Arc::clone(&self.sealers)
             .acquire_owned()
@@ -124,7 +158,11 @@ impl Engine {
         let seal = move || {
             let contents: Vec<_> = sealables
                 .iter()
-                .map(|(cipher, plain)| Content { cipher, plain })
+                .map(|(cipher, plain, squeezed)| Content {
+                    cipher,
+                    plain,
+                    squeezed: squeezed.as_ref(),
+                })
                 .collect();
             let sealed = encode(object.layout(), &code, &headers, &contents, &buffers);
             drop(turn);

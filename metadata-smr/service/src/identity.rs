@@ -99,6 +99,8 @@ impl ObjectClass {
 impl Codec {
     /// Stored as it is.
     pub const NONE: Self = Self(0);
+    /// Zstandard, segment by segment.
+    pub const ZSTD: Self = Self(1);
 }
 
 impl Uid {

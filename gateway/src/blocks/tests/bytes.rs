@@ -24,14 +24,19 @@ struct Made {
 }
 
 fn make(policy: Policy, plain: &[u8]) -> Made {
-    let length = plain.len() as u32;
-    let sealed = sealed_length(length).unwrap();
-    let layout = Layout::new(sealed, policy.data());
+    make_pack(policy, &[plain])
+}
+
+/// An object of slices that are numbered from 1.
+fn make_pack(policy: Policy, plains: &[&[u8]]) -> Made {
+    let sealed = |plain: &&[u8]| sealed_length(plain.len() as u32).unwrap();
+    let length = plains.iter().map(sealed).sum();
+    let layout = Layout::new(length, policy.data());
     let mut new = NewObject {
         id: object_id(1),
         class: ObjectClass::BLOCK,
         policy,
-        length: sealed,
+        length,
         shard_length: layout.stored_length(0) as u32,
         shards: (0..policy.clouds())
             .map(|i| Shard {
@@ -54,23 +59,26 @@ fn make(policy: Policy, plain: &[u8]) -> Made {
                 .encode(&CloudKeys::derive(secret))
         })
         .collect();
-    let cipher = SliceCipher::new(
-        &key(1),
-        VOLUME,
-        slice_id(1),
-        length,
-        Codec::NONE,
-        Sealing::On,
-    )
-    .unwrap();
+    let cipher = |(number, plain): (u32, &&[u8])| {
+        let (length, none) = (plain.len() as u32, Codec::NONE);
+        let (key, id) = (key(number), slice_id(number));
+        SliceCipher::new(&key, VOLUME, id, length, none, Sealing::On).unwrap()
+    };
+    let ciphers: Vec<_> = (1..).zip(plains).map(cipher).collect();
+    let contents: Vec<_> = ciphers
+        .iter()
+        .zip(plains)
+        .map(|(cipher, plain)| Content {
+            cipher,
+            plain,
+            squeezed: None,
+        })
+        .collect();
     let shards = encode(
         layout,
         &Code::new(policy).unwrap(),
         &headers,
-        &[Content {
-            cipher: &cipher,
-            plain,
-        }],
+        &contents,
         &Buffers::new(1 << 20),
     )
     .unwrap();
@@ -282,27 +290,33 @@ fn the_bytes_of_an_object_never_change() {
 /// The stored shards of a small object in format 1, one line of hexadecimal for each.
 #[test]
 fn a_fixture_of_format_1_is_still_what_is_written_and_still_read() {
-    let fixture = include_str!("object_format_1.hex");
     let made = make(policy(4, 1, 2), b"quorumfs object fixture, format 1");
-    for (shard, line) in fixture.lines().enumerate() {
-        let digits: Vec<u8> = line
-            .bytes()
-            .map(|b| (b as char).to_digit(16).unwrap() as u8)
-            .collect();
-        let body: Vec<u8> = digits
-            .chunks(2)
-            .map(|pair| pair[0] << 4 | pair[1])
-            .collect();
-        assert!(
-            made.shards[shard].body == body,
-            "shard {shard}: {}",
-            hex(&made.shards[shard].body)
-        );
-        assert!(made.check(shard, &body).is_some());
-    }
-    assert_eq!(fixture.lines().count(), 4);
+    is_still_written_and_read(&made, include_str!("object_format_1.hex"));
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// The same of an object with three slices.
+#[test]
+fn a_fixture_of_a_pack_is_still_what_is_written_and_still_read() {
+    let plains: [&[u8]; 3] = [b"first", b"the second", b"and a third slice"];
+    let made = make_pack(policy(4, 1, 2), &plains);
+    is_still_written_and_read(&made, include_str!("pack_format_1.hex"));
+}
+
+fn is_still_written_and_read(made: &Made, fixture: &str) {
+    let written: Vec<String> = made.shards.iter().map(|shard| hex(&shard.body)).collect();
+    assert_eq!(fixture.lines().collect::<Vec<_>>(), written);
+    for (shard, line) in fixture.lines().enumerate() {
+        assert!(made.check(shard, &unhex(line)).is_some());
+    }
+}
+
+pub(super) fn unhex(line: &str) -> Vec<u8> {
+    let digits = line.bytes().map(|b| (b as char).to_digit(16).unwrap());
+    let digits: Vec<u8> = digits.map(|digit| digit as u8).collect();
+    let pairs = digits.chunks(2);
+    pairs.map(|pair| pair[0] << 4 | pair[1]).collect()
+}
+
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,8 +1,8 @@
 //! Clouds in memory behind decorators that make them lie, and a log that remembers placements.
 
 use crate::blocks::{
-    BlockConfig, BlockError, BlockStore, Cloud, ObjectsPage, PlacementError, PlacementLog,
-    SealedSlice, Sealing, Stored, StoredObject, Timeouts, UnderReplicatedCursor,
+    BlockConfig, BlockError, BlockStore, Cloud, Compression, ObjectsPage, PlacementError,
+    PlacementLog, SealedSlice, Sealing, Stored, StoredObject, Timeouts, UnderReplicatedCursor,
     UnderReplicatedPage,
 };
 use crate::keys::{CloudSecret, Secret, SliceKey};
@@ -256,6 +256,7 @@ pub(super) struct Volume {
     pub(super) timeouts: Timeouts,
     pub(super) background_bytes_max: usize,
     pub(super) sealing: Sealing,
+    pub(super) compression: Compression,
 }
 
 pub(super) fn policy(n: u8, f: u8, k: u8) -> Policy {
@@ -342,6 +343,7 @@ impl Volume {
             timeouts,
             sealing,
             background_bytes_max,
+            Compression::Off,
         );
         Self {
             policy,
@@ -352,7 +354,15 @@ impl Volume {
             timeouts,
             background_bytes_max,
             sealing,
+            compression: Compression::Off,
         }
+    }
+
+    pub(super) fn compressing(policy: Policy) -> Self {
+        let mut volume = Self::new(policy);
+        volume.compression = Compression::Zstd;
+        volume.restart();
+        volume
     }
 
     /// The process dies and another opens the volume.
@@ -365,6 +375,7 @@ impl Volume {
             self.timeouts,
             self.sealing,
             self.background_bytes_max,
+            self.compression,
         );
     }
 
@@ -422,6 +433,7 @@ fn open(
     timeouts: Timeouts,
     sealing: Sealing,
     background_bytes_max: usize,
+    compression: Compression,
 ) -> BlockStore {
     let clouds: Vec<Cloud> = clouds
         .iter()
@@ -438,6 +450,7 @@ fn open(
         timeouts,
         sealing,
         background_bytes_max,
+        compression,
         ..BlockConfig::new(VOLUME, policy)
     };
     BlockStore::open(config, &clouds, Arc::clone(log) as _).unwrap()

@@ -1,6 +1,7 @@
 //! The block store as a whole, over clouds that lie.
 
 mod bytes;
+mod compressed;
 mod faults;
 mod harness;
 mod packs;

@@ -10,9 +10,10 @@ use quorumfs_backends::faulty::{Fault, Plan};
 use quorumfs_metadata::identity::ObjectClass;
 use std::ops::Range;
 
-const POLICIES: [(u8, u8, u8); 5] = [(3, 1, 1), (4, 1, 2), (5, 1, 3), (6, 1, 4), (7, 2, 3)];
+pub(super) const POLICIES: [(u8, u8, u8); 5] =
+    [(3, 1, 1), (4, 1, 2), (5, 1, 3), (6, 1, 4), (7, 2, 3)];
 
-fn plain(number: u32, length: usize) -> PlainSlice {
+pub(super) fn plain(number: u32, length: usize) -> PlainSlice {
     PlainSlice {
         id: slice_id(number),
         key: key(number),
@@ -20,7 +21,10 @@ fn plain(number: u32, length: usize) -> PlainSlice {
     }
 }
 
-async fn pack(volume: &Volume, slices: &[PlainSlice]) -> (StoredObject, Vec<SealedSlice>) {
+pub(super) async fn pack(
+    volume: &Volume,
+    slices: &[PlainSlice],
+) -> (StoredObject, Vec<SealedSlice>) {
     let written = volume
         .blocks
         .write_slices(object_id(1), ObjectClass::BLOCK, slices.to_vec());
@@ -35,7 +39,7 @@ async fn pack(volume: &Volume, slices: &[PlainSlice]) -> (StoredObject, Vec<Seal
     (StoredObject::of_new(&object).unwrap(), sealed)
 }
 
-fn run(future: impl Future<Output = ()>) {
+pub(super) fn run(future: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -55,9 +59,49 @@ fn lengths() -> impl Strategy<Value = Vec<usize>> {
     proptest::collection::vec(length, 1..9)
 }
 
-fn cut(length: u32, (from, to): (f64, f64)) -> Range<u32> {
+pub(super) fn cut(length: u32, (from, to): (f64, f64)) -> Range<u32> {
     let at = |part: f64| (f64::from(length) * part) as u32;
     at(from.min(to))..at(from.max(to))
+}
+
+/// Packs slices and reads ranges of all, with all clouds and without one.
+pub(super) async fn reads_all(
+    volume: &Volume,
+    slices: &[PlainSlice],
+    parts: &[(f64, f64)],
+    lost: usize,
+) {
+    let (object, sealed) = pack(volume, slices).await;
+    let mut end = 0;
+    for slice in &sealed {
+        assert_eq!(
+            slice.offset, end,
+            "slices follow each other without padding"
+        );
+        end += slice.sealed_length;
+    }
+    assert_eq!(object.length(), end);
+    volume.drain().await;
+    for is_lost in [false, true] {
+        if is_lost {
+            let missing = Plan::always(Fault::Refuse(StoreErrorKind::NotFound));
+            volume.plan(lost, missing);
+        }
+        for (slice, wanted) in sealed.iter().zip(slices) {
+            let ranges = parts.iter().map(|parts| cut(slice.length, *parts));
+            for range in ranges.chain(std::iter::once(0..slice.length)) {
+                let read = volume
+                    .blocks
+                    .read(&object, slice, &wanted.key, range.clone());
+                let read = read.await.unwrap();
+                let (begin, end) = (range.start as usize, range.end as usize);
+                assert!(
+                    read == wanted.plain.slice(begin..end),
+                    "{slice:?} {range:?}"
+                );
+            }
+        }
+    }
 }
 
 proptest! {
@@ -73,30 +117,7 @@ proptest! {
         let policy = policy(n, f, k);
         let slices: Vec<_> = (1..).zip(&lengths).map(|(i, length)| plain(i, *length)).collect();
         run(async {
-            let volume = Volume::new(policy);
-            let (object, sealed) = pack(&volume, &slices).await;
-            let mut end = 0;
-            for slice in &sealed {
-                assert_eq!(slice.offset, end, "slices follow each other without padding");
-                end += slice.sealed_length;
-            }
-            assert_eq!(object.length(), end);
-            volume.drain().await;
-            for is_lost in [false, true] {
-                if is_lost {
-                    let missing = Plan::always(Fault::Refuse(StoreErrorKind::NotFound));
-                    volume.plan(lost % usize::from(n), missing);
-                }
-                for (slice, wanted) in sealed.iter().zip(&slices) {
-                    let ranges = parts.iter().map(|parts| cut(slice.length, *parts));
-                    for range in ranges.chain(std::iter::once(0..slice.length)) {
-                        let read = volume.blocks.read(&object, slice, &wanted.key, range.clone());
-                        let read = read.await.unwrap();
-                        let (begin, end) = (range.start as usize, range.end as usize);
-                        assert!(read == wanted.plain.slice(begin..end), "{slice:?} {range:?}");
-                    }
-                }
-            }
+            reads_all(&Volume::new(policy), &slices, &parts, lost % usize::from(n)).await;
         });
     }
 }

@@ -1,0 +1,102 @@
+//! Opening segments: out of the cells that hold them, into one run of plaintext.
+//!
+//! Cells come here proved to be what the metadata names, and nothing else is known of what is in
+//! them. A segment that lies within one cell is opened right from it; one that crosses the end of
+//! a cell is put together first. A compressed one is opened beside the plaintext and expanded into
+//! its place, which has just its length.
+//!
+//! Opening is quick enough to be done where the cells arrived. Expanding takes several times as
+//! long, so that a slice with an index is opened where sealing is done.
+
+use super::compress::Expander;
+use super::error::BlockError;
+use super::layout::CELL_BYTES;
+use super::locate::Positions;
+use super::read::Cells;
+use super::segment::{Part, SliceCipher};
+use super::workers::Workers;
+use bytes::{Bytes, BytesMut};
+use std::ops::{Range, RangeInclusive};
+
+/// Segments that are about to be opened.
+pub(super) struct Opening {
+    pub(super) cells: Cells,
+    pub(super) positions: Positions,
+    /// Where the slice begins in its object's stream.
+    pub(super) offset: u32,
+    pub(super) segments: RangeInclusive<u32>,
+    pub(super) cipher: SliceCipher,
+}
+
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// A piece of the stream; shorter if not all of its cells are there. One that lies in several is
+/// put together in `crossing`.
+pub(super) fn piece<'a>(
+    cells: &'a Cells,
+    stream: &Range<u64>,
+    crossing: &'a mut Vec<u8>,
+) -> &'a [u8] {
+    let cell_bytes = u64::from(CELL_BYTES);
+    let (first, begin) = (stream.start / cell_bytes, stream.start % cell_bytes);
+    let length = size(stream.end.saturating_sub(stream.start));
+    let (begin, end) = (size(begin), size(begin).saturating_add(length));
+    if let Some(within) = cells.get(&first).and_then(|cell| cell.get(begin..end)) {
+        return within;
+    }
+    crossing.clear();
+    let mut skip = begin;
+    for (number, (cell, bytes)) in (first..).zip(cells.range(first..)) {
+        if number != *cell || crossing.len() == length {
+            break;
+        }
+        let part = bytes.get(skip..).unwrap_or_default();
+        let missing = length - crossing.len();
+        crossing.extend_from_slice(part.get(..missing).unwrap_or(part));
+        skip = 0;
+    }
+    crossing
+}
+
+impl Opening {
+    /// Opens, where that is done.
+    pub(super) async fn open_by(self, workers: Workers) -> Result<Bytes, BlockError> {
+        match self.positions {
+            Positions::Regular { .. } => self.open(),
+            Positions::Indexed(_) => workers.run(move || self.open()).await?,
+        }
+    }
+
+    /// The segments' plaintext, one after the other.
+    pub(super) fn open(&self) -> Result<Bytes, BlockError> {
+        let length = |segment| u64::from(self.cipher.segment_length(segment));
+        let all: u64 = self.segments.clone().map(length).sum();
+        let mut plain = BytesMut::zeroed(size(all));
+        let mut rest = &mut plain[..];
+        let (mut crossing, mut shrunk) = (Vec::new(), Vec::new());
+        let mut expander = Expander::new();
+        for segment in self.segments.clone() {
+            let part = Part::Segment(segment);
+            let place = rest.split_at_mut_checked(size(length(segment)));
+            let (place, behind) = place.ok_or_else(|| self.cipher.forged(part))?;
+            let Range { start, end } = self.positions.sealed(segment);
+            let stream = start + u64::from(self.offset)..end + u64::from(self.offset);
+            let sealed = piece(&self.cells, &stream, &mut crossing);
+            match self.positions.compressed(segment) {
+                None => self.cipher.open(part, sealed, place)?,
+                Some(stored) => {
+                    shrunk.resize(stored as usize, 0);
+                    self.cipher.open(part, sealed, &mut shrunk)?;
+                    if !expander.expand(&shrunk, place) {
+                        let what = "a segment does not expand to what its length says";
+                        return Err(self.cipher.sealed_wrong(what));
+                    }
+                }
+            }
+            rest = behind;
+        }
+        Ok(plain.freeze())
+    }
+}
