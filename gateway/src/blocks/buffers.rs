@@ -1,10 +1,17 @@
-//! Buffers for shards, used again and again.
+//! Buffers for shards and for plaintext, used again and again.
 //!
 //! A block's shards are some megabytes that live for as long as their puts take. An allocator gives
 //! memory of that size back to the kernel at once and gets it back page by page, each page zeroed
-//! under a fault. What that costs here has not been measured on its own. So large buffers go to a
-//! shelf when their last reader drops them, up to a bound in bytes, and come back with their old
-//! content, which was ciphertext that went to a cloud and is overwritten completely.
+//! under a fault, which was a fifth of the time of opening a block (docs/PERFORMANCE.md). So large
+//! buffers go to a shelf when their last reader drops them, up to a bound in bytes, and come back
+//! with their old content, which is overwritten completely.
+//!
+//! **Plaintext and ciphertext never share a shelf.** [`Buffers`] hold what goes to clouds; if ever
+//! a byte of one were not overwritten, a cloud would see a byte that some cloud has seen before.
+//! [`PlainBuffers`] hold what was opened, and have a type of their own, so that nothing that is
+//! uploaded can be made in one. They are not wiped when they come back: the same bytes were just
+//! handed to whoever read them, the allocator does not wipe what it is given back either, and
+//! whoever can look into this process finds the keys.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -76,6 +83,22 @@ impl Buffers {
             length,
             shelf: Arc::clone(&self.0),
         }
+    }
+}
+
+/// Where buffers for plaintext come from.
+#[derive(Clone, Debug)]
+pub(super) struct PlainBuffers(Buffers);
+
+impl PlainBuffers {
+    /// Keeps at most `bytes_max` bytes for later.
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Self(Buffers::new(bytes_max))
+    }
+
+    /// A buffer of `length` bytes.
+    pub(super) fn take(&self, length: usize) -> Buffer {
+        self.0.take(length)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What all parts of the block store share: the clouds, the codes, the bounds and the counters.
 
-use super::buffers::Buffers;
+use super::buffers::{Buffers, PlainBuffers};
 use super::cloud::{Cloud, Link};
 use super::code::Code;
 use super::completion::InFlight;
@@ -53,7 +53,7 @@ pub struct BlockConfig {
     pub rebuild_bytes_max: usize,
     /// Bytes of rebuilt objects that are kept for the next read.
     pub rebuilt_bytes_max: usize,
-    /// Bytes of buffers that are kept for the next write.
+    /// Bytes of buffers that are kept for the next write and the next read.
     pub buffer_bytes_max: usize,
     /// Which clouds are asked first.
     pub preference: Preference,
@@ -135,6 +135,7 @@ pub(super) struct Engine {
     pub(super) counters: Counters,
     pub(super) memory: Memory,
     pub(super) buffers: Buffers,
+    pub(super) plain_buffers: PlainBuffers,
     /// Sealing keeps a core busy: no more at a time than there are cores.
     pub(super) sealers: Arc<Semaphore>,
     /// What objects that are being rebuilt may hold. Apart from `memory`, of which a reader who
@@ -192,13 +193,16 @@ impl Engine {
         }
         let suspensions = Arc::new(Notify::new());
         let link = |cloud| Arc::new(Link::new(cloud, config.timeouts, &suspensions));
+        // Of a block as much is read as it has bytes, and n / k times as much written.
+        let plain_bytes_max = config.buffer_bytes_max / 3;
         let engine = Self {
             links: clouds.iter().map(link).collect(),
             suspensions: Arc::clone(&suspensions),
             log,
             counters: Counters::default(),
             memory: Memory::new(config.memory_bytes_max),
-            buffers: Buffers::new(config.buffer_bytes_max),
+            buffers: Buffers::new(config.buffer_bytes_max - plain_bytes_max),
+            plain_buffers: PlainBuffers::new(plain_bytes_max),
             sealers: Arc::new(Semaphore::new(config.workers.at_a_time())),
             rebuilds: Memory::new(config.rebuild_bytes_max),
             rebuilt: RebuiltCache::new(config.rebuilt_bytes_max),

@@ -8,6 +8,7 @@
 //! Opening is quick enough to be done where the cells arrived. Expanding takes several times as
 //! long, so that a slice with an index is opened where sealing is done.
 
+use super::buffers::PlainBuffers;
 use super::compress::Expander;
 use super::error::BlockError;
 use super::layout::CELL_BYTES;
@@ -15,7 +16,7 @@ use super::locate::Positions;
 use super::read::Cells;
 use super::segment::{Part, SliceCipher};
 use super::workers::Workers;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use std::ops::{Range, RangeInclusive};
 
 /// Segments that are about to be opened.
@@ -26,6 +27,7 @@ pub(super) struct Opening {
     pub(super) offset: u32,
     pub(super) segments: RangeInclusive<u32>,
     pub(super) cipher: SliceCipher,
+    pub(super) buffers: PlainBuffers,
 }
 
 fn size(bytes: u64) -> usize {
@@ -73,8 +75,8 @@ impl Opening {
     pub(super) fn open(&self) -> Result<Bytes, BlockError> {
         let length = |segment| u64::from(self.cipher.segment_length(segment));
         let all: u64 = self.segments.clone().map(length).sum();
-        let mut plain = BytesMut::zeroed(size(all));
-        let mut rest = &mut plain[..];
+        let mut plain = self.buffers.take(size(all));
+        let mut rest = plain.as_mut();
         let (mut crossing, mut shrunk) = (Vec::new(), Vec::new());
         let mut expander = Expander::new();
         for segment in self.segments.clone() {
@@ -97,6 +99,6 @@ impl Opening {
             }
             rest = behind;
         }
-        Ok(plain.freeze())
+        Ok(plain.share())
     }
 }

@@ -128,6 +128,7 @@ impl Engine {
             offset: slice.offset,
             segments: first..=last,
             cipher,
+            buffers: self.plain_buffers.clone(),
         };
         let plain = opening
             .open_by(self.config.workers)

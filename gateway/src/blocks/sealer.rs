@@ -1,6 +1,6 @@
 //! Sealing and opening without clouds: the shards of a slice as bytes, for benchmarks and tools.
 
-use super::buffers::Buffers;
+use super::buffers::{Buffers, PlainBuffers};
 use super::code::Code;
 use super::compress::{Compression, Squeezed};
 use super::error::{BlockError, Failures};
@@ -30,6 +30,7 @@ pub struct Sealer {
     keys: Vec<CloudKeys>,
     code: Code,
     buffers: Buffers,
+    plain_buffers: PlainBuffers,
     compression: Compression,
 }
 
@@ -82,6 +83,7 @@ impl Sealer {
             keys,
             code: Code::new(policy)?,
             buffers: Buffers::new(32 << 20),
+            plain_buffers: PlainBuffers::new(16 << 20),
             compression: Compression::Off,
         })
     }
@@ -207,6 +209,7 @@ impl Sealer {
             offset: slice.offset,
             segments: 0..=segments(slice.length) - 1,
             cipher,
+            buffers: self.plain_buffers.clone(),
         };
         opening.open()
     }
