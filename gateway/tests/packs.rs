@@ -13,7 +13,7 @@ use quorumfs_backends::{
     Deadline, ObjectInfo, ObjectName, ObjectStore, Operation, Page, StoreError, StoreErrorKind,
     Traffic,
 };
-use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud};
+use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud, Compacted, Compaction};
 use quorumfs_gateway::metadata::MetadataClient;
 use quorumfs_gateway::vfs::{
     CloudSlices, FileSystem, HandleId, OpenMode, Packing, SliceStore, VfsOptions, WrittenSlice,
@@ -465,4 +465,90 @@ async fn who_is_alone_does_not_wait_and_who_gives_up_does_no_harm() {
     tokio::time::sleep(Duration::from_millis(700)).await;
     let arrived = clouds.stores[3].done.load(Ordering::Relaxed) - before;
     assert!(arrived <= blocks, "{arrived}");
+}
+
+/// Writes files at once, one slice each.
+async fn write_all(fs: &FileSystem, numbers: impl Iterator<Item = usize>, generation: usize) {
+    let mut writers = JoinSet::new();
+    for number in numbers {
+        let fs = fs.clone();
+        writers.spawn(async move {
+            let name = format!("file {number}");
+            let (_, handle) = fs
+                .create(&root(), fs.root(), name.as_bytes(), 0o644, TRUNCATE, false)
+                .await
+                .unwrap();
+            let data = bytes_of(number + generation);
+            fs.write(handle, 0, &data).await.unwrap();
+            fs.flush(handle).await.unwrap();
+            fs.release(handle).await.unwrap();
+        });
+    }
+    while let Some(done) = writers.join_next().await {
+        done.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_lives_of_sparse_packs_is_moved_and_read_also_at_its_old_place() {
+    const FILES: usize = 300;
+    let clouds = Clouds::new();
+    let client = clouds.client();
+    let blocks = clouds.blocks(&client);
+    let volume = clouds.world.volume.clone();
+    let slices = CloudSlices::new(volume.clone(), blocks.clone(), Packing::PROMPT);
+    let options = VfsOptions::default();
+    let fs = FileSystem::new(volume.clone(), client.clone(), Arc::new(slices), options);
+    write_all(&fs, 0..FILES, 0).await;
+
+    // Somebody has looked up where a file lies, and keeps nothing of its bytes.
+    let other = clouds.client();
+    let slices = clouds.slices(&other, Packing::PROMPT);
+    let options = VfsOptions {
+        cache_bytes: 0,
+        ..VfsOptions::default()
+    };
+    let reader = FileSystem::new(volume, other, slices, options);
+    let found = reader.lookup(&root(), reader.root(), b"file 295").await;
+    let inode = found.unwrap().unwrap().inode;
+    let opened = reader.open(&root(), inode, OpenMode::READ).await.unwrap();
+    let read = async || reader.read(opened.handle, 0, 4096).await.unwrap().to_vec();
+    assert!(read().await == bytes_of(295));
+
+    // Four of five are written anew.
+    write_all(&fs, (0..FILES).filter(|number| number % 5 != 0), FILES).await;
+    blocks.drain(Duration::from_secs(10)).await;
+    let eager = Compaction {
+        bytes_per_second: None,
+        dead_bytes_min: 1,
+        ..Compaction::default()
+    };
+    let first = blocks.compact(&eager).await.unwrap();
+    assert!(first.sparse > 0 && first.slices == 0, "{first:?}");
+    let reluctant = Compaction {
+        dead_bytes_min: 64 << 20,
+        ..eager
+    };
+    let second = blocks.compact(&reluctant).await.unwrap();
+    assert_eq!(second, first, "not worth while");
+    let (before, _) = clouds.most_put();
+    let third = blocks.compact(&eager).await.unwrap();
+    assert!(third.slices > 20 && third.packs > 0, "{third:?}");
+    assert!(third.bytes_freed > third.slices * 4112, "{third:?}");
+    assert_eq!(clouds.most_put().0 - before, 1);
+    let status = blocks.status();
+    assert_eq!(status.counters.slices_moved, third.slices);
+    assert_eq!(status.sparse_packs, first.sparse);
+    assert_eq!(blocks.compact(&eager).await.unwrap(), Compacted::default());
+    assert_eq!(blocks.status().sparse_packs, 0);
+    assert!(blocks.drain(Duration::from_secs(10)).await.is_complete());
+
+    assert!(read().await == bytes_of(295), "at its old place");
+    for fs in [&fs, &clouds.file_system(Packing::PROMPT)] {
+        for number in 0..FILES {
+            let generation = if number % 5 == 0 { 0 } else { FILES };
+            let found = read_one(fs, &format!("file {number}")).await;
+            assert!(found == bytes_of(number + generation), "file {number}");
+        }
+    }
 }

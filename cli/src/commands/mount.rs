@@ -1,8 +1,8 @@
 //! `quorumfs mount`: the volume as a directory, for as long as this process lives.
 //!
 //! ```text
-//! configuration, key ─► lock ─► session with the replicas ─► kernel ─► `ready`
-//!     signal, `umount`, end of input ─► commit what waits ─► unmount ─► end the session
+//! configuration, key -> lock -> session with the replicas -> kernel -> `ready`
+//!     signal, `umount`, end of input -> commit what waits -> unmount -> end the session
 //! ```
 //!
 //! With `--background` a copy of this process does that in a session of its own, and this one
@@ -64,6 +64,12 @@ pub(crate) struct Report {
     pub(crate) shards_replaced: u64,
     /// Bad or lost shards that were written again.
     pub(crate) shards_repaired: u64,
+    /// Objects shared by small files of which less than half is needed: what is, will be moved.
+    #[serde(default)]
+    pub(crate) sparse_packs: u64,
+    /// Bytes of such objects that are not needed any more since it was.
+    #[serde(default)]
+    pub(crate) bytes_freed: u64,
     /// What it found of each cloud.
     pub(crate) clouds: Vec<CloudReport>,
 }
@@ -80,6 +86,12 @@ impl Report {
             let (refused, repaired) = (self.shards_refused, self.shards_repaired);
             text.push_str(&format!(
                 "; {refused} bad shards refused, {repaired} repaired"
+            ));
+        }
+        if self.sparse_packs > 0 || self.bytes_freed > 0 {
+            let (packs, freed) = (self.sparse_packs, self.bytes_freed);
+            text.push_str(&format!(
+                "; {packs} packs wait to be compacted, {freed} bytes freed"
             ));
         }
         if self.dirty_bytes > 0 {
@@ -335,6 +347,8 @@ fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> Report {
         shards_refused: blocks.counters.shards_refused,
         shards_replaced: blocks.counters.shards_replaced,
         shards_repaired: blocks.counters.shards_repaired,
+        sparse_packs: blocks.sparse_packs as u64,
+        bytes_freed: blocks.counters.bytes_freed,
         clouds: blocks.clouds.iter().map(CloudReport::of).collect(),
     }
 }

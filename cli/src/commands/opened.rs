@@ -21,7 +21,7 @@ use quorumfs_bft_runtime::client::{
 };
 use quorumfs_bft_runtime::keys::NodeKey;
 use quorumfs_bft_runtime::server::first_incarnation;
-use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Cloud};
+use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Cloud, Compaction};
 use quorumfs_gateway::keys::KeyFile;
 use quorumfs_gateway::memory::MemoryPlan;
 use quorumfs_gateway::metadata::{MetadataClient, Ordered};
@@ -275,6 +275,7 @@ impl Opened {
         }
         let plan = configured.memory_plan;
         let config = BlockConfig {
+            compaction: matches!(access, Access::Mount { .. }).then(Compaction::default),
             preference: configured.configuration.data.prefer.into(),
             ..plan.blocks(BlockConfig::new(volume.id(), volume.policy()))
         };

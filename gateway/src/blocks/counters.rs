@@ -65,6 +65,12 @@ counters! {
     shards_scrubbed,
     /// Acknowledgements that a scrub had taken back.
     shards_withdrawn,
+    /// Slices that were moved out of sparse packs.
+    slices_moved,
+    /// Packs that nothing lives in any more because of that.
+    packs_compacted,
+    /// Sealed bytes that are not needed any more because of that.
+    bytes_freed,
     /// Shards that cannot be made as the metadata describes them: their writers' fault.
     written_wrong,
 }

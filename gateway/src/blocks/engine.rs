@@ -3,6 +3,7 @@
 use super::buffers::{Buffers, PlainBuffers};
 use super::cloud::{Cloud, Link};
 use super::code::Code;
+use super::compact::Compaction;
 use super::completion::InFlight;
 use super::compress::Compression;
 use super::counters::Counters;
@@ -22,7 +23,7 @@ use super::workers::Workers;
 use crate::keys::Sealing;
 use bytes::Bytes;
 use quorumfs_backends::StoreErrorKind;
-use quorumfs_metadata::identity::{CloudIndex, VolumeId};
+use quorumfs_metadata::identity::{CloudIndex, ObjectId, VolumeId};
 use quorumfs_metadata::operation::PlacedShard;
 use quorumfs_metadata::placement::Policy;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,6 +66,8 @@ pub struct BlockConfig {
     pub sealing: Sealing,
     /// Where sealing and rebuilding are done.
     pub workers: Workers,
+    /// Whether what lives of sparse packs is moved in the background.
+    pub compaction: Option<Compaction>,
     /// A defect to find, in simulations.
     #[doc(hidden)]
     pub sabotage: Option<Sabotage>,
@@ -88,6 +91,7 @@ impl BlockConfig {
             compression: Compression::Off,
             sealing: Sealing::On,
             workers: Workers::Threads,
+            compaction: None,
             sabotage: None,
         }
     }
@@ -152,6 +156,10 @@ pub(super) struct Engine {
     pub(super) under_replicated: AtomicUsize,
     /// Held by the sweep that is under way: a second beside it would do its work twice.
     pub(super) sweeping: tokio::sync::Mutex<()>,
+    /// Sparse packs that the last round of compaction saw; held by the one that is under way.
+    pub(super) seen_sparse: tokio::sync::Mutex<BTreeSet<ObjectId>>,
+    /// How many those were.
+    pub(super) sparse: AtomicUsize,
     /// What keeps a lying cloud from causing repairs without end.
     pub(super) restraint: Restraint,
     /// How the scrub that runs, or ran last, stands.
@@ -213,6 +221,8 @@ impl Engine {
             unconfirmed: AtomicUsize::new(0),
             under_replicated: AtomicUsize::new(0),
             sweeping: tokio::sync::Mutex::new(()),
+            seen_sparse: tokio::sync::Mutex::default(),
+            sparse: AtomicUsize::new(0),
             restraint: Restraint::new(config.timeouts.completion),
             scrub: Mutex::default(),
             wake_completion: Notify::new(),

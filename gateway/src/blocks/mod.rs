@@ -47,6 +47,7 @@
 //! | `locate`, `index_cache`, `open` | finding a slice's segments, and what is in them |
 //! | `repair`, `restraint` | writing bad shards again, and not without end |
 //! | `scrub`, `scrub_report`, `throttle` | looking at shards that nobody reads, at a rate |
+//! | `compact` | what lives of sparse packs, moved into new ones |
 //! | `cloud`, `health`, `latency` | one cloud, and what its behaviour says about the next request |
 //! | `preference` | which clouds are asked first |
 //! | `placement_log` | the border to the metadata |
@@ -57,6 +58,7 @@
 mod buffers;
 mod cloud;
 mod code;
+mod compact;
 mod completion;
 mod compress;
 mod counters;
@@ -96,6 +98,7 @@ mod write;
 pub use crate::keys::Sealing;
 pub use cloud::Cloud;
 pub use code::check_processor;
+pub use compact::{Compacted, Compaction, CompactionError, SparsePack};
 pub use compress::Compression;
 pub use counters::CounterValues;
 pub use engine::BlockConfig;
@@ -106,7 +109,8 @@ pub use layout::CELL_BYTES;
 pub use naming::{CloudKeys, Named};
 pub use object::{SealedSlice, Stored, StoredObject};
 pub use placement_log::{
-    ObjectsPage, PlacementError, PlacementLog, UnderReplicatedCursor, UnderReplicatedPage,
+    HeldObjectId, ObjectsPage, PackedCursor, PackedPage, PlacementError, PlacementLog, SparsePage,
+    UnderReplicatedCursor, UnderReplicatedPage,
 };
 pub use preference::Preference;
 #[doc(hidden)]

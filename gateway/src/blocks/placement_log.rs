@@ -1,12 +1,15 @@
 //! The border to the metadata: where shards are, as ordered facts.
 //!
-//! The block store moves bytes and the metadata says which bytes count; these five calls are all
+//! The block store moves bytes and the metadata says which bytes count; these calls are all
 //! that the one asks of the other. They may fail, be slow, and be repeated: confirming what is
-//! confirmed, replacing what is replaced and withdrawing what is withdrawn are without effect.
+//! confirmed, replacing what is replaced, withdrawing what is withdrawn and moving what was moved
+//! are without effect.
 
+use super::compact::SparsePack;
 use super::object::StoredObject;
-use quorumfs_metadata::identity::ObjectId;
-use quorumfs_metadata::operation::PlacedShard;
+use quorumfs_metadata::identity::{Home, ObjectId, SliceId};
+use quorumfs_metadata::operation::{NewObject, PlacedShard, SliceMove};
+use quorumfs_metadata::row::PackedSlice;
 
 /// A failed call; it is tried again later.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -40,6 +43,33 @@ pub struct ObjectsPage {
     pub more: bool,
 }
 
+/// A page of packs of which less than half is needed.
+#[derive(Clone, Debug, Default)]
+pub struct SparsePage {
+    /// The packs, by rising ids.
+    pub packs: Vec<SparsePack>,
+    /// The id that the next page begins behind, if there may be one.
+    pub next: Option<ObjectId>,
+}
+
+/// Where a listing of a pack's slices goes on: where the last one's row lies, and its id.
+pub type PackedCursor = (Home, SliceId);
+
+/// A page of the slices that lie in a pack.
+#[derive(Clone, Debug, Default)]
+pub struct PackedPage {
+    /// Where the row of each lies, its id, and its place in the pack.
+    pub slices: Vec<(Home, SliceId, PackedSlice)>,
+    /// Where the next page begins, if there may be one.
+    pub next: Option<PackedCursor>,
+}
+
+/// A fresh id for an object, held until what carries it is committed or given up.
+pub trait HeldObjectId: Send + Sync {
+    /// The id.
+    fn object(&self) -> ObjectId;
+}
+
 /// What the metadata's client does for the block store.
 #[async_trait::async_trait]
 pub trait PlacementLog: Send + Sync {
@@ -66,4 +96,48 @@ pub trait PlacementLog: Send + Sync {
         after: Option<UnderReplicatedCursor>,
         limit: u32,
     ) -> Result<UnderReplicatedPage, PlacementError>;
+
+    /// Packs of which less than half is needed, at most `limit` of them; none if this session may
+    /// not move what lives of them. This and what follows is never asked of a log without packs.
+    async fn list_sparse(
+        &self,
+        _after: Option<ObjectId>,
+        _limit: u32,
+    ) -> Result<SparsePage, PlacementError> {
+        Ok(SparsePage::default())
+    }
+
+    /// The slices that lie in a pack.
+    async fn list_packed(
+        &self,
+        _pack: ObjectId,
+        _after: Option<PackedCursor>,
+    ) -> Result<PackedPage, PlacementError> {
+        Ok(PackedPage::default())
+    }
+
+    /// A fresh id for an object.
+    async fn new_object_id(&self) -> Result<Box<dyn HeldObjectId>, PlacementError> {
+        Err(no_packs())
+    }
+
+    /// Orders that slices lie in this pack from now on; answers how many were where they were seen.
+    async fn move_slices(
+        &self,
+        _pack: &NewObject,
+        _moves: Vec<SliceMove>,
+    ) -> Result<u32, PlacementError> {
+        Err(no_packs())
+    }
+
+    /// Whether the metadata knows an object.
+    async fn is_known(&self, _object: ObjectId) -> Result<bool, PlacementError> {
+        Err(no_packs())
+    }
+}
+
+fn no_packs() -> PlacementError {
+    PlacementError {
+        reason: "this log keeps no packs".to_owned(),
+    }
 }

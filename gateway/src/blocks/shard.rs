@@ -127,13 +127,49 @@ pub(super) fn encode(
     buffers: &Buffers,
 ) -> Result<Vec<ShardBytes>, BlockError> {
     let mut stream = Stream::new(contents);
-    if stream.length() != layout.length() {
-        return Err(BlockError::Length {
-            what: "an object's slices",
-            length: stream.length(),
-            most: layout.length(),
-        });
+    check_length(layout, stream.length())?;
+    encode_cells(layout, code, headers, buffers, |cell| stream.fill(cell))
+}
+
+/// Codes a stream that was sealed before into n shards.
+pub(super) fn encode_sealed(
+    layout: Layout,
+    code: &Code,
+    headers: &[HeaderBytes],
+    stream: &[u8],
+    buffers: &Buffers,
+) -> Result<Vec<ShardBytes>, BlockError> {
+    check_length(layout, stream.len() as u64)?;
+    let mut rest = stream;
+    encode_cells(layout, code, headers, buffers, |cell| {
+        let (part, behind) = rest.split_at(cell.len().min(rest.len()));
+        for (to, from) in cell.iter_mut().zip(part) {
+            *to = *from;
+        }
+        rest = behind;
+        Ok(())
+    })
+}
+
+fn check_length(layout: Layout, length: u64) -> Result<(), BlockError> {
+    if length == layout.length() {
+        return Ok(());
     }
+    Err(BlockError::Length {
+        what: "an object's slices",
+        length,
+        most: layout.length(),
+    })
+}
+
+/// Fills the data shards cell by cell, in the order of the stream, and makes the parity.
+fn encode_cells(
+    layout: Layout,
+    code: &Code,
+    headers: &[HeaderBytes],
+    buffers: &Buffers,
+    mut fill: impl FnMut(&mut [u8]) -> Result<(), BlockError>,
+) -> Result<Vec<ShardBytes>, BlockError> {
     let mut shards: Vec<Builder> = (0u64..)
         .zip(headers)
         .map(|(shard, header)| Builder::new(layout, shard, header, buffers))
@@ -143,7 +179,7 @@ pub(super) fn encode(
             .split_at_mut_checked(size(layout.data()))
             .unwrap_or_default();
         for shard in data.iter_mut() {
-            stream.fill(shard.cell_mut(row))?;
+            fill(shard.cell_mut(row))?;
         }
         encode_row(layout, code, row, data, parity)?;
         for shard in &mut shards {

@@ -53,6 +53,8 @@ pub struct BlockStatus {
     pub unconfirmed: usize,
     /// Objects that lacked shards when it was last looked.
     pub under_replicated: usize,
+    /// Packs of which less than half was needed when it was last looked.
+    pub sparse_packs: usize,
     /// Repairs that wait.
     pub repairs_waiting: usize,
     /// The scrub that runs, or ran last.
@@ -88,6 +90,7 @@ impl Engine {
             background_bytes,
             unconfirmed: self.unconfirmed.load(Ordering::Relaxed),
             under_replicated: self.under_replicated.load(Ordering::Relaxed),
+            sparse_packs: self.sparse.load(Ordering::Relaxed),
             repairs_waiting: self.repairs.waiting(),
             scrub: self
                 .scrub

@@ -1,6 +1,7 @@
 //! The block store: what the file system calls.
 
 use super::cloud::Cloud;
+use super::compact::{Compacted, Compaction, CompactionError};
 use super::engine::{BlockConfig, Engine};
 use super::error::BlockError;
 use super::object::{SealedSlice, Stored, StoredObject};
@@ -79,12 +80,16 @@ impl BlockStore {
         let (confirmations, placed) = mpsc::channel(CONFIRMATIONS_MAX);
         let (repairs, notes) = Repairs::new();
         let engine = Arc::new(Engine::new(config, clouds, log, confirmations, repairs)?);
-        let tasks = vec![
+        let mut tasks = vec![
             tokio::spawn(Arc::clone(&engine).confirm_all(placed)).abort_handle(),
             tokio::spawn(Arc::clone(&engine).repair_all(notes)).abort_handle(),
             tokio::spawn(Arc::clone(&engine).complete_all()).abort_handle(),
             tokio::spawn(Arc::clone(&engine).probe_suspended()).abort_handle(),
         ];
+        if let Some(compaction) = config.compaction {
+            let compact = Arc::clone(&engine).compact_all(compaction);
+            tasks.push(tokio::spawn(compact).abort_handle());
+        }
         Ok(Self {
             engine,
             _background: Arc::new(Background(tasks)),
@@ -175,6 +180,15 @@ impl BlockStore {
         from: Option<ObjectId>,
     ) -> Result<ScrubReport, PlacementError> {
         self.engine.scrub(config, from).await
+    }
+
+    /// Moves what lives of packs that are sparse, and were so the last time, into new ones; what
+    /// [`BlockConfig::compaction`] has done in the background. Dropping the future ends it.
+    ///
+    /// # Errors
+    /// If the order cannot be asked, or a new pack cannot be written. What was moved stays moved.
+    pub async fn compact(&self, compaction: &Compaction) -> Result<Compacted, CompactionError> {
+        self.engine.compact(compaction).await
     }
 
     /// The most plain bytes in one block.

@@ -1,17 +1,21 @@
 //! A write: sealed once, put by a quorum write, described for the metadata.
 
+use super::buffers::Buffers;
+use super::code::Code;
 use super::compress::{Compression, Squeezed};
 use super::engine::Engine;
 use super::error::BlockError;
+use super::header::HeaderBytes;
 use super::layout::Layout;
 use super::object::{SealedSlice, Stored, StoredObject};
 use super::sabotage::Sabotage;
 use super::segment::SliceCipher;
-use super::shard::{ShardBytes, encode};
+use super::shard::{ShardBytes, encode, encode_sealed};
 use super::stream::{Content, PlainSlice, place};
 use crate::keys::SliceKey;
 use bytes::Bytes;
 use quorumfs_metadata::identity::{ObjectClass, ObjectId, SliceId};
+use quorumfs_metadata::limits::OBJECT_BYTES_MAX;
 use quorumfs_metadata::operation::NewObject;
 use std::sync::Arc;
 
@@ -82,17 +86,61 @@ impl Engine {
         let slices = self.squeeze(slices).await?;
         let placed = place(id, &slices).ok_or_else(too_long)?;
         let sealed = end(&placed);
-        let layout = Layout::new(sealed, self.config.policy.data());
-        let shard_length = layout.stored_length(0);
-        let mut new = NewObject {
+        let new = self.describe(id, class, sealed)?;
+        let bodies = self.seal(&new, &placed, slices).await?;
+        let new = self.put_object(new, bodies).await?;
+        self.counters.bytes_written.add(plain_bytes);
+        Ok((new, placed))
+    }
+
+    /// Writes an object whose stream was sealed before.
+    pub(super) async fn write_sealed(
+        self: &Arc<Self>,
+        id: ObjectId,
+        class: ObjectClass,
+        stream: Bytes,
+    ) -> Result<NewObject, BlockError> {
+        let sealed = u32::try_from(stream.len()).unwrap_or(u32::MAX);
+        let new = self.describe(id, class, sealed)?;
+        let shards = u64::from(new.shard_length) * self.links.len() as u64;
+        let _memory = self.memory.hold(u64::from(sealed) + shards).await?;
+        let bodies = self
+            .code_shards(&new, move |layout, code, headers, buffers| {
+                encode_sealed(layout, code, headers, &stream, buffers)
+            })
+            .await?;
+        self.put_object(new, bodies).await
+    }
+
+    /// An object of which no shard is made or put yet.
+    fn describe(
+        &self,
+        id: ObjectId,
+        class: ObjectClass,
+        sealed: u32,
+    ) -> Result<NewObject, BlockError> {
+        let stored = Layout::new(sealed, self.config.policy.data()).stored_length(0);
+        let shard_length = u32::try_from(stored).map_err(|_| BlockError::Length {
+            what: "an object",
+            length: u64::from(sealed),
+            most: u64::from(OBJECT_BYTES_MAX),
+        })?;
+        Ok(NewObject {
             id,
             class,
             policy: self.config.policy,
             length: sealed,
-            shard_length: u32::try_from(shard_length).map_err(|_| too_long())?,
+            shard_length,
             shards: self.spread(id),
-        };
-        let bodies = self.seal(&new, &placed, slices).await?;
+        })
+    }
+
+    /// Puts the shards that were made of an object; returns it as a commit has to name it.
+    async fn put_object(
+        self: &Arc<Self>,
+        mut new: NewObject,
+        bodies: Vec<ShardBytes>,
+    ) -> Result<NewObject, BlockError> {
         for (shard, made) in new.shards.iter_mut().zip(&bodies) {
             shard.digest = made.digest;
         }
@@ -111,8 +159,7 @@ impl Engine {
             }
         }
         self.counters.objects_written.add(1);
-        self.counters.bytes_written.add(plain_bytes);
-        Ok((new, placed))
+        Ok(new)
     }
 
     /// Compresses what gains by it, if that is wanted; no more at a time than there are cores.
@@ -134,28 +181,20 @@ impl Engine {
         self.config.workers.run(squeeze).await
     }
 
-    /// Seals, no more at a time than there are cores.
+    /// Seals slices and makes their object's shards.
     async fn seal(
         &self,
         new: &NewObject,
         placed: &[SealedSlice],
         slices: Vec<Squeezable>,
     ) -> Result<Vec<ShardBytes>, BlockError> {
-        let object = StoredObject::of_new(new)?;
-        let headers = self.headers(&object);
-        let code = self.code(new.policy)?;
         let (volume, sealing) = (self.config.volume, self.config.sealing);
         let mut sealables = Vec::with_capacity(slices.len());
         for ((slice, squeezed), placed) in slices.into_iter().zip(placed) {
             let cipher = SliceCipher::of(&slice.key, volume, placed, sealing)?;
             sealables.push((cipher, slice.plain, squeezed));
         }
-        let turn = Arc::clone(&self.sealers)
-            .acquire_owned()
-            .await
-            .map_err(|_| BlockError::Shut)?;
-        let buffers = self.buffers.clone();
-        let seal = move || {
+        self.code_shards(new, move |layout, code, headers, buffers| {
             let contents: Vec<_> = sealables
                 .iter()
                 .map(|(cipher, plain, squeezed)| Content {
@@ -164,10 +203,37 @@ impl Engine {
                     squeezed: squeezed.as_ref(),
                 })
                 .collect();
-            let sealed = encode(object.layout(), &code, &headers, &contents, &buffers);
+            encode(layout, code, headers, &contents, buffers)
+        })
+        .await
+    }
+
+    /// Makes an object's shards, of no more objects at a time than there are cores.
+    async fn code_shards(
+        &self,
+        new: &NewObject,
+        make: impl FnOnce(
+            Layout,
+            &Code,
+            &[HeaderBytes],
+            &Buffers,
+        ) -> Result<Vec<ShardBytes>, BlockError>
+        + Send
+        + 'static,
+    ) -> Result<Vec<ShardBytes>, BlockError> {
+        let object = StoredObject::of_new(new)?;
+        let headers = self.headers(&object);
+        let code = self.code(new.policy)?;
+        let turn = Arc::clone(&self.sealers)
+            .acquire_owned()
+            .await
+            .map_err(|_| BlockError::Shut)?;
+        let buffers = self.buffers.clone();
+        let make = move || {
+            let made = make(object.layout(), &code, &headers, &buffers);
             drop(turn);
-            sealed
+            made
         };
-        self.config.workers.run(seal).await?
+        self.config.workers.run(make).await?
     }
 }

@@ -93,6 +93,11 @@ impl MetadataClient {
         self.fenced.store(true, Ordering::Release);
     }
 
+    /// The realm that it works in.
+    pub(crate) fn realm(&self) -> RealmId {
+        self.realm
+    }
+
     /// Credentials that the session's principal may speak for.
     pub(crate) fn own(&self) -> Credentials {
         self.own.clone()

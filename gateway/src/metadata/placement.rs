@@ -1,15 +1,15 @@
 //! Where shards are, as the block store tells the order and asks it.
 
-use super::MetadataClient;
+use super::{AllocatedId, MetadataClient};
 use crate::blocks::{
-    ObjectsPage, PlacementError, PlacementLog, StoredObject, UnderReplicatedCursor,
-    UnderReplicatedPage,
+    HeldObjectId, ObjectsPage, PackedCursor, PackedPage, PlacementError, PlacementLog, SparsePack,
+    SparsePage, StoredObject, UnderReplicatedCursor, UnderReplicatedPage,
 };
 use crate::vfs::VfsError;
 use async_trait::async_trait;
 use quorumfs_metadata::identity::ObjectId;
-use quorumfs_metadata::limits::{CONFIRM_SHARDS_MAX, WITHDRAW_SHARDS_MAX};
-use quorumfs_metadata::operation::{Operation, PlacedShard};
+use quorumfs_metadata::limits::{CONFIRM_SHARDS_MAX, QUEUE_PAGE_MAX, WITHDRAW_SHARDS_MAX};
+use quorumfs_metadata::operation::{NewObject, Operation, PlacedShard, SliceMove};
 use quorumfs_metadata::query::Question;
 use quorumfs_metadata::reply::{Done, Found};
 use quorumfs_metadata::row::{Object, ObjectState};
@@ -127,5 +127,114 @@ impl PlacementLog for MetadataClient {
             objects,
             next: last.filter(|_| more),
         })
+    }
+
+    async fn list_sparse(
+        &self,
+        after: Option<ObjectId>,
+        limit: u32,
+    ) -> Result<SparsePage, PlacementError> {
+        if after.is_none() && !self.may_reconcile().await? {
+            return Ok(SparsePage::default());
+        }
+        let question = Question::SparsePacks { after, limit };
+        let found = self
+            .ask("compaction", self.own(), question)
+            .await
+            .map_err(|error| failed(&error))?;
+        let Found::SparsePacks { packs, more } = found else {
+            return Err(failed(&self.mismatch("compaction", &found)));
+        };
+        let next = packs.last().map(|(id, _, _)| *id).filter(|_| more);
+        let sparse = packs.iter().filter_map(|(id, row, _)| {
+            let object = StoredObject::of_row(*id, row)
+                .inspect_err(|error| tracing::warn!(object = %id, %error, "a damaged row"))
+                .ok()?;
+            Some(SparsePack {
+                object,
+                live_bytes: row.live_bytes,
+            })
+        });
+        Ok(SparsePage {
+            packs: sparse.collect(),
+            next,
+        })
+    }
+
+    async fn list_packed(
+        &self,
+        pack: ObjectId,
+        after: Option<PackedCursor>,
+    ) -> Result<PackedPage, PlacementError> {
+        let limit = QUEUE_PAGE_MAX;
+        let question = Question::PackedSlices { pack, after, limit };
+        let found = self
+            .ask("compaction", self.own(), question)
+            .await
+            .map_err(|error| failed(&error))?;
+        let Found::PackedSlices { slices, more } = found else {
+            return Err(failed(&self.mismatch("compaction", &found)));
+        };
+        let next = slices.last().map(|(home, id, _)| (*home, *id));
+        Ok(PackedPage {
+            slices,
+            next: next.filter(|_| more),
+        })
+    }
+
+    async fn new_object_id(&self) -> Result<Box<dyn HeldObjectId>, PlacementError> {
+        let id = self.allocate().await.map_err(|error| failed(&error))?;
+        Ok(Box::new(id))
+    }
+
+    async fn move_slices(
+        &self,
+        pack: &NewObject,
+        moves: Vec<SliceMove>,
+    ) -> Result<u32, PlacementError> {
+        let operation = Operation::MoveSlices {
+            realm: self.realm(),
+            objects: vec![pack.clone()],
+            moves,
+        };
+        match self
+            .order("compaction", &operation)
+            .await
+            .map_err(|error| failed(&error))?
+        {
+            Done::Moved { slices } => Ok(slices),
+            other => Err(failed(&self.mismatch("compaction", &other))),
+        }
+    }
+
+    async fn is_known(&self, object: ObjectId) -> Result<bool, PlacementError> {
+        let question = Question::Object(object);
+        match self.ask("compaction", self.own(), question).await {
+            Ok(Found::Object(_)) => Ok(true),
+            Ok(other) => Err(failed(&self.mismatch("compaction", &other))),
+            // That is how the servers say that there is none.
+            Err(VfsError::Refused { .. }) => Ok(false),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+}
+
+impl HeldObjectId for AllocatedId {
+    fn object(&self) -> ObjectId {
+        Self::object(self)
+    }
+}
+
+impl MetadataClient {
+    /// Whether this session may move what others wrote.
+    async fn may_reconcile(&self) -> Result<bool, PlacementError> {
+        match self
+            .ask("compaction", self.own(), Question::WhoAmI)
+            .await
+            .map_err(|error| failed(&error))?
+        {
+            Found::WhoAmI { rights, .. } => Ok(rights.rights.reconcile),
+            other => Err(failed(&self.mismatch("compaction", &other))),
+        }
     }
 }

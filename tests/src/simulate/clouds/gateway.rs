@@ -12,12 +12,12 @@ use bytes::Bytes;
 use quorumfs_backends::ObjectStore;
 use quorumfs_bft_simulator::random::Random;
 use quorumfs_gateway::blocks::{
-    BlockConfig, BlockError, BlockErrorKind, BlockStore, Cloud, Sabotage, SealedSlice, Stored,
-    StoredObject, Workers,
+    BlockConfig, BlockError, BlockErrorKind, BlockStore, Cloud, Compaction, PlainSlice, Sabotage,
+    SealedSlice, Stored, StoredObject, Workers,
 };
-use quorumfs_gateway::metadata::MetadataClient;
+use quorumfs_gateway::metadata::{AllocatedId, MetadataClient};
 use quorumfs_metadata::attributes::Credentials;
-use quorumfs_metadata::identity::{CloudIndex, ObjectId, RealmEpoch, SliceId};
+use quorumfs_metadata::identity::{CloudIndex, ObjectClass, ObjectId, RealmEpoch, SliceId};
 use quorumfs_metadata::limits::EXTENT_PAGE_MAX;
 use quorumfs_metadata::operation::{Commit, NewContent, NewExtent, Step};
 use quorumfs_metadata::query::Question;
@@ -196,7 +196,7 @@ impl Gateway {
                 ));
             }
             let honest = !world.liars.contains(&shard.cloud.0);
-            if honest && !world.is_good(object, index, shard.cloud.0, shard.attempt) {
+            if honest && !world.is_good((object, stored.object.class), index, shard) {
                 world.ledger.violation(format!(
                     "object {object}, shard {index}: acknowledged by an honest cloud, not there"
                 ));
@@ -227,15 +227,132 @@ impl Gateway {
             if committed.await.is_ok() {
                 return true;
             }
-            let question = Question::Object(stored.object.id);
-            let asked = self.client.ask("commit", Credentials::root(), question);
-            if let Ok(Found::Object(_)) = asked.await {
+            if self.is_committed(stored).await {
                 self.world.ledger.count("commits_found_done");
                 return true;
             }
             tokio::time::sleep(BETWEEN_TRIES).await;
         }
         false
+    }
+
+    /// Whether a commit got through whose answer did not.
+    async fn is_committed(&self, stored: &Stored) -> bool {
+        if stored.object.class == ObjectClass::PACK {
+            // The pack may be known for another slice of it.
+            let Some(page) = self.content().await else {
+                return false;
+            };
+            return page.slices.iter().any(|(id, _)| *id == stored.slice.id);
+        }
+        let question = Question::Object(stored.object.id);
+        let asked = self.client.ask("commit", Credentials::root(), question);
+        matches!(asked.await, Ok(Found::Object(_)))
+    }
+
+    /// Writes a pack, and commits one or two of its slices, at once: the others never are, which
+    /// leaves it sparse more often than not.
+    pub(super) async fn write_pack(&self, random: &mut Random) {
+        let world = &self.world;
+        let (mut ids, mut slices) = (Vec::new(), Vec::new());
+        for _ in 0..random.between(2, 6) {
+            let Ok(id) = self.client.allocate().await else {
+                return;
+            };
+            let slice = id.slice();
+            let plain = world.content(random.next(), random.between(1, 30_000) as usize);
+            let attempt = Attempt {
+                plain: plain.clone(),
+                poison: None,
+            };
+            world.ledger.records().attempts.insert(slice, attempt);
+            slices.push(PlainSlice {
+                id: slice,
+                key: world.slice_key(slice),
+                plain,
+            });
+            ids.push(id);
+        }
+        let Some(object) = ids.first().map(AllocatedId::object) else {
+            return;
+        };
+        let (client, count) = (self.life.client, slices.len());
+        world
+            .ledger
+            .note(&format!("{client} packs {count} slices into {object}"));
+        let written = self
+            .store
+            .write_slices(object, ObjectClass::PACK, slices)
+            .await;
+        let (new, slices) = match written {
+            Ok(written) => written,
+            Err(error) => {
+                world.ledger.count("writes_refused");
+                world
+                    .ledger
+                    .note(&format!("{client} fails to pack: {error}"));
+                return;
+            }
+        };
+        let stored: Vec<Stored> = slices
+            .into_iter()
+            .take(random.between(1, 2) as usize)
+            .map(|slice| Stored {
+                object: new.clone(),
+                slice,
+            })
+            .collect();
+        if let Some(one) = stored.first() {
+            self.check_returned(one);
+        }
+        let tries = random.between(1, TRIES);
+        let mut any = false;
+        let both = async {
+            let one = async |stored: Option<&Stored>| match stored {
+                Some(stored) => self.commit(stored, tries).await,
+                None => false,
+            };
+            tokio::join!(one(stored.first()), one(stored.get(1)))
+        };
+        let (first, second) = both.await;
+        for (stored, is_committed) in stored.iter().zip([first, second]) {
+            if is_committed {
+                any = true;
+                world.ledger.records().committed.insert(stored.slice.id);
+                world.ledger.records().operations += 1;
+            }
+        }
+        match any {
+            true => {
+                self.store.committed(object);
+                world.ledger.count("packs_committed");
+            }
+            false => {
+                self.store.abandoned(object);
+                world.ledger.count("commits_given_up");
+            }
+        }
+    }
+
+    /// Moves what lives of packs that are sparse.
+    pub(super) async fn compact(&self) -> Ended {
+        let eager = Compaction {
+            bytes_per_second: None,
+            dead_bytes_min: 1,
+            ..Compaction::default()
+        };
+        let ledger = &self.world.ledger;
+        match self.store.compact(&eager).await {
+            Ok(done) => {
+                ledger.count("compactions");
+                ledger.note(&format!("{} compacts: {done:?}", self.life.client));
+                Ended::Done
+            }
+            Err(error) => {
+                ledger.note(&format!("{} fails to compact: {error}", self.life.client));
+                Ended::Failed
+            }
+        }
     }
 
     /// What the metadata says the file's content is.

@@ -122,7 +122,8 @@ impl Connection {
             Operation::from_bytes(&operation),
             Ok(Operation::ConfirmPlaced { .. }
                 | Operation::ReplacePlacement { .. }
-                | Operation::WithdrawPlaced { .. })
+                | Operation::WithdrawPlaced { .. }
+                | Operation::MoveSlices { .. })
         );
         if repeats && draw < 4 * each {
             self.ledger.fault("metadata_repeated");

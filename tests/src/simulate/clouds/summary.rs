@@ -10,7 +10,7 @@ pub const MEASURED_MIN: u64 = 500;
 
 /// What has to be exercised besides the lies: weather, crashes, poison, and what the block store
 /// does about all of it.
-pub const KNOWN: [&str; 43] = [
+pub const KNOWN: [&str; 48] = [
     "weather_down",
     "weather_hang",
     "weather_slow",
@@ -54,6 +54,11 @@ pub const KNOWN: [&str; 43] = [
     "shards_completed",
     "shards_repaired",
     "repairs_failed",
+    "packs_committed",
+    "compactions",
+    "slices_moved",
+    "packs_compacted",
+    "bytes_freed",
 ];
 
 /// What many seeds came to.

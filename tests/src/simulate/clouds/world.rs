@@ -24,7 +24,7 @@ use quorumfs_bft_simulator::random::Random;
 use quorumfs_gateway::blocks::{CloudKeys, Named, Sabotage, ScrubConfig, ScrubDepth};
 use quorumfs_gateway::keys::{CloudSecret, Secret, SliceKey};
 use quorumfs_metadata::identity::{ObjectClass, ObjectId, ShardIndex, SliceId, VolumeId};
-use quorumfs_metadata::placement::Policy;
+use quorumfs_metadata::placement::{Policy, Shard};
 use quorumfs_metadata::reply::ContentPage;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -120,19 +120,24 @@ impl World {
     }
 
     /// Whether a cloud holds a shard as the honest put it.
-    pub(super) fn is_good(&self, object: ObjectId, shard: u8, cloud: u8, attempt: u8) -> bool {
+    pub(super) fn is_good(
+        &self,
+        (object, class): (ObjectId, ObjectClass),
+        index: u8,
+        shard: &Shard,
+    ) -> bool {
         let named = Named {
             object,
-            class: ObjectClass::BLOCK,
-            shard: ShardIndex(shard),
-            attempt,
+            class,
+            shard: ShardIndex(index),
+            attempt: shard.attempt,
         };
-        let Some(cloud) = self.clouds.get(usize::from(cloud)) else {
+        let Some(cloud) = self.clouds.get(usize::from(shard.cloud.0)) else {
             return false;
         };
         let name = cloud.keys.name(&named).ok();
         let body = name.and_then(|name| cloud.truth(&name));
-        let known = self.ledger.records().bodies.get(&(object, shard)).copied();
+        let known = self.ledger.records().bodies.get(&(object, index)).copied();
         match (body, known) {
             (Some(body), Some(hash)) => blake3::hash(&body) == hash,
             _ => false,
@@ -318,13 +323,17 @@ async fn operate(gateway: &Arc<Gateway>, random: &mut Random) {
     let length = random.below(1500) * random.below(2);
     tokio::time::sleep(Duration::from_millis(length)).await;
     match random.below(20) {
-        0..10 => {
+        0..8 => {
             gateway.write(random).await;
         }
-        10..19 => {
+        8..10 => gateway.write_pack(random).await,
+        10..18 => {
             gateway.read_something(random).await;
         }
         _ if gateway.world.fair => {}
+        18 => {
+            gateway.compact().await;
+        }
         _ => scrub(gateway, random).await,
     }
 }
@@ -472,6 +481,11 @@ async fn healed(world: &Arc<World>, random: &mut Random) -> Result<(), String> {
             .violation(format!("cannot be scrubbed: {error}")),
         Err(_) => world.ledger.stall("a scrub does not end".to_owned()),
     }
+    for _ in 0..2 {
+        // Packs are left alone the first time that they are seen.
+        in_time(world, "compaction", gateway.compact()).await;
+    }
+    gateway.store.drain(COMPLETION).await;
     gateway.end();
     // Its own memory of what it restored is gone with it.
     let gateway = open_calmly(world, random)?;
@@ -527,7 +541,7 @@ fn judge(world: &World, page: &ContentPage) {
                     "object {id}, shard {index}: not completed although every cloud is well again"
                 ));
             } else if !world.liars.contains(&shard.cloud.0)
-                && !world.is_good(*id, index, shard.cloud.0, shard.attempt)
+                && !world.is_good((*id, object.class), index, shard)
             {
                 world.ledger.violation(format!(
                     "object {id}, shard {index}: not good on a cloud that never lied"
