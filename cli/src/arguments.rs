@@ -16,6 +16,7 @@ pub(crate) use cluster::{
 };
 pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, ScrubArguments};
 
+use crate::configuration::CompressionSetting;
 use crate::exit;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -193,6 +194,9 @@ pub(crate) struct VolumeCreateArguments {
     /// How many shards give the content back (k)
     #[arg(long, value_name = "K", default_value_t = 2)]
     pub(crate) data_shards: u8,
+    /// Whether content is compressed before it is encrypted, which lets lengths tell more
+    #[arg(long, value_enum, default_value = "off")]
+    pub(crate) compression: CompressionSetting,
 }
 
 /// `quorumfs mount`

@@ -7,7 +7,8 @@
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use quorumfs_gateway::blocks::Preference;
+use clap::ValueEnum;
+use quorumfs_gateway::blocks::{Compression, Preference};
 use quorumfs_gateway::memory::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, MemoryPlan};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -73,6 +74,28 @@ pub(crate) struct DataSection {
     pub(crate) prefer: Prefer,
     /// MiB of memory that a mount or a command may hold.
     pub(crate) memory_mib: u32,
+    /// Whether what is written from now on is compressed, which lets lengths tell more.
+    pub(crate) compression: CompressionSetting,
+}
+
+/// Whether content is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum CompressionSetting {
+    /// It is not.
+    #[default]
+    Off,
+    /// By Zstandard, where that gains something.
+    Zstd,
+}
+
+impl From<CompressionSetting> for Compression {
+    fn from(setting: CompressionSetting) -> Self {
+        match setting {
+            CompressionSetting::Off => Self::Off,
+            CompressionSetting::Zstd => Self::Zstd,
+        }
+    }
 }
 
 /// What is preferred where there is a choice of clouds.
@@ -100,6 +123,7 @@ impl Default for DataSection {
         Self {
             prefer: Prefer::default(),
             memory_mib: u32::try_from(MEMORY_BYTES_DEFAULT >> 20).unwrap_or(u32::MAX),
+            compression: CompressionSetting::default(),
         }
     }
 }
@@ -334,6 +358,19 @@ location = "clouds/a"
         let path = directory.path().join("quorumfs.toml");
         write(&path, &value, "A heading\nof two lines").unwrap();
         assert_eq!(read::<VolumeConfiguration>(&path, "volume").unwrap(), value);
+    }
+
+    #[test]
+    fn compression_is_off_unless_it_is_asked_for_by_its_name() {
+        let path = Path::new("x");
+        let plain: VolumeConfiguration = parse(GOOD, path).unwrap();
+        assert_eq!(plain.data.compression, CompressionSetting::Off);
+        let with = |data: &str| GOOD.replace("[[replica]]", &format!("{data}\n[[replica]]"));
+        let asked: VolumeConfiguration =
+            parse(&with("[data]\ncompression = \"zstd\""), path).unwrap();
+        assert_eq!(Compression::from(asked.data.compression), Compression::Zstd);
+        let failure = failure(&with("[data]\ncompression = \"lzma\""));
+        assert!(failure.message.contains("line 7") && failure.message.contains("zstd"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The command line of `quorumfs bench`.
 
+use crate::configuration::CompressionSetting;
 use clap::{Args, Subcommand};
 use quorumfs_gateway::blocks::Preference;
 use std::path::PathBuf;
@@ -37,6 +38,13 @@ pub(crate) struct BenchSealArguments {
     /// Clouds, how many of them may be faulty, and data shards
     #[arg(long, value_name = "N,F,K", default_value = "4,1,2")]
     pub(crate) policy: ShardCounts,
+    /// Compress before sealing
+    #[arg(long, value_enum, default_value = "off")]
+    pub(crate) compression: CompressionSetting,
+    /// How much of the block is zeros, in each of its segments; the rest is noise
+    #[arg(long, value_name = "PERCENT", default_value_t = 0,
+          value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub(crate) zeros: u8,
 }
 
 /// `quorumfs bench data`

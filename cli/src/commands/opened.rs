@@ -277,6 +277,7 @@ impl Opened {
         let config = BlockConfig {
             compaction: matches!(access, Access::Mount { .. }).then(Compaction::default),
             preference: configured.configuration.data.prefer.into(),
+            compression: configured.configuration.data.compression.into(),
             ..plan.blocks(BlockConfig::new(volume.id(), volume.policy()))
         };
         let blocks = match BlockStore::open(config, &clouds, metadata.clone()) {

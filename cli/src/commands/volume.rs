@@ -49,6 +49,7 @@ pub(crate) struct Plan {
     liars: u16,
     faulty_clouds: u8,
     data_shards: u8,
+    data: DataSection,
 }
 
 impl Plan {
@@ -61,6 +62,7 @@ impl Plan {
             liars: 1,
             faulty_clouds: 1,
             data_shards: 2,
+            data: DataSection::default(),
         }
     }
 
@@ -99,6 +101,10 @@ impl Plan {
             liars: arguments.liars,
             faulty_clouds: arguments.faulty_clouds,
             data_shards: arguments.data_shards,
+            data: DataSection {
+                compression: arguments.compression,
+                ..DataSection::default()
+            },
         })
     }
 }
@@ -300,8 +306,8 @@ async fn make(state: &StateDirectory, plan: &Plan, begun: &mut Begun) -> Outcome
             key: KEY.into(),
         },
         mount: MountSection::default(),
+        data: plan.data,
         limits,
-        data: DataSection::default(),
         replica: plan.replicas.clone(),
         cloud: plan.clouds.clone(),
     };
