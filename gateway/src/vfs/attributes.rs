@@ -8,7 +8,6 @@
 
 use super::caller::Caller;
 use super::commit::{TRIES, unchanged};
-use super::dirty::FrozenRuns;
 use super::file_system::{FileSystem, Inner};
 use super::handle::HandleId;
 use super::node::{Departure, Node, Pending, State};
@@ -228,8 +227,7 @@ impl Inner {
             ..pending
         };
         if !pending.is_empty() {
-            let frozen = FrozenRuns::default();
-            let departure = Departure { frozen, pending };
+            let departure = Departure::of_pending(pending);
             let (attributes, _) = self.commit(node, &departure).await?;
             self.learn_own(&attributes);
         }

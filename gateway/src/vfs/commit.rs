@@ -23,11 +23,12 @@
 //!   runs, and a length that others gave the file, stays.
 
 use super::VfsError;
+use super::ahead::EarlyUpload;
 use super::clock;
 use super::content::{ContentMap, Piece, StoredSlice};
 use super::dirty::{DirtyRuns, FrozenRuns, RUN_BYTES_MAX};
 use super::file_system::Inner;
-use super::node::{Departure, Node};
+use super::node::{Departure, Node, State};
 use super::slice_store::{SliceStore, WrittenSlice};
 use crate::keys::ValueBinding;
 use crate::metadata::AllocatedId;
@@ -49,7 +50,7 @@ use std::sync::Arc;
 pub(crate) const TRIES: u32 = 16;
 
 /// A run of the file with the slice that it became. Abandoned when it is dropped uncommitted.
-struct Stored {
+pub(crate) struct Stored {
     offset: u64,
     written: WrittenSlice,
     slices: Arc<dyn SliceStore>,
@@ -64,6 +65,12 @@ impl Stored {
         if !std::mem::replace(&mut self.committed, true) {
             self.slices.committed(self.written.object.id);
         }
+    }
+}
+
+impl std::fmt::Debug for Stored {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Stored({}, {:?})", self.offset, self.written.slice.id)
     }
 }
 
@@ -204,8 +211,15 @@ impl Inner {
             return self.commit_inline(&base, departure, &content, size).await;
         }
         let runs = inline.map(|inline| beneath(inline, &departure.frozen));
+        // Runs that are laid over inline bytes may be others than those that left early.
+        let early = departure.take_uploads();
+        let early = if runs.is_none() {
+            early
+        } else {
+            BTreeMap::new()
+        };
         let stored = self
-            .upload(runs.as_ref().unwrap_or(&departure.frozen))
+            .upload(runs.as_ref().unwrap_or(&departure.frozen), early)
             .await?;
         let upload = upload.insert(Upload::new(inline.cloned(), stored));
         // That took its time.
@@ -326,7 +340,11 @@ impl Inner {
 
     /// Seals each run and puts it to the clouds: as many at a time as there may be long ones, or
     /// short ones of no more bytes, for those share objects.
-    async fn upload(self: &Arc<Self>, runs: &FrozenRuns) -> Result<Vec<Stored>, VfsError> {
+    async fn upload(
+        self: &Arc<Self>,
+        runs: &FrozenRuns,
+        mut early: BTreeMap<u64, EarlyUpload>,
+    ) -> Result<Vec<Stored>, VfsError> {
         let mut uploads = tokio::task::JoinSet::new();
         let mut stored = BTreeMap::new();
         let mut rest = runs.iter().peekable();
@@ -341,16 +359,14 @@ impl Inner {
             {
                 bytes += run.len();
                 let (inner, run) = (self.clone(), run.clone());
+                let early = early.remove(&offset);
                 uploads.spawn(async move {
-                    let id = inner.metadata.allocate().await?;
-                    let written = inner.slices.write(&id, run).await?;
-                    Ok::<_, VfsError>(Stored {
-                        offset,
-                        written,
-                        slices: inner.slices.clone(),
-                        committed: false,
-                        _id: id,
-                    })
+                    if let Some(early) = early
+                        && let Some(stored) = early.finished().await
+                    {
+                        return Ok(stored);
+                    }
+                    inner.upload_run(offset, run).await
                 });
             }
             match uploads.join_next().await {
@@ -367,6 +383,28 @@ impl Inner {
                     });
                 }
             }
+        }
+    }
+
+    async fn upload_run(self: Arc<Self>, offset: u64, run: Bytes) -> Result<Stored, VfsError> {
+        let id = self.metadata.allocate().await?;
+        let written = self.slices.write(&id, run).await?;
+        Ok(Stored {
+            offset,
+            written,
+            slices: self.slices.clone(),
+            committed: false,
+            _id: id,
+        })
+    }
+
+    /// Begins to upload full runs that no commit has taken yet, while one is under way.
+    pub(crate) fn upload_ahead(self: &Arc<Self>, state: &mut State) {
+        while state.ahead.len() < self.options.slices_in_flight
+            && let Some((offset, run)) = state.dirty.take_full()
+        {
+            let upload = tokio::spawn(self.clone().upload_run(offset, run.clone()));
+            state.ahead.insert(offset, run, EarlyUpload::new(upload));
         }
     }
 

@@ -93,6 +93,21 @@ impl DirtyRuns {
         }
     }
 
+    /// Takes out a run that has its full length, if there is one.
+    pub(crate) fn take_full(&mut self) -> Option<(u64, Bytes)> {
+        let mut runs = self.runs.iter();
+        let (&start, _) = runs.find(|(_, run)| run.len() >= RUN_BYTES_MAX)?;
+        let run = self.runs.remove(&start)?;
+        self.bytes = self.bytes.saturating_sub(run.len() as u64);
+        Some((start, Bytes::from(run)))
+    }
+
+    /// Whether anything is dirty of so many bytes from `start` on.
+    pub(crate) fn overlaps(&self, start: u64, length: usize) -> bool {
+        let before = self.runs.range(..end_of(start, length)).next_back();
+        before.is_some_and(|(&first, run)| end_of(first, run.len()) > start)
+    }
+
     /// Copies what is dirty within `buffer`, which begins at `offset`; returns what is not.
     pub(crate) fn overlay(&self, offset: u64, buffer: &mut [u8]) -> Vec<Range<u64>> {
         overlay(&self.runs, offset, buffer)
@@ -142,6 +157,16 @@ impl DirtyRuns {
 }
 
 impl FrozenRuns {
+    /// Adds a run where there is none.
+    pub(crate) fn insert(&mut self, start: u64, run: Bytes) {
+        self.runs.insert(start, run);
+    }
+
+    /// Bytes in all runs.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.runs.values().map(|run| run.len() as u64).sum()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }

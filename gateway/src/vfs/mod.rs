@@ -21,6 +21,7 @@
 //! Nothing is remembered of inodes that are neither open nor dirty beyond what the caches hold for
 //! a second. docs/SEMANTICS.md says what POSIX behaviour follows, with examples that are tests.
 
+mod ahead;
 mod attributes;
 mod background;
 mod budget;

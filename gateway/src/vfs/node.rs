@@ -1,23 +1,26 @@
 //! One inode that is open or has something to commit.
 //!
 //! ```text
-//!   write ──► dirty ──freeze──► frozen ──seal, w acknowledgements, commit──► committed
-//!               ▲                  │
-//!               └──── put back ────┘ when a commit fails
+//!   write ──► dirty ──► ahead ──► frozen ──seal, w acknowledgements, commit──► committed
+//!               ▲         │          │
+//!               └─────────┴──────────┘ when a commit fails
 //! ```
 //!
-//! A reader sees dirty over frozen over committed, all as of one moment. `content` is held by
-//! whoever changes committed content (a flush, a truncation), so that these follow each other;
-//! readers and writers take only the short lock on the state. Attributes that ride with the next
-//! commit are *pending*: they are what callers see at once.
+//! A reader sees dirty over what is uploaded ahead, over frozen, over committed, all as of one
+//! moment. `content` is held by whoever changes committed content (a flush, a truncation), so that
+//! these follow each other; readers and writers take only the short lock on the state. Attributes
+//! that ride with the next commit are *pending*: they are what callers see at once.
 
 use super::VfsError;
+use super::ahead::{Ahead, EarlyUpload};
 use super::content::ContentMap;
 use super::dirty::{DirtyRuns, FrozenRuns};
 use quorumfs_metadata::attributes::{Attributes, Mode, Timestamp};
 use quorumfs_metadata::identity::InodeId;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use tokio::sync::Notify;
 
 /// Attributes that are to be committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +50,24 @@ impl Pending {
 pub(crate) struct Departure {
     pub(crate) frozen: FrozenRuns,
     pub(crate) pending: Pending,
+    /// Of some of the runs, by their offsets: taken by whoever uploads them.
+    pub(crate) uploads: Mutex<BTreeMap<u64, EarlyUpload>>,
+}
+
+impl Departure {
+    /// Attributes alone.
+    pub(crate) fn of_pending(pending: Pending) -> Self {
+        Self {
+            frozen: FrozenRuns::default(),
+            pending,
+            uploads: Mutex::default(),
+        }
+    }
+
+    /// The uploads that have begun already.
+    pub(crate) fn take_uploads(&self) -> BTreeMap<u64, EarlyUpload> {
+        std::mem::take(&mut *self.uploads.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 #[derive(Debug)]
@@ -56,6 +77,8 @@ pub(crate) struct State {
     /// When that was.
     pub(crate) base_at: Instant,
     pub(crate) dirty: DirtyRuns,
+    /// Full runs that are uploaded before a commit wants them.
+    pub(crate) ahead: Ahead,
     pub(crate) frozen: FrozenRuns,
     pub(crate) pending: Pending,
     /// Attributes on their way: still what callers see.
@@ -81,6 +104,8 @@ pub(crate) struct Node {
     state: Mutex<State>,
     /// Held by whoever changes committed content.
     pub(crate) content: tokio::sync::Mutex<()>,
+    /// Told when dirty bytes have left.
+    pub(crate) left: Notify,
 }
 
 impl Node {
@@ -91,6 +116,7 @@ impl Node {
                 base,
                 base_at: Instant::now(),
                 dirty: DirtyRuns::default(),
+                ahead: Ahead::default(),
                 frozen: FrozenRuns::default(),
                 pending: Pending::default(),
                 departing: Pending::default(),
@@ -103,6 +129,7 @@ impl Node {
                 booked: 0,
             }),
             content: tokio::sync::Mutex::new(()),
+            left: Notify::new(),
         }
     }
 
@@ -116,6 +143,7 @@ impl State {
     /// Whether something waits to be committed.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.dirty.is_empty()
+            || !self.ahead.runs().is_empty()
             || !self.frozen.is_empty()
             || !self.pending.is_empty()
             || !self.departing.is_empty()
@@ -129,7 +157,8 @@ impl State {
     /// What callers see: committed attributes with everything local over them.
     pub(crate) fn attributes(&self) -> Attributes {
         let mut seen = self.base;
-        if !self.dirty.is_empty() || !self.frozen.is_empty() {
+        let nothing = self.ahead.runs().is_empty() && self.frozen.is_empty();
+        if !self.dirty.is_empty() || !nothing {
             seen.size = self.size();
             // As an ordinary file system would count them once they are written out.
             seen.allocated = seen.allocated.max(seen.size);
@@ -145,13 +174,14 @@ impl State {
     /// as far as anything reaches.
     pub(crate) fn size(&self) -> u64 {
         let written = self.dirty.end().max(self.frozen.end());
-        self.base.size.max(written)
+        self.base.size.max(written).max(self.ahead.runs().end())
     }
 
     /// Whether the file has no bytes, here or there, so that cutting it to nothing changes none.
     pub(crate) fn holds_nothing(&self) -> bool {
         self.base.size == 0
             && self.dirty.is_empty()
+            && self.ahead.runs().is_empty()
             && self.frozen.is_empty()
             && self.content.is_empty()
     }
@@ -187,27 +217,31 @@ impl State {
 
     /// Takes what is to be committed; nothing if there is nothing.
     pub(crate) fn depart(&mut self) -> Option<Departure> {
-        if self.dirty.is_empty() && self.pending.is_empty() {
+        let nothing = self.dirty.is_empty() && self.ahead.runs().is_empty();
+        if nothing && self.pending.is_empty() {
             return None;
         }
-        self.frozen = self.dirty.freeze();
+        let (frozen, uploads) = self.ahead.depart(&mut self.dirty);
+        self.frozen = frozen;
         let pending = std::mem::take(&mut self.pending);
         self.departing = pending;
         self.waiting_since = None;
         Some(Departure {
             frozen: self.frozen.clone(),
             pending,
+            uploads: Mutex::new(uploads),
         })
     }
 
     /// Takes aside what a truncation to nothing will make void. Callers see it until that is known
     /// to have happened; if it fails, [`State::put_back`] has it all wait again.
     pub(crate) fn set_aside(&mut self) -> Departure {
+        self.ahead.put_back(&mut self.dirty);
         self.frozen = self.dirty.freeze();
         self.departing = std::mem::take(&mut self.pending);
         Departure {
             frozen: self.frozen.clone(),
-            pending: self.departing,
+            ..Departure::of_pending(self.departing)
         }
     }
 
@@ -250,6 +284,7 @@ impl State {
 
     /// The commit failed: everything waits again, beneath what came since.
     pub(crate) fn put_back(&mut self, departure: &Departure) {
+        self.ahead.put_back(&mut self.dirty);
         let frozen = std::mem::take(&mut self.frozen);
         self.dirty.put_beneath(frozen);
         self.pending = self.pending.over(departure.pending);
@@ -262,6 +297,7 @@ impl State {
     /// Gives up what cannot be committed any more.
     pub(crate) fn give_up(&mut self, error: Option<VfsError>) {
         self.dirty.clear();
+        self.ahead = Ahead::default();
         self.frozen = FrozenRuns::default();
         self.pending = Pending::default();
         self.departing = Pending::default();

@@ -1,4 +1,5 @@
-//! Reading: dirty over frozen over committed, as of one moment, with what comes next fetched ahead.
+//! Reading: dirty over uploaded ahead over frozen over committed, as of one moment, with what comes
+//! next fetched ahead.
 
 use super::VfsError;
 use super::chunk_cache::CHUNK_BYTES;
@@ -70,6 +71,7 @@ impl Inner {
                 let count = usize::try_from(end.saturating_sub(offset)).unwrap_or(0);
                 let mut buffer = vec![0; count];
                 let gaps = state.dirty.overlay(offset, &mut buffer);
+                let gaps = state.ahead.runs().overlay(offset, &mut buffer, gaps);
                 let gaps = state.frozen.overlay(offset, &mut buffer, gaps);
                 // Beyond the committed end there is nothing to ask about.
                 let committed = state.base.size;

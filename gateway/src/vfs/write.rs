@@ -43,6 +43,7 @@ impl FileSystem {
         inner.metadata.not_fenced()?;
         let node = &handle.node;
         inner.room_for(node).await?;
+        let commits = node.content.try_lock().is_err();
         let held = {
             let mut state = node.state();
             if let Some(lost) = &state.lost {
@@ -51,10 +52,16 @@ impl FileSystem {
             state.dirty.write(offset, data);
             state.pending.mtime = Some(clock::now());
             state.wait_for_commit();
+            if commits {
+                inner.upload_ahead(&mut state);
+            }
             inner.book(&mut state);
-            state.dirty.cost()
+            state
+                .dirty
+                .cost()
+                .saturating_add(state.ahead.runs().bytes())
         };
-        if held >= FLUSH_FROM_BYTES && node.content.try_lock().is_ok() {
+        if held >= FLUSH_FROM_BYTES && !commits {
             inner.flush_in_background(node);
         }
         Ok(count)
@@ -102,9 +109,17 @@ impl Inner {
         let wait = self.options.write_wait;
         let room = async {
             loop {
+                let left = node.left.notified();
+                tokio::pin!(left);
+                left.as_mut().enable();
                 let own = node.state().dirty.cost();
                 if own >= self.options.file_dirty_bytes_max {
-                    self.flush(node).await?;
+                    // There is room as soon as the commit has taken what it commits; it goes on.
+                    tokio::select! {
+                        biased;
+                        flushed = self.flush(node) => flushed?,
+                        () = left => {}
+                    }
                 } else if self.budget.is_full() {
                     self.pressure.notify_one();
                     self.budget.room().await;
@@ -123,8 +138,11 @@ impl Inner {
 
     /// Tells the budget what the file holds now.
     pub(crate) fn book(&self, state: &mut super::node::State) {
-        let frozen: u64 = state.frozen.iter().map(|(_, run)| run.len() as u64).sum();
-        let now = state.dirty.cost().saturating_add(frozen);
+        let away = state
+            .frozen
+            .bytes()
+            .saturating_add(state.ahead.runs().bytes());
+        let now = state.dirty.cost().saturating_add(away);
         self.budget.adjust(state.booked, now);
         state.booked = now;
     }
@@ -167,6 +185,7 @@ impl Inner {
         let Some(departure) = node.state().depart() else {
             return Ok(());
         };
+        node.left.notify_waiters();
         let outcome = self.commit(node, &departure).await;
         let mut state = node.state();
         let outcome = match outcome {
