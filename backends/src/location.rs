@@ -357,6 +357,10 @@ impl Location {
 }
 
 /// The provider's driver.
+#[cfg_attr(
+    not(any(feature = "s3", feature = "azure", feature = "google")),
+    allow(unused_variables)
+)]
 async fn connect(remote: &Remote, credentials: Option<&Path>) -> Result<Arc<dyn Driver>, Refusal> {
     match remote.kind {
         #[cfg(feature = "s3")]

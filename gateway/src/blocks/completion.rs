@@ -364,9 +364,13 @@ impl Engine {
         object: Arc<StoredObject>,
         known: Vec<(usize, ShardFault)>,
     ) -> Completed {
-        let missing: Vec<usize> = (0..object.shards().len())
-            .filter(|i| object.shard(*i).is_some_and(|shard| !shard.acknowledged))
-            .collect();
+        let is_missing = |i: &usize| object.shard(*i).is_some_and(|shard| !shard.acknowledged);
+        let mut missing: Vec<usize> = (0..object.shards().len()).filter(is_missing).collect();
+        // No more than t are kept; those whose clouds answer come first.
+        let there = object.shards().len() - missing.len();
+        let lacking = usize::from(object.policy().target()).saturating_sub(there);
+        missing.sort_by_key(|shard| self.is_suspended(&object, *shard));
+        missing.truncate(lacking);
         let mut outcome = Completed::Whole;
         let mut absent = Vec::new();
         for shard in missing {

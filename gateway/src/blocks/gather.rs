@@ -168,8 +168,9 @@ impl Engine {
         known: Vec<(usize, ShardFault)>,
         patience: Duration,
     ) -> Result<Rebuilt, BlockError> {
-        let (n, k) = (object.shards().len() as u64, object.layout().data());
-        let held = object.layout().stored_length(0).saturating_mul(n + k);
+        let k = object.layout().data();
+        // What k clouds send, and one more that may be asked as well.
+        let held = object.layout().stored_length(0).saturating_mul(k + 1);
         let _memory = self.rebuilds.hold(held).await?;
         let wanted = usize::from(object.policy().data());
         let mut candidates: Vec<usize> = (0..object.shards().len())
