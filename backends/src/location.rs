@@ -21,7 +21,7 @@
 
 use crate::local::LocalStore;
 use crate::marker::Marker;
-use crate::remote::{Driver, Limits, Pace, Patience, Refusal, RemoteStore};
+use crate::remote::{Both, Driver, Limits, Pace, Patience, Refusal, RemoteStore};
 use crate::store::ObjectStore;
 use crate::unusable::Unusable;
 use crate::{Operation, StoreError, StoreErrorKind};
@@ -125,6 +125,8 @@ pub struct Access {
     pub marker: Marker,
     /// A file with credentials, in its provider's own form.
     pub credentials: Option<PathBuf>,
+    /// A file with credentials that list and delete, where the others may not.
+    pub collector: Option<PathBuf>,
     /// How it is waited for.
     pub patience: Patience,
     /// How much is asked of it.
@@ -331,28 +333,46 @@ impl Location {
     /// # Errors
     /// If credentials or options make no sense, or this build cannot speak to such a cloud.
     pub async fn attach(&self, access: &Access) -> Result<Arc<dyn ObjectStore>, StoreError> {
-        let remote = match self {
-            Self::Local(path) => {
-                return Ok(Arc::new(LocalStore::attach(path, access.marker)));
-            }
-            Self::Remote(remote) => remote,
+        match self {
+            Self::Local(path) => Ok(Arc::new(LocalStore::attach(path, access.marker))),
+            Self::Remote(remote) => Ok(Arc::new(remote.attach(access).await?)),
+        }
+    }
+}
+
+impl Remote {
+    /// A store for the cloud that is or will be there; nobody is asked yet.
+    ///
+    /// # Errors
+    /// As [`Location::attach`].
+    pub async fn attach(&self, access: &Access) -> Result<RemoteStore, StoreError> {
+        let connected = async {
+            let writer = connect(self, access.credentials.as_deref()).await?;
+            let Some(collector) = access.collector.as_deref() else {
+                return Ok(writer);
+            };
+            let collector = connect(self, Some(collector)).await?;
+            Ok(Arc::new(Both { writer, collector }) as Arc<dyn Driver>)
         };
-        let driver = connect(remote, access.credentials.as_deref()).await;
-        let driver = driver.map_err(|refusal| StoreError {
+        let driver = connected.await.map_err(|refusal: Refusal| StoreError {
             kind: refusal.kind,
             operation: Operation::Open,
-            cloud: format!("cloud {} ({self})", access.marker.cloud),
+            cloud: format!(
+                "cloud {} ({})",
+                access.marker.cloud,
+                Location::Remote(self.clone())
+            ),
             object: None,
             detail: refusal.detail,
         })?;
-        Ok(Arc::new(RemoteStore::attach(
+        Ok(RemoteStore::attach(
             driver,
-            &remote.prefix,
+            &self.prefix,
             access.marker,
             access.patience,
             access.limits,
             Arc::clone(&access.shared),
-        )))
+        ))
     }
 }
 

@@ -97,6 +97,7 @@ pub(crate) fn named(
                 access: Access {
                     marker: marker(volume, index),
                     credentials,
+                    collector: None,
                     patience: Patience::default(),
                     limits: bounds(&section.limits, Limits::default().connections),
                     shared: Arc::clone(&shared),

@@ -111,6 +111,7 @@ async fn open(
     let access = Access {
         marker,
         credentials: credentials.map(Path::to_path_buf),
+        collector: None,
         patience: Patience::default(),
         limits: Limits::default(),
         shared: Arc::new(Pace::new(Limits::default())),

@@ -60,8 +60,8 @@ pub(super) fn kind(status: u16, code: &str, text: &str) -> StoreErrorKind {
 fn remedy(code: &str, text: &str) -> &'static str {
     match code {
         "AuthorizationPermissionMismatch" => {
-            "; give this identity the role `Storage Blob Data Contributor`, or its SAS token the \
-             permissions to read, create, list and delete (rcld)"
+            "; give this identity or SAS token what it is for: reading and creating (rc), and who \
+             collects, listing and deleting (ld); docs/CLOUDS.md, \"Roles\", has the roles for it"
         }
         "AuthenticationFailed" if text.contains("specified time frame") => {
             "; the SAS token expired or is not valid yet: make a new one"

@@ -30,6 +30,7 @@ mod transport;
 
 use crate::StoreErrorKind;
 use crate::location::Remote;
+use crate::marker::MARKER_FILE;
 use crate::remote::{Body, Container, Driver, Listing, Refusal, causes};
 use azure_core::error::CheckSuccessOptions;
 use azure_core::http::headers::HeaderName;
@@ -217,6 +218,17 @@ impl Blobs {
         refusal
     }
 
+    async fn send(
+        &self,
+        key: &str,
+        body: Bytes,
+        options: BlockBlobClientUploadOptions<'_>,
+    ) -> Result<(), Refusal> {
+        let blob = self.container.blob_client(key).block_blob_client();
+        let put = blob.upload(body.into(), Some(options));
+        put.await.map_err(|error| self.refused(&error)).map(drop)
+    }
+
     async fn page(
         &self,
         prefix: &str,
@@ -254,6 +266,14 @@ impl Blobs {
     }
 }
 
+/// An upload in one request, however long it is.
+fn one_request<'a>() -> BlockBlobClientUploadOptions<'a> {
+    BlockBlobClientUploadOptions {
+        partition_size: NonZero::new(u64::MAX),
+        ..BlockBlobClientUploadOptions::default()
+    }
+}
+
 /// Whether an answer is the service's own, and not something's in between.
 fn genuine(headers: &azure_core::http::headers::Headers) -> Result<(), Refusal> {
     let header = |name| headers.get_optional_str(&HeaderName::from_static(name));
@@ -272,14 +292,20 @@ impl Driver for Blobs {
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
-        let options = BlockBlobClientUploadOptions {
-            // One request, however long it is.
-            partition_size: NonZero::new(u64::MAX),
-            ..BlockBlobClientUploadOptions::default()
-        };
-        let blob = self.container.blob_client(key).block_blob_client();
-        let put = blob.upload(body.into(), Some(options.if_not_exists()));
-        put.await.map_err(|error| self.refused(&error)).map(drop)
+        let put = self.send(key, body, one_request().if_not_exists()).await;
+        match put {
+            // Who may create and not overwrite is not always told which of the two it was.
+            Err(refusal)
+                if refusal.kind == StoreErrorKind::Denied && self.head(key).await.is_ok() =>
+            {
+                Err(Refusal::new(StoreErrorKind::AlreadyExists, refusal.detail))
+            }
+            other => other,
+        }
+    }
+
+    async fn overwrite(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
+        self.send(key, body, one_request()).await
     }
 
     async fn get(
@@ -420,5 +446,27 @@ impl Driver for Blobs {
             versioned = retention.and_then(|it| it.enabled).filter(|it| *it);
         }
         Ok(Container { versioned, locked })
+    }
+
+    async fn date(&self) -> Result<Option<String>, Refusal> {
+        // An object that is not there is answered as well; what is refused without an answer of the
+        // service's own has no date either.
+        let url = self.container.blob_client(MARKER_FILE).url().clone();
+        let mut request = Request::new(url, Method::Head);
+        request.insert_header("x-ms-version", self.version);
+        let options = PipelineStreamOptions {
+            check_success: CheckSuccessOptions {
+                success_codes: &[200, 403, 404],
+            },
+            ..PipelineStreamOptions::default()
+        };
+        let response = self
+            .pipeline
+            .stream(&Context::new(), &mut request, Some(options))
+            .await
+            .map_err(|error| self.refused(&error))?;
+        let (_, headers, _) = response.deconstruct();
+        let date = headers.get_optional_str(&HeaderName::from_static("date"));
+        Ok(date.map(str::to_owned))
     }
 }

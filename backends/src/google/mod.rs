@@ -30,7 +30,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::stream;
-use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, RANGE};
+use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, DATE, RANGE};
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde::Deserialize;
 use std::convert::Infallible;
@@ -151,6 +151,36 @@ impl Bucket {
         self.api.request(method, &whole)
     }
 
+    /// Sends an object in one request, under a condition or none.
+    async fn send(
+        &self,
+        key: &str,
+        body: Bytes,
+        condition: &[(&str, &str)],
+    ) -> Result<(), Refusal> {
+        let (before, behind, form) = envelope(&body)?;
+        let length = before.len() + body.len() + behind.len();
+        let pieces = [Bytes::from(before), body, Bytes::from(behind)];
+        let pieces = pieces.into_iter().map(Ok::<_, Infallible>);
+        let request = self
+            .api
+            .request(
+                Method::POST,
+                &["upload", "storage", "v1", "b", &self.name, "o"],
+            )
+            .query(&[
+                ("uploadType", "multipart"),
+                ("name", key),
+                ("fields", "size"),
+            ])
+            .query(condition)
+            .header(CONTENT_TYPE, form)
+            .header(CONTENT_LENGTH, length)
+            .body(reqwest::Body::wrap_stream(stream::iter(pieces)));
+        let put = self.api.ask::<Object>(request).await;
+        put.map(drop).map_err(no_container)
+    }
+
     /// A refusal that concerns an object, with what is missing made certain.
     async fn missing(&self, refusal: Refusal) -> Refusal {
         let certain = refusal.detail.contains("No such object");
@@ -203,27 +233,21 @@ impl Driver for Bucket {
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
-        let (before, behind, form) = envelope(&body)?;
-        let length = before.len() + body.len() + behind.len();
-        let pieces = [Bytes::from(before), body, Bytes::from(behind)];
-        let pieces = pieces.into_iter().map(Ok::<_, Infallible>);
-        let request = self
-            .api
-            .request(
-                Method::POST,
-                &["upload", "storage", "v1", "b", &self.name, "o"],
-            )
-            .query(&[
-                ("uploadType", "multipart"),
-                ("name", key),
-                ("ifGenerationMatch", "0"),
-                ("fields", "size"),
-            ])
-            .header(CONTENT_TYPE, form)
-            .header(CONTENT_LENGTH, length)
-            .body(reqwest::Body::wrap_stream(stream::iter(pieces)));
-        let put = self.api.ask::<Object>(request).await;
-        put.map(drop).map_err(no_container)
+        let put = self.send(key, body, &[("ifGenerationMatch", "0")]).await;
+        match put {
+            // Who may create and not delete may be told that replacing takes both, before the
+            // condition is looked at.
+            Err(refusal)
+                if refusal.kind == StoreErrorKind::Denied && self.head(key).await.is_ok() =>
+            {
+                Err(Refusal::new(StoreErrorKind::AlreadyExists, refusal.detail))
+            }
+            other => other,
+        }
+    }
+
+    async fn overwrite(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
+        self.send(key, body, &[]).await
     }
 
     async fn get(
@@ -368,5 +392,15 @@ impl Driver for Bucket {
             versioned: Some(versions || kept),
             locked: Some(settings.retention_policy.is_some() || held),
         })
+    }
+
+    async fn date(&self) -> Result<Option<String>, Refusal> {
+        let request = self.request(Method::GET, &[]).query(&[("fields", "name")]);
+        // Who may not ask about the bucket is told so at some time of the day.
+        let wanted = [StatusCode::OK, StatusCode::FORBIDDEN];
+        let response = self.api.send(request, &wanted).await;
+        let response = response.map_err(no_container)?;
+        let date = response.headers().get(DATE);
+        Ok(date.and_then(|it| it.to_str().ok()).map(str::to_owned))
     }
 }

@@ -70,6 +70,13 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// `AlreadyExists` if the name is taken.
     async fn put(&self, key: &str, body: Bytes) -> Result<(), Refusal>;
 
+    /// Writes an object whatever there is of its name. Nothing of ours ever does that to what it
+    /// keeps: it is there to prove that it is refused.
+    ///
+    /// # Errors
+    /// As the provider says.
+    async fn overwrite(&self, key: &str, body: Bytes) -> Result<(), Refusal>;
+
     /// Reads all of an object or a range of it, at most `length_max` bytes.
     ///
     /// # Errors
@@ -116,4 +123,10 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// # Errors
     /// `NoContainer`; and as the provider says.
     async fn container(&self) -> Result<Container, Refusal>;
+
+    /// The `Date` of an answer, in the provider's words; `None` if it has none.
+    ///
+    /// # Errors
+    /// `Clock` if it takes ours for wrong; and as the provider says.
+    async fn date(&self) -> Result<Option<String>, Refusal>;
 }

@@ -29,10 +29,12 @@ mod body;
 mod causes;
 mod driver;
 mod pace;
+mod roles;
 #[cfg(test)]
 #[cfg(any(feature = "azure", feature = "google"))]
 pub(crate) mod scripted;
 mod traffic;
+mod trial;
 
 #[cfg(any(feature = "s3", feature = "azure", feature = "google"))]
 pub(crate) use body::Body;
@@ -40,8 +42,10 @@ pub(crate) use body::Body;
 pub(crate) use causes::{causes, shorten};
 pub use driver::{Container, Driver, Listing, Refusal};
 pub use pace::{Limits, Pace};
+pub(crate) use roles::Both;
 pub(crate) use traffic::Meter;
 pub use traffic::Traffic;
+pub use trial::Attempt;
 
 use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::marker::{MARKER_BYTES, MARKER_FILE, Marker};

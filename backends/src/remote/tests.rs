@@ -83,6 +83,12 @@ impl Driver for Scripted {
         }
     }
 
+    async fn overwrite(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
+        self.answer().await?;
+        self.mind().objects.insert(key.to_owned(), body);
+        Ok(())
+    }
+
     async fn get(
         &self,
         key: &str,
@@ -147,6 +153,10 @@ impl Driver for Scripted {
 
     async fn container(&self) -> Result<Container, Refusal> {
         Ok(Container::default())
+    }
+
+    async fn date(&self) -> Result<Option<String>, Refusal> {
+        Ok(None)
     }
 }
 
@@ -432,4 +442,56 @@ async fn a_range_of_nothing_costs_nothing_and_a_short_answer_is_corrupt() {
     );
     assert_eq!(driver.mind().calls.len(), asked);
     assert_eq!(store.get_range(&name(1), 2..4, soon()).await.unwrap(), "cd");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_is_made_without_a_look_at_the_marker() {
+    let driver = Arc::new(Scripted::default());
+    let store = over(&driver);
+    let (taken, body) = (name(1), Bytes::from_static(b"abc"));
+    for (attempt, ends) in [
+        (Attempt::Create, None),
+        (Attempt::Create, Some(StoreErrorKind::AlreadyExists)),
+        (Attempt::Overwrite, None),
+        (Attempt::Get, None),
+        (Attempt::List, None),
+        (Attempt::Delete, None),
+        (Attempt::Get, Some(StoreErrorKind::NotFound)),
+    ] {
+        let ended = store.attempt(attempt, &taken, &body, soon()).await;
+        assert_eq!(ended.err().map(|error| error.kind), ends, "{attempt:?}");
+    }
+    assert!(store.check(soon()).await.is_err(), "there is no marker");
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_credentials_found_what_neither_may_alone() {
+    let (writer, collector) = (Arc::new(Scripted::default()), Arc::new(Scripted::default()));
+    let both = Both {
+        writer: Arc::clone(&writer) as Arc<dyn Driver>,
+        collector: Arc::clone(&collector) as Arc<dyn Driver>,
+    };
+    let store = RemoteStore::attach(
+        Arc::new(both),
+        "below/",
+        MARKER,
+        Patience::default(),
+        Limits::default(),
+        Arc::new(Pace::new(Limits::default())),
+    );
+    // What the collector lists is in the way, whatever the writer could see.
+    let stranger = "below/photograph".to_owned();
+    collector
+        .mind()
+        .objects
+        .insert(stranger.clone(), Bytes::new());
+    let error = store.found(soon()).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Foreign, "{error}");
+    collector.mind().objects.clear();
+    store.found(soon()).await.unwrap();
+    assert_eq!(writer.mind().objects.len(), 1, "the writer put the marker");
+    assert_eq!(collector.mind().objects.len(), 0);
+    // Only the collector deletes, which here is another place: the marker stays.
+    store.give_back(soon()).await.unwrap();
+    assert_eq!(writer.mind().objects.len(), 1);
 }

@@ -12,7 +12,7 @@ use aws_sdk_s3::error::BoxError;
 use aws_sdk_s3::primitives::SdkBody;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use http_body_util::Limited;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use tokio::runtime::{Handle, Id};
 
 /// More than the longest list: a thousand keys of a kilobyte, each with as much around it.
@@ -31,6 +31,35 @@ pub(super) fn client() -> SharedHttpClient {
         .build_https();
     clients.push((runtime, client.clone()));
     client
+}
+
+/// Keeps the `Date` of an answer, which the SDK does not hand on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Date(Arc<Mutex<Option<String>>>);
+
+impl Date {
+    /// What the last answer said.
+    pub(super) fn take(&self) -> Option<String> {
+        let mut date = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        date.take()
+    }
+}
+
+impl Intercept for Date {
+    fn name(&self) -> &'static str {
+        "Date"
+    }
+
+    fn modify_before_deserialization(
+        &self,
+        context: &mut BeforeDeserializationInterceptorContextMut<'_>,
+        _: &RuntimeComponents,
+        _: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let date = context.response().headers().get("date").map(str::to_owned);
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = date;
+        Ok(())
+    }
 }
 
 /// Bounds what the SDK reads into memory.

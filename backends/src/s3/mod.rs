@@ -66,6 +66,7 @@ use aws_sdk_s3::config::{
     StalledStreamProtectionConfig,
 };
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::operation::put_object::{PutObjectError, PutObjectOutput};
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{
     BucketLocationConstraint, BucketVersioningStatus, CreateBucketConfiguration, ObjectLockEnabled,
@@ -173,6 +174,40 @@ impl S3 {
     {
         refusal::of(error, subject, &self.keys)
     }
+
+    /// Sends an object, to be kept only where there is none if `create_only`.
+    async fn send(
+        &self,
+        key: &str,
+        body: Bytes,
+        create_only: bool,
+    ) -> Result<PutObjectOutput, SdkError<PutObjectError, Response>> {
+        let put = self
+            .client
+            .put_object()
+            .bucket(&self.bucket)
+            .key(key)
+            .content_type("application/octet-stream")
+            .set_if_none_match(create_only.then(|| "*".to_owned()))
+            .body(ByteStream::from(body))
+            .customize()
+            .interceptor(http::Bound::All);
+        let put = match self.encrypted {
+            true => put.disable_payload_signing(),
+            false => put,
+        };
+        put.send().await
+    }
+}
+
+/// What takes an object says what it took.
+fn taken(done: &PutObjectOutput) -> Result<(), Refusal> {
+    match done.e_tag() {
+        Some(_) => Ok(()),
+        None => Err(not_the_service(
+            "it takes an object and gives no entity tag",
+        )),
+    }
 }
 
 /// An answer that comes from something else than the service.
@@ -220,25 +255,8 @@ impl Driver for S3 {
                 }
             }
         }
-        let put = self
-            .client
-            .put_object()
-            .bucket(&self.bucket)
-            .key(key)
-            .content_type("application/octet-stream")
-            .set_if_none_match(create_only.then(|| "*".to_owned()))
-            .body(ByteStream::from(body))
-            .customize()
-            .interceptor(http::Bound::All);
-        let put = match self.encrypted {
-            true => put.disable_payload_signing(),
-            false => put,
-        };
-        match put.send().await {
-            Ok(done) if done.e_tag().is_some() => Ok(()),
-            Ok(_) => Err(not_the_service(
-                "it takes an object and gives no entity tag",
-            )),
+        match self.send(key, body, create_only).await {
+            Ok(done) => taken(&done),
             Err(error) if create_only && refusal::is_not_implemented(&error) => {
                 self.create_only.store(false, Ordering::Relaxed);
                 let detail = "the service does not know `If-None-Match`; from now on it is asked \
@@ -246,6 +264,13 @@ impl Driver for S3 {
                 tracing::info!(place = self.place, "{detail}");
                 Err(Refusal::new(StoreErrorKind::Unavailable, detail))
             }
+            Err(error) => Err(self.refusal(&error, Subject::New)),
+        }
+    }
+
+    async fn overwrite(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
+        match self.send(key, body, false).await {
+            Ok(done) => taken(&done),
             Err(error) => Err(self.refusal(&error, Subject::New)),
         }
     }
@@ -392,6 +417,21 @@ impl Driver for S3 {
             Err(error) => self.unsaid(&error)?,
         };
         Ok(Container { versioned, locked })
+    }
+
+    async fn date(&self) -> Result<Option<String>, Refusal> {
+        let date = http::Date::default();
+        let asked = self.client.head_bucket().bucket(&self.bucket);
+        let asked = asked
+            .customize()
+            .interceptor(http::Bound::All)
+            .interceptor(date.clone());
+        let answer = asked.send().await;
+        match answer.map_err(|error| self.refusal(&error, Subject::Bucket)) {
+            // Who may not look at the bucket is told so at some time of the day.
+            Err(refusal) if refusal.kind != StoreErrorKind::Denied => Err(refusal),
+            _ => Ok(date.take()),
+        }
     }
 }
 

@@ -59,6 +59,7 @@ async fn store(server: &Scripted) -> (Arc<dyn ObjectStore>, TempDir) {
     let access = Access {
         marker: MARKER,
         credentials: Some(path),
+        collector: None,
         patience: Patience {
             pause_min: Duration::from_millis(1),
             pause_max: Duration::from_millis(2),
@@ -454,4 +455,31 @@ async fn keys_come_from_the_section_that_is_named_and_never_show() {
     ] {
         assert!(!shown.contains(SECRET), "{shown}");
     }
+}
+
+#[tokio::test]
+async fn what_time_it_is_there_is_told_by_answers_and_by_refusals() {
+    for status in ["200 OK", "403 Forbidden"] {
+        let headers = [("date", "Mon, 05 Jan 2015 00:00:00 GMT")];
+        let reply = Reply::new(status, &headers, Vec::new());
+        let server = Scripted::serve(move |_| reply.clone()).await;
+        let date = driver(&server, "").await.date().await.unwrap();
+        assert_eq!(date.as_deref(), Some(headers[0].1), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn an_overwrite_is_asked_for_without_a_condition() {
+    let reply = Reply::new("200 OK", &[("etag", "\"x\"")], Vec::new());
+    let server = Scripted::serve(move |_| reply.clone()).await;
+    let driver = driver(&server, "").await;
+    driver.put(NAME, Bytes::new()).await.unwrap();
+    driver.overwrite(NAME, Bytes::new()).await.unwrap();
+    let puts: Vec<_> = server.asked();
+    let conditions: Vec<_> = puts
+        .iter()
+        .filter(|request| request.target.contains(NAME))
+        .map(|request| request.header("if-none-match"))
+        .collect();
+    assert_eq!(conditions, [Some("*"), None]);
 }

@@ -173,13 +173,13 @@ impl Link {
         answer.map(|info| info.length)
     }
 
-    /// Asks for the smallest thing, so that the record is up to date.
+    /// Asks for the smallest thing that every credential may, so that the record is up to date.
     pub(super) async fn probe(&self, deadline: Deadline) {
         let begin = Instant::now();
-        let list = self.store.list("00", None, 1, deadline);
+        let check = self.store.check(deadline);
         let most = deadline.instant() + PROBE_GRACE;
-        let answer = tokio::time::timeout_at(most, list).await;
-        let answer = answer.unwrap_or_else(|_| Err(self.silence(Operation::List, None)));
+        let answer = tokio::time::timeout_at(most, check).await;
+        let answer = answer.unwrap_or_else(|_| Err(self.silence(Operation::Open, None)));
         let _ = self.record(Exchange::Ask, begin, answer);
     }
 

@@ -304,7 +304,9 @@ impl Engine {
     pub(super) async fn complete_all(self: Arc<Self>) {
         loop {
             self.probe(true).await;
-            self.sweep().await;
+            if self.config.restores {
+                self.sweep().await;
+            }
             let pause = tokio::time::sleep(self.config.timeouts.completion);
             tokio::select! {
                 biased;

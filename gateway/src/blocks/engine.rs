@@ -64,6 +64,8 @@ pub struct BlockConfig {
     pub compression: Compression,
     /// Whether content is encrypted; see [`Sealing`].
     pub sealing: Sealing,
+    /// Whether what is found missing or bad is restored; not by those who may only read.
+    pub restores: bool,
     /// Where sealing and rebuilding are done.
     pub workers: Workers,
     /// Whether what lives of sparse packs is moved in the background.
@@ -90,6 +92,7 @@ impl BlockConfig {
             timeouts: Timeouts::default(),
             compression: Compression::Off,
             sealing: Sealing::On,
+            restores: true,
             workers: Workers::Threads,
             compaction: None,
             sabotage: None,

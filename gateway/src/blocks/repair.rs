@@ -76,7 +76,7 @@ impl Engine {
         fault: &ShardFault,
     ) {
         let acknowledged = object.shard(shard).is_some_and(|row| row.acknowledged);
-        if !fault.wants_repair() || !acknowledged {
+        if !self.config.restores || !fault.wants_repair() || !acknowledged {
             return;
         }
         let key = (object.id(), shard);

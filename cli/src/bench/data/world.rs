@@ -98,6 +98,7 @@ impl World {
             let access = Access {
                 marker: marker(world.volume.id(), number),
                 credentials: None,
+                collector: None,
                 patience: Patience::default(),
                 limits: Limits {
                     connections: 256,

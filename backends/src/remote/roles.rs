@@ -1,0 +1,80 @@
+//! One place, asked with two credentials: one gets and creates, the other lists and deletes.
+//!
+//! Where credentials are apart by role, some things still take both: a place becomes a cloud only
+//! if its listing is empty, which is the collector's to know, and then gets a marker, which the
+//! collector may not write. Whoever holds both does such things through this.
+
+use super::driver::{Container, Driver, Listing, Refusal};
+use bytes::Bytes;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A driver that lists and deletes as the collector, and does all else as the writer.
+#[derive(Debug)]
+pub(crate) struct Both {
+    /// Who gets and creates.
+    pub(crate) writer: Arc<dyn Driver>,
+    /// Who lists and deletes.
+    pub(crate) collector: Arc<dyn Driver>,
+}
+
+#[async_trait::async_trait]
+impl Driver for Both {
+    fn place(&self) -> String {
+        self.writer.place()
+    }
+
+    async fn put(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
+        self.writer.put(key, body).await
+    }
+
+    async fn overwrite(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
+        self.writer.overwrite(key, body).await
+    }
+
+    async fn get(
+        &self,
+        key: &str,
+        range: Option<Range<u64>>,
+        length_max: u64,
+    ) -> Result<Bytes, Refusal> {
+        self.writer.get(key, range, length_max).await
+    }
+
+    async fn head(&self, key: &str) -> Result<u64, Refusal> {
+        self.writer.head(key).await
+    }
+
+    async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Listing, Refusal> {
+        self.collector.list(prefix, after, limit).await
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), Refusal> {
+        self.collector.delete(key).await
+    }
+
+    async fn create_container(&self) -> Result<(), Refusal> {
+        self.writer.create_container().await
+    }
+
+    async fn container(&self) -> Result<Container, Refusal> {
+        let (told, more) = (self.writer.container().await?, self.collector.container());
+        if told.versioned.is_some() && told.locked.is_some() {
+            return Ok(told);
+        }
+        let more = more.await?;
+        Ok(Container {
+            versioned: told.versioned.or(more.versioned),
+            locked: told.locked.or(more.locked),
+        })
+    }
+
+    async fn date(&self) -> Result<Option<String>, Refusal> {
+        self.writer.date().await
+    }
+}
