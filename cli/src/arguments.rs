@@ -4,6 +4,7 @@
 
 mod bench;
 mod cluster;
+mod doctor;
 mod scrub;
 
 pub(crate) use bench::{
@@ -14,6 +15,7 @@ pub(crate) use cluster::{
     ClusterAddArguments, ClusterCommand, ClusterRemoveArguments, ClusterReplaceArguments,
     NewReplica,
 };
+pub(crate) use doctor::DoctorArguments;
 pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, ScrubArguments};
 
 use crate::configuration::CompressionSetting;
@@ -96,6 +98,8 @@ pub(crate) enum Command {
     Rm(RmArguments),
     /// Replicas, clouds, what waits, and what is being tolerated
     Status(StatusArguments),
+    /// Try out this machine, the replicas, the clouds, and what the clouds' credentials allow
+    Doctor(DoctorArguments),
     /// What replicas are, as it changes: what a quorum says, and what each says of itself
     Observe(ObserveArguments),
     /// Look at the shards that nobody reads, and restore what is missing or bad
@@ -113,7 +117,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Try it", &["demo"]),
     ("Set up", &["replica", "volume", "cluster"]),
     ("Use", &["mount", "umount", "put", "get", "ls", "cat", "rm"]),
-    ("Inspect", &["status", "observe", "bench"]),
+    ("Inspect", &["status", "doctor", "observe", "bench"]),
     ("Repair", &["scrub", "cloud"]),
 ];
 
@@ -179,6 +183,13 @@ pub(crate) struct VolumeCreateArguments {
     /// A cloud's credentials in its provider's own form, if they are not in their usual place
     #[arg(long, value_name = "NAME=FILE")]
     pub(crate) cloud_credentials: Vec<String>,
+    /// The same for commands that only read
+    #[arg(long, value_name = "NAME=FILE")]
+    pub(crate) reader_credentials: Vec<String>,
+    /// The same for listing and deleting, if the others may not: to see that the place is empty,
+    /// and to leave it so if the volume cannot be created. Not kept here
+    #[arg(long, value_name = "NAME=FILE")]
+    pub(crate) collector_credentials: Vec<String>,
     /// Who could lose all of a cloud at once, if its location does not tell
     #[arg(long = "cloud-domain", value_name = "NAME=WHO")]
     pub(crate) cloud_domains: Vec<String>,

@@ -3,16 +3,21 @@
 //! What the configuration says of a cloud (where it is, whose credentials, how much may be asked of
 //! it) becomes a store here, and nowhere else. A cloud that cannot be used as it is described does
 //! not keep a volume from being opened: it takes its place and refuses, and `status` says why.
+//!
+//! Credentials are apart by [`Role`], so that whoever steals those of a machine that mounts can
+//! neither delete nor overwrite. What a command does decides whose it uses: nothing that opens the
+//! volume takes the collector's.
 
 use crate::configuration::{CloudSection, LimitsSection, VolumeConfiguration};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use quorumfs_backends::location::{Access, Location};
 use quorumfs_backends::marker::Marker;
-use quorumfs_backends::remote::{Limits, Pace, Patience};
-use quorumfs_backends::{Deadline, ObjectStore};
+use quorumfs_backends::remote::{Limits, Pace, Patience, RemoteStore};
+use quorumfs_backends::{Deadline, ObjectStore, StoreError};
 use quorumfs_metadata::identity::VolumeId;
-use std::path::Path;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,6 +57,36 @@ pub(crate) fn failure_domain(section: &CloudSection, location: &Location) -> Str
         .unwrap_or_else(|| section.name.clone())
 }
 
+/// What a locked bucket means, for people.
+pub(crate) const LOCKED: &str = "its bucket destroys nothing that is younger than its retention, \
+    whoever asks: what is deleted or was written in vain is paid for until then";
+/// What a versioned bucket means, for people.
+pub(crate) const VERSIONED: &str = "its bucket keeps the old versions of what is deleted or \
+    overwritten, and has them paid for: let a rule of its life cycle delete them after a while";
+
+/// What credentials are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Role {
+    /// Gets.
+    Reader,
+    /// Gets and creates; neither overwrites nor deletes.
+    Writer,
+    /// Lists and deletes; neither gets nor creates.
+    Collector,
+}
+
+impl Role {
+    /// Its name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Reader => "reader",
+            Self::Writer => "writer",
+            Self::Collector => "collector",
+        }
+    }
+}
+
 /// A cloud, ready to be attached.
 #[derive(Clone, Debug)]
 pub(crate) struct NamedCloud {
@@ -61,19 +96,64 @@ pub(crate) struct NamedCloud {
     pub(crate) location: Location,
     /// What reading a GiB from it costs, in millionths.
     pub(crate) read_price: u32,
+    /// The writer's.
     access: Access,
+    reader: Option<PathBuf>,
+    collector: Option<PathBuf>,
 }
 
 impl NamedCloud {
-    /// A store for it, whatever ails it.
-    pub(crate) async fn store(&self) -> Arc<dyn ObjectStore> {
-        self.location.attach_or_refuse(&self.access).await
+    /// The file with a role's credentials; `None` if they are where the provider's users keep
+    /// theirs, or if there are none of this role.
+    pub(crate) fn credentials(&self, role: Role) -> Option<&Path> {
+        match role {
+            Role::Reader => self.reader.as_deref(),
+            Role::Writer => self.access.credentials.as_deref(),
+            Role::Collector => self.collector.as_deref(),
+        }
     }
 
-    /// A store for it, or why there can be none.
-    pub(crate) async fn attach(&self) -> Outcome<Arc<dyn ObjectStore>> {
-        let store = self.location.attach(&self.access).await;
+    /// What opening it as `role` takes; a reader without credentials reads as the writer.
+    fn access(&self, role: Role) -> Access {
+        let mut access = self.access.clone();
+        if let Some(own) = self.credentials(role) {
+            access.credentials = Some(own.to_owned());
+        }
+        access
+    }
+
+    /// A store for it, whatever ails it.
+    pub(crate) async fn store(&self, role: Role) -> Arc<dyn ObjectStore> {
+        self.location.attach_or_refuse(&self.access(role)).await
+    }
+
+    /// Whose credentials show whether the cloud can be used from here: the writer's, unless this is
+    /// a machine that has a reader's only.
+    pub(crate) fn usual(&self) -> Role {
+        match (&self.access.credentials, &self.reader) {
+            (None, Some(_)) => Role::Reader,
+            _ => Role::Writer,
+        }
+    }
+
+    /// A store that may look into the place and take the marker back: the writer's, which lists and
+    /// deletes with the collector's credentials if there are any.
+    pub(crate) async fn attach_to_found(&self) -> Outcome<Arc<dyn ObjectStore>> {
+        let mut access = self.access(Role::Writer);
+        access.collector.clone_from(&self.collector);
+        let store = self.location.attach(&access).await;
         store.map_err(|error| crate::commands::store_failure(&error))
+    }
+
+    /// The cloud as a role sees it, beyond what a store of files may; `None` if it is a directory.
+    pub(crate) async fn attach_remote(
+        &self,
+        role: Role,
+    ) -> Result<Option<RemoteStore>, StoreError> {
+        match &self.location {
+            Location::Local(_) => Ok(None),
+            Location::Remote(remote) => remote.attach(&self.access(role)).await.map(Some),
+        }
     }
 }
 
@@ -88,20 +168,22 @@ pub(crate) fn named(
     let numbered = sections.iter().zip(0_u16..);
     numbered
         .map(|(section, index)| {
-            let credentials = section.credentials.as_ref().map(|path| base.join(path));
             let location = location(section, base)?;
+            let file = |path: &Option<PathBuf>| path.as_ref().map(|path| base.join(path));
             Ok(NamedCloud {
                 name: section.name.clone(),
                 read_price: read_price(section, &location)?,
                 location,
                 access: Access {
                     marker: marker(volume, index),
-                    credentials,
+                    credentials: file(&section.credentials),
                     collector: None,
                     patience: Patience::default(),
                     limits: bounds(&section.limits, Limits::default().connections),
                     shared: Arc::clone(&shared),
                 },
+                reader: file(&section.reader_credentials),
+                collector: file(&section.collector_credentials),
             })
         })
         .collect()

@@ -169,10 +169,16 @@ pub(crate) struct CloudSection {
     pub(crate) name: String,
     /// A directory that stands for it, or `s3://…`, `azure://…`, `gs://…`.
     pub(crate) location: String,
-    /// A file with credentials in its provider's own form, if they are not where that provider's
-    /// users keep them.
+    /// A file with credentials that get and create, in its provider's own form, if they are not
+    /// where that provider's users keep them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) credentials: Option<PathBuf>,
+    /// The same for commands that only read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reader_credentials: Option<PathBuf>,
+    /// The same for listing and deleting; not on a machine that mounts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) collector_credentials: Option<PathBuf>,
     /// Who could lose all of it at once, if the location does not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) domain: Option<String>,

@@ -65,6 +65,8 @@ exits! {
     WrongCluster = 15, "it belongs to another cluster";
     /// Something was missing or bad, and is whole again.
     Restored = 16, "something was missing or bad, and was restored";
+    /// A limit that protects from whoever steals credentials is not there.
+    TooMuch = 17, "credentials allow more than their role may";
     /// The user said stop.
     Cancelled = 130, "cancelled";
 }

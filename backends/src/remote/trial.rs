@@ -72,8 +72,8 @@ impl RemoteStore {
         }
     }
 
-    /// How far this machine's clock is ahead of the cloud's, in seconds, to the second before; below
-    /// zero if it is behind. `None` if the cloud does not tell.
+    /// How far this machine's clock is ahead of the cloud's, in seconds, to the second before;
+    /// below zero if it is behind. `None` if the cloud does not tell.
     ///
     /// # Errors
     /// What the provider refuses.

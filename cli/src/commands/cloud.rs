@@ -46,7 +46,7 @@ pub(super) fn named<'a>(configured: &'a Configured, name: &str) -> Outcome<(u8, 
 async fn adopt(general: &General, arguments: &CloudAdoptArguments, output: Output) -> Outcome {
     let configured = Configured::read(general)?;
     let (_, cloud) = named(&configured, &arguments.name)?;
-    let store = cloud.attach().await?;
+    let store = cloud.attach_to_found().await?;
     let name = cloud.name.as_str();
     let written = match store.check(soon()).await {
         Ok(()) => false,

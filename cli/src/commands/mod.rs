@@ -2,6 +2,7 @@
 
 mod cloud;
 mod cluster;
+mod doctor;
 mod explain;
 mod files;
 mod members;
@@ -51,6 +52,7 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         Command::Scrub(command) => scrub::run(general, &command, output).await,
         Command::Cloud(command) => cloud::run(general, command, output).await,
         Command::Status(_) => status::run(general, output).await,
+        Command::Doctor(command) => doctor::run(general, &command, output).await,
         Command::Cluster(command) => cluster::run(general, command, output).await,
         Command::Observe(command) => observe::run(general, &command, output).await,
         Command::Bench(BenchCommand::Smr(command)) => bench::smr::run(&command, output).await,

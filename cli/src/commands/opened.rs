@@ -8,7 +8,7 @@ use super::explain::{block_failure, client_failure, key_failure, vfs_failure, vo
 use super::memory::{self, Memory};
 use super::volume::{CONFIGURATION, public_key};
 use crate::arguments::General;
-use crate::clouds::{self, NamedCloud};
+use crate::clouds::{self, NamedCloud, Role};
 use crate::configuration::{self, VolumeConfiguration};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
@@ -49,6 +49,8 @@ pub(crate) struct Configured {
 /// What a session is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
+    /// One command that writes nothing, for which a reader's credentials do.
+    Reading,
     /// One command.
     Command,
     /// The one mount of the realm.
@@ -160,7 +162,7 @@ impl Configured {
         let mut looking = tokio::task::JoinSet::new();
         for (index, cloud) in self.clouds.iter().cloned().enumerate() {
             looking.spawn(async move {
-                let found = cloud.store().await.check(clouds::soon()).await;
+                let found = cloud.store(cloud.usual()).await.check(clouds::soon()).await;
                 (index, cloud.name, found)
             });
         }
@@ -252,6 +254,11 @@ impl Opened {
         Self::open(&Configured::read(general)?, Access::Command).await
     }
 
+    /// The same for a command that writes nothing.
+    pub(crate) async fn to_read(general: &General) -> Outcome<Self> {
+        Self::open(&Configured::read(general)?, Access::Reading).await
+    }
+
     /// Opens a session and, for a mount, makes it the realm's one mount.
     pub(crate) async fn open(configured: &Configured, access: Access) -> Outcome<Self> {
         let volume = &configured.volume;
@@ -264,20 +271,26 @@ impl Opened {
             metadata.close().await;
             return Err(not_mounted(&error));
         }
+        let role = match access {
+            Access::Reading => Role::Reader,
+            Access::Command | Access::Mount { .. } => Role::Writer,
+        };
         let mut clouds = Vec::new();
         for ((cloud, secret), named) in volume.clouds().zip(&configured.clouds) {
             clouds.push(Cloud {
                 index: cloud.index,
-                store: named.store().await,
+                store: named.store(role).await,
                 secret: secret.clone(),
                 read_price: named.read_price,
             });
         }
         let plan = configured.memory_plan;
+        let reader = |cloud: &NamedCloud| cloud.credentials(Role::Reader).is_some();
         let config = BlockConfig {
             compaction: matches!(access, Access::Mount { .. }).then(Compaction::default),
             preference: configured.configuration.data.prefer.into(),
             compression: configured.configuration.data.compression.into(),
+            restores: role != Role::Reader || !configured.clouds.iter().any(reader),
             ..plan.blocks(BlockConfig::new(volume.id(), volume.policy()))
         };
         let blocks = match BlockStore::open(config, &clouds, metadata.clone()) {
@@ -288,7 +301,7 @@ impl Opened {
             }
         };
         let packing = match access {
-            Access::Command => Packing::THRIFTY,
+            Access::Reading | Access::Command => Packing::THRIFTY,
             Access::Mount { .. } => Packing::PROMPT,
         };
         let slices = Arc::new(CloudSlices::new(volume.clone(), blocks.clone(), packing));

@@ -69,18 +69,25 @@ impl Plan {
     fn of(arguments: &VolumeCreateArguments) -> Outcome<Self> {
         let clouds = arguments.clouds.iter().map(|text| named(text));
         let mut clouds: Vec<_> = clouds.collect::<Outcome<_>>()?;
-        let credentials = &arguments.cloud_credentials;
-        tell(
-            &mut clouds,
-            "--cloud-credentials",
-            credentials,
-            |cloud, path| {
-                let path = std::path::absolute(path)
-                    .map_err(|error| Failure::file("use the credentials", path.as_ref(), &error))?;
-                cloud.credentials = Some(path);
-                Ok(())
-            },
-        )?;
+        let file = |path: &str| {
+            let absolute = std::path::absolute(path);
+            absolute.map_err(|error| Failure::file("use the credentials", path.as_ref(), &error))
+        };
+        let (option, told) = ("--cloud-credentials", &arguments.cloud_credentials);
+        tell(&mut clouds, option, told, |cloud, path| {
+            cloud.credentials = Some(file(path)?);
+            Ok(())
+        })?;
+        let (option, told) = ("--reader-credentials", &arguments.reader_credentials);
+        tell(&mut clouds, option, told, |cloud, path| {
+            cloud.reader_credentials = Some(file(path)?);
+            Ok(())
+        })?;
+        let (option, told) = ("--collector-credentials", &arguments.collector_credentials);
+        tell(&mut clouds, option, told, |cloud, path| {
+            cloud.collector_credentials = Some(file(path)?);
+            Ok(())
+        })?;
         tell(
             &mut clouds,
             "--cloud-domain",
@@ -115,6 +122,8 @@ pub(crate) fn cloud(name: &str, location: &str) -> CloudSection {
         name: name.to_string(),
         location: location.to_string(),
         credentials: None,
+        reader_credentials: None,
+        collector_credentials: None,
         domain: None,
         read_price_per_gib: None,
         limits: LimitsSection::default(),
@@ -189,6 +198,8 @@ pub(crate) struct Created {
     state: PathBuf,
     genesis: PathBuf,
     recovery_kit: PathBuf,
+    /// What the clouds' buckets are like, where that has consequences.
+    notices: Vec<String>,
 }
 
 /// Creates what the arguments say.
@@ -201,8 +212,9 @@ pub(crate) async fn run(
     state.create()?;
     let created = create(&state, &Plan::of(arguments)?).await?;
     output.record("volume", &created, |created| {
+        let notices = created.notices.iter().map(|it| format!("Note: {it}.\n"));
         format!(
-            "Created volume {}.\n\n\
+            "Created volume {}.\n{}\n\
              Next:\n  \
              1. Give every replica {} and start it:\n       \
              quorumfs replica run --genesis {}\n  \
@@ -210,6 +222,7 @@ pub(crate) async fn run(
              Without it or the key in {}, nobody can ever read the volume.\n  \
              3. quorumfs mount DIR",
             created.volume,
+            notices.collect::<String>(),
             created.genesis.display(),
             created.genesis.display(),
             created.recovery_kit.display(),
@@ -225,19 +238,43 @@ pub(crate) async fn run(
 struct Begun {
     files: Vec<PathBuf>,
     clouds: Vec<Arc<dyn ObjectStore>>,
+    notices: Vec<String>,
+}
+
+fn of_cloud(cloud: &NamedCloud, failure: Failure) -> Failure {
+    let message = format!("cloud `{}`: {}", cloud.name, failure.message);
+    Failure { message, ..failure }
+}
+
+/// What the cloud's bucket is like, where that has consequences; nothing if it does not tell.
+async fn notices(cloud: &NamedCloud) -> Vec<String> {
+    let Ok(Some(store)) = cloud.attach_remote(clouds::Role::Writer).await else {
+        return Vec::new();
+    };
+    let container = store.container(Deadline::after(FOUND_WITHIN)).await;
+    let container = container.unwrap_or_default();
+    let said = |what: &str| format!("cloud `{}`: {what}", cloud.name);
+    let mut notices = Vec::new();
+    if container.locked == Some(true) {
+        notices.push(said(clouds::LOCKED));
+    }
+    if container.versioned == Some(true) {
+        notices.push(said(clouds::VERSIONED));
+    }
+    notices
 }
 
 impl Begun {
     /// Makes a cloud of a place that is empty or not there.
     async fn cloud(&mut self, cloud: &NamedCloud) -> Outcome<()> {
-        let store = cloud.attach().await?;
+        let store = cloud.attach_to_found().await?;
         let soon = Deadline::after(FOUND_WITHIN);
-        store.found(soon).await.map_err(|error| {
-            let failure = store_failure(&error);
-            let message = format!("cloud `{}`: {}", cloud.name, failure.message);
-            Failure { message, ..failure }
-        })?;
+        store
+            .found(soon)
+            .await
+            .map_err(|error| of_cloud(cloud, store_failure(&error)))?;
         self.clouds.push(store);
+        self.notices.extend(notices(cloud).await);
         Ok(())
     }
 
@@ -309,7 +346,7 @@ async fn make(state: &StateDirectory, plan: &Plan, begun: &mut Begun) -> Outcome
         data: plan.data,
         limits,
         replica: plan.replicas.clone(),
-        cloud: plan.clouds.clone(),
+        cloud: plan.clouds.iter().map(without_collector).collect(),
     };
     configuration::write(&state.join(CONFIGURATION), &value, HEADING)?;
     Ok(Created {
@@ -317,7 +354,16 @@ async fn make(state: &StateDirectory, plan: &Plan, begun: &mut Begun) -> Outcome
         state: state.path().to_path_buf(),
         genesis,
         recovery_kit: kit,
+        notices: std::mem::take(&mut begun.notices),
     })
+}
+
+/// What a machine that mounts may know: it never deletes, and so holds nothing that could.
+fn without_collector(section: &CloudSection) -> CloudSection {
+    CloudSection {
+        collector_credentials: None,
+        ..section.clone()
+    }
 }
 
 impl Plan {

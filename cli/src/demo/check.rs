@@ -470,7 +470,7 @@ impl Check<'_> {
         let configured = Configured::read(&general)?;
         let none = || Failure::new(Exit::Error, format!("there is no cloud {index}"));
         let cloud = configured.clouds().get(index).ok_or_else(none)?;
-        cloud.attach().await
+        cloud.attach_to_found().await
     }
 }
 

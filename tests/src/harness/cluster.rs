@@ -35,6 +35,19 @@ impl Cluster {
     #[must_use]
     #[track_caller]
     pub fn prepare() -> Self {
+        Self::prepare_with(|cluster| {
+            let clouds = cluster.directory().join("clouds");
+            cluster.create(&cluster.volume(), &clouds)
+        })
+    }
+
+    /// The same, with a volume that is created otherwise.
+    ///
+    /// # Panics
+    /// If a command fails.
+    #[must_use]
+    #[track_caller]
+    pub fn prepare_with(create: impl FnOnce(&Self) -> Quorumfs) -> Self {
         let directory = tempfile::Builder::new().prefix("qfs").tempdir().unwrap();
         let mut cluster = Self {
             directory,
@@ -45,23 +58,29 @@ impl Cluster {
         for (number, address) in cluster.addresses.clone().into_iter().enumerate() {
             cluster.init(number, address);
         }
-        let clouds = cluster.directory().join("clouds");
-        let create = cluster.create(&cluster.volume(), &clouds);
-        create.run().ok();
+        create(&cluster).run().ok();
         cluster
     }
 
     /// `volume create` with these replicas and four clouds below `clouds`.
     #[must_use]
     pub fn create(&self, state: &Path, clouds: &Path) -> Quorumfs {
+        let clouds = (0..FOUR).map(|index| {
+            let name = name_of(index);
+            format!("{name}={}", clouds.join(name).display())
+        });
+        self.create_over(state, &clouds.collect::<Vec<_>>())
+    }
+
+    /// `volume create` with these replicas and clouds, each `NAME=LOCATION`.
+    #[must_use]
+    pub fn create_over(&self, state: &Path, clouds: &[String]) -> Quorumfs {
         let mut create = Quorumfs::on(state).args(["volume", "create"]);
         for replica in &self.replicas {
             create = create.args(["--replica", replica]);
         }
-        for index in 0..FOUR {
-            let name = name_of(index);
-            let cloud = format!("{name}={}", clouds.join(name).display());
-            create = create.args(["--cloud", &cloud]);
+        for cloud in clouds {
+            create = create.args(["--cloud", cloud]);
         }
         create
     }

@@ -20,6 +20,7 @@ mod files;
 mod gateway;
 mod needles;
 mod running;
+mod signed;
 
 pub use cluster::Cluster;
 pub use command::{Private, Quorumfs, binary};
@@ -28,6 +29,7 @@ pub use files::{drop_caches, flip_byte, is_mounted, require_fuse, require_privat
 pub use gateway::Gateway;
 pub use needles::{Found, Needle, search};
 pub use running::{Finished, Running, run_in_view_of};
+pub use signed::{Answer, Keys, Request};
 
 use std::time::{Duration, Instant};
 

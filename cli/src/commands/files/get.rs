@@ -27,7 +27,7 @@ pub(crate) async fn get(general: &General, arguments: &GetArguments, output: Out
         let message = format!("{} is not a directory", arguments.target.display());
         return Err(Failure::new(Exit::Usage, message).hint("several sources need a directory"));
     }
-    let opened = Opened::for_a_command(general).await?;
+    let opened = Opened::to_read(general).await?;
     let mut progress = Progress::new(output);
     let mut outcome = Ok(());
     for source in &arguments.sources {

@@ -104,7 +104,7 @@ fn date(seconds: i64) -> String {
 
 /// Lists a directory, or one file.
 pub(crate) async fn ls(general: &General, arguments: &LsArguments, output: Output) -> Outcome {
-    let opened = Opened::for_a_command(general).await?;
+    let opened = Opened::to_read(general).await?;
     let outcome = list(opened.file_system(), arguments, output).await;
     closing(opened, outcome).await
 }
@@ -129,7 +129,7 @@ async fn list(fs: &FileSystem, arguments: &LsArguments, output: Output) -> Outco
 
 /// Writes files to standard output. With `--json` only what fails is said in JSON.
 pub(crate) async fn cat(general: &General, arguments: &CatArguments, output: Output) -> Outcome {
-    let opened = Opened::for_a_command(general).await?;
+    let opened = Opened::to_read(general).await?;
     let mut progress = Progress::new(output);
     let mut outcome = Ok(());
     for path in &arguments.paths {

@@ -1,0 +1,137 @@
+//! `quorumfs doctor`: whether everything that a volume needs is there, and whether the limits hold
+//! that protect it from whoever steals credentials.
+//!
+//! - [`machine`]: what this machine has to have.
+//! - [`cloud`]: one cloud, and the attempts to do there what must be refused.
+//! - [`limits`]: what each role may, and what it means if it is otherwise.
+//! - [`finding`]: one line each, and the exit code of all of it.
+//!
+//! Everything that is found is printed as it is found; nothing is cured.
+
+mod cloud;
+mod finding;
+mod limits;
+mod machine;
+
+use super::members::{self, Replica};
+use super::opened::Configured;
+use crate::arguments::{DoctorArguments, General};
+use crate::clouds::NamedCloud;
+use crate::exit::Exit;
+use crate::failure::Outcome;
+use crate::output::Output;
+use cloud::Scope;
+use finding::{Finding, Level};
+use serde::Serialize;
+use tokio::task::JoinSet;
+
+/// What the whole of it comes to.
+#[derive(Serialize)]
+struct Summary {
+    ok: usize,
+    warnings: usize,
+    problems: usize,
+    too_much: usize,
+}
+
+impl Summary {
+    fn of(findings: &[Finding]) -> Self {
+        let count = |level| findings.iter().filter(|it| it.level == level).count();
+        Self {
+            ok: count(Level::Ok),
+            warnings: count(Level::Warning),
+            problems: count(Level::Problem),
+            too_much: count(Level::TooMuch),
+        }
+    }
+
+    fn text(&self) -> String {
+        match (self.problems, self.too_much) {
+            (0, 0) => "\nAll is well.".to_owned(),
+            (problems, 0) => format!("\n{problems} problems."),
+            (problems, too_much) => format!(
+                "\n{problems} problems; {too_much} LIMITS DO NOT HOLD: whoever steals these \
+                 credentials can do more than this machine needs."
+            ),
+        }
+    }
+}
+
+/// Looks at what was asked for.
+pub(crate) async fn run(general: &General, arguments: &DoctorArguments, output: Output) -> Outcome {
+    let mut findings = Vec::new();
+    let mut tell = |found: Vec<Finding>| -> Outcome<()> {
+        for finding in found {
+            output.record("finding", &finding, Finding::line)?;
+            findings.push(finding);
+        }
+        Ok(())
+    };
+    let everything = arguments.cloud.is_none();
+    if everything {
+        tell(machine::mounting())?;
+    }
+    let configured = Configured::read(general)?;
+    if everything {
+        let text = "the configuration is read, and the key opens the volume".to_owned();
+        tell(vec![Finding::new(
+            Level::Ok,
+            "machine",
+            "configuration",
+            text,
+        )])?;
+        let memory = configured.configuration().data.memory_mib;
+        tell(machine::memory(memory).into_iter().collect())?;
+        tell(vec![replicas(&configured).await])?;
+    }
+    let clouds: Vec<&NamedCloud> = match &arguments.cloud {
+        Some(name) => vec![super::cloud::named(&configured, name)?.1],
+        None => configured.clouds().iter().collect(),
+    };
+    tell(machine::credentials(&clouds))?;
+    let scope = Scope {
+        no_list: arguments.no_list,
+        dry_run: arguments.dry_run,
+    };
+    let mut looking = JoinSet::new();
+    for (index, cloud) in clouds.into_iter().cloned().enumerate() {
+        looking.spawn(async move { (index, cloud::examine(&cloud, scope).await) });
+    }
+    let mut found = Vec::new();
+    while let Some(looked) = looking.join_next().await {
+        found.extend(looked);
+    }
+    found.sort_by_key(|(index, _)| *index);
+    for (_, found) in found {
+        tell(found)?;
+    }
+    output.record("doctor", &Summary::of(&findings), Summary::text)?;
+    Ok(finding::exit(&findings))
+}
+
+/// Whether enough replicas vote.
+async fn replicas(configured: &Configured) -> Finding {
+    let find = |level, text| Finding::new(level, "replicas", "quorum", text);
+    let down = |text| {
+        find(Level::Problem, text)
+            .exit(Exit::QuorumUnreachable)
+            .remedy("start the others; `quorumfs status` shows which they are")
+    };
+    let standing = match configured.standing().await {
+        Ok(standing) => standing,
+        Err(failure) => return down(failure.message),
+    };
+    let membership = standing.membership.clone();
+    let replicas = members::of(configured, standing);
+    let voting = replicas.iter().filter(|it| Replica::votes(it)).count();
+    let needed = usize::from(membership.model.medium());
+    let voters = membership.voters.len();
+    let text = format!("{voting} of {voters} vote, {needed} are needed");
+    if voting < needed {
+        down(text)
+    } else if voting < voters {
+        find(Level::Warning, text).remedy("`quorumfs status` shows which are missing")
+    } else {
+        find(Level::Ok, text)
+    }
+}

@@ -1,0 +1,128 @@
+//! What was found: one line for people, one record for programs, and how bad it is.
+
+use crate::clouds::Role;
+use crate::exit::Exit;
+use serde::Serialize;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Level {
+    /// As it should be.
+    Ok,
+    /// Worth knowing; nothing has to be done.
+    Warning,
+    /// It does not work.
+    Problem,
+    /// It allows what it should not.
+    TooMuch,
+}
+
+impl Level {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Warning => "warning",
+            Self::Problem => "PROBLEM",
+            Self::TooMuch => "TOO MUCH",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    pub(super) level: Level,
+    /// What it is about: `machine`, `replicas`, or a cloud's name.
+    pub(super) about: String,
+    /// Whose credentials.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) role: Option<Role>,
+    /// What was looked at, in one word that does not change.
+    pub(super) check: &'static str,
+    /// What was found.
+    pub(super) text: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) remedy: Option<String>,
+    /// How long it took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) milliseconds: Option<u64>,
+    /// The exit code that follows if nothing is worse.
+    #[serde(skip)]
+    pub(super) exit: Exit,
+}
+
+impl Finding {
+    /// Something found of `about`.
+    pub(super) fn new(level: Level, about: &str, check: &'static str, text: String) -> Self {
+        Self {
+            level,
+            about: about.to_owned(),
+            role: None,
+            check,
+            text,
+            remedy: None,
+            milliseconds: None,
+            exit: match level {
+                Level::Ok | Level::Warning => Exit::Success,
+                Level::Problem => Exit::Error,
+                Level::TooMuch => Exit::TooMuch,
+            },
+        }
+    }
+
+    /// With whose credentials.
+    pub(super) fn of(mut self, role: Role) -> Self {
+        self.role = Some(role);
+        self
+    }
+
+    /// With what to do.
+    pub(super) fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// With the exit code of a problem.
+    pub(super) fn exit(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+
+    /// With how long it took.
+    pub(super) fn took(mut self, length: std::time::Duration) -> Self {
+        self.milliseconds = u64::try_from(length.as_millis()).ok();
+        self
+    }
+
+    /// The line for people.
+    pub(super) fn line(&self) -> String {
+        let role = self
+            .role
+            .map_or(String::new(), |role| format!("{}: ", role.name()));
+        let took = self
+            .milliseconds
+            .map_or(String::new(), |ms| format!(" ({ms} ms)"));
+        let mut line = format!(
+            "{:<9} {}: {role}{}{took}",
+            self.level.text(),
+            self.about,
+            self.text
+        );
+        if let Some(remedy) = &self.remedy {
+            line.push_str(&format!("\n{:<9}   {remedy}", ""));
+        }
+        line
+    }
+}
+
+/// The exit code of all of it: a limit that is missing comes first, for nobody notices that
+/// otherwise.
+pub(super) fn exit(findings: &[Finding]) -> Exit {
+    let worst = findings.iter().max_by_key(|finding| {
+        let clouds = finding.exit == Exit::CloudsUnreachable;
+        (finding.level, clouds)
+    });
+    worst.map_or(Exit::Success, |finding| finding.exit)
+}

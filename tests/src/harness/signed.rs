@@ -1,0 +1,281 @@
+//! Requests to a server of S3 and of temporary credentials, signed as Amazon's signature version 4
+//! wants it: for what no driver of ours can ask, which is what an attacker asks.
+
+use aws_lc_rs::{digest, hmac};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const REGION: &str = "us-east-1";
+const TRIES: usize = 10;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What proves who asks.
+#[derive(Debug, Clone)]
+pub struct Keys {
+    id: String,
+    secret: String,
+    token: Option<String>,
+}
+
+/// A request that is being put together.
+#[derive(Debug, Clone)]
+pub struct Request<'a> {
+    method: &'a str,
+    path: &'a str,
+    query: Vec<(&'a str, &'a str)>,
+    headers: Vec<(&'a str, &'a str)>,
+    body: &'a [u8],
+    service: &'a str,
+}
+
+/// What the server answered.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The status.
+    pub status: u16,
+    /// What came with it.
+    pub body: Vec<u8>,
+}
+
+impl Keys {
+    /// The keys in a credentials file of one section.
+    ///
+    /// # Panics
+    /// If they are not in it.
+    #[must_use]
+    pub fn read(path: &Path) -> Self {
+        let text = std::fs::read_to_string(path).unwrap();
+        let value = |name: &str| {
+            let mut lines = text.lines().filter_map(|line| line.split_once('='));
+            let found = lines.find(|(key, _)| key.trim() == name);
+            found.map(|(_, value)| value.trim().to_owned())
+        };
+        Self {
+            id: value("aws_access_key_id").unwrap(),
+            secret: value("aws_secret_access_key").unwrap(),
+            token: value("aws_session_token"),
+        }
+    }
+
+    /// Keys that may do what these may and `policy` allows, for an hour, in a file's form.
+    ///
+    /// # Panics
+    /// If the server does not give them.
+    #[must_use]
+    #[track_caller]
+    pub fn restricted(&self, address: SocketAddr, policy: &str) -> String {
+        let answer = self.assume(address, policy);
+        let text = answer.text();
+        assert_eq!(answer.status, 200, "{text}");
+        let value = |name: &str| {
+            let rest = text.split_once(&format!("<{name}>")).unwrap().1;
+            rest.split_once('<').unwrap().0.to_owned()
+        };
+        format!(
+            "[default]\naws_access_key_id = {}\naws_secret_access_key = {}\n\
+             aws_session_token = {}\n",
+            value("AccessKeyId"),
+            value("SecretAccessKey"),
+            value("SessionToken")
+        )
+    }
+
+    /// Asks for temporary keys.
+    #[must_use]
+    pub fn assume(&self, address: SocketAddr, policy: &str) -> Answer {
+        let form = format!(
+            "Action=AssumeRole&Version=2011-06-15&DurationSeconds=3600&Policy={}",
+            encoded(policy)
+        );
+        let request = Request {
+            service: "sts",
+            ..Request::new("POST", "/")
+        };
+        request
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(form.as_bytes())
+            .send(address, self)
+    }
+}
+
+impl Answer {
+    /// What came, as text.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+impl<'a> Request<'a> {
+    /// A request to S3.
+    #[must_use]
+    pub fn new(method: &'a str, path: &'a str) -> Self {
+        Self {
+            method,
+            path,
+            query: Vec::new(),
+            headers: Vec::new(),
+            body: b"",
+            service: "s3",
+        }
+    }
+
+    /// With a part of the query.
+    #[must_use]
+    pub fn query(mut self, name: &'a str, value: &'a str) -> Self {
+        self.query.push((name, value));
+        self
+    }
+
+    /// With a header, in lower case.
+    #[must_use]
+    pub fn header(mut self, name: &'a str, value: &'a str) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// With a body.
+    #[must_use]
+    pub fn body(mut self, body: &'a [u8]) -> Self {
+        self.body = body;
+        self
+    }
+
+    /// Signs it, sends it, and waits for the answer.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn send(self, address: SocketAddr, keys: &Keys) -> Answer {
+        let time = timestamp();
+        let (host, hash) = (address.to_string(), hexadecimal(&sha256(self.body)));
+        let checksum = STANDARD.encode(sha256(self.body));
+        let mut headers = self.headers.clone();
+        if self.service == "s3" && !self.body.is_empty() {
+            // Some requests are not looked at without.
+            headers.push(("x-amz-checksum-sha256", &checksum));
+        }
+        headers.extend([
+            ("host", host.as_str()),
+            ("x-amz-content-sha256", &hash),
+            ("x-amz-date", &time),
+        ]);
+        if let Some(token) = &keys.token {
+            headers.push(("x-amz-security-token", token));
+        }
+        headers.sort_unstable();
+        let mut query = self.query.clone();
+        query.sort_unstable();
+        let query = query
+            .iter()
+            .map(|(name, value)| format!("{name}={}", encoded(value)));
+        let query = query.collect::<Vec<_>>().join("&");
+        let names = headers.iter().map(|(name, _)| *name);
+        let names = names.collect::<Vec<_>>().join(";");
+        let mut canonical = format!("{}\n{}\n{query}\n", self.method, self.path);
+        let mut lines = String::new();
+        for (name, value) in &headers {
+            writeln!(canonical, "{name}:{value}").unwrap();
+            write!(lines, "{name}: {value}\r\n").unwrap();
+        }
+        write!(canonical, "\n{names}\n{hash}").unwrap();
+        let scope = format!("{}/{REGION}/{}/aws4_request", &time[..8], self.service);
+        let canonical = hexadecimal(&sha256(canonical.as_bytes()));
+        let signed = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{canonical}");
+        let mut key = format!("AWS4{}", keys.secret).into_bytes();
+        for part in scope.split('/') {
+            key = mac(&key, part);
+        }
+        let signature = hexadecimal(&mac(&key, &signed));
+        // HTTP/1.0: the answer comes in one piece and ends with the connection.
+        let head = format!(
+            "{} {}?{query} HTTP/1.0\r\n{lines}authorization: AWS4-HMAC-SHA256 \
+             Credential={}/{scope}, SignedHeaders={names}, Signature={signature}\r\n\
+             content-length: {}\r\n\r\n",
+            self.method,
+            self.path,
+            keys.id,
+            self.body.len()
+        );
+        let whole = [head.as_bytes(), self.body].concat();
+        // A server that refuses without reading to the end resets the connection now and then.
+        let mut tries = (0..TRIES).map(|_| exchange(address, &whole));
+        let mut answer = tries.find_map(Result::ok).expect("an answer");
+        let end = answer.windows(4).position(|it| it == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8_lossy(&answer[..end]).into_owned();
+        Answer {
+            status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+            body: answer.split_off(end + 4),
+        }
+    }
+}
+
+fn exchange(address: SocketAddr, request: &[u8]) -> std::io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(request)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+fn sha256(bytes: &[u8]) -> Vec<u8> {
+    digest::digest(&digest::SHA256, bytes).as_ref().to_vec()
+}
+
+fn mac(key: &[u8], text: &str) -> Vec<u8> {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+    hmac::sign(&key, text.as_bytes()).as_ref().to_vec()
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Everything but what a URL has no other use for.
+fn encoded(text: &str) -> String {
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            byte => write!(encoded, "%{byte:02X}").unwrap(),
+        }
+    }
+    encoded
+}
+
+/// Now, as `20261123T101500Z`.
+fn timestamp() -> String {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs();
+    let (mut days, second) = (now / 86_400, now % 86_400);
+    let leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let mut year = 1970;
+    while days >= 365 + u64::from(leap(year)) {
+        days -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if days < length {
+            break;
+        }
+        days -= length;
+        month += 1;
+    }
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!(
+        "{year:04}{month:02}{:02}T{hour:02}{minute:02}{second:02}Z",
+        days + 1
+    )
+}
