@@ -8,15 +8,17 @@ use crate::failure::{Failure, Outcome};
 use quorumfs_backends::ObjectStore;
 use quorumfs_backends::shaped::Shape;
 use quorumfs_gateway::blocks::{Preference, ScrubConfig, ScrubDepth};
-use quorumfs_gateway::vfs::{Caller, FileSystem, HandleId, OpenMode, VfsError};
+use quorumfs_gateway::vfs::{Caller, FileSystem, HandleId, OpenMode, Packing, VfsError};
 use serde::Serialize;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Plain bytes of a block.
 const BLOCK_BYTES: u64 = 4 << 20;
 /// Bytes of a read, as the kernel's are.
 const READ_BYTES: u32 = 128 << 10;
+/// Bytes of a write, as the kernel's are at most.
+const WRITE_BYTES: usize = 1 << 20;
 /// Blocks that are written one after the other, and those before that do not count.
 const BLOCKS: u64 = 24;
 const WARM_UP: u64 = 4;
@@ -31,11 +33,14 @@ fn root() -> Caller {
     Caller::user(0, 0, vec![])
 }
 
-/// The bytes of a place in any file: what is compared has to differ from place to place.
-fn pattern() -> Vec<u8> {
-    let mut bytes = vec![0; BLOCK_BYTES as usize];
-    blake3::Hasher::new().finalize_xof().fill(&mut bytes);
-    bytes
+/// The bytes of a block of any file: what is compared has to differ from place to place.
+fn pattern() -> &'static [u8] {
+    static PATTERN: OnceLock<Vec<u8>> = OnceLock::new();
+    PATTERN.get_or_init(|| {
+        let mut bytes = vec![0; BLOCK_BYTES as usize];
+        blake3::Hasher::new().finalize_xof().fill(&mut bytes);
+        bytes
+    })
 }
 
 fn mib(bytes: u64, time: Duration) -> f64 {
@@ -135,8 +140,10 @@ async fn synced(fs: &FileSystem, name: &[u8], blocks: u64) -> Outcome<Vec<f64>> 
     let mut times = Vec::new();
     for number in 0..blocks {
         let begin = Instant::now();
-        let written = fs.write(handle, number * BLOCK_BYTES, &pattern).await;
-        written.map_err(|error| broken(&error))?;
+        for (piece, at) in pattern.chunks(WRITE_BYTES).zip((0..).step_by(WRITE_BYTES)) {
+            let written = fs.write(handle, number * BLOCK_BYTES + at, piece).await;
+            written.map_err(|error| broken(&error))?;
+        }
         fs.fsync(handle).await.map_err(|error| broken(&error))?;
         times.push(begin.elapsed().as_secs_f64() * 1e3);
     }
@@ -166,7 +173,7 @@ async fn write_range(
     while at < range.end {
         let within = (at % BLOCK_BYTES) as usize;
         let piece = pattern.get(within..).unwrap_or_default();
-        let piece = piece.get(..1 << 20).unwrap_or(piece);
+        let piece = piece.get(..WRITE_BYTES).unwrap_or(piece);
         let written = fs.write(handle, at, piece).await;
         at += u64::from(written.map_err(|error| broken(&error))?);
     }
@@ -374,16 +381,16 @@ impl Files {
     }
 }
 
-/// Writes many small files, some at once, and reads them again.
+/// Writes many small files, some at once, and reads them again, as `quorumfs put` and `get` do.
 pub(super) async fn files(
     world: &World,
     setting: &Setting,
     arguments: &BenchDataArguments,
 ) -> Outcome<Files> {
     let (count, length) = (arguments.files, arguments.file_bytes as usize);
-    let pattern: Arc<[u8]> = pattern().into();
+    let pattern = pattern();
     let at_once = arguments.files_at_once.max(1);
-    let mount = world.mount(setting).await?;
+    let mount = world.mount_for(setting, Packing::THRIFTY).await?;
     let fs = Arc::new(mount.fs);
     let puts = |world: &World| -> Vec<u64> {
         world
@@ -399,7 +406,7 @@ pub(super) async fn files(
         if tasks.len() >= at_once {
             joined(tasks.join_next().await)?;
         }
-        let (fs, pattern) = (Arc::clone(&fs), Arc::clone(&pattern));
+        let fs = Arc::clone(&fs);
         tasks.spawn(async move {
             let handle = create(&fs, format!("small {number}").as_bytes()).await?;
             let body = pattern.get(..length).unwrap_or_default();
@@ -424,7 +431,7 @@ pub(super) async fn files(
         if tasks.len() >= at_once {
             joined(tasks.join_next().await)?;
         }
-        let (fs, pattern) = (Arc::clone(&fs), Arc::clone(&pattern));
+        let fs = Arc::clone(&fs);
         tasks.spawn(async move {
             let name = format!("small {number}");
             let handle = open(&fs, name.as_bytes(), OpenMode::READ).await?;

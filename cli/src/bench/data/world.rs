@@ -118,6 +118,11 @@ impl World {
 
     /// Mounts it, from anything that was mounted before.
     pub(super) async fn mount(&self, setting: &Setting) -> Outcome<Mount> {
+        self.mount_for(setting, Packing::PROMPT).await
+    }
+
+    /// Mounts it for work of a kind.
+    pub(super) async fn mount_for(&self, setting: &Setting, packing: Packing) -> Outcome<Mount> {
         let session = self
             .embedded
             .open_session(self.created.owner.principal.id().signing)
@@ -145,7 +150,7 @@ impl World {
         let slices = Arc::new(CloudSlices::new(
             self.volume.clone(),
             blocks.clone(),
-            Packing::PROMPT,
+            packing,
         ));
         let options = plan.vfs();
         let fs = FileSystem::new(self.volume.clone(), metadata, slices, options);

@@ -227,9 +227,10 @@ impl PlacementLog for MemoryLog {
         limit: u32,
     ) -> Result<UnderReplicatedPage, PlacementError> {
         let rows = self.rows.lock().unwrap();
-        let lacking = rows
-            .values()
-            .filter(|row| row.shards.iter().any(|s| !s.acknowledged));
+        let lacking = rows.values().filter(|row| {
+            let there = row.shards.iter().filter(|s| s.acknowledged).count();
+            there < usize::from(row.policy.target())
+        });
         let page: Vec<_> = lacking
             .filter(|row| after.is_none_or(|(_, id)| row.id > id))
             .take(limit as usize)
@@ -264,8 +265,16 @@ pub(super) fn policy(n: u8, f: u8, k: u8) -> Policy {
 }
 
 /// The policies that every behaviour is tested with.
-pub(super) fn policies() -> [Policy; 3] {
-    [policy(4, 1, 2), policy(3, 1, 1), policy(5, 1, 3)]
+pub(super) fn policies() -> [Policy; 7] {
+    [
+        policy(4, 1, 2),
+        policy(3, 1, 1),
+        policy(5, 1, 3),
+        policy(6, 1, 4),
+        policy(7, 2, 3),
+        Policy::new(4, 1, 2, 3).unwrap(),
+        Policy::new(7, 2, 3, 6).unwrap(),
+    ]
 }
 
 pub(super) fn key(slice: u32) -> SliceKey {
