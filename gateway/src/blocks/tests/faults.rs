@@ -75,7 +75,8 @@ async fn what_was_written_is_read_back_in_any_range() {
         let counters = volume.blocks.status().counters;
         assert_eq!((counters.shards_refused, counters.shards_repaired), (0, 0));
         for row in volume.log.rows.lock().unwrap().values() {
-            assert!(row.shards.iter().all(|shard| shard.acknowledged));
+            let there = row.shards.iter().filter(|shard| shard.acknowledged);
+            assert!(there.count() >= usize::from(policy.target()), "{policy:?}");
         }
     }
 }
