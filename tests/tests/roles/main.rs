@@ -271,7 +271,7 @@ fn doctor_says_which_role_may_too_much() {
     let reader = minio.credentials("reader", "plain-bucket", READER);
     let collector = minio.credentials("collector", "plain-bucket", COLLECTOR);
     let root = minio.root_file().display().to_string();
-    let mut cluster = cluster(&minio, &["plain-bucket"], &[writer.clone()]);
+    let mut cluster = cluster(&minio, &["plain-bucket"], std::slice::from_ref(&writer));
     cluster.start();
     let objects = || minio.versions("plain-bucket").len();
 
