@@ -82,7 +82,7 @@ fn what_is_left_under_an_attack_is_measured() {
     let attacks = line["attacks"].as_array().unwrap();
     assert_eq!(attacks.len(), 2, "{line}");
     for attack in attacks {
-        for name in ["ops_per_second", "attacker_frames_per_second"] {
+        for name in ["ops_per_second", "attacker_frames"] {
             assert!(attack[name].as_f64().unwrap() > 0.0, "{name}: {line}");
         }
     }

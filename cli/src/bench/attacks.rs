@@ -64,6 +64,9 @@ struct Row {
     p99_ms: f64,
     longest_gap_ms: f64,
     view_changes: u64,
+    /// All that it has sent since it began: a flood that is left unread may send nothing at all in
+    /// the seconds that are measured.
+    attacker_frames: u64,
     attacker_frames_per_second: f64,
     attacker_core_seconds: f64,
     /// Of the first client: whom an unfair leader harms.
@@ -83,6 +86,7 @@ fn row(attack: &'static str, seen: &Seen, unharmed: &Seen) -> Row {
         p99_ms: Latency::of(&seen.latencies.ordered).p99,
         longest_gap_ms: seen.longest_gap.as_secs_f64() * 1e3,
         view_changes: seen.view_changes(),
+        attacker_frames: seen.attacker_frames,
         attacker_frames_per_second: seen.attackers.operations as f64 / seen.seconds,
         attacker_core_seconds: seen.attackers.processor_seconds,
         victim_ops_per_second: seen.first.len() as f64 / seen.seconds,

@@ -60,8 +60,10 @@ pub(super) struct Seen {
     /// What the replicas had done, and the processor time that this process had used.
     pub(super) before: (Sample, f64),
     pub(super) after: (Sample, f64),
-    /// What attackers did.
+    /// What attackers did meanwhile.
     pub(super) attackers: Sample,
+    /// What they have sent since they began.
+    pub(super) attacker_frames: u64,
     /// What observers were told since they connected.
     pub(super) told: u64,
 }
@@ -184,6 +186,7 @@ pub(super) async fn measure(
     fault?;
     let after = (cluster.sample().await?, processor_seconds());
     let mut attackers = cluster.sample_attackers().await?;
+    let attacker_frames = attackers.operations;
     attackers.processor_seconds -= attacked.processor_seconds;
     attackers.operations -= attacked.operations;
     let told = observers.told();
@@ -198,6 +201,7 @@ pub(super) async fn measure(
         before,
         after,
         attackers,
+        attacker_frames,
         told,
     };
     for client in clients {
