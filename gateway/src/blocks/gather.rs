@@ -141,14 +141,16 @@ impl Engine {
     }
 
     /// Rebuilds an object from any k shards but those in `known`, whose faults have been counted.
+    /// Those in `late` were asked in vain for too long and are asked after all others.
     pub(super) async fn gather(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
         known: Vec<(usize, ShardFault)>,
+        late: &BTreeSet<usize>,
     ) -> Result<Rebuilt, BlockError> {
         let whole = |shard| (shard, object.layout().stored_length(shard as u64));
         let hedge = self.hedge_delay_of(object, (0..object.shards().len()).map(whole));
-        self.gather_within(object, known, hedge).await
+        self.gather_within(object, known, late, hedge).await
     }
 
     /// The same for nobody who waits: a slow cloud is waited for until its deadline, so that no
@@ -159,13 +161,15 @@ impl Engine {
         known: Vec<(usize, ShardFault)>,
     ) -> Result<Rebuilt, BlockError> {
         let patience = self.config.timeouts.get.saturating_mul(2);
-        self.gather_within(object, known, patience).await
+        self.gather_within(object, known, &BTreeSet::new(), patience)
+            .await
     }
 
     async fn gather_within(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
         known: Vec<(usize, ShardFault)>,
+        late: &BTreeSet<usize>,
         patience: Duration,
     ) -> Result<Rebuilt, BlockError> {
         let k = object.layout().data();
@@ -180,7 +184,7 @@ impl Engine {
                     .any(|(bad, fault)| bad == shard && fault.wants_repair())
             })
             .collect();
-        candidates.sort_by_cached_key(|shard| self.rank(object, *shard));
+        candidates.sort_by_cached_key(|shard| (late.contains(shard), self.rank(object, *shard)));
         let mut candidates = candidates.into_iter();
 
         let mut payloads: Vec<Option<Vec<u8>>> = vec![None; object.shards().len()];

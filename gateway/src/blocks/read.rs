@@ -25,7 +25,7 @@ use super::shard::{Rebuilt, cells_range};
 use crate::keys::SliceKey;
 use bytes::Bytes;
 use quorumfs_metadata::identity::ObjectId;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::OnceCell;
@@ -186,12 +186,13 @@ impl Engine {
         let mut rebuild = None;
         let mut rebuild_error = None;
         let mut hedged = elsewhere;
+        let mut late = BTreeSet::new();
         loop {
             if awaited.is_empty() {
                 return Ok(found);
             }
             if rebuild.is_none() && rebuild_error.is_none() && (hedged || !faults.is_empty()) {
-                rebuild = Some(Box::pin(self.rebuilt(object, faults.clone())));
+                rebuild = Some(Box::pin(self.rebuilt(object, faults.clone(), late.clone())));
             }
             if fetches.is_empty()
                 && let Some(error) = rebuild_error
@@ -216,8 +217,8 @@ impl Engine {
                 () = &mut hedge, if !hedged => {
                     hedged = true;
                     let is_waiting = |shard: &usize| faults.iter().all(|(bad, _)| bad != shard);
-                    let late = awaited.keys().copied().filter(is_waiting);
-                    self.are_overdue(object, begin, late);
+                    late = awaited.keys().copied().filter(is_waiting).collect();
+                    self.are_overdue(object, begin, late.iter().copied());
                 }
                 done = async {
                     match rebuild.as_mut() {
@@ -243,11 +244,13 @@ impl Engine {
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
         known: Vec<(usize, ShardFault)>,
+        late: BTreeSet<usize>,
     ) -> Result<Arc<Rebuilt>, BlockError> {
         let cell = self.rebuilt.cell(object.id());
         let result = cell
             .get_or_try_init(|| async {
-                Ok(Arc::new(self.gather(object, known).await?.without_parity()))
+                let gathered = self.gather(object, known, &late).await?;
+                Ok(Arc::new(gathered.without_parity()))
             })
             .await
             .cloned();

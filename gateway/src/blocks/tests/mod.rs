@@ -5,5 +5,6 @@ mod compressed;
 mod faults;
 mod harness;
 mod packs;
+mod preferred;
 mod recovery;
 mod scrub;

@@ -1,0 +1,323 @@
+//! Which clouds are asked, over links of stated speed and in virtual time: how long an operation
+//! takes here is what the choice of clouds costs, whatever the machine.
+
+use super::harness::{
+    MemoryLog, MemoryStore, VOLUME, content, key, object_id, policies, policy, secrets, slice_id,
+};
+use crate::blocks::{
+    BlockConfig, BlockStore, Cloud, Preference, Stored, StoredObject, Timeouts, Workers,
+};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use quorumfs_backends::shaped::{Shape, Shaped};
+use quorumfs_metadata::identity::CloudIndex;
+use quorumfs_metadata::placement::Policy;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::Instant;
+
+const MIB: usize = 1 << 20;
+
+const fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
+}
+
+/// A cloud's latency in milliseconds, and what reading from it costs.
+type Link = (u64, u32);
+
+/// Clouds in memory behind links of 40 MiB/s.
+struct Place {
+    memories: Vec<Arc<MemoryStore>>,
+    clouds: Vec<Arc<Shaped>>,
+    log: Arc<MemoryLog>,
+    blocks: BlockStore,
+}
+
+impl Place {
+    fn new(policy: Policy, preference: Preference, links: &[Link]) -> Self {
+        let memories: Vec<_> = links
+            .iter()
+            .map(|_| Arc::new(MemoryStore::default()))
+            .collect();
+        let shaped = |(memory, (latency, _)): (&Arc<MemoryStore>, &Link)| {
+            let shape = Shape {
+                latency: ms(*latency),
+                bytes_per_second: Some(40 << 20),
+            };
+            Arc::new(Shaped::new(Arc::clone(memory) as _, shape))
+        };
+        let clouds: Vec<_> = memories.iter().zip(links).map(shaped).collect();
+        let numbered = clouds.iter().zip(secrets(policy.clouds())).zip(links);
+        let known: Vec<_> = numbered
+            .zip(0..)
+            .map(|(((store, secret), (_, read_price)), index)| Cloud {
+                index: CloudIndex(index),
+                store: Arc::clone(store) as _,
+                secret,
+                read_price: *read_price,
+            })
+            .collect();
+        let config = BlockConfig {
+            preference,
+            workers: Workers::Inline,
+            timeouts: Timeouts::default(),
+            rebuilt_bytes_max: 0,
+            ..BlockConfig::new(VOLUME, policy)
+        };
+        let log = Arc::new(MemoryLog::default());
+        let blocks = BlockStore::open(config, &known, Arc::clone(&log) as _).unwrap();
+        Self {
+            memories,
+            clouds,
+            log,
+            blocks,
+        }
+    }
+
+    async fn write(&self, number: u32, plain: &Bytes) -> Stored {
+        let key = key(number);
+        let (object, slice) = (object_id(number), slice_id(number));
+        let written = self.blocks.write(object, slice, &key, plain.clone()).await;
+        let stored = written.unwrap();
+        let rows = &self.log.rows;
+        rows.lock().unwrap().insert(object, stored.object.clone());
+        self.blocks.committed(object);
+        stored
+    }
+
+    async fn read(&self, number: u32, stored: &Stored, range: Range<u32>) -> Bytes {
+        let object = StoredObject::of_new(&self.log.row(object_id(number))).unwrap();
+        let read = self
+            .blocks
+            .read(&object, &stored.slice, &key(number), range)
+            .await;
+        read.unwrap()
+    }
+
+    /// Writes so many blocks, some at a time, and waits for what goes on behind them.
+    async fn filled(&self, blocks: u32, length: usize) -> Vec<Stored> {
+        let written = futures_util::stream::iter(0..blocks)
+            .map(|number| async move { self.write(number, &content(number.into(), length)).await })
+            .buffered(4)
+            .collect()
+            .await;
+        self.drain().await;
+        written
+    }
+
+    async fn drain(&self) {
+        let drained = self.blocks.drain(Duration::from_secs(600)).await;
+        assert!(drained.is_complete(), "{drained:?}");
+    }
+
+    /// Reads all of the blocks, some at a time; how long it took.
+    async fn read_all(&self, stored: &[Stored], at_a_time: usize) -> Duration {
+        let begin = Instant::now();
+        futures_util::stream::iter((0..).zip(stored))
+            .map(|(number, stored)| async move {
+                let length = stored.slice.length;
+                let found = self.read(number, stored, 0..length).await;
+                assert!(found == content(number.into(), length as usize), "{number}");
+            })
+            .buffered(at_a_time)
+            .collect::<Vec<()>>()
+            .await;
+        begin.elapsed()
+    }
+
+    fn gets(&self) -> Vec<u64> {
+        let gets = |memory: &Arc<MemoryStore>| memory.gets.load(Ordering::Relaxed);
+        self.memories.iter().map(gets).collect()
+    }
+
+    fn objects(&self) -> Vec<usize> {
+        let held = |memory: &Arc<MemoryStore>| memory.objects.lock().unwrap().len();
+        self.memories.iter().map(held).collect()
+    }
+}
+
+/// As fast as the benchmark's: 20, 30, 40 and 200 ms.
+const USUAL: [Link; 4] = [(20, 0), (30, 0), (40, 0), (200, 0)];
+
+#[tokio::test(start_paused = true)]
+async fn cheap_reads_ask_the_cheapest_clouds_and_nobody_else() {
+    let links = [(20, 90), (30, 0), (40, 80), (200, 10)];
+    let place = Place::new(policy(4, 1, 2), Preference::Cheap, &links);
+    let stored = place.filled(12, MIB).await;
+    place.read_all(&stored, 1).await;
+    let gets = place.gets();
+    assert!(gets[1] >= 12 && gets[3] >= 12, "{gets:?}");
+    assert_eq!((gets[0], gets[2]), (0, 0), "{gets:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_cheap_is_not_waited_for_without_end() {
+    let links = [(20, 90), (30, 0), (40, 80), (50, 10)];
+    let place = Place::new(policy(4, 1, 2), Preference::Cheap, &links);
+    let stored = place.filled(12, MIB).await;
+    place.read_all(&stored, 1).await;
+    place.clouds[1].set_hanging(true);
+    for number in 0..12 {
+        let begin = Instant::now();
+        let length = stored[number as usize].slice.length;
+        place
+            .read(number, &stored[number as usize], 0..length)
+            .await;
+        // The hedge at twice what is usual, then one from the rest.
+        let usual = ms(50) + ms(1000 / 80);
+        assert!(begin.elapsed() < usual * 4, "{:?}", begin.elapsed());
+    }
+    let suspended = place.blocks.status().clouds[1].suspended;
+    assert!(suspended, "three overdue requests are enough");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cheap_write_asks_no_more_than_it_needs_and_spills_when_one_is_late() {
+    let links = [(20, 0), (30, 0), (40, 0), (50, 0)];
+    let three = Policy::new(4, 1, 2, 3).unwrap();
+    let place = Place::new(three, Preference::Cheap, &links);
+    place.filled(16, MIB).await;
+    assert_eq!(place.objects().iter().sum::<usize>(), 16 * 3, "t of each");
+    // Each of the three that usually take part is late in its turn.
+    for late in 0..3 {
+        place.clouds[late].set_hanging(true);
+        let number = 100 + late as u32;
+        let begin = Instant::now();
+        place.write(number, &content(number.into(), MIB)).await;
+        assert!(begin.elapsed() < ms(400), "{late}: {:?}", begin.elapsed());
+        place.clouds[late].set_hanging(false);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert!(place.blocks.status().counters.puts_spilled > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_takes_as_long_as_the_wth_fastest_cloud() {
+    for policy in policies() {
+        for preference in [Preference::Fast, Preference::Cheap] {
+            let links: Vec<Link> = (1..=u64::from(policy.clouds()))
+                .map(|number| (20 * number, 0))
+                .collect();
+            let place = Place::new(policy, preference, &links);
+            for number in 0..24 {
+                place.write(number, &content(number.into(), MIB)).await;
+                place.drain().await;
+            }
+            // Where not all clouds are to keep each object, `fast` lets all have their share.
+            let some = policy.target() < policy.clouds() && preference == Preference::Fast;
+            let last = if some {
+                policy.clouds()
+            } else {
+                policy.write_quorum()
+            };
+            let shard = Duration::from_secs_f64(1.0 / 40.0 / f64::from(policy.data()));
+            let stated = ms(20 * u64::from(last)) + shard;
+            let begin = Instant::now();
+            place.write(99, &content(99, MIB)).await;
+            let taken = begin.elapsed();
+            assert!(
+                taken <= stated.mul_f64(1.1),
+                "{policy:?} {preference}: {taken:?}, stated {stated:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn fast_reads_get_what_all_clouds_have_and_cheap_ones_what_theirs_have() {
+    for (preference, clouds, least) in [(Preference::Fast, 4, 0.8), (Preference::Cheap, 2, 0.9)] {
+        let place = Place::new(policy(4, 1, 2), preference, &USUAL);
+        let stored = place.filled(64, 4 * MIB).await;
+        // As much ahead as a mount reads; once to learn how quick they are.
+        place.read_all(&stored, 12).await;
+        let taken = place.read_all(&stored, 12).await;
+        let rate = 256.0 / taken.as_secs_f64();
+        let stated = f64::from(40 * clouds);
+        assert!(
+            rate >= least * stated,
+            "{preference}: {rate:.1} MiB/s of {stated}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hung_cloud_costs_a_moment_and_then_nothing() {
+    for hung in 0..4 {
+        let place = Place::new(policy(4, 1, 2), Preference::Fast, &USUAL);
+        place.filled(64, MIB).await;
+        let rate = async |first: u32| {
+            let begin = Instant::now();
+            futures_util::stream::iter(first..first + 256)
+                .map(|number| {
+                    let place = &place;
+                    async move { place.write(number, &content(number.into(), MIB)).await }
+                })
+                .buffered(24)
+                .collect::<Vec<_>>()
+                .await;
+            256.0 / begin.elapsed().as_secs_f64()
+        };
+        let before = rate(1000).await;
+        place.clouds[hung].set_hanging(true);
+        let after = rate(2000).await;
+        assert!(
+            after > 0.9 * before,
+            "cloud {hung}: {after:.1} MiB/s after {before:.1}"
+        );
+        // Not one write waits for it once that is known.
+        let begin = Instant::now();
+        place.write(9999, &content(9999, MIB)).await;
+        let stated = if hung == 3 { ms(40) } else { ms(200) } + ms(1000 / 80);
+        assert!(
+            begin.elapsed() <= stated.mul_f64(1.1),
+            "{:?}",
+            begin.elapsed()
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cloud_that_hung_is_used_again_when_it_answers() {
+    let place = Place::new(policy(4, 1, 2), Preference::Fast, &USUAL);
+    place.filled(8, MIB).await;
+    place.clouds[0].set_hanging(true);
+    for number in 100..108 {
+        place.write(number, &content(number.into(), MIB)).await;
+    }
+    // Its requests have to be given up first.
+    tokio::time::sleep(Duration::from_secs(40)).await;
+    assert!(place.blocks.status().clouds[0].suspended);
+    place.clouds[0].set_hanging(false);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!place.blocks.status().clouds[0].suspended);
+    place.drain().await;
+    assert_eq!(place.objects(), vec![16; 4], "what it missed was brought");
+}
+
+#[tokio::test(start_paused = true)]
+async fn little_is_read_where_it_lies_and_much_where_it_is_quick() {
+    // The data shards of every fourth object lie on the slow cloud.
+    let links = [(20, 0), (20, 0), (20, 0), (600, 0)];
+    let place = Place::new(policy(4, 1, 2), Preference::Fast, &links);
+    let stored = place.filled(16, MIB).await;
+    place.read_all(&stored, 1).await;
+    let before = place.gets();
+    place.read_all(&stored, 1).await;
+    let after = place.gets();
+    assert_eq!(after[3] - before[3], 0, "the whole is rebuilt elsewhere");
+    let (mut bytes, gets) = (0, |place: &Place| -> u64 {
+        let got = |memory: &Arc<MemoryStore>| memory.bytes_got.load(Ordering::Relaxed);
+        place.memories.iter().map(got).sum()
+    });
+    for (number, stored) in (0..).zip(&stored) {
+        let begin = gets(&place);
+        place.read(number, stored, 0..4096).await;
+        bytes = bytes.max(gets(&place) - begin);
+    }
+    assert!(
+        bytes < 256 << 10,
+        "a segment is not worth a whole object: {bytes} bytes"
+    );
+}
