@@ -6,7 +6,7 @@
 //! have no such row depend on everything.
 
 use crate::attributes::Access;
-use crate::content::behind;
+use crate::content::{behind, evidence};
 use crate::error::Error;
 use crate::identity::{Cookie, Home, InodeId, ObjectId, RealmId, SliceId};
 use crate::limits::{CLOUDS_MAX, DIRECTORY_PAGE_MAX, EXTENT_PAGE_MAX, QUEUE_PAGE_MAX};
@@ -16,8 +16,8 @@ use crate::permission::{assert_credentials, check, check_handle};
 use crate::query::{Query, Question};
 use crate::reply::{ContentPage, DirectoryPage, Found, ListedEntry, ListedExtent};
 use crate::row::{
-    Cloud, Content, Entry, Epoch, FileBody, Format, HomeCounters, Mount, Node, Object, Principal,
-    Session, Slice, Sparse, key,
+    Cloud, Content, Entry, Epoch, FileBody, Format, HomeCounters, Mount, Node, Numbered, Object,
+    Principal, Session, Slice, Sparse, key,
 };
 use crate::rows::{Halt, Outcome, Rows, decode, require};
 use crate::session::orphans;
@@ -158,6 +158,17 @@ fn answer_about_volume(
             let more = inodes.len() > limit;
             inodes.truncate(limit);
             Ok(Found::Orphans { inodes, more })
+        }
+        Question::Principal(number) => {
+            rows.view().depend_on_everything();
+            let row = rows.find::<Numbered>(&key::numbered(*number))?;
+            row.map(Found::Principal)
+                .ok_or(Halt::Refused(Error::NotFound))
+        }
+        Question::Evidence(cloud) => {
+            rows.view().depend_on_everything();
+            let (total, kept) = evidence(rows, *cloud)?;
+            Ok(Found::Evidence { total, kept })
         }
         Question::Volume => volume(rows),
         Question::Realm(realm) => find_realm(rows, caller, *realm),

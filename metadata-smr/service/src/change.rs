@@ -5,7 +5,7 @@
 
 use crate::attributes::Timestamp;
 use crate::error::Error;
-use crate::identity::{CloudIndex, Home, InodeId, InodeVersion, SliceId};
+use crate::identity::{CloudIndex, Home, InodeId, InodeVersion, PrincipalNumber, SliceId};
 use crate::limits::{ROWS_READ_MAX, ROWS_WRITTEN_MAX};
 use crate::row::{Cloud, Counters, HomeCounters, Inode, Reap, Rights, Row, Session, key};
 use crate::rows::{Halt, Outcome, Rows, decode, require};
@@ -166,6 +166,8 @@ pub(crate) struct Asker {
     pub(crate) session: Session,
     /// The principal's rights.
     pub(crate) rights: Rights,
+    /// What rows know the principal by.
+    pub(crate) number: PrincipalNumber,
 }
 
 impl Asker {
@@ -182,6 +184,7 @@ impl Asker {
             caller: *caller,
             session,
             rights: principal.rights,
+            number: principal.number,
         })
     }
 }

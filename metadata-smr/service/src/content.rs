@@ -16,6 +16,7 @@
 //! | `extent_map` | replaces, splits and cuts extents |
 //! | `references` | counts who names a slice and what of an object is live |
 //! | `placement` | shards: what a commit must show, what completion, repair and scrubs change |
+//! | `testify` | what clouds were found to have done wrong, so much of it as is kept |
 //!
 //! What always holds: extents of a file do not overlap; a slice's references are the extents that
 //! name it, plus those whose dropping waits in the reap queue; an object's live bytes are the
@@ -30,9 +31,11 @@ mod extent_map;
 mod move_slices;
 mod placement;
 mod references;
+mod testify;
 
 pub(crate) use commit::commit;
 pub(crate) use extent_map::{Kept, behind, reap_extents, remove_all, truncate};
 pub(crate) use move_slices::move_slices;
-pub(crate) use placement::{confirm, replace, withdraw};
+pub(crate) use placement::{confirm, mark_checked, replace, withdraw};
 pub(crate) use references::{release_slice, settle_dropped};
+pub(crate) use testify::{evidence, testify};

@@ -52,6 +52,11 @@ number! {
     AllocationId(u64)
 }
 number! {
+    /// A principal's place in the volume's list; never reused. Rows that name a principal once for
+    /// each object name it by this.
+    PrincipalNumber(u32)
+}
+number! {
     /// A user, as the kernel numbers them.
     Uid(u32)
 }

@@ -3,8 +3,10 @@
 use crate::attributes::{Mode, NameGenerations, Timestamp};
 use crate::change::Change;
 use crate::genesis::{Genesis, SignedGenesis};
-use crate::identity::{Gid, Home, InodeId, InodeVersion, MountEpoch, RealmEpoch, RealmId, Uid};
-use crate::row::{Counters, Format, HomeCounters, Inode, Node, Principal, Realm, key};
+use crate::identity::{
+    Gid, Home, InodeId, InodeVersion, MountEpoch, PrincipalNumber, RealmEpoch, RealmId, Uid,
+};
+use crate::row::{Counters, Format, HomeCounters, Inode, Node, Numbered, Principal, Realm, key};
 use crate::rows::Outcome;
 
 /// Writes the first rows. The root directory belongs to the superuser; its owner gives it away.
@@ -24,19 +26,27 @@ pub(crate) fn install(
         root_key: signed.root_key,
     };
     change.put(key::format(), &format)?;
-    change.put(key::counters(), &Counters::default())?;
     for cloud in &genesis.clouds {
         change.put(key::cloud(cloud.index), cloud)?;
     }
-    for principal in &genesis.principals {
+    let mut counters = Counters::default();
+    for (number, principal) in (0..).map(PrincipalNumber).zip(&genesis.principals) {
         let row = Principal {
             wrapping_key: principal.wrapping_key,
             rights: principal.rights.clone(),
             label: principal.label.clone(),
             sessions: 0,
+            number,
         };
         change.put(key::principal(&principal.key), &row)?;
+        let numbered = Numbered {
+            principal: principal.key,
+            label: principal.label.clone(),
+        };
+        change.put(key::numbered(number), &numbered)?;
+        counters.next_principal = counters.next_principal.saturating_add(1);
     }
+    change.put(key::counters(), &counters)?;
     let realm = Realm {
         root: InodeId::ROOT,
         home: Home(0),

@@ -41,6 +41,15 @@ pub const CONFIRM_SHARDS_MAX: usize = 256;
 /// Shards that one withdrawal may name: each may be an object's own, which costs three rows.
 pub const WITHDRAW_SHARDS_MAX: usize = 256;
 
+/// Objects that one confirmation may say were checked, one row each.
+pub const CHECKED_OBJECTS_MAX: usize = 256;
+/// Findings in one testimony: each costs an object that is read and a row that is written, besides
+/// the one cloud's ring, which is read once.
+pub const TESTIFY_FINDINGS_MAX: usize = 32;
+/// Findings that are kept of one cloud; the oldest gives way to the next. Enough to show a
+/// provider, and at 32 clouds no more than a few MiB.
+pub const EVIDENCE_PER_CLOUD: u16 = 256;
+
 /// Supplementary groups of one caller; Linux allows 65536, almost nobody has more than these.
 pub const GROUPS_MAX: usize = 1024;
 /// Uids or gids that a principal's rights may list.

@@ -20,8 +20,8 @@ use crate::identity::{
     ObjectId, RealmEpoch, RealmId, ShardIndex, SliceId, Uid,
 };
 use crate::limits::OPERATION_BYTES_MAX;
-use crate::placement::{Policy, Shard};
-use crate::row::{Inline, Sealed, SealedName, SliceKey};
+use crate::placement::{Policy, Receipt, Shard};
+use crate::row::{FaultKind, Inline, Sealed, SealedName, SliceKey};
 use borsh::{BorshDeserialize, BorshSerialize};
 
 /// An ordered operation. Answered by a [`Response`](crate::reply::Response).
@@ -51,10 +51,16 @@ pub enum Operation {
         /// Which realm.
         realm: RealmId,
     },
-    /// Clouds have acknowledged shards that were missing.
+    /// Clouds have acknowledged shards that were missing, and objects were found to be what their
+    /// writers described.
     ConfirmPlaced {
         /// Which shards, of which objects.
         shards: Vec<PlacedShard>,
+        /// Objects that were decoded and coded again, so that all of their digests are known to be
+        /// those of one content; at most
+        /// [`CHECKED_OBJECTS_MAX`](crate::limits::CHECKED_OBJECTS_MAX). Takes the right to
+        /// reconcile, and nobody says so of what its own principal wrote.
+        checked: Vec<ObjectId>,
     },
     /// A shard was lost or is bad: it is, or will be, put again elsewhere or under its next name.
     ReplacePlacement {
@@ -84,6 +90,15 @@ pub enum Operation {
         /// Which slices, at most [`MOVE_SLICES_MAX`](crate::limits::MOVE_SLICES_MAX). One that is
         /// not there any more, because it was dropped or moved by others, is passed over.
         moves: Vec<SliceMove>,
+    },
+    /// What a cloud was found to have done wrong. Takes the right to reconcile. A finding that is
+    /// known, or of an object that is not there any more, is passed over.
+    Testify {
+        /// Which cloud.
+        cloud: CloudIndex,
+        /// What was found, at most
+        /// [`TESTIFY_FINDINGS_MAX`](crate::limits::TESTIFY_FINDINGS_MAX).
+        findings: Vec<Finding>,
     },
 }
 
@@ -117,6 +132,27 @@ pub struct PlacedShard {
     pub cloud: CloudIndex,
     /// Under which of its names there.
     pub attempt: u8,
+    /// What the cloud said that it stored. Whoever withdraws says nothing here, and neither does
+    /// whoever found a shard that others put.
+    pub receipt: Option<Receipt>,
+}
+
+/// A cloud's answer about a shard that was not the right one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Finding {
+    /// Of which object.
+    pub object: ObjectId,
+    /// Which shard.
+    pub shard: ShardIndex,
+    /// Under which of its names.
+    pub attempt: u8,
+    /// What was wrong.
+    pub fault: FaultKind,
+    /// The checksum of what it answered with, of the receipt's kind if there is one.
+    pub found: Option<Receipt>,
+    /// The receipt that it was compared with. What the row says of a shard that is still where it
+    /// was seen takes its place.
+    pub receipt: Option<Receipt>,
 }
 
 /// Steps that happen together or not at all.

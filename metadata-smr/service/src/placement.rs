@@ -8,7 +8,7 @@ use crate::identity::CloudIndex;
 use crate::limits::CLOUDS_MAX;
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::Digest;
-use std::io;
+use std::{fmt, io};
 
 /// n, f, k and t of an object or of what a realm writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize)]
@@ -121,6 +121,65 @@ pub struct Shard {
     pub acknowledged: bool,
     /// Whether an acknowledgement was taken back since; never together with `acknowledged`.
     pub withdrawn: bool,
+    /// What the cloud said that it stored under this attempt's name, as whoever put it there says.
+    pub receipt: Option<Receipt>,
+}
+
+/// A checksum of what a cloud says that it stored, of a kind that the cloud computes by itself.
+///
+/// It tells a cloud's fault from a writer's. Bytes that do not have the shard's digest and do have
+/// the receipt's checksum are what the cloud acknowledged: another digest was ordered. Bytes that
+/// have neither are not what it acknowledged. It is the word of whoever put the shard, and of
+/// nobody else, that the cloud said so; none of the kinds resists somebody who looks for another
+/// content with the same checksum, which is why nothing but blame follows from one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, BorshSerialize, BorshDeserialize)]
+pub enum Receipt {
+    /// CRC-32 (ISO-HDLC), big-endian.
+    Crc32([u8; 4]),
+    /// CRC-32C (iSCSI), big-endian.
+    Crc32c([u8; 4]),
+    /// CRC-64/NVME, big-endian.
+    Crc64([u8; 8]),
+    /// MD5.
+    Md5([u8; 16]),
+}
+
+impl Receipt {
+    /// What the checksum is called.
+    #[must_use]
+    pub const fn algorithm(&self) -> &'static str {
+        match self {
+            Self::Crc32(_) => "crc32",
+            Self::Crc32c(_) => "crc32c",
+            Self::Crc64(_) => "crc64nvme",
+            Self::Md5(_) => "md5",
+        }
+    }
+
+    /// The checksum.
+    #[must_use]
+    pub const fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Crc32(bytes) | Self::Crc32c(bytes) => bytes,
+            Self::Crc64(bytes) => bytes,
+            Self::Md5(bytes) => bytes,
+        }
+    }
+
+    /// Whether both are of one kind, so that they can be compared.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
+impl fmt::Display for Receipt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.algorithm())?;
+        self.bytes()
+            .iter()
+            .try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
 }
 
 impl Shard {
@@ -144,7 +203,8 @@ impl BorshSerialize for Shard {
             (false, true) => 2,
             (false, false) => 0,
         };
-        (self.digest, self.cloud, self.attempt, state).serialize(writer)
+        (self.digest, self.cloud, self.attempt, state).serialize(writer)?;
+        self.receipt.serialize(writer)
     }
 }
 
@@ -162,6 +222,7 @@ impl BorshDeserialize for Shard {
             attempt,
             acknowledged: state == 1,
             withdrawn: state == 2,
+            receipt: BorshDeserialize::deserialize_reader(reader)?,
         })
     }
 }
@@ -190,9 +251,11 @@ mod tests {
             attempt: 2,
             acknowledged: false,
             withdrawn: false,
+            receipt: None,
         };
         let bytes = |shard: &Shard| borsh::to_vec(shard).expect("in memory");
-        let last = |shard: &Shard| bytes(shard).last().copied();
+        // Behind it is one byte for the receipt that there is not.
+        let last = |shard: &Shard| bytes(shard).iter().rev().nth(1).copied();
         shard.withdraw();
         assert_eq!(last(&shard), Some(0), "nothing was there to withdraw");
         for (state, change) in [
@@ -206,8 +269,28 @@ mod tests {
         shard.withdraw();
         assert_eq!(last(&shard), Some(2), "and it stays withdrawn");
         let mut bad = bytes(&shard);
-        *bad.last_mut().expect("not empty") = 3;
+        *bad.iter_mut().rev().nth(1).expect("not empty") = 3;
         assert!(borsh::from_slice::<Shard>(&bad).is_err());
+    }
+
+    #[test]
+    fn a_receipt_is_a_few_bytes_and_says_what_it_is() {
+        for (receipt, bytes, text) in [
+            (Receipt::Crc32([1, 2, 3, 4]), 5, "crc32 01020304"),
+            (Receipt::Crc32c([0xff; 4]), 5, "crc32c ffffffff"),
+            (Receipt::Crc64([0; 8]), 9, "crc64nvme 0000000000000000"),
+            (
+                Receipt::Md5([0xa; 16]),
+                17,
+                &format!("md5 {}", "0a".repeat(16)),
+            ),
+        ] {
+            let written = borsh::to_vec(&receipt).expect("in memory");
+            assert_eq!(written.len(), bytes);
+            assert_eq!(borsh::from_slice::<Receipt>(&written).ok(), Some(receipt));
+            assert_eq!(receipt.to_string(), text);
+        }
+        assert!(!Receipt::Crc32([0; 4]).is_like(&Receipt::Crc32c([0; 4])));
     }
 
     #[test]

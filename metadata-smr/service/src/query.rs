@@ -4,7 +4,9 @@
 
 use crate::attributes::{Access, Credentials};
 use crate::codec::{self, DecodeError};
-use crate::identity::{Cookie, Home, InodeId, ObjectId, RealmId, SliceId};
+use crate::identity::{
+    CloudIndex, Cookie, Home, InodeId, ObjectId, PrincipalNumber, RealmId, SliceId,
+};
 use crate::limits::QUERY_BYTES_MAX;
 use crate::operation::Place;
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -111,6 +113,11 @@ pub enum Question {
         /// At most so many; at most [`QUEUE_PAGE_MAX`](crate::limits::QUEUE_PAGE_MAX).
         limit: u32,
     },
+    /// Whose a principal's number is.
+    Principal(PrincipalNumber),
+    /// What is kept of what a cloud was found to have done wrong, the oldest first: at most
+    /// [`EVIDENCE_PER_CLOUD`](crate::limits::EVIDENCE_PER_CLOUD) findings.
+    Evidence(CloudIndex),
 }
 
 impl Query {

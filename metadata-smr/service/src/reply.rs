@@ -10,8 +10,8 @@ use crate::identity::{
     AllocationId, Cookie, Home, InodeId, MountEpoch, ObjectId, PrincipalId, RealmEpoch, SliceId,
 };
 use crate::row::{
-    Cloud, Epoch, Format, Inline, Member, Mount, Object, PackedSlice, Principal, Realm, Sealed,
-    Session, Slice,
+    Cloud, Epoch, Evidence, Format, Inline, Member, Mount, Numbered, Object, PackedSlice,
+    Principal, Realm, Sealed, Session, Slice,
 };
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{SessionId, Time};
@@ -62,6 +62,11 @@ pub enum Done {
     Moved {
         /// How many of them; the others were passed over.
         slices: u32,
+    },
+    /// The findings are kept.
+    Testified {
+        /// How many of them were new.
+        findings: u32,
     },
 }
 
@@ -234,6 +239,15 @@ pub enum Found {
         slices: Vec<(Home, SliceId, PackedSlice)>,
         /// There are more.
         more: bool,
+    },
+    /// Whose a number is.
+    Principal(Numbered),
+    /// What is kept of a cloud.
+    Evidence {
+        /// How many findings there were; more than there are here if the oldest gave way.
+        total: u64,
+        /// Those that are kept, the oldest first.
+        kept: Vec<Evidence>,
     },
 }
 

@@ -8,11 +8,13 @@
 //! |---|---|
 //! | [`volume`] | format, clouds, homes and counters |
 //! | [`realm`] | realm, epoch, member, mount |
-//! | [`principal`] | principal, session, allocation |
+//! | [`principal`] | principal, its number, session, allocation |
 //! | [`inode`] | inode, directory entry, orphan |
 //! | [`content`] | extent, slice, object, what packs hold, queues over objects, the reap queue |
+//! | [`evidence`] | what clouds were found to have done wrong |
 
 pub mod content;
+pub mod evidence;
 pub mod inode;
 pub mod key;
 pub mod principal;
@@ -23,8 +25,9 @@ pub use content::{
     Extent, Object, ObjectState, PackedSlice, Reap, Slice, SliceKey, Sparse, UnderReplicated,
     Unreferenced,
 };
+pub use evidence::{Evidence, EvidenceCount, FaultKind, Verdict};
 pub use inode::{Content, Entry, FileBody, Inline, Inode, Node, Orphan, Sealed, SealedName};
-pub use principal::{Allocation, Assertable, Principal, Rights, Session};
+pub use principal::{Allocation, Assertable, Numbered, Principal, Rights, Session};
 pub use realm::{Epoch, Lock, Member, Mount, Realm};
 pub use volume::{Cloud, Counters, Format, HomeCounters, ReplicaInfo, WrappedKey};
 
@@ -69,6 +72,7 @@ rows! {
     Member => "realm member",
     Mount => "mount",
     Principal => "principal",
+    Numbered => "principal's number",
     Session => "session",
     Allocation => "allocation",
     Inode => "inode",
@@ -82,4 +86,6 @@ rows! {
     PackedSlice => "slice of a pack",
     Sparse => "sparse pack",
     Reap => "reap queue",
+    Evidence => "evidence",
+    EvidenceCount => "count of evidence",
 }

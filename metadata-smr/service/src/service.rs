@@ -192,8 +192,9 @@ fn execute_other(
             session::mount(change, asker, *realm, *takeover)
         }
         Operation::UnmountRealm { realm } => session::unmount(change, asker, *realm),
-        Operation::ConfirmPlaced { shards } => {
+        Operation::ConfirmPlaced { shards, checked } => {
             let completed = content::confirm(change, asker, shards)?;
+            content::mark_checked(change, asker, checked)?;
             Ok(Done::Confirmed { completed })
         }
         Operation::ReplacePlacement {
@@ -214,6 +215,10 @@ fn execute_other(
         } => {
             let slices = content::move_slices(change, asker, *realm, objects, moves)?;
             Ok(Done::Moved { slices })
+        }
+        Operation::Testify { cloud, findings } => {
+            let findings = content::testify(change, asker, *cloud, findings)?;
+            Ok(Done::Testified { findings })
         }
     }
 }

@@ -4,12 +4,16 @@
 //! what its own session brought in; everything else takes the right to reconcile. A withdrawal
 //! changes nothing but the claim: the shard keeps its place, so that whoever restores it looks
 //! there first. One that was made wantonly costs a look, and the next confirmation undoes it.
+//!
+//! That an object was *checked* is a claim too, of somebody with the right to reconcile about what
+//! another principal wrote. Readers of a third principal rest on it; their own check is dearer.
 
+use super::bring_in::require_at_most;
 use super::references::put_object;
 use crate::change::{Asker, Change};
 use crate::error::Error;
 use crate::identity::{CloudIndex, ObjectId};
-use crate::limits::{CONFIRM_SHARDS_MAX, WITHDRAW_SHARDS_MAX};
+use crate::limits::{CHECKED_OBJECTS_MAX, CONFIRM_SHARDS_MAX, WITHDRAW_SHARDS_MAX};
 use crate::operation::PlacedShard;
 use crate::placement::{Policy, Shard};
 use crate::row::{Object, key};
@@ -63,13 +67,40 @@ pub(crate) fn confirm(
         change,
         asker,
         (shards, CONFIRM_SHARDS_MAX),
-        Shard::acknowledge,
+        |row, placed| {
+            row.acknowledge();
+            // The first that is told of an attempt stays: it is what the others are held to.
+            row.receipt = row.receipt.or(placed.receipt);
+        },
         |before, after| {
             let completes = before.is_under_replicated() && !after.is_under_replicated();
             completed = completed.saturating_add(u32::from(completes));
         },
     )?;
     Ok(completed)
+}
+
+/// Records that objects are what their writers described. What is gone, or known to be checked, is
+/// passed over.
+pub(crate) fn mark_checked(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    objects: &[ObjectId],
+) -> Outcome<()> {
+    require(objects.is_empty() || asker.rights.reconcile, Error::NoRight)?;
+    require_at_most(objects.len(), CHECKED_OBJECTS_MAX)?;
+    for id in objects {
+        let Some(mut object) = change.find::<Object>(&key::object(*id))? else {
+            continue;
+        };
+        // Whoever could vouch for what it wrote itself could have everybody believe it.
+        require(object.principal != asker.number, Error::NoRight)?;
+        if !object.checked {
+            object.checked = true;
+            change.put(key::object(*id), &object)?;
+        }
+    }
+    Ok(())
 }
 
 /// Takes acknowledgements back; returns how many shards had one. What does not name the place where
@@ -84,7 +115,7 @@ pub(crate) fn withdraw(
         change,
         asker,
         (shards, WITHDRAW_SHARDS_MAX),
-        Shard::withdraw,
+        |row, _| row.withdraw(),
         |before, after| withdrawn += before.acknowledged().saturating_sub(after.acknowledged()),
     )?;
     Ok(u32::try_from(withdrawn).unwrap_or(u32::MAX))
@@ -96,7 +127,7 @@ fn change_claims(
     change: &mut Change<'_, '_>,
     asker: &Asker,
     (shards, most): (&[PlacedShard], usize),
-    claim: fn(&mut Shard),
+    claim: fn(&mut Shard, &PlacedShard),
     mut changed: impl FnMut(&Object, &Object),
 ) -> Outcome<()> {
     let limit = u32::try_from(most).unwrap_or(u32::MAX);
@@ -116,7 +147,7 @@ fn change_claims(
             if let Some(row) = after.shards.get_mut(index)
                 && (row.cloud, row.attempt) == (shard.cloud, shard.attempt)
             {
-                claim(row);
+                claim(row, shard);
             }
         }
         if after != before {
@@ -150,6 +181,7 @@ pub(crate) fn replace(
     row.attempt = placed.attempt;
     row.acknowledged = acknowledged;
     row.withdrawn = false;
+    row.receipt = placed.receipt;
     check_spread(change, id, &after.shards)?;
     put_object(change, id, Some(&before), &after)
 }

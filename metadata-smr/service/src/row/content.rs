@@ -9,7 +9,9 @@
 //! A *pack* is an object that holds slices of several files. It lists them, so that those which
 //! live can be moved when most of it is dead; a pack of which that is so is queued too.
 
-use crate::identity::{Codec, Home, InodeId, ObjectClass, ObjectId, RealmEpoch, SliceId};
+use crate::identity::{
+    Codec, Home, InodeId, ObjectClass, ObjectId, PrincipalNumber, RealmEpoch, SliceId,
+};
 use crate::placement::{Policy, Shard};
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{Sequence, SessionId, Time};
@@ -83,8 +85,16 @@ pub struct Object {
     pub shard_length: u32,
     /// Its n shards, data first.
     pub shards: Vec<Shard>,
-    /// The session that brought it in.
+    /// The session that brought it in. Sessions end.
     pub writer: SessionId,
+    /// Whose session that was, for as long as the object lives.
+    pub principal: PrincipalNumber,
+    /// Whether another principal than that one has decoded it, coded it again, and found that every
+    /// shard has its digest. Until then nobody but the writer's own principal believes anything of
+    /// it without doing that.
+    pub checked: bool,
+    /// When it was brought in.
+    pub committed: Time,
     /// Sealed bytes of it that are named by some extent.
     pub live_bytes: u64,
     /// Slices of it that exist.

@@ -5,8 +5,8 @@
 //! tag from being the beginning of another.
 
 use crate::identity::{
-    AllocationId, CloudIndex, Cookie, Home, InodeId, ObjectId, PrincipalId, RealmEpoch, RealmId,
-    SliceId,
+    AllocationId, CloudIndex, Cookie, Home, InodeId, ObjectId, PrincipalId, PrincipalNumber,
+    RealmEpoch, RealmId, SliceId,
 };
 use quorumfs_bft::identity::SessionId;
 
@@ -24,6 +24,7 @@ const COUNTERS: &[u8] = b"G/counters";
 const HOME: &[u8] = b"G/home/";
 const CLOUD: &[u8] = b"G/cloud/";
 const PRINCIPAL: &[u8] = b"P/";
+const NUMBERED: &[u8] = b"PN/";
 const SESSION: &[u8] = b"N/";
 const ALLOCATION: &[u8] = b"NA/";
 const ORPHAN: &[u8] = b"NO/";
@@ -41,6 +42,8 @@ const PACKED: &[u8] = b"OS/";
 const SPARSE: &[u8] = b"OC/";
 const UNDER_REPLICATED: &[u8] = b"U/";
 const REAP: &[u8] = b"T/";
+const EVIDENCE: &[u8] = b"V/";
+const EVIDENCE_COUNT: &[u8] = b"VC/";
 
 /// The volume's format.
 #[must_use]
@@ -76,6 +79,12 @@ pub fn cloud(cloud: CloudIndex) -> Vec<u8> {
 #[must_use]
 pub fn principal(principal: &PrincipalId) -> Vec<u8> {
     key!(PRINCIPAL, principal.0)
+}
+
+/// Whose a principal's number is.
+#[must_use]
+pub fn numbered(number: PrincipalNumber) -> Vec<u8> {
+    key!(NUMBERED, number.0.to_be_bytes())
 }
 
 /// A session.
@@ -252,6 +261,24 @@ pub fn reap(number: u64) -> Vec<u8> {
     key!(REAP, number.to_be_bytes())
 }
 
+/// All that is told of a cloud.
+#[must_use]
+pub fn all_evidence(cloud: CloudIndex) -> Vec<u8> {
+    key!(EVIDENCE, [cloud.0])
+}
+
+/// A place in a cloud's ring of evidence.
+#[must_use]
+pub fn evidence(cloud: CloudIndex, place: u16) -> Vec<u8> {
+    key!(EVIDENCE, [cloud.0], place.to_be_bytes())
+}
+
+/// How much was told of a cloud.
+#[must_use]
+pub fn evidence_count(cloud: CloudIndex) -> Vec<u8> {
+    key!(EVIDENCE_COUNT, [cloud.0])
+}
+
 /// The last 8 bytes of a key as a number: an inode, a cookie, an offset.
 #[must_use]
 pub fn trailing_number(key: &[u8]) -> Option<u64> {
@@ -323,6 +350,9 @@ mod tests {
             SPARSE,
             UNDER_REPLICATED,
             REAP,
+            NUMBERED,
+            EVIDENCE,
+            EVIDENCE_COUNT,
         ];
         for (i, a) in tags.iter().enumerate() {
             for (j, b) in tags.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Principals, their sessions, and the ids that sessions were granted.
 
 use crate::attributes::Credentials;
-use crate::identity::{AllocationId, Gid, PrincipalId, RealmId, Uid};
+use crate::identity::{AllocationId, Gid, PrincipalId, PrincipalNumber, RealmId, Uid};
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{SessionId, Time};
 
@@ -16,6 +16,17 @@ pub struct Principal {
     pub label: String,
     /// Sessions that it has open.
     pub sessions: u32,
+    /// What rows know it by.
+    pub number: PrincipalNumber,
+}
+
+/// Whose a number is. It stays when the principal goes: what it wrote may outlive it.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Numbered {
+    /// The key.
+    pub principal: PrincipalId,
+    /// What people called it when it got its number.
+    pub label: String,
 }
 
 /// What a principal may do. A gateway, however malicious, can do no more.

@@ -67,6 +67,8 @@ pub struct Counters {
     pub next_allocation: u64,
     /// The next row of the reap queue.
     pub next_reap: u64,
+    /// The next principal's number.
+    pub next_principal: u64,
 }
 
 /// Numbers of one home.

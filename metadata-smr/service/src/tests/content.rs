@@ -40,12 +40,16 @@ fn an_object_is_queued_until_all_its_shards_are_acknowledged() {
         shard: ShardIndex(3),
         cloud: CloudIndex(3),
         attempt: 0,
+        receipt: None,
     };
     let elsewhere = PlacedShard {
         attempt: 1,
         ..shard
     };
-    let confirm = |shards| Operation::ConfirmPlaced { shards };
+    let confirm = |shards| Operation::ConfirmPlaced {
+        shards,
+        checked: vec![],
+    };
     let done = world.run(&caller, &confirm(vec![elsewhere]));
     assert_eq!(done, Ok(Done::Confirmed { completed: 0 }));
     let done = world.run(&caller, &confirm(vec![shard]));
@@ -209,6 +213,7 @@ fn placed(object: ObjectId, shard: u8, attempt: u8) -> PlacedShard {
         shard: ShardIndex(shard),
         cloud: CloudIndex(shard),
         attempt,
+        receipt: None,
     }
 }
 
@@ -249,7 +254,10 @@ fn what_is_withdrawn_is_lacking_the_more_urgently_the_more_of_it() {
         (shard.acknowledged, shard.withdrawn, shard.attempt),
         (false, true, 0)
     );
-    let confirm = |shards| Operation::ConfirmPlaced { shards };
+    let confirm = |shards| Operation::ConfirmPlaced {
+        shards,
+        checked: vec![],
+    };
     let done = world.run(&caller, &confirm(vec![placed(first, 3, 0)]));
     assert_eq!(
         done,

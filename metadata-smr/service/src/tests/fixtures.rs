@@ -6,6 +6,7 @@ use crate::attributes::{Credentials, Mode, NameGenerations, Timestamp};
 use crate::error::{Error, FailedAt, Refusal};
 use crate::identity::*;
 use crate::operation::*;
+use crate::placement::Receipt;
 use crate::query::{Query, Question};
 use crate::reply::{Answer, Done, Found, Response};
 use crate::row::*;
@@ -164,6 +165,7 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
 fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> {
     let mut messages = scrubbing(&object);
     messages.extend(compacting(&object, &slice));
+    messages.extend(blaming(&object));
     let commit = Commit {
         inode: InodeId(2),
         expected: None,
@@ -247,6 +249,7 @@ fn scrubbing(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
             shard: ShardIndex(1),
             cloud: CloudIndex(1),
             attempt: 0,
+            receipt: None,
         }],
     };
     let objects = Query {
@@ -269,6 +272,92 @@ fn scrubbing(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
             Response(Ok(Done::Withdrawn { shards: 1 })).to_bytes(),
         ),
         ("answer-objects", Answer(Ok(page)).to_bytes()),
+    ]
+}
+
+/// Rows and messages about whose fault something is.
+fn blaming(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
+    let receipt = Some(Receipt::Crc32c([1, 2, 3, 4]));
+    let mut row = object_row(new);
+    row.shards[0].receipt = receipt;
+    let finding = Finding {
+        object: new.id,
+        shard: ShardIndex(1),
+        attempt: 2,
+        fault: FaultKind::WrongBytes,
+        found: Some(Receipt::Crc64([5; 8])),
+        receipt: None,
+    };
+    let evidence = Evidence {
+        object: new.id,
+        class: new.class,
+        shard: ShardIndex(1),
+        attempt: 2,
+        fault: FaultKind::WrongBytes,
+        digest: new.shards[1].digest,
+        receipt: Some(Receipt::Md5([6; 16])),
+        found: Some(Receipt::Crc32([7; 4])),
+        committed: Time(5),
+        writer: PrincipalNumber(1),
+        witness: PrincipalNumber(0),
+        testified: Time(8),
+    };
+    let numbered = Numbered {
+        principal: OWNER,
+        label: "owner".to_owned(),
+    };
+    let query = |question| {
+        Query {
+            credentials: Credentials::root(),
+            question,
+        }
+        .to_bytes()
+    };
+    let confirm = Operation::ConfirmPlaced {
+        shards: vec![PlacedShard {
+            object: new.id,
+            shard: ShardIndex(1),
+            cloud: CloudIndex(1),
+            attempt: 0,
+            receipt,
+        }],
+        checked: vec![new.id],
+    };
+    let testify = Operation::Testify {
+        cloud: CloudIndex(1),
+        findings: vec![finding],
+    };
+    let found = Found::Evidence {
+        total: 300,
+        kept: vec![evidence],
+    };
+    vec![
+        ("row-object-receipt", row.to_bytes()),
+        ("row-numbered", numbered.to_bytes()),
+        ("row-evidence", evidence.to_bytes()),
+        (
+            "row-evidence-count",
+            EvidenceCount { total: 300 }.to_bytes(),
+        ),
+        ("key-numbered", key::numbered(PrincipalNumber(1))),
+        ("key-evidence", key::evidence(CloudIndex(1), 258)),
+        ("key-evidence-count", key::evidence_count(CloudIndex(1))),
+        ("operation-confirm", confirm.to_bytes()),
+        ("operation-testify", testify.to_bytes()),
+        (
+            "query-principal",
+            query(Question::Principal(PrincipalNumber(1))),
+        ),
+        ("query-evidence", query(Question::Evidence(CloudIndex(1)))),
+        (
+            "reply-testified",
+            Response(Ok(Done::Testified { findings: 1 })).to_bytes(),
+        ),
+        (
+            "answer-principal",
+            Answer(Ok(Found::Principal(numbered))).to_bytes(),
+        ),
+        ("answer-evidence", Answer(Ok(found)).to_bytes()),
     ]
 }
 
@@ -349,6 +438,9 @@ fn object_row(new: &NewObject) -> Object {
         shard_length: new.shard_length,
         shards: new.shards.clone(),
         writer: SessionId(1),
+        principal: PrincipalNumber(1),
+        checked: false,
+        committed: Time(5),
         live_bytes: 4016,
         slices: 1,
         pins: 0,
@@ -396,7 +488,8 @@ fn a_file_costs_about_three_hundred_bytes() {
     };
     let file = size("row-inode-one-extent") + size("row-entry") + size("row-slice");
     assert!(file < 330, "{file} bytes of values for a file");
-    assert!(size("row-object") < 200, "{}", size("row-object"));
+    assert!(size("row-object") < 220, "{}", size("row-object"));
+    assert!(size("row-object-receipt") < 225);
 }
 
 #[test]

@@ -263,6 +263,7 @@ pub(super) fn object(allocation: AllocationId, counter: u32, acknowledged: usize
             attempt: 0,
             acknowledged: usize::from(index) < acknowledged,
             withdrawn: false,
+            receipt: None,
         })
         .collect();
     NewObject {

@@ -198,9 +198,11 @@ fn placements_are_changed_by_their_writer_or_by_who_may_reconcile() {
         shard: crate::identity::ShardIndex(3),
         cloud: crate::identity::CloudIndex(3),
         attempt: 0,
+        receipt: None,
     };
     let confirm = Operation::ConfirmPlaced {
         shards: vec![shard],
+        checked: vec![],
     };
     let withdraw = Operation::WithdrawPlaced {
         shards: vec![shard],

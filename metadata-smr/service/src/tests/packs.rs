@@ -200,9 +200,11 @@ fn commits_that_race_share_a_pack_whoever_comes_first() {
         shard: ShardIndex(shard),
         cloud: CloudIndex(shard),
         attempt,
+        receipt: None,
     };
     let confirm = Operation::ConfirmPlaced {
         shards: vec![at(3, 0)],
+        checked: vec![],
     };
     let replace = Operation::ReplacePlacement {
         shard: at(1, 1),

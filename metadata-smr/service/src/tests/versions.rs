@@ -70,6 +70,8 @@ fn standing_questions() -> Vec<Vec<u8>> {
         Question::Volume,
         Question::Realm(RealmId::ROOT),
         Question::WhoAmI,
+        Question::Principal(crate::identity::PrincipalNumber(0)),
+        Question::Evidence(crate::identity::CloudIndex(0)),
     ]);
     let query = |question| Query {
         credentials: Credentials::root(),

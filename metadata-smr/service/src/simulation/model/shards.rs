@@ -91,7 +91,7 @@ impl Shards {
     ) -> bool {
         self.slices.retain(|slice, _| living.contains(slice));
         let expected = match operation {
-            Operation::ConfirmPlaced { shards } => {
+            Operation::ConfirmPlaced { shards, .. } => {
                 let lacking = self.lacking();
                 self.each(shards, |_| Claim::Acknowledged);
                 let completed = lacking.saturating_sub(self.lacking());

@@ -67,7 +67,10 @@ impl Shards {
         let shards = (0..=chance(3)).map(|_| self.placed(chance)).collect();
         match chance(5) {
             0 | 1 => Operation::WithdrawPlaced { shards },
-            2 | 3 => Operation::ConfirmPlaced { shards },
+            2 | 3 => Operation::ConfirmPlaced {
+                shards,
+                checked: Vec::new(),
+            },
             _ => Operation::ReplacePlacement {
                 shard: self.placed(chance),
                 acknowledged: chance(2) == 0,
@@ -86,6 +89,7 @@ impl Shards {
             shard: ShardIndex(index),
             cloud: CloudIndex(if chance(8) == 0 { 0 } else { index }),
             attempt: u8::try_from(chance(3)).unwrap_or(0),
+            receipt: None,
         }
     }
 
@@ -109,6 +113,7 @@ impl Shards {
             attempt: 0,
             acknowledged: index < acknowledged,
             withdrawn: false,
+            receipt: None,
         };
         let id = ObjectId {
             allocation,

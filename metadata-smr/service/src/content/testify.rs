@@ -1,0 +1,101 @@
+//! What clouds were found to have done wrong: kept in a ring for each of them.
+//!
+//! A testimony is of one cloud, so that its ring is read once, and what is known in it is passed
+//! over. Whoever may reconcile may testify, and nobody else: the ring is small, and somebody who
+//! fills it with inventions makes room by what they push out.
+
+use super::bring_in::require_at_most;
+use crate::change::{Asker, Change};
+use crate::error::Error;
+use crate::identity::CloudIndex;
+use crate::limits::{EVIDENCE_PER_CLOUD, TESTIFY_FINDINGS_MAX};
+use crate::operation::Finding;
+use crate::row::{Evidence, EvidenceCount, Object, key};
+use crate::rows::{Outcome, Rows, decode, require};
+
+/// Keeps what is new of some findings; returns how many those are.
+pub(crate) fn testify(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    cloud: CloudIndex,
+    findings: &[Finding],
+) -> Outcome<u32> {
+    require(asker.rights.reconcile, Error::NoRight)?;
+    require_at_most(findings.len(), TESTIFY_FINDINGS_MAX)?;
+    let exists = change.failure_domain(cloud)?.is_some();
+    require(exists, Error::Invalid)?;
+    let (mut total, mut known) = evidence(change, cloud)?;
+    let mut new = 0_u32;
+    for finding in findings {
+        let Some(found) = weigh(change, asker, cloud, finding)? else {
+            continue;
+        };
+        if known.iter().any(|it| it.is_same_fault(&found)) {
+            continue;
+        }
+        change.put(key::evidence(cloud, place(total)), &found)?;
+        total = total.saturating_add(1);
+        new = new.saturating_add(1);
+        known.push(found);
+    }
+    if new > 0 {
+        let count = EvidenceCount { total };
+        change.put(key::evidence_count(cloud), &count)?;
+    }
+    Ok(new)
+}
+
+/// A finding beside what the order knows of its object; `None` if that is gone, or never had such a
+/// shard.
+fn weigh(
+    change: &Change<'_, '_>,
+    asker: &Asker,
+    cloud: CloudIndex,
+    finding: &Finding,
+) -> Outcome<Option<Evidence>> {
+    let Some(object) = change.find::<Object>(&key::object(finding.object))? else {
+        return Ok(None);
+    };
+    let Some(shard) = object.shards.get(usize::from(finding.shard.0)) else {
+        return Ok(None);
+    };
+    // One that was written again since is told of all the same, by the receipt that was seen then.
+    let is_as_seen = shard.cloud == cloud && finding.attempt == shard.attempt;
+    let own = if is_as_seen { shard.receipt } else { None };
+    Ok(Some(Evidence {
+        object: finding.object,
+        class: object.class,
+        shard: finding.shard,
+        attempt: finding.attempt,
+        fault: finding.fault,
+        digest: shard.digest,
+        receipt: own.or(finding.receipt),
+        found: finding.found,
+        committed: object.committed,
+        writer: object.principal,
+        witness: asker.number,
+        testified: change.time(),
+    }))
+}
+
+/// Where in its ring a cloud's next finding is put.
+fn place(total: u64) -> u16 {
+    u16::try_from(total % u64::from(EVIDENCE_PER_CLOUD)).unwrap_or(0)
+}
+
+/// How many findings there were of a cloud, and those that are kept, the oldest first.
+pub(crate) fn evidence(rows: &impl Rows, cloud: CloudIndex) -> Outcome<(u64, Vec<Evidence>)> {
+    let count: Option<EvidenceCount> = rows.find(&key::evidence_count(cloud))?;
+    let total = count.unwrap_or_default().total;
+    let prefix = key::all_evidence(cloud);
+    let found = rows.scan(&prefix, &prefix, usize::from(EVIDENCE_PER_CLOUD))?;
+    let mut kept = found
+        .iter()
+        .map(|(row_key, bytes)| decode(row_key, bytes))
+        .collect::<Outcome<Vec<Evidence>>>()?;
+    if total > u64::from(EVIDENCE_PER_CLOUD) {
+        let oldest = usize::from(place(total)).min(kept.len());
+        kept.rotate_left(oldest);
+    }
+    Ok((total, kept))
+}
