@@ -260,7 +260,9 @@ impl Engine {
         let rebuilt = match self.gather_patiently(&object, Vec::new()).await {
             Ok(rebuilt) => rebuilt,
             Err(error) => {
-                // It stays sparse; another round finds its clouds again.
+                // It stays sparse; another round finds its clouds again. One that is poisoned stays
+                // so, for moved out of it its bytes would be content for everybody.
+                let error = self.named(error).await;
                 tracing::warn!(%error, "a pack cannot be compacted now");
                 return Ok(());
             }

@@ -17,10 +17,14 @@
 //! same bytes is a success; if it is taken by other bytes, the next attempt's name is used. So it
 //! is for a shard whose acknowledgement was withdrawn: it is looked for under its old name, for the
 //! withdrawal may have been wrong, and if it is not there it takes the next one.
+//!
+//! An object of another principal's is completed only after it was found to be what its writer
+//! described; see `code_word`. One that is not is never completed.
 
 use super::engine::Engine;
-use super::error::ShardFault;
+use super::error::{BlockError, ShardFault};
 use super::object::StoredObject;
+use super::shard::Rebuilt;
 use quorumfs_metadata::identity::ObjectId;
 use quorumfs_metadata::limits::CONFIRM_SHARDS_MAX;
 use quorumfs_metadata::operation::PlacedShard;
@@ -348,6 +352,7 @@ impl Engine {
             }
             after = page.next;
             if after.is_none() {
+                self.tell_checked().await;
                 self.under_replicated.store(lacking, Ordering::Relaxed);
                 return (lacking, unreachable);
             }
@@ -366,6 +371,9 @@ impl Engine {
         object: Arc<StoredObject>,
         known: Vec<(usize, ShardFault)>,
     ) -> Completed {
+        if matches!(self.believed(&object).await, Some(Err(_))) {
+            return Completed::Poisoned;
+        }
         let is_missing = |i: &usize| object.shard(*i).is_some_and(|shard| !shard.acknowledged);
         let mut missing: Vec<usize> = (0..object.shards().len()).filter(is_missing).collect();
         // No more than t are kept; those whose clouds answer come first.
@@ -374,7 +382,7 @@ impl Engine {
         missing.sort_by_key(|shard| self.is_suspended(&object, *shard));
         missing.truncate(lacking);
         let mut outcome = Completed::Whole;
-        let mut absent = Vec::new();
+        let (mut absent, mut there) = (Vec::new(), Vec::new());
         for shard in missing {
             if self.is_suspended(&object, shard) {
                 outcome = outcome.max(Completed::Unreachable);
@@ -389,17 +397,23 @@ impl Engine {
                 continue;
             }
             match self.fetch_whole(&object, shard).await {
-                Ok(_) => {
-                    if let Some(placed) = object.placed(shard) {
-                        self.counters.shards_completed.add(1);
-                        self.confirm_batch(vec![placed]).await;
-                    }
-                }
+                Ok(_) => there.extend(object.placed(shard)),
                 Err(ShardFault::Store(error)) if error.kind.concerns_the_cloud() => {
                     outcome = outcome.max(Completed::Unreachable);
                 }
                 Err(fault) => absent.push((shard, fault)),
             }
+        }
+        let lacks = absent.iter().map(|(shard, _)| *shard);
+        let named = there.iter().map(|placed| usize::from(placed.shard.0));
+        let concerned: Vec<usize> = lacks.chain(named).collect();
+        let rebuilt = match self.check(&object, &absent, &concerned).await {
+            Ok(rebuilt) => rebuilt,
+            Err(why) => return outcome.max(why),
+        };
+        if !there.is_empty() {
+            self.counters.shards_completed.add(there.len() as u64);
+            self.confirm_batch(there).await;
         }
         let mut missing = Vec::new();
         for (shard, fault) in &absent {
@@ -411,7 +425,41 @@ impl Engine {
         if missing.is_empty() {
             return outcome;
         }
-        outcome.max(self.rebuild_missing(&object, absent, missing).await)
+        let rebuilt = match rebuilt {
+            Some(rebuilt) => rebuilt,
+            None => match self.rebuild(&object, absent, &missing_of(&missing)).await {
+                Ok(rebuilt) => rebuilt,
+                Err(why) => return outcome.max(why),
+            },
+        };
+        outcome.max(self.put_missing(&object, &rebuilt, missing).await)
+    }
+
+    /// Whether an object may be completed: one of another principal's whose shards do not fit each
+    /// other never is. Whoever had to rebuild it for that hands it on.
+    async fn check(
+        self: &Arc<Self>,
+        object: &Arc<StoredObject>,
+        known: &[(usize, ShardFault)],
+        concerned: &[usize],
+    ) -> Result<Option<Rebuilt>, Completed> {
+        if concerned.is_empty() {
+            return Ok(None);
+        }
+        match self.believed(object).await {
+            Some(Ok(())) => Ok(None),
+            Some(Err(_)) => Err(Completed::Poisoned),
+            None => {
+                let rebuilt = self.rebuild(object, known.to_vec(), concerned).await;
+                rebuilt.map(Some)
+            }
+        }
+    }
+
+    fn leave_for_long(&self, object: &StoredObject, shards: &[usize]) {
+        for shard in shards {
+            self.restraint.tried(object.id(), *shard);
+        }
     }
 
     /// Under which of its names a shard that is not there is put; `None` if it has used them up.
@@ -422,26 +470,38 @@ impl Engine {
         (attempt < super::repair::ATTEMPTS_MAX).then_some(attempt)
     }
 
-    async fn rebuild_missing(
+    /// Rebuilds an object; if that cannot be, its shards are let alone for a while.
+    async fn rebuild(
         self: &Arc<Self>,
         object: &Arc<StoredObject>,
-        absent: Vec<(usize, ShardFault)>,
+        known: Vec<(usize, ShardFault)>,
+        concerned: &[usize],
+    ) -> Result<Rebuilt, Completed> {
+        match self.gather_patiently(object, known).await {
+            Ok(rebuilt) => Ok(rebuilt),
+            Err(BlockError::WrittenWrong { .. }) => {
+                self.leave_for_long(object, concerned);
+                Err(Completed::Poisoned)
+            }
+            Err(error) => {
+                let error = self.named(error).await;
+                tracing::warn!(%error, "an object cannot be completed now");
+                if (0..object.shards().len()).any(|shard| self.is_suspended(object, shard)) {
+                    return Err(Completed::Lacking);
+                }
+                self.leave_for_long(object, concerned);
+                Err(Completed::Lost)
+            }
+        }
+    }
+
+    async fn put_missing(
+        self: &Arc<Self>,
+        object: &Arc<StoredObject>,
+        rebuilt: &Rebuilt,
         missing: Vec<(usize, u8)>,
     ) -> Completed {
         let mut outcome = Completed::Whole;
-        let rebuilt = match self.gather_patiently(object, absent).await {
-            Ok(rebuilt) => rebuilt,
-            Err(error) => {
-                tracing::warn!(%error, "an object cannot be completed now");
-                if (0..object.shards().len()).any(|shard| self.is_suspended(object, shard)) {
-                    return Completed::Lacking;
-                }
-                for (shard, _) in missing {
-                    self.restraint.tried(object.id(), shard);
-                }
-                return Completed::Lost;
-            }
-        };
         for (shard, attempt) in missing {
             let (Some(row), Some(header)) = (
                 object.shard(shard),
@@ -451,10 +511,8 @@ impl Engine {
             };
             let made = rebuilt.shard(shard, &header, &self.buffers);
             if made.digest != row.digest {
-                self.counters.written_wrong.add(1);
-                tracing::error!(object = %object.id(), shard, "the writer described it wrong");
                 self.restraint.tried(object.id(), shard);
-                outcome = Completed::Lacking;
+                outcome = outcome.max(Completed::Poisoned);
                 continue;
             }
             match self.place(object, shard, made.body, attempt).await {
@@ -501,8 +559,14 @@ pub(super) enum Completed {
     Whole,
     Unreachable,
     Lacking,
+    /// Its shards do not fit each other: it is not to be had whole.
+    Poisoned,
     /// All clouds answer, and it cannot be rebuilt.
     Lost,
+}
+
+fn missing_of(missing: &[(usize, u8)]) -> Vec<usize> {
+    missing.iter().map(|(shard, _)| *shard).collect()
 }
 
 fn tally(
@@ -511,7 +575,8 @@ fn tally(
     unreachable: &mut usize,
 ) {
     match done {
-        None | Some(Ok(Completed::Whole)) => {}
+        // What is poisoned is told of apart: nothing can be waited for.
+        None | Some(Ok(Completed::Whole | Completed::Poisoned)) => {}
         Some(Ok(Completed::Unreachable)) => {
             *lacking += 1;
             *unreachable += 1;

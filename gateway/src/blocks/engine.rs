@@ -3,6 +3,7 @@
 use super::buffers::{Buffers, PlainBuffers};
 use super::cloud::{Cloud, Link};
 use super::code::Code;
+use super::code_word::CodeWords;
 use super::compact::Compaction;
 use super::completion::InFlight;
 use super::compress::Compression;
@@ -20,6 +21,7 @@ use super::restraint::Restraint;
 use super::sabotage::Sabotage;
 use super::scrub_report::ScrubReport;
 use super::workers::Workers;
+use super::writer::Principals;
 use crate::keys::Sealing;
 use bytes::Bytes;
 use quorumfs_backends::StoreErrorKind;
@@ -149,6 +151,9 @@ pub(super) struct Engine {
     /// waits for a rebuild holds a part already.
     pub(super) rebuilds: Memory,
     pub(super) rebuilt: RebuiltCache,
+    /// Which objects of others were found to be what their writers described.
+    pub(super) code_words: CodeWords,
+    pub(super) principals: Principals,
     pub(super) indexes: IndexCache,
     pub(super) in_flight: Mutex<InFlight>,
     pub(super) repairs: Repairs,
@@ -217,6 +222,8 @@ impl Engine {
             sealers: Arc::new(Semaphore::new(config.workers.at_a_time())),
             rebuilds: Memory::new(config.rebuild_bytes_max),
             rebuilt: RebuiltCache::new(config.rebuilt_bytes_max),
+            code_words: CodeWords::default(),
+            principals: Principals::default(),
             indexes: IndexCache::new(INDEX_BYTES_MAX),
             in_flight: Mutex::new(InFlight::new(config.background_bytes_max)),
             repairs,
@@ -305,6 +312,7 @@ impl Engine {
                 shard: named.shard,
                 cloud: link.index,
                 attempt,
+                receipt: None,
             };
             match link.put(&named, body.clone()).await {
                 Ok(()) => return Ok(placed),

@@ -1,7 +1,7 @@
 //! What can go wrong between a slice and its clouds.
 
+use super::writer::Writer;
 use quorumfs_backends::{StoreError, StoreErrorKind};
-use quorumfs_bft::identity::SessionId;
 use quorumfs_metadata::identity::{ObjectId, SliceId};
 use std::fmt;
 
@@ -61,7 +61,7 @@ pub enum BlockError {
     #[error(
         "object {object}: only {good} of the {wanted} good shards that reading needs were to be \
          had; bring one of these clouds back{denied}:{failures}",
-        denied = Denied(*.writer)
+        denied = Denied(.writer)
     )]
     TooFewShards {
         /// Which object.
@@ -70,9 +70,9 @@ pub enum BlockError {
         good: usize,
         /// k.
         wanted: usize,
-        /// The session that brought it in, if more clouds than may lie deny what it said that they
+        /// Who brought it in, if more clouds than may lie deny what it said that they
         /// had acknowledged.
-        writer: Option<SessionId>,
+        writer: Option<Writer>,
         /// What was wrong with the others.
         failures: Failures,
     },
@@ -91,44 +91,42 @@ pub enum BlockError {
     /// The shards are as the metadata describes them, and do not fit each other.
     #[error(
         "object {object}: shard {shard}, rebuilt from shards that agree with the metadata, does \
-         not: {by} wrote the object wrong, and no cloud is to blame; restore the file",
-        by = Writer(*.writer)
+         not: {writer} wrote the object wrong, and no cloud is to blame; restore the file"
     )]
     WrittenWrong {
         /// Which object.
         object: ObjectId,
-        /// The session that brought it in.
-        writer: SessionId,
+        /// Who brought it in.
+        writer: Writer,
         /// The first shard that does not fit.
         shard: usize,
     },
     /// A segment that the clouds returned as it was written does not open.
     #[error(
-        "slice {slice}, segment {segment}: does not open with the slice's key; {by} named another \
-         key or slice than it was written with; restore the file",
-        by = Writer(*.writer)
+        "slice {slice}, segment {segment}: does not open with the slice's key; {writer} named \
+         another key or slice than it was written with; restore the file"
     )]
     Forged {
         /// Which slice.
         slice: SliceId,
         /// Which segment.
         segment: u32,
-        /// The session that brought it in.
-        writer: SessionId,
+        /// Who brought it in.
+        writer: Writer,
     },
     /// What the clouds returned as it was written was sealed with the slice's key, and is not what
     /// it has to be.
     #[error(
-        "slice {slice}: {what}; {by} sealed it wrong, and no cloud is to blame; restore the file",
-        by = Writer(*.writer)
+        "slice {slice}: {what}; {writer} sealed it wrong, and no cloud is to blame; restore the \
+         file"
     )]
     SealedWrong {
         /// Which slice.
         slice: SliceId,
         /// What is wrong with it.
         what: &'static str,
-        /// The session that brought it in.
-        writer: SessionId,
+        /// Who brought it in.
+        writer: Writer,
     },
     /// A row of the metadata that no writer can have meant.
     #[error("object {object}: the metadata's row cannot be right: {reason}; restore the file")]
@@ -188,50 +186,48 @@ pub enum BlockError {
     Shut,
 }
 
-/// Who wrote an object, for messages.
-struct Writer(SessionId);
-
-impl fmt::Display for Writer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            SessionId(0) => write!(f, "this very session"),
-            SessionId(session) => write!(f, "session {session}"),
-        }
-    }
-}
-
 /// Whom else to blame when more clouds than may lie say the same.
-struct Denied(Option<SessionId>);
+struct Denied<'a>(&'a Option<Writer>);
 
-impl fmt::Display for Denied {
+impl fmt::Display for Denied<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             None => Ok(()),
-            Some(session) => write!(
+            Some(writer) => write!(
                 f,
                 ", or restore the file: more clouds than may lie do not have what {} said that \
                  they had acknowledged, so it never wrote that, or they have lost it",
-                Writer(session)
+                writer
             ),
         }
     }
 }
 
 impl BlockError {
-    /// The session whose fault it is, if it is a writer's: no f clouds can bring it about.
+    /// Whose fault it is, if it is a writer's: no f clouds can bring it about.
     #[must_use]
-    pub fn writer(&self) -> Option<SessionId> {
+    pub fn writer(&self) -> Option<&Writer> {
         match self {
             Self::WrittenWrong { writer, .. }
             | Self::Forged { writer, .. }
-            | Self::SealedWrong { writer, .. } => Some(*writer),
-            Self::TooFewShards { writer, .. } => *writer,
+            | Self::SealedWrong { writer, .. } => Some(writer),
+            Self::TooFewShards { writer, .. } => writer.as_ref(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn writer_mut(&mut self) -> Option<&mut Writer> {
+        match self {
+            Self::WrittenWrong { writer, .. }
+            | Self::Forged { writer, .. }
+            | Self::SealedWrong { writer, .. } => Some(writer),
+            Self::TooFewShards { writer, .. } => writer.as_mut(),
             _ => None,
         }
     }
 
     /// Says who wrote what does not open.
-    pub(super) fn written_by(self, by: SessionId) -> Self {
+    pub(super) fn written_by(self, by: Writer) -> Self {
         match self {
             Self::Forged { slice, segment, .. } => Self::Forged {
                 slice,

@@ -240,15 +240,47 @@ impl Engine {
         self.counters.shards_replaced.add(replaced);
         self.counters.objects_rebuilt.add(1);
         let (headers, code) = (self.headers(object), self.code(object.policy())?);
-        let object = Arc::clone(object);
+        let (object, checked) = (Arc::clone(object), Arc::clone(object));
         let believed = self.is_sabotaged(Sabotage::ParityBelieved);
         let rebuild = move || Rebuilt::new(&object, &code, &headers, payloads, believed);
         let rebuilt = self.config.workers.run(rebuild).await?;
-        rebuilt.inspect(|rebuilt| {
-            self.counters
-                .written_wrong
-                .add(rebuilt.wrong_parity.len() as u64)
-        })
+        self.weigh(&checked, rebuilt).await
+    }
+
+    /// What was rebuilt, if its reader may have it: parity that does not fit keeps nobody from what
+    /// its own principal wrote, and everybody else from all of it.
+    async fn weigh(
+        &self,
+        object: &StoredObject,
+        rebuilt: Result<Rebuilt, BlockError>,
+    ) -> Result<Rebuilt, BlockError> {
+        let wrong = match &rebuilt {
+            Ok(rebuilt) => rebuilt.wrong_parity.first().copied(),
+            Err(BlockError::WrittenWrong { shard, .. }) => Some(*shard),
+            Err(_) => return rebuilt,
+        };
+        self.enter_check(object, wrong).await;
+        let rebuilt = match rebuilt {
+            Ok(rebuilt) => rebuilt,
+            Err(error) => {
+                self.counters.written_wrong.add(1);
+                return Err(error);
+            }
+        };
+        self.counters
+            .written_wrong
+            .add(rebuilt.wrong_parity.len() as u64);
+        let believes = self.is_sabotaged(Sabotage::ForeignDataShardsBelieved);
+        match wrong {
+            Some(shard) if !believes && !self.is_own(object).await => {
+                Err(BlockError::WrittenWrong {
+                    object: object.id(),
+                    writer: object.writer(),
+                    shard,
+                })
+            }
+            _ => Ok(rebuilt),
+        }
     }
 
     /// Says why: a newer format only if more clouds claim it than may lie.

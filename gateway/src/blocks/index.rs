@@ -17,7 +17,7 @@
 use super::error::BlockError;
 use super::object::SealedSlice;
 use super::segment::{SEGMENT_BYTES, TAG_BYTES, segments};
-use quorumfs_bft::identity::SessionId;
+use super::writer::Writer;
 use std::ops::Range;
 
 /// Bytes of one length in it.
@@ -71,7 +71,7 @@ impl SliceIndex {
         let wrong = |what| BlockError::SealedWrong {
             slice: slice.id,
             what,
-            writer: SessionId(0),
+            writer: Writer::default(),
         };
         let (entries, rest) = bytes.as_chunks();
         let stored = entries.iter().map(|entry| Some(u32::from_be_bytes(*entry)));

@@ -21,6 +21,8 @@
 //! * **A write that returned survives any f clouds**: w = k + f acknowledged, so k good shards
 //!   remain.
 //! * **A shard is a pure function** of ids, keys and plaintext, and of any k other shards.
+//! * **Every reader gets the same answer**: what another principal wrote is content for all of them
+//!   or an error for all of them, whichever clouds answer.
 //! * **Names are used once**, and safety does not rest on the clouds honouring that.
 //! * **Nothing decides by chance**: with [`Workers::Inline`] on one thread, the same answers of the
 //!   clouds lead to the same requests. What takes time is Tokio's clock, which a simulation turns.
@@ -45,6 +47,8 @@
 //! | `write`, `quorum`, `completion` | sealing, the quorum write, and what happens after it |
 //! | `read`, `gather` | the verified read and the way past bad shards |
 //! | `locate`, `index_cache`, `open` | finding a slice's segments, and what is in them |
+//! | `code_word` | whether an object is what its writer described, for those who do not trust it |
+//! | `writer` | who that is |
 //! | `repair`, `restraint` | writing bad shards again, and not without end |
 //! | `scrub`, `scrub_report`, `throttle` | looking at shards that nobody reads, at a rate |
 //! | `compact` | what lives of sparse packs, moved into new ones |
@@ -58,6 +62,7 @@
 mod buffers;
 mod cloud;
 mod code;
+mod code_word;
 mod compact;
 mod completion;
 mod compress;
@@ -94,10 +99,12 @@ mod stream;
 mod throttle;
 mod workers;
 mod write;
+mod writer;
 
 pub use crate::keys::Sealing;
 pub use cloud::Cloud;
 pub use code::check_processor;
+pub use code_word::Poisoned;
 pub use compact::{Compacted, Compaction, CompactionError, SparsePack};
 pub use compress::Compression;
 pub use counters::CounterValues;
@@ -123,6 +130,7 @@ pub use status::{BlockStatus, CloudStatus};
 pub use store::{BlockStore, Drained};
 pub use stream::PlainSlice;
 pub use workers::Workers;
+pub use writer::{PrincipalName, Writer};
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use super::error::BlockError;
 use super::header::Header;
 use super::layout::Layout;
 use super::naming::Named;
+use super::writer::Writer;
 use quorumfs_bft::identity::{Digest, SessionId};
 use quorumfs_metadata::identity::{ObjectClass, ObjectId, ShardIndex, SliceId, VolumeId};
 use quorumfs_metadata::operation::{NewObject, NewSlice, PlacedShard};
@@ -19,7 +20,8 @@ pub struct StoredObject {
     policy: Policy,
     length: u32,
     shards: Vec<Shard>,
-    writer: SessionId,
+    writer: Writer,
+    checked: bool,
 }
 
 /// What [`BlockStore::write`](super::BlockStore::write) made: what a commit has to bring in.
@@ -83,15 +85,22 @@ impl StoredObject {
     /// # Errors
     /// If the row's numbers contradict each other: it comes from servers of which some may lie.
     pub fn of_row(id: ObjectId, row: &row::Object) -> Result<Self, BlockError> {
-        Self::checked(
+        // No order has a session 0: that is what this very session has just written.
+        let is_foreign = row.writer != SessionId(0);
+        let object = Self {
             id,
-            row.class,
-            row.policy,
-            row.length,
-            row.shard_length,
-            &row.shards,
-            row.writer,
-        )
+            class: row.class,
+            policy: row.policy,
+            length: row.length,
+            shards: row.shards.clone(),
+            writer: Writer {
+                session: row.writer,
+                principal: is_foreign.then_some(row.principal),
+                name: None,
+            },
+            checked: row.checked,
+        };
+        object.sensible(row.shard_length)
     }
 
     /// An object that is about to be committed.
@@ -99,44 +108,31 @@ impl StoredObject {
     /// # Errors
     /// As [`of_row`](Self::of_row).
     pub fn of_new(new: &NewObject) -> Result<Self, BlockError> {
-        Self::checked(
-            new.id,
-            new.class,
-            new.policy,
-            new.length,
-            new.shard_length,
-            &new.shards,
-            SessionId(0),
-        )
+        let object = Self {
+            id: new.id,
+            class: new.class,
+            policy: new.policy,
+            length: new.length,
+            shards: new.shards.clone(),
+            writer: Writer::default(),
+            checked: false,
+        };
+        object.sensible(new.shard_length)
     }
 
-    fn checked(
-        id: ObjectId,
-        class: ObjectClass,
-        policy: Policy,
-        length: u32,
-        shard_length: u32,
-        shards: &[Shard],
-        writer: SessionId,
-    ) -> Result<Self, BlockError> {
+    fn sensible(self, shard_length: u32) -> Result<Self, BlockError> {
+        let id = self.id;
         let wrong = |reason| Err(BlockError::Row { object: id, reason });
-        if length == 0 || length > OBJECT_BYTES_MAX {
+        if self.length == 0 || self.length > OBJECT_BYTES_MAX {
             return wrong("its length is impossible");
         }
-        if shards.len() != usize::from(policy.clouds()) {
+        if self.shards.len() != usize::from(self.policy.clouds()) {
             return wrong("it does not have as many shards as its policy has clouds");
         }
-        if Layout::new(length, policy.data()).stored_length(0) != u64::from(shard_length) {
+        if self.layout().stored_length(0) != u64::from(shard_length) {
             return wrong("its shards' length does not follow from its own");
         }
-        Ok(Self {
-            id,
-            class,
-            policy,
-            length,
-            shards: shards.to_vec(),
-            writer,
-        })
+        Ok(self)
     }
 
     /// Its id.
@@ -145,10 +141,15 @@ impl StoredObject {
         self.id
     }
 
-    /// The session that brought it in; 0 while that is this one and no row was read.
+    /// Who brought it in.
     #[must_use]
-    pub fn writer(&self) -> SessionId {
-        self.writer
+    pub fn writer(&self) -> Writer {
+        self.writer.clone()
+    }
+
+    /// Whether another principal has found that its shards fit each other, by the order.
+    pub(super) fn is_checked(&self) -> bool {
+        self.checked
     }
 
     /// Its shards, data first.
@@ -197,6 +198,7 @@ impl StoredObject {
             shard: shard_index(index),
             cloud: shard.cloud,
             attempt: shard.attempt,
+            receipt: None,
         })
     }
 

@@ -7,7 +7,8 @@
 
 use super::compact::SparsePack;
 use super::object::StoredObject;
-use quorumfs_metadata::identity::{Home, ObjectId, SliceId};
+use super::writer::PrincipalName;
+use quorumfs_metadata::identity::{Home, ObjectId, PrincipalNumber, SliceId};
 use quorumfs_metadata::operation::{NewObject, PlacedShard, SliceMove};
 use quorumfs_metadata::row::PackedSlice;
 
@@ -75,6 +76,25 @@ pub trait HeldObjectId: Send + Sync {
 pub trait PlacementLog: Send + Sync {
     /// Orders that these shards are where they were meant to be.
     async fn confirm_placed(&self, shards: Vec<PlacedShard>) -> Result<(), PlacementError>;
+
+    /// Orders that these objects were decoded and coded again, and are what their writers, who are
+    /// not this process's own principal, described. One that is not there any more is passed over.
+    async fn confirm_checked(&self, _objects: Vec<ObjectId>) -> Result<(), PlacementError> {
+        Ok(())
+    }
+
+    /// What rows know this process's own principal by; `None` trusts nobody.
+    async fn own_principal(&self) -> Result<Option<PrincipalNumber>, PlacementError> {
+        Ok(None)
+    }
+
+    /// Who a principal is; `None` if there never was one of this number.
+    async fn principal(
+        &self,
+        _number: PrincipalNumber,
+    ) -> Result<Option<PrincipalName>, PlacementError> {
+        Ok(None)
+    }
 
     /// Orders that this shard is to be found under another attempt, and that it is there.
     async fn replace_placement(&self, shard: PlacedShard) -> Result<(), PlacementError>;

@@ -71,6 +71,7 @@ impl Engine {
                 attempt: 0,
                 acknowledged: false,
                 withdrawn: false,
+                receipt: None,
             })
             .collect()
     }

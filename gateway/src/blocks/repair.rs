@@ -148,6 +148,7 @@ impl Engine {
         let rebuilt = match self.gather_patiently(object, known).await {
             Ok(rebuilt) => rebuilt,
             Err(error) => {
+                let error = self.named(error).await;
                 tracing::warn!(%error, "a shard cannot be repaired now");
                 return false;
             }

@@ -19,6 +19,8 @@ pub enum Sabotage {
     RepairTrustsTheShard,
     /// Data shards that were rebuilt from parity are not compared with their digests.
     ParityBelieved,
+    /// Whoever gets its data shards whole takes them for the object, whoever wrote it.
+    ForeignDataShardsBelieved,
     /// A gateway goes on after a crash with the ids that it had. Those who hand out ids are the
     /// engine's callers, so it is the simulated gateway that does it.
     NonceReusedAfterCrash,
@@ -28,11 +30,12 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::AcknowledgementCountedTwice,
         Self::DigestCheckedAfterDecode,
         Self::RepairTrustsTheShard,
         Self::ParityBelieved,
+        Self::ForeignDataShardsBelieved,
         Self::NonceReusedAfterCrash,
         Self::CommittedBeforeQuorum,
     ];

@@ -20,6 +20,9 @@
 //! * The order knows before anything is written: a withdrawal raises the object's urgency for
 //!   everybody, and a crash after it loses nothing. The position moves on after that.
 //! * A cloud that lies cannot cause endless traffic; see `restraint`.
+//! * What another principal wrote and nobody has checked yet is decoded and coded again, all of it
+//!   by a full scrub and a sample of it by the others. What turns out to be poisoned is told of
+//!   with its writer's name, and its shards are not looked at: no cloud is to blame.
 //!
 //! Which cells are looked at follows from a seed that no cloud knows. The throttle counts what is
 //! read and written, and requests at a time are bounded.
@@ -46,6 +49,8 @@ use tokio::task::JoinSet;
 const PAGE: u32 = 64;
 /// How many times the order is asked before a scrub gives up, to be resumed.
 const ORDER_TRIES: u32 = 4;
+/// What stands for an object in the place of a shard's index, which is below it.
+const OF_ITSELF: u8 = u8::MAX;
 
 /// How closely a scrub looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,24 +105,39 @@ enum Look {
 }
 
 impl ScrubConfig {
-    fn look(&self, object: &StoredObject, shard: usize) -> Look {
+    /// Whether an object that nobody has checked yet is decoded and coded again.
+    fn checks(&self, object: &StoredObject) -> bool {
         let ScrubDepth::Sample { per_million } = self.depth else {
-            return Look::Whole;
+            return true;
         };
+        let (drawn, _) = self.draw(object, OF_ITSELF);
+        drawn % 1_000_000 < u64::from(per_million)
+    }
+
+    /// Two numbers that nobody can foretell who does not know the seed.
+    fn draw(&self, object: &StoredObject, of: u8) -> (u64, u64) {
         let mut hasher = blake3::Hasher::new_keyed(&self.seed);
         hasher.update(&object.id().to_be_bytes());
-        hasher.update(&[shard_index(shard).0]);
+        hasher.update(&[of]);
         let mut drawn = [0; 16];
         hasher.finalize_xof().fill(&mut drawn);
         let (first, second) = drawn.split_at(8);
         let number = |bytes: &[u8]| bytes.iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
-        if number(first) % 1_000_000 >= u64::from(per_million) {
+        (number(first), number(second))
+    }
+
+    fn look(&self, object: &StoredObject, shard: usize) -> Look {
+        let ScrubDepth::Sample { per_million } = self.depth else {
+            return Look::Whole;
+        };
+        let (first, second) = self.draw(object, shard_index(shard).0);
+        if first % 1_000_000 >= u64::from(per_million) {
             return Look::Length;
         }
         match object.layout().shard_cells(shard as u64) {
             // Nothing but a header, which is all there is to see.
             0 => Look::Whole,
-            cells => Look::Cell(number(second) % cells),
+            cells => Look::Cell(second % cells),
         }
     }
 }
@@ -192,6 +212,7 @@ impl Engine {
         config: &ScrubConfig,
         throttle: &Arc<Throttle>,
     ) -> Vec<Finding> {
+        self.check_all(objects, config, throttle).await;
         let turns = Arc::new(Semaphore::new(config.requests_max.max(1)));
         let mut looks = JoinSet::new();
         let mut found: BTreeMap<ObjectId, Finding> = BTreeMap::new();
@@ -202,6 +223,11 @@ impl Engine {
                 report.objects += 1;
                 report.lacking += u64::from(!whole);
             });
+            if self.code_words.is_poisoned(object.id()) {
+                // Its shards are what their digests say, or not, by its writer's choice.
+                self.tell_scrub(|report| report.poisoned += 1);
+                continue;
+            }
             for shard in 0..object.shards().len() {
                 let is_wanted = object.shard(shard).is_some_and(|row| {
                     row.acknowledged && config.cloud.is_none_or(|only| only == row.cloud)
@@ -238,6 +264,35 @@ impl Engine {
             }
         }
         found.into_values().collect()
+    }
+
+    /// Decodes and codes again what other principals wrote and nobody has checked yet.
+    async fn check_all(
+        self: &Arc<Self>,
+        objects: &[StoredObject],
+        config: &ScrubConfig,
+        throttle: &Throttle,
+    ) {
+        let mut checks = JoinSet::new();
+        for object in objects {
+            if !config.checks(object) || self.believed(object).await.is_some() {
+                continue;
+            }
+            if checks.len() >= SWEEP_CONCURRENCY {
+                checks.join_next().await;
+            }
+            let moved = u64::from(object.policy().data());
+            let moved = moved.saturating_mul(object.layout().stored_length(0));
+            throttle.pass(moved).await;
+            let object = self.with_replacements(&Arc::new(object.clone()));
+            let engine = Arc::clone(self);
+            checks.spawn(async move {
+                // What comes of it is entered; that a cloud does not answer is told of below.
+                let _ = engine.gather_patiently(&object, Vec::new()).await;
+            });
+        }
+        while checks.join_next().await.is_some() {}
+        self.tell_checked().await;
     }
 
     /// Whether k other shards of an object are of a format that this version knows.
@@ -329,7 +384,7 @@ impl Engine {
                 Some(Ok((shards, outcome))) => self.tell_scrub(|report| match outcome {
                     Completed::Whole => report.restored += shards,
                     Completed::Lost => report.lost += 1,
-                    Completed::Unreachable | Completed::Lacking => {}
+                    Completed::Unreachable | Completed::Lacking | Completed::Poisoned => {}
                 }),
                 Some(Err(_)) => {}
             }

@@ -57,6 +57,8 @@ pub struct ScrubReport {
     pub withdrawn: u64,
     /// Shards that were restored.
     pub restored: u64,
+    /// Objects whose shards do not fit each other; who wrote them is in the status.
+    pub poisoned: u64,
     /// Objects that could not be rebuilt although every cloud answers.
     pub lost: u64,
     /// Objects that lack shards: those met on the way, and at the end those that are left.

@@ -233,6 +233,7 @@ impl Sealer {
             attempt: 0,
             acknowledged: false,
             withdrawn: false,
+            receipt: None,
         });
         StoredObject::of_new(&NewObject {
             id,

@@ -23,9 +23,9 @@
 
 use super::error::BlockError;
 use super::object::SealedSlice;
+use super::writer::Writer;
 use crate::keys::{Sealing, SliceKey};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use quorumfs_bft::identity::SessionId;
 use quorumfs_metadata::identity::{Codec, SliceId, VolumeId};
 
 /// Bytes of plaintext in a full segment.
@@ -167,7 +167,7 @@ impl SliceCipher {
             Part::Segment(segment) => BlockError::Forged {
                 slice: self.slice,
                 segment,
-                writer: SessionId(0),
+                writer: Writer::default(),
             },
         }
     }
@@ -177,7 +177,7 @@ impl SliceCipher {
         BlockError::SealedWrong {
             slice: self.slice,
             what,
-            writer: SessionId(0),
+            writer: Writer::default(),
         }
     }
 

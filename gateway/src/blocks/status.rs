@@ -1,5 +1,6 @@
 //! What an operator sees of the clouds.
 
+use super::code_word::Poisoned;
 use super::counters::CounterValues;
 use super::engine::Engine;
 use super::scrub_report::ScrubReport;
@@ -57,6 +58,8 @@ pub struct BlockStatus {
     pub sparse_packs: usize,
     /// Repairs that wait.
     pub repairs_waiting: usize,
+    /// Objects that this process found poisoned, at most some thousand: nobody can read them.
+    pub poisoned: Vec<Poisoned>,
     /// The scrub that runs, or ran last.
     pub scrub: Option<ScrubReport>,
     /// What happened so far.
@@ -92,6 +95,7 @@ impl Engine {
             under_replicated: self.under_replicated.load(Ordering::Relaxed),
             sparse_packs: self.sparse.load(Ordering::Relaxed),
             repairs_waiting: self.repairs.waiting(),
+            poisoned: self.code_words.all_poisoned(),
             scrub: self
                 .scrub
                 .lock()

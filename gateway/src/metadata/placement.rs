@@ -2,13 +2,16 @@
 
 use super::{AllocatedId, MetadataClient};
 use crate::blocks::{
-    HeldObjectId, ObjectsPage, PackedCursor, PackedPage, PlacementError, PlacementLog, SparsePack,
-    SparsePage, StoredObject, UnderReplicatedCursor, UnderReplicatedPage,
+    HeldObjectId, ObjectsPage, PackedCursor, PackedPage, PlacementError, PlacementLog,
+    PrincipalName, SparsePack, SparsePage, StoredObject, UnderReplicatedCursor,
+    UnderReplicatedPage,
 };
 use crate::vfs::VfsError;
 use async_trait::async_trait;
-use quorumfs_metadata::identity::ObjectId;
-use quorumfs_metadata::limits::{CONFIRM_SHARDS_MAX, QUEUE_PAGE_MAX, WITHDRAW_SHARDS_MAX};
+use quorumfs_metadata::identity::{ObjectId, PrincipalNumber};
+use quorumfs_metadata::limits::{
+    CHECKED_OBJECTS_MAX, CONFIRM_SHARDS_MAX, QUEUE_PAGE_MAX, WITHDRAW_SHARDS_MAX,
+};
 use quorumfs_metadata::operation::{NewObject, Operation, PlacedShard, SliceMove};
 use quorumfs_metadata::query::Question;
 use quorumfs_metadata::reply::{Done, Found};
@@ -35,19 +38,41 @@ fn stored<'a>(rows: impl Iterator<Item = (&'a ObjectId, &'a Object)>) -> Vec<Sto
 impl PlacementLog for MetadataClient {
     async fn confirm_placed(&self, shards: Vec<PlacedShard>) -> Result<(), PlacementError> {
         for some in shards.chunks(CONFIRM_SHARDS_MAX) {
-            let operation = Operation::ConfirmPlaced {
-                shards: some.to_vec(),
-            };
-            match self
-                .order("placement", &operation)
-                .await
-                .map_err(|error| failed(&error))?
-            {
-                Done::Confirmed { .. } => {}
-                other => return Err(failed(&self.mismatch("placement", &other))),
-            }
+            self.confirm(some.to_vec(), Vec::new()).await?;
         }
         Ok(())
+    }
+
+    async fn confirm_checked(&self, objects: Vec<ObjectId>) -> Result<(), PlacementError> {
+        for some in objects.chunks(CHECKED_OBJECTS_MAX) {
+            self.confirm(Vec::new(), some.to_vec()).await?;
+        }
+        Ok(())
+    }
+
+    async fn own_principal(&self) -> Result<Option<PrincipalNumber>, PlacementError> {
+        let found = self.ask("placement", self.own(), Question::WhoAmI).await;
+        match found.map_err(|error| failed(&error))? {
+            Found::WhoAmI { rights, .. } => Ok(Some(rights.number)),
+            other => Err(failed(&self.mismatch("placement", &other))),
+        }
+    }
+
+    async fn principal(
+        &self,
+        number: PrincipalNumber,
+    ) -> Result<Option<PrincipalName>, PlacementError> {
+        let question = Question::Principal(number);
+        match self.ask("placement", self.own(), question).await {
+            Ok(Found::Principal(found)) => Ok(Some(PrincipalName {
+                key: found.principal,
+                label: found.label,
+            })),
+            Ok(other) => Err(failed(&self.mismatch("placement", &other))),
+            // That is how the servers say that there is none.
+            Err(VfsError::Refused { .. }) => Ok(None),
+            Err(error) => Err(failed(&error)),
+        }
     }
 
     async fn replace_placement(&self, shard: PlacedShard) -> Result<(), PlacementError> {
@@ -226,6 +251,19 @@ impl HeldObjectId for AllocatedId {
 }
 
 impl MetadataClient {
+    async fn confirm(
+        &self,
+        shards: Vec<PlacedShard>,
+        checked: Vec<ObjectId>,
+    ) -> Result<(), PlacementError> {
+        let operation = Operation::ConfirmPlaced { shards, checked };
+        let done = self.order("placement", &operation).await;
+        match done.map_err(|error| failed(&error))? {
+            Done::Confirmed { .. } => Ok(()),
+            other => Err(failed(&self.mismatch("placement", &other))),
+        }
+    }
+
     /// Whether this session may move what others wrote.
     async fn may_reconcile(&self) -> Result<bool, PlacementError> {
         match self

@@ -33,9 +33,9 @@ use super::slice_store::{SliceStore, WrittenSlice};
 use crate::keys::ValueBinding;
 use crate::metadata::AllocatedId;
 use bytes::Bytes;
-use quorumfs_bft::identity::SessionId;
+use quorumfs_bft::identity::{SessionId, Time};
 use quorumfs_metadata::attributes::{Attributes, Credentials};
-use quorumfs_metadata::identity::{InodeId, InodeVersion};
+use quorumfs_metadata::identity::{InodeId, InodeVersion, PrincipalNumber};
 use quorumfs_metadata::limits::{COMMIT_EXTENTS_MAX, INLINE_BYTES_MAX, PACK_SLICES_MAX};
 use quorumfs_metadata::operation::{
     Commit, NewContent, NewExtent, Precondition, SetAttributes, SetTime, Step,
@@ -551,6 +551,9 @@ fn piece(stored: &Stored, part: &Part) -> (u64, Piece) {
             shard_length: object.shard_length,
             shards: object.shards.clone(),
             writer: SessionId(0),
+            principal: PrincipalNumber(0),
+            checked: false,
+            committed: Time(0),
             live_bytes: u64::from(slice.sealed_length),
             slices: 1,
             pins: 0,

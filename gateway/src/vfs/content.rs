@@ -271,8 +271,10 @@ fn insert_range(ranges: &mut BTreeMap<u64, u64>, range: Range<u64>) {
 pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
-    use quorumfs_bft::identity::SessionId;
-    use quorumfs_metadata::identity::{AllocationId, Codec, ObjectClass, ObjectId, RealmEpoch};
+    use quorumfs_bft::identity::{SessionId, Time};
+    use quorumfs_metadata::identity::{
+        AllocationId, Codec, ObjectClass, ObjectId, PrincipalNumber, RealmEpoch,
+    };
     use quorumfs_metadata::placement::Policy;
     use quorumfs_metadata::row::{ObjectState, SliceKey};
 
@@ -302,6 +304,9 @@ pub(crate) mod tests {
                 shard_length: 600,
                 shards: vec![],
                 writer: SessionId(1),
+                principal: PrincipalNumber(0),
+                checked: false,
+                committed: Time(0),
                 live_bytes: 1016,
                 slices: 1,
                 pins: 0,

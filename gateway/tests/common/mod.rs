@@ -60,6 +60,7 @@ impl SliceStore for MemorySlices {
                 attempt: 0,
                 acknowledged: cloud < 3,
                 withdrawn: false,
+                receipt: None,
             })
             .collect();
         let object = NewObject {

@@ -45,6 +45,7 @@ fn make_pack(policy: Policy, plains: &[&[u8]]) -> Made {
                 attempt: 0,
                 acknowledged: true,
                 withdrawn: false,
+                receipt: None,
             })
             .collect(),
     };

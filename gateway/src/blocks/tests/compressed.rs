@@ -1,17 +1,18 @@
 //! Compressed slices: read in any range from anywhere, and what a hostile writer can do with them.
 
 use super::bytes::{hex, unhex};
-use super::harness::{VOLUME, Volume, content, key, object_id, policy, secrets, slice_id};
+use super::harness::{
+    VOLUME, Volume, content, foreign_row, key, object_id, policy, secrets, slice_id,
+};
 use super::packs::{POLICIES, pack, reads_all, run};
 use crate::blocks::{
     BlockError, BlockErrorKind, CELL_BYTES, Compression, PlainSlice, SEGMENT_BYTES, SealedSlice,
-    Sealer, Sealing, StoredObject,
+    Sealer, Sealing,
 };
 use bytes::Bytes;
 use proptest::prelude::*;
 use quorumfs_bft::identity::{Digest, SessionId};
 use quorumfs_metadata::identity::Codec;
-use quorumfs_metadata::row;
 use std::sync::atomic::Ordering;
 
 /// Content in stretches: of one byte, of words, of noise.
@@ -105,19 +106,7 @@ async fn read_hostile(stream: &[u8], length: u32) -> Result<Bytes, BlockError> {
     let (tag, sealed_length) = (16, stream.len() as u32);
     let plain = Bytes::copy_from_slice(&stream[..stream.len() - tag]);
     let stored = volume.write(1, &plain).await.unwrap();
-    let row = row::Object {
-        class: stored.object.class,
-        policy: stored.object.policy,
-        length: stored.object.length,
-        shard_length: stored.object.shard_length,
-        shards: stored.object.shards,
-        writer: SessionId(99),
-        live_bytes: 1,
-        slices: 1,
-        pins: 0,
-        state: row::ObjectState::Live,
-    };
-    let object = StoredObject::of_row(object_id(1), &row).unwrap();
+    let object = foreign_row(&stored.object, SessionId(99), false);
     let slice = SealedSlice {
         length,
         sealed_length,
@@ -172,7 +161,7 @@ async fn a_writer_who_compressed_wrong_is_named_and_nothing_is_expanded_without_
             matches!(error, BlockError::SealedWrong { .. }),
             "{plain_length}: {error:?}"
         );
-        assert_eq!(error.writer(), Some(SessionId(99)));
+        assert_eq!(error.writer().map(|it| it.session), Some(SessionId(99)));
         assert_eq!(error.kind(), BlockErrorKind::Corrupt);
     }
 }
@@ -191,7 +180,8 @@ proptest! {
         run(async {
             if let Err(error) = read_hostile(&stream, length).await {
                 let is_row = matches!(error, BlockError::Row { .. });
-                assert!(is_row || error.writer() == Some(SessionId(99)), "{error:?}");
+                let by = error.writer().map(|it| it.session);
+                assert!(is_row || by == Some(SessionId(99)), "{error:?}");
             }
         });
     }

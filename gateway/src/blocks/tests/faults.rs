@@ -1,13 +1,12 @@
 //! Clouds that fail and lie while slices are written and read.
 
-use super::harness::{PATIENCE, Volume, content, key, object_id, policies, policy};
-use crate::blocks::{BlockErrorKind, SEGMENT_BYTES, Sealing, StoredObject};
+use super::harness::{PATIENCE, Volume, content, foreign_row, key, object_id, policies, policy};
+use crate::blocks::{BlockError, BlockErrorKind, SEGMENT_BYTES, Sealing, StoredObject};
 use bytes::Bytes;
 use proptest::prelude::*;
 use quorumfs_backends::StoreErrorKind as Kind;
 use quorumfs_backends::faulty::{Fault, Plan};
 use quorumfs_bft::identity::SessionId;
-use quorumfs_metadata::row;
 use std::time::{Duration, Instant};
 
 fn lies() -> Vec<Plan> {
@@ -270,39 +269,30 @@ async fn planted_words_are_found_on_the_clouds_only_when_sealing_is_off() {
     }
 }
 
-/// The object as another reader finds it: its row says which session brought it in.
+/// The object as another principal finds it: its row says which session brought it in.
 fn row_of(volume: &Volume, number: u32, writer: SessionId) -> StoredObject {
-    let new = volume.log.row(object_id(number));
-    let row = row::Object {
-        class: new.class,
-        policy: new.policy,
-        length: new.length,
-        shard_length: new.shard_length,
-        shards: new.shards,
-        writer,
-        live_bytes: u64::from(new.length),
-        slices: 1,
-        pins: 0,
-        state: row::ObjectState::Live,
-    };
-    StoredObject::of_row(new.id, &row).unwrap()
+    foreign_row(&volume.log.row(object_id(number)), writer, false)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_wrote_what_cannot_be_read_is_named_unless_clouds_alone_can_be_to_blame() {
-    let volume = Volume::new(policy(4, 1, 2));
+    let mut volume = Volume::new(policy(4, 1, 2));
     let stored = volume.write(1, &content(1, 100_000)).await.unwrap();
     volume.drain().await;
     let writer = SessionId(7);
+    let named = |error: &BlockError| error.writer().map(|writer| writer.session);
     let object = row_of(&volume, 1, writer);
     let blocks = &volume.blocks;
     let slice = &stored.slice;
     let error = blocks.read(&object, slice, &key(2), 0..100_000).await;
     let error = error.unwrap_err();
     assert_eq!(error.kind(), BlockErrorKind::Corrupt, "{error}");
-    assert_eq!(error.writer(), Some(writer));
+    assert_eq!(named(&error), Some(writer));
     assert!(error.to_string().contains("session 7"), "{error}");
 
+    // Another reader, who has not seen it whole.
+    volume.restart();
+    let blocks = &volume.blocks;
     // One cloud denies it, as one may, and two cannot be reached.
     volume.plan(0, Plan::always(Fault::Refuse(Kind::NotFound)));
     for cloud in [1, 2] {
@@ -318,8 +308,9 @@ async fn who_wrote_what_cannot_be_read_is_named_unless_clouds_alone_can_be_to_bl
     let error = blocks.read(&object, slice, &key(1), 0..100_000).await;
     let error = error.unwrap_err();
     assert_eq!(error.kind(), BlockErrorKind::Io, "{error}");
-    assert_eq!(error.writer(), Some(writer), "{error}");
-    assert!(error.to_string().contains("what session 7 said"), "{error}");
+    assert_eq!(named(&error), Some(writer), "{error}");
+    let said = "what principal `mallory`";
+    assert!(error.to_string().contains(said), "{error}");
 }
 
 proptest! {

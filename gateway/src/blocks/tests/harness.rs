@@ -2,8 +2,8 @@
 
 use crate::blocks::{
     BlockConfig, BlockError, BlockStore, Cloud, Compression, ObjectsPage, PlacementError,
-    PlacementLog, SealedSlice, Sealing, Stored, StoredObject, Timeouts, UnderReplicatedCursor,
-    UnderReplicatedPage,
+    PlacementLog, PrincipalName, SealedSlice, Sealing, Stored, StoredObject, Timeouts,
+    UnderReplicatedCursor, UnderReplicatedPage,
 };
 use crate::keys::{CloudSecret, Secret, SliceKey};
 use bytes::Bytes;
@@ -11,17 +11,20 @@ use quorumfs_backends::faulty::{Faulty, Plan};
 use quorumfs_backends::{
     Deadline, ObjectInfo, ObjectName, ObjectStore, Operation, Page, StoreError, StoreErrorKind,
 };
-use quorumfs_bft::identity::ClusterId;
-use quorumfs_metadata::identity::{AllocationId, CloudIndex, ObjectId, SliceId};
+use quorumfs_bft::identity::{ClusterId, PublicKey, SessionId, Time};
+use quorumfs_metadata::identity::{AllocationId, CloudIndex, ObjectId, PrincipalNumber, SliceId};
 use quorumfs_metadata::operation::{NewObject, PlacedShard};
 use quorumfs_metadata::placement::Policy;
-use std::collections::BTreeMap;
+use quorumfs_metadata::row;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 pub(super) const VOLUME: ClusterId = ClusterId([7; 16]);
+/// The principal that others' objects are of; this process's own is number 0.
+pub(super) const FOREIGN: PrincipalNumber = PrincipalNumber(7);
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A cloud in memory.
@@ -160,9 +163,22 @@ impl ObjectStore for MemoryStore {
 #[derive(Debug, Default)]
 pub(super) struct MemoryLog {
     pub(super) rows: Mutex<BTreeMap<ObjectId, NewObject>>,
+    /// Those that the foreign principal wrote.
+    pub(super) foreign: Mutex<BTreeSet<ObjectId>>,
+    /// Those that were said to be checked.
+    pub(super) checked: Mutex<BTreeSet<ObjectId>>,
 }
 
 impl MemoryLog {
+    /// An object as its row describes it.
+    pub(super) fn stored(&self, new: &NewObject) -> StoredObject {
+        if !self.foreign.lock().unwrap().contains(&new.id) {
+            return StoredObject::of_new(new).unwrap();
+        }
+        let checked = self.checked.lock().unwrap().contains(&new.id);
+        foreign_row(new, SessionId(7), checked)
+    }
+
     fn apply(&self, placed: PlacedShard) -> Result<(), PlacementError> {
         let mut rows = self.rows.lock().unwrap();
         let unknown = || PlacementError {
@@ -185,6 +201,22 @@ impl MemoryLog {
 impl PlacementLog for MemoryLog {
     async fn confirm_placed(&self, shards: Vec<PlacedShard>) -> Result<(), PlacementError> {
         shards.into_iter().try_for_each(|placed| self.apply(placed))
+    }
+    async fn confirm_checked(&self, objects: Vec<ObjectId>) -> Result<(), PlacementError> {
+        self.checked.lock().unwrap().extend(objects);
+        Ok(())
+    }
+    async fn own_principal(&self) -> Result<Option<PrincipalNumber>, PlacementError> {
+        Ok(Some(PrincipalNumber(0)))
+    }
+    async fn principal(
+        &self,
+        number: PrincipalNumber,
+    ) -> Result<Option<PrincipalName>, PlacementError> {
+        Ok((number == FOREIGN).then(|| PrincipalName {
+            key: PublicKey([7; 32]),
+            label: "mallory".to_owned(),
+        }))
     }
     async fn replace_placement(&self, shard: PlacedShard) -> Result<(), PlacementError> {
         self.apply(shard)
@@ -213,7 +245,7 @@ impl PlacementLog for MemoryLog {
         let objects: Vec<_> = behind
             .clone()
             .take(limit as usize)
-            .map(|row| StoredObject::of_new(row).unwrap())
+            .map(|row| self.stored(row))
             .collect();
         Ok(ObjectsPage {
             last: objects.last().map(StoredObject::id),
@@ -239,12 +271,29 @@ impl PlacementLog for MemoryLog {
             Some(last) if page.len() == limit as usize => Some((0, last.id)),
             _ => None,
         };
-        let objects = page
-            .into_iter()
-            .map(|row| StoredObject::of_new(row).unwrap())
-            .collect();
+        let objects = page.into_iter().map(|row| self.stored(row)).collect();
         Ok(UnderReplicatedPage { objects, next })
     }
+}
+
+/// An object that the foreign principal brought in.
+pub(super) fn foreign_row(new: &NewObject, writer: SessionId, checked: bool) -> StoredObject {
+    let row = row::Object {
+        class: new.class,
+        policy: new.policy,
+        length: new.length,
+        shard_length: new.shard_length,
+        shards: new.shards.clone(),
+        writer,
+        principal: FOREIGN,
+        checked,
+        committed: Time(0),
+        live_bytes: u64::from(new.length),
+        slices: 1,
+        pins: 0,
+        state: row::ObjectState::Live,
+    };
+    StoredObject::of_row(new.id, &row).unwrap()
 }
 
 /// A volume's clouds, log and block store.
@@ -411,7 +460,7 @@ impl Volume {
         slice: &SealedSlice,
         range: Range<u32>,
     ) -> Result<Bytes, BlockError> {
-        let object = StoredObject::of_new(&self.log.row(object_id(number))).unwrap();
+        let object = self.log.stored(&self.log.row(object_id(number)));
         self.blocks.read(&object, slice, &key(number), range).await
     }
 

@@ -5,6 +5,7 @@ mod compressed;
 mod faults;
 mod harness;
 mod packs;
+mod poison;
 mod preferred;
 mod recovery;
 mod scrub;

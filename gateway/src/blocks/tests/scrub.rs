@@ -88,6 +88,7 @@ fn placed(log: &MemoryLog, shard: u8) -> Vec<PlacedShard> {
         shard: ShardIndex(shard),
         cloud: row.shards[usize::from(shard)].cloud,
         attempt: 0,
+        receipt: None,
     });
     all.collect()
 }

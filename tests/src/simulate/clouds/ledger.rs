@@ -5,9 +5,8 @@
 
 use super::poison::Poison;
 use bytes::Bytes;
-use quorumfs_bft::identity::SessionId;
 use quorumfs_bft_simulator::counters::Counters;
-use quorumfs_metadata::identity::{ObjectId, SliceId};
+use quorumfs_metadata::identity::{ObjectId, PrincipalNumber, SliceId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
@@ -17,7 +16,7 @@ use tokio::time::Instant;
 pub(super) struct Attempt {
     pub(super) plain: Bytes,
     /// How it was written wrong, and by whom, if it was.
-    pub(super) poison: Option<(Poison, SessionId)>,
+    pub(super) poison: Option<(Poison, PrincipalNumber)>,
 }
 
 #[derive(Default)]

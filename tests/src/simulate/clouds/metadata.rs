@@ -14,7 +14,7 @@ use quorumfs_gateway::metadata::{
 };
 use quorumfs_metadata::Metadata;
 use quorumfs_metadata::attributes::{Credentials, Mode, Timestamp};
-use quorumfs_metadata::identity::{CloudIndex, Gid, InodeId, Uid};
+use quorumfs_metadata::identity::{CloudIndex, Gid, InodeId, PrincipalNumber, Uid};
 use quorumfs_metadata::operation::{Create, NewInode, Operation, Step};
 use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::reply::StepDone;
@@ -28,6 +28,8 @@ use tokio::time::Instant;
 pub(super) const OWNER: PublicKey = PublicKey([1; 32]);
 /// An ordinary user, and what a bad one can do.
 pub(super) const USER: PublicKey = PublicKey([2; 32]);
+/// What rows know the user by: principals are numbered as the genesis lists them.
+pub(super) const USER_NUMBER: PrincipalNumber = PrincipalNumber(1);
 /// Whom the user may speak for.
 pub(super) const USER_IDS: (Uid, Gid) = (Uid(1000), Gid(1000));
 /// All times that gateways name.

@@ -1,11 +1,11 @@
 //! A writer with every right to write who writes what cannot be read.
 //!
 //! Its commits are valid as far as the servers can see, and its shards lie on every cloud. Nothing
-//! that it can do may give two readers different bytes, and whoever is given none is told whose
-//! fault that is.
+//! that it can do may give one reader what another is refused: nobody gets anything of a poisoned
+//! object, whichever clouds answer, and everybody is told whose fault that is.
 
 use super::ledger::Attempt;
-use super::metadata::{TIME, USER, USER_IDS};
+use super::metadata::{TIME, USER, USER_IDS, USER_NUMBER};
 use super::world::World;
 use bytes::Bytes;
 use quorumfs_bft::identity::Digest;
@@ -57,20 +57,16 @@ impl Poison {
             Self::Data => "poison_data",
         }
     }
-
-    /// Whether some data shards are what the metadata says, so that who needs no others may read.
-    pub(super) const fn has_content(self) -> bool {
-        matches!(self, Self::Parity | Self::Data)
-    }
 }
 
-/// Commits one poisoned object.
+/// Commits one object of the other principal's: poisoned, or now and then as it should be, so that
+/// those who do not trust it have something to find good.
 pub(super) async fn poison(world: &Arc<World>, random: &mut Random) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    let kind = random.pick(&Poison::ALL).copied().unwrap_or(Poison::Parity);
+    let kind = random.pick(&Poison::ALL).copied();
+    let kind = kind.filter(|_| random.chance(3, 4));
     let session = world.servers.embedded.open_session(USER);
     let session = session.map_err(|e| text(&e))?;
-    let writer = session.session();
     let credentials = Credentials::user(USER_IDS.0, USER_IDS.1);
     let client = MetadataClient::new(Arc::new(session), credentials.clone());
     let ids = client.allocate().await.map_err(|e| text(&e))?;
@@ -92,11 +88,11 @@ pub(super) async fn poison(world: &Arc<World>, random: &mut Random) -> Result<()
     };
     let right = seal(object, slice, &key, &plain)?;
     let other = match kind {
-        Poison::OtherSlice => {
+        Some(Poison::OtherSlice) => {
             let slice = other_ids.slice();
             seal(other_ids.object(), slice, &world.slice_key(slice), &plain)?
         }
-        Poison::Key => seal(object, slice, &world.slice_key(other_ids.slice()), &plain)?,
+        Some(Poison::Key) => seal(object, slice, &world.slice_key(other_ids.slice()), &plain)?,
         _ => seal(object, slice, &key, &changed)?,
     };
     let data = usize::from(policy.data());
@@ -106,14 +102,13 @@ pub(super) async fn poison(world: &Arc<World>, random: &mut Random) -> Result<()
         .zip(other)
         .enumerate()
         .map(|(shard, (right, other))| match kind {
-            Poison::Parity if shard >= data => other,
-            Poison::Parity => right,
-            Poison::Digests => (right.0, Digest([0x77; 32])),
-            Poison::OtherSlice | Poison::Key => other,
-            Poison::Nothing => right,
-            Poison::Data if shard == 0 => (other.0, right.1),
-            Poison::Data if shard < data => right,
-            Poison::Data => other,
+            None | Some(Poison::Nothing) => right,
+            Some(Poison::Parity | Poison::Data) if shard >= data => other,
+            Some(Poison::Parity) => right,
+            Some(Poison::Digests) => (right.0, Digest([0x77; 32])),
+            Some(Poison::OtherSlice | Poison::Key) => other,
+            Some(Poison::Data) if shard == 0 => (other.0, right.1),
+            Some(Poison::Data) => right,
         })
         .collect();
     let mut shards = Vec::new();
@@ -124,7 +119,7 @@ pub(super) async fn poison(world: &Arc<World>, random: &mut Random) -> Result<()
             shard: ShardIndex(index),
             attempt: 0,
         };
-        if kind != Poison::Nothing {
+        if kind != Some(Poison::Nothing) {
             let name = cloud.keys.name(&named).map_err(|e| text(&e))?;
             cloud.plant(name, body);
         }
@@ -134,13 +129,14 @@ pub(super) async fn poison(world: &Arc<World>, random: &mut Random) -> Result<()
             attempt: 0,
             acknowledged: true,
             withdrawn: false,
+            receipt: None,
         });
     }
     let length = u32::try_from(plain.len()).unwrap_or(u32::MAX);
     let sealed_length = length + length.div_ceil(SEGMENT_BYTES).max(1) * TAG_BYTES;
     let attempt = Attempt {
         plain,
-        poison: Some((kind, writer)),
+        poison: kind.map(|kind| (kind, USER_NUMBER)),
     };
     world.ledger.records().attempts.insert(slice, attempt);
     let new_object = NewObject {
@@ -177,8 +173,18 @@ pub(super) async fn poison(world: &Arc<World>, random: &mut Random) -> Result<()
     });
     let committed = client.step("commit", credentials, TIME, step).await;
     committed.map_err(|e| format!("a poisoned commit is valid, and was refused: {e}"))?;
-    world.ledger.note(&format!("poison {kind:?} as {slice}"));
-    world.ledger.fault(kind.name());
+    match kind {
+        Some(kind) => {
+            world.ledger.note(&format!("poison {kind:?} as {slice}"));
+            world.ledger.fault(kind.name());
+        }
+        None => {
+            world
+                .ledger
+                .note(&format!("another principal writes {slice}"));
+            world.ledger.count("written_by_another");
+        }
+    }
     world.ledger.records().committed.insert(slice);
     Ok(())
 }

@@ -10,7 +10,7 @@ pub const MEASURED_MIN: u64 = 500;
 
 /// What has to be exercised besides the lies: weather, crashes, poison, and what the block store
 /// does about all of it.
-pub const KNOWN: [&str; 48] = [
+pub const KNOWN: [&str; 49] = [
     "weather_down",
     "weather_hang",
     "weather_slow",
@@ -35,6 +35,7 @@ pub const KNOWN: [&str; 48] = [
     "poison_nothing",
     "poison_data",
     "poison_named",
+    "written_by_another",
     "scrubs",
     "shards_scrubbed",
     "shards_withdrawn",
