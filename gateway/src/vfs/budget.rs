@@ -15,6 +15,19 @@ pub(crate) struct Budget {
     released: Notify,
 }
 
+/// Room that one writer has taken; given back when it has booked what it wrote.
+#[derive(Debug)]
+pub(crate) struct Room<'a> {
+    budget: &'a Budget,
+    bytes: u64,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.budget.adjust(self.bytes, 0);
+    }
+}
+
 impl Budget {
     pub(crate) fn new(limit: u64) -> Arc<Self> {
         Arc::new(Self {
@@ -34,20 +47,25 @@ impl Budget {
         self.limit
     }
 
-    /// Whether new writers have to wait.
-    pub(crate) fn is_full(&self) -> bool {
-        self.used() >= self.limit
+    /// Room for so many bytes, if there is any; one writer may overshoot by the size of one write.
+    pub(crate) fn try_take(&self, bytes: u64) -> Option<Room<'_>> {
+        let take = |used: u64| (used < self.limit).then(|| used.saturating_add(bytes));
+        let taken = self
+            .used
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
+        // Not before: a room that is made is given back.
+        taken.is_ok().then(|| Room {
+            budget: self,
+            bytes,
+        })
     }
 
-    /// Waits until there is room. One writer may overshoot by the size of one write.
-    pub(crate) async fn room(&self) {
-        loop {
-            let released = self.released.notified();
-            tokio::pin!(released);
-            released.as_mut().enable();
-            if !self.is_full() {
-                return;
-            }
+    /// Waits until there is room, for somebody: whoever waits has to try again.
+    pub(crate) async fn wait(&self) {
+        let released = self.released.notified();
+        tokio::pin!(released);
+        released.as_mut().enable();
+        if self.used() >= self.limit {
             released.await;
         }
     }
@@ -75,12 +93,13 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test]
-    async fn a_writer_waits_until_something_is_released() {
+    async fn writers_wait_until_something_is_released_and_no_more_come_in_than_have_room() {
         let budget = Budget::new(10);
         budget.adjust(0, 12);
+        assert!(budget.try_take(1).is_none());
         let waiting = tokio::spawn({
             let budget = budget.clone();
-            async move { budget.room().await }
+            async move { budget.wait().await }
         });
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(!waiting.is_finished());
@@ -89,6 +108,15 @@ mod tests {
             .await
             .unwrap()
             .unwrap();
-        assert_eq!(budget.used(), 4);
+        let first = budget.try_take(5).unwrap();
+        let second = budget.try_take(5).unwrap();
+        assert!(budget.try_take(5).is_none(), "{} of 10", budget.used());
+        // What is booked takes the place of what was reserved for it.
+        budget.adjust(4, 9);
+        drop(first);
+        assert!(budget.try_take(5).is_none(), "{} of 10", budget.used());
+        drop(second);
+        assert_eq!(budget.used(), 9);
+        assert!(budget.try_take(5).is_some());
     }
 }

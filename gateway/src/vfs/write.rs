@@ -6,6 +6,7 @@
 //! gives up does not cut one in the middle.
 
 use super::VfsError;
+use super::budget::Room;
 use super::clock;
 use super::dirty::RUN_BYTES_MAX;
 use super::file_system::{FileSystem, Inner};
@@ -42,7 +43,7 @@ impl FileSystem {
         }
         inner.metadata.not_fenced()?;
         let node = &handle.node;
-        inner.room_for(node).await?;
+        let room = inner.room_for(node, data.len() as u64).await?;
         let commits = node.content.try_lock().is_err();
         let held = {
             let mut state = node.state();
@@ -56,6 +57,7 @@ impl FileSystem {
                 inner.upload_ahead(&mut state);
             }
             inner.book(&mut state);
+            drop(room);
             state
                 .dirty
                 .cost()
@@ -104,8 +106,12 @@ impl FileSystem {
 }
 
 impl Inner {
-    /// Waits until the file and the mount have room for another write.
-    async fn room_for(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
+    /// Waits until the file and the mount have room for another write, and takes it.
+    async fn room_for<'a>(
+        self: &'a Arc<Self>,
+        node: &Arc<Node>,
+        bytes: u64,
+    ) -> Result<Room<'a>, VfsError> {
         let wait = self.options.write_wait;
         let room = async {
             loop {
@@ -120,11 +126,11 @@ impl Inner {
                         flushed = self.flush(node) => flushed?,
                         () = left => {}
                     }
-                } else if self.budget.is_full() {
-                    self.pressure.notify_one();
-                    self.budget.room().await;
+                } else if let Some(room) = self.budget.try_take(bytes) {
+                    return Ok(room);
                 } else {
-                    return Ok(());
+                    self.pressure.notify_one();
+                    self.budget.wait().await;
                 }
             }
         };
