@@ -152,3 +152,37 @@ fn sealing_is_measured_beside_what_it_is_made_of() {
         }
     }
 }
+
+/// What does not depend on the machine's speed is asserted: requests, bytes and memory.
+#[test]
+fn the_way_of_data_to_clouds_and_back_is_measured() {
+    let line = measured(
+        Command::new(env!("CARGO_BIN_EXE_quorumfs"))
+            .args(["bench", "data", "--json", "--size-mib", "64"])
+            .args(["--latency-ms", "5", "--mib-per-second", "0", "--hang", "0"])
+            .args(["--files", "1000", "--repair"])
+            .args(["--writers", "64", "--memory-mib", "512"])
+            .output()
+            .unwrap(),
+    );
+    let number = |place: &str| {
+        let found = line.pointer(place).and_then(serde_json::Value::as_f64);
+        found.unwrap_or_else(|| panic!("{place}: {line}"))
+    };
+    for place in [
+        "/block_write_ratio",
+        "/write_ratio",
+        "/read_ratio",
+        "/hang/block_write_ratio",
+        "/hang/write_ratio",
+        "/hang/read_ratio",
+        "/files/files_per_second",
+        "/repair/mib_per_second",
+    ] {
+        assert!(number(place) > 0.0, "{place}: {line}");
+    }
+    assert!(number("/overwrite_bytes_per_cloud") < 65_536.0, "{line}");
+    assert!(number("/files/puts_per_cloud") <= 40.0, "{line}");
+    assert!(number("/repair/read_ratio") <= 1.05, "{line}");
+    assert!(number("/writers/peak_memory_mib") <= 512.0, "{line}");
+}

@@ -12,7 +12,7 @@ use quorumfs_tests::harness::{
     Cluster, Demo, Private, Quorumfs, eventually, flip_byte, require_private_mounts, run_in_view_of,
 };
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -168,6 +168,15 @@ fn a_cloud_full_of_garbage_is_refused_and_replaced() {
     fs::write(demo.cloud(0).join("what is this"), "not an object").unwrap();
     fs::create_dir(demo.cloud(0).join("zz")).unwrap();
     // Through the mount, so that its counters show it.
+    let file = fs::File::open(demo.mount().join("file")).unwrap();
+    // Small pieces from the end to the beginning are read where they lie: for all of it, the reader
+    // might choose clouds that are quicker.
+    for offset in (0..5 * MIB).rev().step_by(MIB / 2) {
+        let mut piece = [0; 512];
+        let offset = offset - offset % 4096;
+        file.read_exact_at(&mut piece, offset as u64).unwrap();
+        assert!(piece == content[offset..][..512], "garbage came through");
+    }
     let read = fs::read(demo.mount().join("file")).unwrap();
     assert!(read == content, "garbage came through");
     let status = demo.status();

@@ -21,6 +21,8 @@ use std::time::Duration;
 /// So much more burdened than the best others the data shards' clouds have to be, for the whole
 /// object to be read elsewhere.
 const BURDEN_FACTOR: u32 = 2;
+/// And so much longer: for less, decoding gains nothing.
+const GAIN_MIN: Duration = Duration::from_millis(10);
 /// To rebuild the whole object, at most so many times the bytes that are wanted are read.
 const AMPLIFICATION_MAX: u64 = 4;
 
@@ -136,7 +138,10 @@ impl Engine {
                 let elsewhere = best.iter().map(|((.., burden, _), _)| *burden).max();
                 let elsewhere = elsewhere.unwrap_or(Duration::MAX);
                 all <= bytes.saturating_mul(AMPLIFICATION_MAX)
-                    && here > elsewhere.saturating_mul(BURDEN_FACTOR)
+                    && here
+                        > elsewhere
+                            .saturating_mul(BURDEN_FACTOR)
+                            .max(elsewhere.saturating_add(GAIN_MIN))
             }
         }
     }
