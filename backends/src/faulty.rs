@@ -8,6 +8,7 @@
 
 use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::name::ObjectName;
+use crate::receipt::Receipt;
 use crate::remote::Traffic;
 use crate::store::{Deadline, ObjectInfo, ObjectStore, Page};
 use bytes::Bytes;
@@ -29,6 +30,8 @@ pub enum Fault {
     AcknowledgeWithoutStoring,
     /// A put is done and reported as failed.
     LoseTheAnswer,
+    /// A put is done, and acknowledged as a put of something else.
+    WrongReceipt,
     /// A put takes the name even if it is taken: create-only is not honoured.
     Overwrite,
     /// An answer or a stored body has one bit flipped.
@@ -272,21 +275,25 @@ impl ObjectStore for Faulty {
         name: &ObjectName,
         body: Bytes,
         deadline: Deadline,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<Receipt>, StoreError> {
         let fault = self.meddle(Operation::Put, name, deadline).await?;
         match fault {
-            Some(Fault::AcknowledgeWithoutStoring) => return Ok(()),
+            Some(Fault::AcknowledgeWithoutStoring) => return Ok(Some(Receipt::crc32c(&body))),
             Some(Fault::Overwrite) => self.inner.delete(name, deadline).await?,
             _ => {}
         }
+        let sent = body.clone();
         let body = self.distort(body, fault);
-        self.inner.put_if_absent(name, body, deadline).await?;
+        let receipt = self.inner.put_if_absent(name, body, deadline).await?;
+        // Whoever lies about what it keeps does not say so.
+        let receipt = receipt.map(|receipt| receipt.of_same_kind(&sent));
         self.mind().last_stored = Some(name.clone());
         match fault {
             Some(Fault::LoseTheAnswer) => {
                 Err(self.refuse(Operation::Put, name, StoreErrorKind::Unavailable))
             }
-            _ => Ok(()),
+            Some(Fault::WrongReceipt) => Ok(Some(Receipt::crc32c(b"something else"))),
+            _ => Ok(receipt),
         }
     }
 

@@ -9,6 +9,7 @@
 //!
 //! - [`name`]: what an object may be called.
 //! - [`store`]: the trait and its deadlines.
+//! - [`receipt`]: what a store says that it has taken.
 //! - [`error`]: what can go wrong, with what to do about it.
 //! - [`marker`]: what says whose cloud this is.
 //! - [`local`]: a directory that acts as a cloud.
@@ -32,6 +33,7 @@ pub mod local;
 pub mod location;
 pub mod marker;
 pub mod name;
+pub mod receipt;
 pub mod remote;
 #[cfg(feature = "s3")]
 pub mod s3;
@@ -41,5 +43,6 @@ pub mod unusable;
 
 pub use error::{Operation, StoreError, StoreErrorKind};
 pub use name::ObjectName;
+pub use receipt::Receipt;
 pub use remote::Traffic;
 pub use store::{Deadline, ObjectInfo, ObjectStore, Page};

@@ -12,6 +12,7 @@
 
 use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::name::ObjectName;
+use crate::receipt::Receipt;
 use crate::remote::{Meter, Traffic};
 use crate::store::{Deadline, ObjectInfo, ObjectStore, Page};
 use bytes::Bytes;
@@ -150,7 +151,7 @@ impl ObjectStore for Shaped {
         name: &ObjectName,
         body: Bytes,
         deadline: Deadline,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<Receipt>, StoreError> {
         let bytes = body.len() as u64;
         self.meter.asked(Operation::Put, bytes, false);
         self.silence(Operation::Put, deadline).await?;

@@ -8,6 +8,7 @@
 
 use crate::error::StoreError;
 use crate::name::ObjectName;
+use crate::receipt::Receipt;
 use crate::remote::Traffic;
 use bytes::Bytes;
 use std::fmt;
@@ -79,7 +80,8 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// `Foreign` if it holds any, or is another's; and as below.
     async fn give_back(&self, deadline: Deadline) -> Result<(), StoreError>;
 
-    /// Creates an object; once this returns it is durable as far as the store can promise.
+    /// Creates an object; once this returns it is durable as far as the store can promise. Answers
+    /// what the store says that it took, if it says so; the caller compares.
     ///
     /// # Errors
     /// `AlreadyExists` if the name is taken, in which case nothing was written and what is there is
@@ -90,7 +92,7 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
         name: &ObjectName,
         body: Bytes,
         deadline: Deadline,
-    ) -> Result<(), StoreError>;
+    ) -> Result<Option<Receipt>, StoreError>;
 
     /// Reads a whole object of at most `length_max` bytes.
     ///

@@ -5,6 +5,7 @@
 
 use crate::error::StoreError;
 use crate::name::ObjectName;
+use crate::receipt::Receipt;
 use crate::store::{Deadline, ObjectInfo, ObjectStore, Page};
 use bytes::Bytes;
 use std::ops::Range;
@@ -45,7 +46,12 @@ impl ObjectStore for Unusable {
         self.refuse()
     }
 
-    async fn put_if_absent(&self, _: &ObjectName, _: Bytes, _: Deadline) -> Result<(), StoreError> {
+    async fn put_if_absent(
+        &self,
+        _: &ObjectName,
+        _: Bytes,
+        _: Deadline,
+    ) -> Result<Option<Receipt>, StoreError> {
         self.refuse()
     }
 

@@ -16,7 +16,7 @@ pub(crate) use cluster::{
     NewReplica,
 };
 pub(crate) use doctor::DoctorArguments;
-pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, ScrubArguments};
+pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, CloudEvidenceArguments, ScrubArguments};
 
 use crate::configuration::CompressionSetting;
 use crate::exit;
@@ -104,7 +104,7 @@ pub(crate) enum Command {
     Observe(ObserveArguments),
     /// Look at the shards that nobody reads, and restore what is missing or bad
     Scrub(ScrubArguments),
-    /// Clouds: take an emptied one back
+    /// Clouds: take an emptied one back, show what they did wrong
     #[command(subcommand)]
     Cloud(CloudCommand),
     /// Measure this machine: ordering, sealing, the way of data to clouds and back

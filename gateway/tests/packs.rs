@@ -10,8 +10,8 @@ use common::*;
 use quorumfs_backends::local::LocalStore;
 use quorumfs_backends::marker::Marker;
 use quorumfs_backends::{
-    Deadline, ObjectInfo, ObjectName, ObjectStore, Operation, Page, StoreError, StoreErrorKind,
-    Traffic,
+    Deadline, ObjectInfo, ObjectName, ObjectStore, Operation, Page, Receipt, StoreError,
+    StoreErrorKind, Traffic,
 };
 use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud, Compacted, Compaction};
 use quorumfs_gateway::metadata::MetadataClient;
@@ -61,7 +61,7 @@ impl ObjectStore for Counting {
         name: &ObjectName,
         body: Bytes,
         deadline: Deadline,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<Receipt>, StoreError> {
         self.puts.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(body.len() as u64, Ordering::Relaxed);
         let delay = self.delay.load(Ordering::Relaxed);
@@ -75,9 +75,9 @@ impl ObjectStore for Counting {
                 detail: "told to refuse".to_owned(),
             });
         }
-        self.store.put_if_absent(name, body, deadline).await?;
+        let receipt = self.store.put_if_absent(name, body, deadline).await?;
         self.done.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        Ok(receipt)
     }
 
     async fn get(

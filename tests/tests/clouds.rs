@@ -122,10 +122,17 @@ async fn open(
 async fn keeps_what_it_is_given(store: &dyn ObjectStore) {
     let long = body(3 << 20, 1);
     for (number, bytes) in [(1, Bytes::new()), (2, body(1, 2)), (3, long.clone())] {
-        store
+        let receipt = store
             .put_if_absent(&name(number), bytes.clone(), soon())
             .await
             .unwrap();
+        let receipt = receipt.expect("every backend says what it took");
+        assert!(
+            receipt.is_for(&bytes),
+            "{receipt} for {} bytes",
+            bytes.len()
+        );
+        assert!(!receipt.is_for(b"anything else"), "{receipt}");
         let length = bytes.len() as u64;
         assert_eq!(
             store.head(&name(number), soon()).await.unwrap().length,
@@ -194,7 +201,7 @@ async fn creates_only(store: &Arc<dyn ObjectStore>) {
     let mut won = Vec::new();
     while let Some(done) = writers.join_next().await {
         match done.unwrap() {
-            (writer, Ok(())) => won.push(writer),
+            (writer, Ok(_)) => won.push(writer),
             (_, Err(error)) => assert_eq!(error.kind, StoreErrorKind::AlreadyExists, "{error}"),
         }
     }

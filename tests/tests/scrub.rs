@@ -159,6 +159,15 @@ fn a_spoiled_cloud_is_found_by_a_look_at_everything_and_restored() {
         fs::write(&object, bytes).unwrap();
     }
     summary(&scrub(&cluster, &["--sample", "0%"]), 0, "whole");
+    let evidence = |cloud: &[&str]| {
+        let shown = cluster.quorumfs().args(["cloud", "evidence"]);
+        shown.run_with(cloud).ok()
+    };
+    assert!(evidence(&[]).records("evidence").is_empty());
+    let spoiled: Vec<String> = objects(&cluster.cloud(2))
+        .iter()
+        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+        .collect();
     let found = scrub(&cluster, &["--full"]);
     let done = summary(&found, 16, "restored");
     let count = objects(&cluster.cloud(0)).len();
@@ -167,6 +176,35 @@ fn a_spoiled_cloud_is_found_by_a_look_at_everything_and_restored() {
         (&count.into(), &count.into())
     );
     assert_eq!(found.records("cloud")[2]["damaged"], count);
+    // Each of them can be shown to the provider, and nothing is said of the others.
+    let shown = evidence(&["c"]);
+    let all = shown.records("evidence");
+    assert_eq!(all.len(), count, "{shown:?}");
+    for one in &all {
+        assert_eq!(
+            (&one["cloud"], &one["fault"]),
+            (&"c".into(), &"wrong bytes".into())
+        );
+        assert_eq!(one["verdict"], "cloud", "{one}");
+        let name = one["name"].as_str().unwrap();
+        let known = |it: &String| name.ends_with(it.as_str());
+        assert!(spoiled.iter().any(known), "{name} {spoiled:?}");
+        assert!(
+            one["receipt"].as_str().unwrap().starts_with("crc32c "),
+            "{one}"
+        );
+        assert_ne!(one["receipt"], one["found"]);
+        assert!(
+            one["committed"].as_str().unwrap().starts_with("20"),
+            "{one}"
+        );
+    }
+    assert_eq!(shown.records("clouds_evidence").len(), 1);
+    assert!(evidence(&["a"]).records("evidence").is_empty());
+    let nowhere = cluster
+        .quorumfs()
+        .run_with(["cloud", "evidence", "nowhere"]);
+    nowhere.fails(2, "no cloud `nowhere`", "a, b, c, d");
     summary(&scrub(&cluster, &["--full"]), 0, "whole");
     for index in [0, 1] {
         fs::remove_dir_all(cluster.cloud(index)).unwrap();

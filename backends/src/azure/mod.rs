@@ -31,6 +31,7 @@ mod transport;
 use crate::StoreErrorKind;
 use crate::location::Remote;
 use crate::marker::MARKER_FILE;
+use crate::receipt::Receipt;
 use crate::remote::{Body, Container, Driver, Listing, Refusal, causes};
 use azure_core::error::CheckSuccessOptions;
 use azure_core::http::headers::HeaderName;
@@ -41,8 +42,9 @@ use azure_core::http::{
     Transport, Url, UserAgentOptions,
 };
 use azure_storage_blob::models::{
-    BlobClientGetPropertiesResultHeaders as _, BlobContainerClientGetPropertiesResultHeaders as _,
-    BlobContainerClientListBlobsOptions, BlockBlobClientUploadOptions,
+    BlobClientGetPropertiesResultHeaders as _, BlobClientUploadResult,
+    BlobContainerClientGetPropertiesResultHeaders as _, BlobContainerClientListBlobsOptions,
+    BlockBlobClientUploadOptions,
 };
 use azure_storage_blob::{
     BlobContainerClient, BlobContainerClientOptions, BlobServiceClient, BlobServiceClientOptions,
@@ -223,10 +225,11 @@ impl Blobs {
         key: &str,
         body: Bytes,
         options: BlockBlobClientUploadOptions<'_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<Receipt>, Refusal> {
         let blob = self.container.blob_client(key).block_blob_client();
         let put = blob.upload(body.into(), Some(options));
-        put.await.map_err(|error| self.refused(&error)).map(drop)
+        let done = put.await.map_err(|error| self.refused(&error))?;
+        Ok(receipt(done))
     }
 
     async fn page(
@@ -274,6 +277,16 @@ fn one_request<'a>() -> BlockBlobClientUploadOptions<'a> {
     }
 }
 
+/// What the service says that it took. Its CRC-64 is that of NVME, sent little-endian.
+fn receipt(done: BlobClientUploadResult) -> Option<Receipt> {
+    let crc64 = done.content_crc64.and_then(|sum| sum.try_into().ok());
+    let crc64 = crc64.map(|mut sum: [u8; 8]| {
+        sum.reverse();
+        Receipt::Crc64(sum)
+    });
+    crc64.or_else(|| done.content_md5?.try_into().ok().map(Receipt::Md5))
+}
+
 /// Whether an answer is the service's own, and not something's in between.
 fn genuine(headers: &azure_core::http::headers::Headers) -> Result<(), Refusal> {
     let header = |name| headers.get_optional_str(&HeaderName::from_static(name));
@@ -291,7 +304,7 @@ impl Driver for Blobs {
         self.place.clone()
     }
 
-    async fn put(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
+    async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal> {
         let put = self.send(key, body, one_request().if_not_exists()).await;
         match put {
             // Who may create and not overwrite is not always told which of the two it was.
@@ -305,7 +318,7 @@ impl Driver for Blobs {
     }
 
     async fn overwrite(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
-        self.send(key, body, one_request()).await
+        self.send(key, body, one_request()).await.map(drop)
     }
 
     async fn get(

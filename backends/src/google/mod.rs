@@ -24,6 +24,7 @@ mod tests;
 
 use crate::StoreErrorKind;
 use crate::location::Remote;
+use crate::receipt::Receipt;
 use crate::remote::{Body, Container, Driver, Listing, Refusal, causes};
 use api::Api;
 use base64::Engine as _;
@@ -118,6 +119,14 @@ struct Name {
 struct Object {
     /// A number, as text.
     size: String,
+    /// The checksum that the service computed, big-endian, in base64.
+    crc32c: Option<String>,
+}
+
+/// What the service says that it took.
+fn receipt(text: &str) -> Option<Receipt> {
+    let sum = STANDARD.decode(text).ok()?;
+    sum.try_into().ok().map(Receipt::Crc32c)
 }
 
 /// What is asked of a bucket.
@@ -157,7 +166,7 @@ impl Bucket {
         key: &str,
         body: Bytes,
         condition: &[(&str, &str)],
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<Receipt>, Refusal> {
         let (before, behind, form) = envelope(&body)?;
         let length = before.len() + body.len() + behind.len();
         let pieces = [Bytes::from(before), body, Bytes::from(behind)];
@@ -171,14 +180,15 @@ impl Bucket {
             .query(&[
                 ("uploadType", "multipart"),
                 ("name", key),
-                ("fields", "size"),
+                ("fields", "size,crc32c"),
             ])
             .query(condition)
             .header(CONTENT_TYPE, form)
             .header(CONTENT_LENGTH, length)
             .body(reqwest::Body::wrap_stream(stream::iter(pieces)));
         let put = self.api.ask::<Object>(request).await;
-        put.map(drop).map_err(no_container)
+        let put = put.map_err(no_container)?;
+        Ok(put.crc32c.and_then(|text| receipt(&text)))
     }
 
     /// A refusal that concerns an object, with what is missing made certain.
@@ -215,7 +225,10 @@ fn envelope(body: &[u8]) -> Result<(String, String, String), Refusal> {
         .map_err(|error| Refusal::new(StoreErrorKind::Other, format!("no randomness: {error}")))?;
     // Sixteen random bytes do not occur in what was sealed before they were drawn.
     let boundary: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    let checksum = STANDARD.encode(crc32c::crc32c(body).to_be_bytes());
+    let Receipt::Crc32c(checksum) = Receipt::crc32c(body) else {
+        return Err(Refusal::new(StoreErrorKind::Other, "no checksum"));
+    };
+    let checksum = STANDARD.encode(checksum);
     let before = format!(
         "--{boundary}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n\
          {{\"crc32c\":\"{checksum}\",\"contentType\":\"application/octet-stream\"}}\r\n\
@@ -232,7 +245,7 @@ impl Driver for Bucket {
         self.place.clone()
     }
 
-    async fn put(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
+    async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal> {
         let put = self.send(key, body, &[("ifGenerationMatch", "0")]).await;
         match put {
             // Who may create and not delete may be told that replacing takes both, before the
@@ -247,7 +260,7 @@ impl Driver for Bucket {
     }
 
     async fn overwrite(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
-        self.send(key, body, &[]).await
+        self.send(key, body, &[]).await.map(drop)
     }
 
     async fn get(

@@ -25,6 +25,7 @@ mod files;
 use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::marker::Marker;
 use crate::name::ObjectName;
+use crate::receipt::Receipt;
 use crate::store::{Deadline, ObjectInfo, ObjectStore, Page};
 use bytes::Bytes;
 use files::{Directory, Fault};
@@ -174,10 +175,11 @@ impl ObjectStore for LocalStore {
         name: &ObjectName,
         body: Bytes,
         deadline: Deadline,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<Receipt>, StoreError> {
         let target = name.clone();
         self.run(Operation::Put, Some(name), deadline, move |d| {
-            d.put(&target, &body)
+            d.put(&target, &body)?;
+            Ok(Some(Receipt::crc32c(&body)))
         })
         .await
     }

@@ -95,7 +95,7 @@ async fn of_many_writers_of_one_name_exactly_one_wins_and_its_bytes_stay() {
     let mut winner = None;
     for (i, writer) in writers.into_iter().enumerate() {
         match writer.await.unwrap() {
-            Ok(()) => assert_eq!(winner.replace(i), None),
+            Ok(_) => assert_eq!(winner.replace(i), None),
             Err(error) => assert_eq!(error.kind, StoreErrorKind::AlreadyExists),
         }
     }

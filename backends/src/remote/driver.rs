@@ -6,6 +6,7 @@
 //! trusted, but it never returns more bytes than it was asked for: it stops reading instead.
 
 use crate::error::StoreErrorKind;
+use crate::receipt::Receipt;
 use bytes::Bytes;
 use std::fmt;
 use std::ops::Range;
@@ -64,11 +65,12 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// Provider, endpoint, bucket and prefix, for messages; no secrets.
     fn place(&self) -> String;
 
-    /// Creates an object, if the provider can promise it only where there is none.
+    /// Creates an object, if the provider can promise it only where there is none; answers with the
+    /// checksum that the provider computed of what it took.
     ///
     /// # Errors
     /// `AlreadyExists` if the name is taken.
-    async fn put(&self, key: &str, body: Bytes) -> Result<(), Refusal>;
+    async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal>;
 
     /// Writes an object whatever there is of its name. Nothing of ours ever does that to what it
     /// keeps: it is there to prove that it is refused.

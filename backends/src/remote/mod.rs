@@ -50,6 +50,7 @@ pub use trial::Attempt;
 use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::marker::{MARKER_BYTES, MARKER_FILE, Marker};
 use crate::name::ObjectName;
+use crate::receipt::Receipt;
 use crate::store::{Deadline, ObjectInfo, ObjectStore, Page};
 use bytes::Bytes;
 use std::ops::Range;
@@ -407,7 +408,7 @@ impl ObjectStore for RemoteStore {
         name: &ObjectName,
         body: Bytes,
         deadline: Deadline,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<Receipt>, StoreError> {
         self.believe(Operation::Put, deadline).await?;
         let key = self.key(name.as_str());
         let bytes = pace::Bytes::Sent(body.len() as u64);

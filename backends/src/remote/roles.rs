@@ -5,6 +5,7 @@
 //! collector may not write. Whoever holds both does such things through this.
 
 use super::driver::{Container, Driver, Listing, Refusal};
+use crate::receipt::Receipt;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ impl Driver for Both {
         self.writer.place()
     }
 
-    async fn put(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
+    async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal> {
         self.writer.put(key, body).await
     }
 

@@ -67,19 +67,20 @@ impl Driver for Scripted {
         "scripted".to_owned()
     }
 
-    async fn put(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
+    async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal> {
         let lost = self.answer().await?;
         let mut mind = self.mind();
         if mind.objects.contains_key(key) {
             return Err(Refusal::new(StoreErrorKind::AlreadyExists, "taken"));
         }
+        let receipt = Receipt::crc32c(&body);
         mind.objects.insert(key.to_owned(), body);
         match lost {
             true => Err(Refusal::new(
                 StoreErrorKind::Unavailable,
                 "the answer was lost",
             )),
-            false => Ok(()),
+            false => Ok(Some(receipt)),
         }
     }
 

@@ -43,8 +43,8 @@ impl RemoteStore {
         match attempt {
             Attempt::Create => {
                 let put = || self.driver.put(&key, body.clone());
-                self.tries(Operation::Put, Some(name), deadline, sent, put)
-                    .await
+                let put = self.tries(Operation::Put, Some(name), deadline, sent, put);
+                put.await.map(drop)
             }
             Attempt::Overwrite => {
                 let put = || self.driver.overwrite(&key, body.clone());

@@ -57,6 +57,7 @@ mod tests;
 
 use crate::error::StoreErrorKind;
 use crate::location::Remote;
+use crate::receipt::Receipt;
 use crate::remote::{Body, Container, Driver, Listing, Refusal};
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::retry::RetryConfig;
@@ -71,6 +72,8 @@ use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{
     BucketLocationConstraint, BucketVersioningStatus, CreateBucketConfiguration, ObjectLockEnabled,
 };
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use refusal::{Response, Subject};
 use std::error::Error;
@@ -210,6 +213,27 @@ fn taken(done: &PutObjectOutput) -> Result<(), Refusal> {
     }
 }
 
+/// What the service says that it took: the checksum that it computed and compared with ours, or an
+/// entity tag that is the MD5 of the body. A tag may be anything; that it is not the MD5 says
+/// nothing.
+fn receipt(done: &PutObjectOutput, body: &[u8]) -> Option<Receipt> {
+    let decode = |text: Option<&str>| STANDARD.decode(text?).ok();
+    let crc32 = decode(done.checksum_crc32()).and_then(|sum| sum.try_into().ok());
+    let crc32c = decode(done.checksum_crc32_c()).and_then(|sum| sum.try_into().ok());
+    let crc64 = decode(done.checksum_crc64_nvme()).and_then(|sum| sum.try_into().ok());
+    let told = crc32.map(Receipt::Crc32);
+    let told = told.or(crc32c.map(Receipt::Crc32c));
+    told.or(crc64.map(Receipt::Crc64)).or_else(|| {
+        let tag = done.e_tag()?.trim_matches('"');
+        if tag.len() != 32 {
+            return None;
+        }
+        let md5 = Receipt::md5(body);
+        let is_it = md5.to_string() == format!("md5 {}", tag.to_ascii_lowercase());
+        is_it.then_some(md5)
+    })
+}
+
 /// An answer that comes from something else than the service.
 fn not_the_service(what: &str) -> Refusal {
     let detail =
@@ -243,7 +267,7 @@ impl Driver for S3 {
         self.place.clone()
     }
 
-    async fn put(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
+    async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal> {
         let create_only = self.create_only.load(Ordering::Relaxed);
         if !create_only {
             match self.head(key).await {
@@ -255,8 +279,11 @@ impl Driver for S3 {
                 }
             }
         }
-        match self.send(key, body, create_only).await {
-            Ok(done) => taken(&done),
+        match self.send(key, body.clone(), create_only).await {
+            Ok(done) => {
+                taken(&done)?;
+                Ok(receipt(&done, &body))
+            }
             Err(error) if create_only && refusal::is_not_implemented(&error) => {
                 self.create_only.store(false, Ordering::Relaxed);
                 let detail = "the service does not know `If-None-Match`; from now on it is asked \

@@ -36,6 +36,16 @@ pub(crate) struct ScrubArguments {
 pub(crate) enum CloudCommand {
     /// Take an empty place as the cloud of this name, which was there before; `scrub` fills it
     Adopt(CloudAdoptArguments),
+    /// Show what clouds were found to have done wrong, and whose fault it is
+    Evidence(CloudEvidenceArguments),
+}
+
+/// `quorumfs cloud evidence`
+#[derive(Debug, Args)]
+pub(crate) struct CloudEvidenceArguments {
+    /// The cloud, as the configuration names it; without it all of them
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
 }
 
 /// `quorumfs cloud adopt`

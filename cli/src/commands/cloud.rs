@@ -5,6 +5,7 @@
 //! else's bucket. Only a person can say that it is meant; the marker is written where nothing is,
 //! and nowhere else. What the cloud should hold comes back by `scrub`.
 
+use super::evidence;
 use super::opened::Configured;
 use super::store_failure;
 use crate::arguments::{CloudAdoptArguments, CloudCommand, General};
@@ -26,6 +27,7 @@ struct Adopted<'a> {
 pub(crate) async fn run(general: &General, command: CloudCommand, output: Output) -> Outcome {
     match command {
         CloudCommand::Adopt(arguments) => adopt(general, &arguments, output).await,
+        CloudCommand::Evidence(arguments) => evidence::run(general, &arguments, output).await,
     }
 }
 

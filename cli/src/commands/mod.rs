@@ -3,6 +3,7 @@
 mod cloud;
 mod cluster;
 mod doctor;
+mod evidence;
 mod explain;
 mod files;
 mod members;

@@ -19,7 +19,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use crate::stop::Stop;
 use quorumfs_fuse::{MountConfig, Mounted};
-use quorumfs_gateway::blocks::CloudStatus;
+use quorumfs_gateway::blocks::{CloudStatus, Poisoned};
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
@@ -33,6 +33,10 @@ use std::time::{Duration, Instant};
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How long a mount that is told to stop waits for those who still use it.
 const BUSY_WITHIN: Duration = Duration::from_secs(2);
+/// How long a status waits for what the order has counted.
+const COUNTED_WITHIN: Duration = Duration::from_secs(3);
+/// Poisoned objects that a status names.
+const POISONED_SHOWN: usize = 16;
 const LOG: &str = "mount.log";
 
 /// What a running mount says about itself.
@@ -70,8 +74,36 @@ pub(crate) struct Report {
     /// Bytes of such objects that are not needed any more since it was.
     #[serde(default)]
     pub(crate) bytes_freed: u64,
+    /// Objects that were found poisoned, so that nobody can read them: how many.
+    #[serde(default)]
+    pub(crate) poisoned: u64,
+    /// Some of them, with who wrote them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) poisoned_by: Vec<PoisonedReport>,
     /// What it found of each cloud.
     pub(crate) clouds: Vec<CloudReport>,
+}
+
+/// An object whose shards do not fit each other.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct PoisonedReport {
+    /// Which one.
+    pub(crate) object: String,
+    /// Who wrote it.
+    pub(crate) writer: String,
+}
+
+impl PoisonedReport {
+    /// Some of those that were found.
+    pub(crate) fn some(poisoned: &[Poisoned]) -> Vec<Self> {
+        let shown = poisoned.iter().take(POISONED_SHOWN);
+        shown
+            .map(|it| Self {
+                object: it.object.to_string(),
+                writer: it.writer.to_string(),
+            })
+            .collect()
+    }
 }
 
 impl Report {
@@ -104,6 +136,12 @@ impl Report {
             text.push_str(&format!(
                 "; WRITTEN DATA OF {} FILES WAS LOST",
                 self.files_lost
+            ));
+        }
+        if let Some(first) = self.poisoned_by.first() {
+            let (count, writer) = (self.poisoned, &first.writer);
+            text.push_str(&format!(
+                "; {count} OBJECTS ARE POISONED, one of them by {writer}"
             ));
         }
         if self.fenced {
@@ -146,6 +184,12 @@ pub(crate) struct CloudReport {
     /// Bytes of objects that came back.
     #[serde(default)]
     pub(crate) bytes_received: u64,
+    /// Whether requests to it are held back for now, because it failed.
+    #[serde(default)]
+    pub(crate) suspended: bool,
+    /// What it was found to have done wrong, by the order's count; `quorumfs cloud evidence` shows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) evidence: Option<u64>,
 }
 
 impl CloudReport {
@@ -163,6 +207,8 @@ impl CloudReport {
             requests_failed: status.traffic.failed,
             bytes_sent: status.traffic.bytes_sent,
             bytes_received: status.traffic.bytes_received,
+            suspended: status.suspended,
+            evidence: None,
         }
     }
 
@@ -173,6 +219,23 @@ impl CloudReport {
             Some(problem) => text.push_str(&format!("UNUSABLE: {problem}")),
             None => text.push_str("usable"),
         }
+        if self.requests > 0 {
+            text.push_str(&format!(
+                "; {} requests, {} failed, {} sent, {} received",
+                self.requests,
+                self.requests_failed,
+                mebibytes(self.bytes_sent),
+                mebibytes(self.bytes_received)
+            ));
+        }
+        if self.suspended {
+            text.push_str("; held back for now");
+        }
+        if let Some(faults) = self.evidence.filter(|faults| *faults > 0) {
+            text.push_str(&format!(
+                "; {faults} FAULTS FOUND, see `quorumfs cloud evidence`"
+            ));
+        }
         if self.shards_refused > 0 {
             text.push_str(&format!("; GAVE BACK {} BAD SHARDS", self.shards_refused));
         }
@@ -181,6 +244,10 @@ impl CloudReport {
         }
         text
     }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
 /// How a mount answers the wish to stop.
@@ -279,7 +346,11 @@ async fn serve(
             let (opened, mounted) = (Arc::clone(&opened), Arc::clone(&mounted));
             async move {
                 match question {
-                    Question::Status => Answer::Report(report(&opened, &mounted, began)),
+                    Question::Status => {
+                        let mut report = report(&opened, &mounted, began);
+                        count_evidence(&opened, &mut report).await;
+                        Answer::Report(report)
+                    }
                     // Whatever is in use stays mounted. All is committed before the answer.
                     Question::Stop => Answer::Stopped(match mounted.unmount().await {
                         Ok(()) => Stopped::Clean,
@@ -349,7 +420,20 @@ fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> Report {
         shards_repaired: blocks.counters.shards_repaired,
         sparse_packs: blocks.sparse_packs as u64,
         bytes_freed: blocks.counters.bytes_freed,
+        poisoned: blocks.poisoned.len() as u64,
+        poisoned_by: PoisonedReport::some(&blocks.poisoned),
         clouds: blocks.clouds.iter().map(CloudReport::of).collect(),
+    }
+}
+
+/// Adds what the order knows of the clouds, if it answers soon.
+async fn count_evidence(opened: &Opened, report: &mut Report) {
+    let asked = tokio::time::timeout(COUNTED_WITHIN, opened.blocks().evidence_counts()).await;
+    for (index, total) in asked.ok().and_then(Result::ok).unwrap_or_default() {
+        let mut clouds = report.clouds.iter_mut();
+        if let Some(cloud) = clouds.find(|cloud| cloud.index == usize::from(index.0)) {
+            cloud.evidence = Some(total);
+        }
     }
 }
 

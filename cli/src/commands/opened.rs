@@ -232,6 +232,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(15);
 /// How long the end of a session waits until what it wrote is on all of its clouds. What is not
 /// by then is completed by whoever opens the volume next.
 const DRAIN_WITHIN: Duration = Duration::from_secs(10);
+/// How long the end waits until the order knows what clouds did wrong.
+const TOLD_WITHIN: Duration = Duration::from_secs(3);
 
 /// How often a mount looks whether the replicas are others: one that is killed remembers them too.
 const REMEMBERED_EVERY: Duration = Duration::from_secs(10);
@@ -356,6 +358,11 @@ impl Opened {
                     "some objects are not on all clouds yet"
                 );
             }
+        }
+        // What was seen on the way is told, if that can be done quickly.
+        let told = tokio::time::timeout(TOLD_WITHIN, self.blocks.testify()).await;
+        if told.is_err() {
+            tracing::info!("what clouds did wrong is not told of; it is found again");
         }
         if matches!(self.access, Access::Mount { .. }) && !self.metadata.is_fenced() {
             let given_back = self.metadata.unmount().await;

@@ -9,6 +9,7 @@ mod position;
 
 use super::cloud;
 use super::explain::key_failure;
+use super::mount::PoisonedReport;
 use super::opened::{Access, Configured, Opened};
 use crate::arguments::{General, ScrubArguments};
 use crate::exit::Exit;
@@ -67,7 +68,7 @@ struct CloudLine<'a> {
 
 #[derive(Serialize)]
 struct Summary {
-    /// `whole`, `restored`, `lacking` or `lost`.
+    /// `whole`, `restored`, `lacking`, `poisoned` or `lost`.
     outcome: &'static str,
     /// Whether it went on where an earlier one was stopped.
     resumed: bool,
@@ -164,6 +165,11 @@ async fn scrub(
     };
     let counts = position.counts(&report);
     position.forget()?;
+    for poisoned in PoisonedReport::some(&blocks.status().poisoned) {
+        output.record("poisoned", &poisoned, |it| {
+            format!("{} is poisoned: {} wrote it wrong", it.object, it.writer)
+        })?;
+    }
     finish(
         configured,
         &report,
@@ -227,6 +233,8 @@ fn finish(
     let is_left = lacking > 0 || counts.unreachable > 0 || (counts.found > 0 && !repair);
     let (outcome, exit) = if counts.lost > 0 {
         ("lost", Exit::Damaged)
+    } else if counts.poisoned > 0 {
+        ("poisoned", Exit::Damaged)
     } else if is_left {
         ("lacking", Exit::Degraded)
     } else if counts.found > 0 {
@@ -251,6 +259,7 @@ fn people(summary: &Summary) -> String {
         restored,
         unreachable,
         lost,
+        poisoned,
         ..
     } = &summary.counts;
     let told =
@@ -258,6 +267,10 @@ fn people(summary: &Summary) -> String {
     match summary.outcome {
         "whole" => format!("{objects} objects: all shards that were looked at are good"),
         "restored" => told,
+        "poisoned" => format!(
+            "{told}; {poisoned} objects are poisoned: nobody can read them, and no cloud is to \
+             blame; restore their files"
+        ),
         "lost" => format!("{told}; {lost} objects cannot be rebuilt"),
         _ => format!(
             "{told}; {} objects still lack shards, {unreachable} shards could not be looked at; \

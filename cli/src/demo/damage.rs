@@ -102,7 +102,10 @@ async fn do_to(cloud: &dyn ObjectStore, name: &ObjectName, deed: Deed) -> Outcom
             *byte ^= 0x10;
         }
         cloud.delete(name, soon()).await?;
-        cloud.put_if_absent(name, body.into(), soon()).await
+        cloud
+            .put_if_absent(name, body.into(), soon())
+            .await
+            .map(drop)
     };
     deeds.await.map_err(|error| commands::store_failure(&error))
 }

@@ -2,6 +2,7 @@
 
 use super::counters::Counter;
 use super::error::{BlockError, ShardFault};
+use super::evidence::ordered;
 use super::header::{Looks, looks};
 use super::health::{Health, Timeouts};
 use super::latency::Exchange;
@@ -12,6 +13,7 @@ use quorumfs_backends::{
     Deadline, ObjectName, ObjectStore, Operation, StoreError, StoreErrorKind, Traffic,
 };
 use quorumfs_metadata::identity::CloudIndex;
+use quorumfs_metadata::placement::Receipt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -99,15 +101,19 @@ impl Link {
         result.map_err(ShardFault::Store)
     }
 
-    /// Puts an object; a put that is slow makes the cloud suspect while it is still waited for.
-    pub(super) async fn put(&self, named: &Named, body: Bytes) -> Result<(), ShardFault> {
+    /// Puts an object, and compares what the cloud says that it took. A put that is slow makes the cloud suspect while it is still waited for.
+    pub(super) async fn put(
+        &self,
+        named: &Named,
+        body: Bytes,
+    ) -> Result<Option<Receipt>, ShardFault> {
         let name = self.name(named)?;
         let begin = Instant::now();
         let exchange = Exchange::Put(body.len() as u64);
         let _count = Counted::new(&self.puts);
         let put = self
             .store
-            .put_if_absent(&name, body, Deadline::after(self.timeouts.put));
+            .put_if_absent(&name, body.clone(), Deadline::after(self.timeouts.put));
         let suspect = tokio::time::sleep(self.timeouts.suspect);
         tokio::pin!(put, suspect);
         let result = tokio::select! {
@@ -120,7 +126,20 @@ impl Link {
                 tokio::time::timeout(rest, put).await.unwrap_or_else(silence)
             }
         };
-        self.record(exchange, begin, result)
+        let receipt = self.record(exchange, begin, result)?;
+        match receipt {
+            Some(said) if !said.is_for(&body) => {
+                let fault = ShardFault::WrongReceipt {
+                    cloud: self.describe(),
+                    said: ordered(said),
+                    sent: ordered(said.of_same_kind(&body)),
+                };
+                self.health
+                    .lied(format!("{fault} (object {})", named.object));
+                Err(fault)
+            }
+            receipt => Ok(receipt.map(ordered)),
+        }
     }
 
     /// A store that ignores its deadline does not get more time for it.

@@ -65,6 +65,8 @@ counters! {
     shards_scrubbed,
     /// Acknowledgements that a scrub had taken back.
     shards_withdrawn,
+    /// Faults of clouds that were told to the order.
+    faults_testified,
     /// Slices that were moved out of sparse packs.
     slices_moved,
     /// Packs that nothing lives in any more because of that.

@@ -9,6 +9,7 @@ use super::completion::InFlight;
 use super::compress::Compression;
 use super::counters::Counters;
 use super::error::{BlockError, ShardFault};
+use super::evidence::Notes;
 use super::header::HeaderBytes;
 use super::health::Timeouts;
 use super::index_cache::IndexCache;
@@ -157,6 +158,8 @@ pub(super) struct Engine {
     pub(super) indexes: IndexCache,
     pub(super) in_flight: Mutex<InFlight>,
     pub(super) repairs: Repairs,
+    /// What is still to be told of clouds.
+    pub(super) notes: Notes,
     pub(super) confirmations: mpsc::Sender<PlacedShard>,
     /// Shards that are placed, and not yet confirmed by order.
     pub(super) unconfirmed: AtomicUsize,
@@ -227,6 +230,7 @@ impl Engine {
             indexes: IndexCache::new(INDEX_BYTES_MAX),
             in_flight: Mutex::new(InFlight::new(config.background_bytes_max)),
             repairs,
+            notes: Notes::default(),
             confirmations,
             unconfirmed: AtomicUsize::new(0),
             under_replicated: AtomicUsize::new(0),
@@ -307,7 +311,7 @@ impl Engine {
         let mut last = ShardFault::Defect;
         for attempt in attempt..=attempt.saturating_add(ATTEMPTS_MAX - 1) {
             let named = object.named(shard, attempt);
-            let placed = PlacedShard {
+            let mut placed = PlacedShard {
                 object: object.id(),
                 shard: named.shard,
                 cloud: link.index,
@@ -315,7 +319,10 @@ impl Engine {
                 receipt: None,
             };
             match link.put(&named, body.clone()).await {
-                Ok(()) => return Ok(placed),
+                Ok(receipt) => {
+                    placed.receipt = receipt;
+                    return Ok(placed);
+                }
                 Err(ShardFault::Store(error)) if error.kind == StoreErrorKind::AlreadyExists => {
                     match link.get(&named, body.len() as u64).await {
                         Ok(found) if found == body => return Ok(placed),
@@ -326,7 +333,12 @@ impl Engine {
                         Err(fault) => last = fault,
                     }
                 }
-                Err(fault) => return Err(fault),
+                Err(fault) => {
+                    if let ShardFault::WrongReceipt { said, sent, .. } = &fault {
+                        self.note_wrong_receipt(object, &named, link.index, (*said, *sent));
+                    }
+                    return Err(fault);
+                }
             }
         }
         Err(last)

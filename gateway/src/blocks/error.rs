@@ -3,6 +3,7 @@
 use super::writer::Writer;
 use quorumfs_backends::{StoreError, StoreErrorKind};
 use quorumfs_metadata::identity::{ObjectId, SliceId};
+use quorumfs_metadata::placement::Receipt;
 use std::fmt;
 
 /// What a caller decides on; the edge of the file system turns it into an errno.
@@ -274,6 +275,15 @@ pub(super) enum ShardFault {
         /// The newer format that the bytes claim to have.
         newer: Option<u16>,
     },
+    /// The cloud acknowledged a put, and says that it took something else: no acknowledgement.
+    WrongReceipt {
+        /// The cloud.
+        cloud: String,
+        /// What it says.
+        said: Receipt,
+        /// What it was sent.
+        sent: Receipt,
+    },
     /// The cloud says that it failed.
     Store(StoreError),
     /// The cloud was not asked, because it failed just before.
@@ -301,7 +311,10 @@ impl ShardFault {
                     StoreErrorKind::NotFound | StoreErrorKind::Corrupt
                 )
             }
-            Self::Suspended { .. } | Self::NoCloud(_) | Self::Defect => false,
+            Self::WrongReceipt { .. }
+            | Self::Suspended { .. }
+            | Self::NoCloud(_)
+            | Self::Defect => false,
         }
     }
 
@@ -343,6 +356,9 @@ impl fmt::Display for ShardFault {
                     f,
                     "{cloud}: holds an object of format {format}, which is newer"
                 )
+            }
+            Self::WrongReceipt { cloud, said, sent } => {
+                write!(f, "{cloud}: was sent {sent}, and says that it took {said}")
             }
             Self::Store(error) => write!(f, "{error}"),
             Self::Suspended { cloud, error } => {

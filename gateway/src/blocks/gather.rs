@@ -7,6 +7,7 @@
 
 use super::engine::Engine;
 use super::error::{BlockError, Failures, ShardFault};
+use super::evidence::comparable;
 use super::header::HeaderBytes;
 use super::latency::Exchange;
 use super::object::StoredObject;
@@ -14,7 +15,7 @@ use super::sabotage::Sabotage;
 use super::shard::{Rebuilt, cells_range, check_cells, check_whole, unchecked};
 use bytes::Bytes;
 use quorumfs_backends::StoreErrorKind;
-use quorumfs_metadata::placement::Shard;
+use quorumfs_metadata::placement::{Receipt, Shard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,7 +32,15 @@ impl Engine {
         Ok(header.encode(&link.keys))
     }
 
-    fn count_fault(&self, object: &StoredObject, shard: usize, fault: &ShardFault) {
+    /// Counts a fault, and leaves a note of it; `found` is the checksum of what was answered.
+    fn count_fault(
+        &self,
+        object: &StoredObject,
+        shard: usize,
+        fault: &ShardFault,
+        found: Option<Receipt>,
+    ) {
+        self.note_fault(object, shard, fault, found);
         if fault.is_refused() {
             self.counters.shards_refused.add(1);
             if let Ok(link) = self.link_of(object, shard) {
@@ -43,12 +52,23 @@ impl Engine {
         }
     }
 
+    /// Whether these are a shard's bytes.
+    pub(super) fn is_shard(&self, object: &StoredObject, shard: usize, body: &[u8]) -> bool {
+        let layout = object.layout();
+        let header = self.header(object, shard).ok();
+        let proved = header
+            .zip(object.digest(shard))
+            .and_then(|(header, digest)| check_whole(layout, shard as u64, &header, digest, body));
+        proved.is_some()
+    }
+
     /// Fetches one whole shard and checks it; returns its payload.
     pub(super) async fn fetch_whole(
         &self,
         object: &StoredObject,
         shard: usize,
     ) -> Result<Vec<u8>, ShardFault> {
+        let mut found = None;
         let result = async {
             let link = self.link_of(object, shard)?;
             let row = object.shard(shard).ok_or(ShardFault::Defect)?;
@@ -61,11 +81,13 @@ impl Engine {
             {
                 return Ok(payload);
             }
-            check_whole(layout, shard as u64, &header, &row.digest, &body)
-                .ok_or_else(|| link.refuse(&named, &body))
+            check_whole(layout, shard as u64, &header, &row.digest, &body).ok_or_else(|| {
+                found = row.acknowledged.then(|| comparable(row.receipt, &body));
+                link.refuse(&named, &body)
+            })
         };
-        let count = |fault: &ShardFault| self.count_fault(object, shard, fault);
-        result.await.inspect_err(count)
+        let result = result.await;
+        result.inspect_err(|fault| self.count_fault(object, shard, fault, found))
     }
 
     /// Asks whether a shard is there with the length that it must have.
@@ -85,7 +107,7 @@ impl Engine {
                 Err(link.refuse(&named, &[]))
             }
         };
-        let count = |fault: &ShardFault| self.count_fault(object, shard, fault);
+        let count = |fault: &ShardFault| self.count_fault(object, shard, fault, None);
         result.await.inspect_err(count)
     }
 
@@ -107,7 +129,7 @@ impl Engine {
             check_cells(layout, shard as u64, &rows, &header, &row.digest, &bytes)
                 .ok_or_else(|| link.refuse(&named, &[]))
         };
-        let count = |fault: &ShardFault| self.count_fault(object, shard, fault);
+        let count = |fault: &ShardFault| self.count_fault(object, shard, fault, None);
         result.await.inspect_err(count)
     }
 
@@ -234,7 +256,9 @@ impl Engine {
         fetches.abort_all();
         for (shard, fault) in faults {
             if fault.claims_newer() {
-                self.order_repair(object, shard, &fault.disproved());
+                let fault = fault.disproved();
+                self.note_fault(object, shard, &fault, None);
+                self.order_repair(object, shard, &fault);
             }
         }
         self.counters.shards_replaced.add(replaced);

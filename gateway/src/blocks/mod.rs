@@ -49,6 +49,7 @@
 //! | `locate`, `index_cache`, `open` | finding a slice's segments, and what is in them |
 //! | `code_word` | whether an object is what its writer described, for those who do not trust it |
 //! | `writer` | who that is |
+//! | `evidence` | what clouds did wrong, told to the order with what they had said |
 //! | `repair`, `restraint` | writing bad shards again, and not without end |
 //! | `scrub`, `scrub_report`, `throttle` | looking at shards that nobody reads, at a rate |
 //! | `compact` | what lives of sparse packs, moved into new ones |
@@ -69,6 +70,7 @@ mod compress;
 mod counters;
 mod engine;
 mod error;
+mod evidence;
 mod gather;
 mod header;
 mod health;
@@ -110,6 +112,7 @@ pub use compress::Compression;
 pub use counters::CounterValues;
 pub use engine::BlockConfig;
 pub use error::{BlockError, BlockErrorKind, Failures};
+pub use evidence::{CloudEvidence, Testimony};
 pub use header::{FEATURES, FORMAT};
 pub use health::Timeouts;
 pub use layout::CELL_BYTES;

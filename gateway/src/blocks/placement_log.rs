@@ -8,9 +8,9 @@
 use super::compact::SparsePack;
 use super::object::StoredObject;
 use super::writer::PrincipalName;
-use quorumfs_metadata::identity::{Home, ObjectId, PrincipalNumber, SliceId};
-use quorumfs_metadata::operation::{NewObject, PlacedShard, SliceMove};
-use quorumfs_metadata::row::PackedSlice;
+use quorumfs_metadata::identity::{CloudIndex, Home, ObjectId, PrincipalNumber, SliceId};
+use quorumfs_metadata::operation::{Finding, NewObject, PlacedShard, SliceMove};
+use quorumfs_metadata::row::{Evidence, PackedSlice};
 
 /// A failed call; it is tried again later.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -94,6 +94,20 @@ pub trait PlacementLog: Send + Sync {
         _number: PrincipalNumber,
     ) -> Result<Option<PrincipalName>, PlacementError> {
         Ok(None)
+    }
+
+    /// Orders that a cloud was found to have done this wrong. What is known is passed over.
+    async fn testify(
+        &self,
+        _cloud: CloudIndex,
+        _findings: Vec<Finding>,
+    ) -> Result<(), PlacementError> {
+        Ok(())
+    }
+
+    /// How much a cloud was found to have done wrong, and what is kept of that.
+    async fn evidence(&self, _cloud: CloudIndex) -> Result<(u64, Vec<Evidence>), PlacementError> {
+        Ok((0, Vec::new()))
     }
 
     /// Orders that this shard is to be found under another attempt, and that it is there.

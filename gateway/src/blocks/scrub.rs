@@ -177,6 +177,7 @@ impl Engine {
             (report.lacking, report.lacking_unreachable) = (lacking as u64, unreachable as u64);
             report.finished = true;
         });
+        self.testify().await;
         Ok(self.scrubbed())
     }
 
@@ -256,6 +257,7 @@ impl Engine {
                 let cloud = object.shard(shard).map(|row| row.cloud);
                 self.tell_scrub(|report| report.disproved(cloud));
                 fault = fault.disproved();
+                self.note_fault(&object, shard, &fault, None);
             }
             if fault.wants_repair() {
                 let finding = found.entry(object.id());

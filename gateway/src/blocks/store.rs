@@ -4,6 +4,7 @@ use super::cloud::Cloud;
 use super::compact::{Compacted, Compaction, CompactionError};
 use super::engine::{BlockConfig, Engine};
 use super::error::BlockError;
+use super::evidence::CloudEvidence;
 use super::object::{SealedSlice, Stored, StoredObject};
 use super::placement_log::{PlacementError, PlacementLog};
 use super::repair::Repairs;
@@ -13,7 +14,7 @@ use super::status::BlockStatus;
 use super::stream::PlainSlice;
 use crate::keys::SliceKey;
 use bytes::Bytes;
-use quorumfs_metadata::identity::{ObjectClass, ObjectId, SliceId};
+use quorumfs_metadata::identity::{CloudIndex, ObjectClass, ObjectId, SliceId};
 use quorumfs_metadata::operation::NewObject;
 use std::ops::Range;
 use std::sync::Arc;
@@ -85,6 +86,7 @@ impl BlockStore {
             tokio::spawn(Arc::clone(&engine).repair_all(notes)).abort_handle(),
             tokio::spawn(Arc::clone(&engine).complete_all()).abort_handle(),
             tokio::spawn(Arc::clone(&engine).probe_suspended()).abort_handle(),
+            tokio::spawn(Arc::clone(&engine).testify_all()).abort_handle(),
         ];
         if let Some(compaction) = config.compaction {
             let compact = Arc::clone(&engine).compact_all(compaction);
@@ -203,6 +205,30 @@ impl BlockStore {
         self.engine.status()
     }
 
+    /// What the order keeps of what clouds did wrong, of one of them or of all.
+    ///
+    /// # Errors
+    /// If the order cannot be asked.
+    pub async fn evidence(
+        &self,
+        only: Option<CloudIndex>,
+    ) -> Result<Vec<CloudEvidence>, PlacementError> {
+        self.engine.evidence(only).await
+    }
+
+    /// How much the order was told of each cloud.
+    ///
+    /// # Errors
+    /// If the order cannot be asked.
+    pub async fn evidence_counts(&self) -> Result<Vec<(CloudIndex, u64)>, PlacementError> {
+        self.engine.evidence_counts().await
+    }
+
+    /// Tells the order now what is still to be told of clouds, which otherwise takes a second.
+    pub async fn testify(&self) {
+        self.engine.testify().await;
+    }
+
     /// Asks every cloud for a sign of life, so that [`status`](Self::status) is up to date.
     pub async fn probe(&self) {
         self.engine.probe(false).await;
@@ -232,6 +258,7 @@ impl BlockStore {
                     busy,
                 };
                 if lacking == unreachable && !busy {
+                    self.engine.testify().await;
                     return;
                 }
                 tokio::time::sleep(DRAIN_PAUSE).await;

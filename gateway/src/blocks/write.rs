@@ -150,6 +150,7 @@ impl Engine {
         {
             if let Some(shard) = new.shards.get_mut(usize::from(placed.shard.0)) {
                 shard.attempt = placed.attempt;
+                shard.receipt = placed.receipt;
                 shard.acknowledged = true;
             }
         }

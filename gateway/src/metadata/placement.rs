@@ -8,14 +8,14 @@ use crate::blocks::{
 };
 use crate::vfs::VfsError;
 use async_trait::async_trait;
-use quorumfs_metadata::identity::{ObjectId, PrincipalNumber};
+use quorumfs_metadata::identity::{CloudIndex, ObjectId, PrincipalNumber};
 use quorumfs_metadata::limits::{
     CHECKED_OBJECTS_MAX, CONFIRM_SHARDS_MAX, QUEUE_PAGE_MAX, WITHDRAW_SHARDS_MAX,
 };
-use quorumfs_metadata::operation::{NewObject, Operation, PlacedShard, SliceMove};
+use quorumfs_metadata::operation::{Finding, NewObject, Operation, PlacedShard, SliceMove};
 use quorumfs_metadata::query::Question;
 use quorumfs_metadata::reply::{Done, Found};
-use quorumfs_metadata::row::{Object, ObjectState};
+use quorumfs_metadata::row::{Evidence, Object, ObjectState};
 
 fn failed(error: &VfsError) -> PlacementError {
     PlacementError {
@@ -72,6 +72,28 @@ impl PlacementLog for MetadataClient {
             // That is how the servers say that there is none.
             Err(VfsError::Refused { .. }) => Ok(None),
             Err(error) => Err(failed(&error)),
+        }
+    }
+
+    async fn testify(
+        &self,
+        cloud: CloudIndex,
+        findings: Vec<Finding>,
+    ) -> Result<(), PlacementError> {
+        let operation = Operation::Testify { cloud, findings };
+        let done = self.order("evidence", &operation).await;
+        match done.map_err(|error| failed(&error))? {
+            Done::Testified { .. } => Ok(()),
+            other => Err(failed(&self.mismatch("evidence", &other))),
+        }
+    }
+
+    async fn evidence(&self, cloud: CloudIndex) -> Result<(u64, Vec<Evidence>), PlacementError> {
+        let question = Question::Evidence(cloud);
+        let found = self.ask("evidence", self.own(), question).await;
+        match found.map_err(|error| failed(&error))? {
+            Found::Evidence { total, kept } => Ok((total, kept)),
+            other => Err(failed(&self.mismatch("evidence", &other))),
         }
     }
 

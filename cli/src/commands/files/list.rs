@@ -80,7 +80,7 @@ fn permissions(mode: u16) -> String {
 
 /// Seconds since 1970 as a date of the Gregorian calendar, in UTC (H. Hinnant, "chrono-compatible
 /// low-level date algorithms", `civil_from_days`).
-fn date(seconds: i64) -> String {
+pub(crate) fn date(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));

@@ -18,7 +18,7 @@ mod remove;
 mod walk;
 
 pub(crate) use get::get;
-pub(crate) use list::{cat, ls};
+pub(crate) use list::{cat, date, ls};
 pub(crate) use put::put;
 pub(crate) use remove::rm;
 

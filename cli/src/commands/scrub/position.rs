@@ -31,6 +31,8 @@ pub(super) struct Counts {
     pub(super) restored: u64,
     pub(super) unreachable: u64,
     pub(super) lost: u64,
+    #[serde(default)]
+    pub(super) poisoned: u64,
     pub(super) bytes: u64,
 }
 
@@ -95,6 +97,7 @@ impl Position {
             restored: self.before.restored + report.restored,
             unreachable: self.before.unreachable + report.unreachable(),
             lost: self.before.lost + report.lost,
+            poisoned: self.before.poisoned + report.poisoned,
             bytes: self.before.bytes + report.bytes,
         }
     }

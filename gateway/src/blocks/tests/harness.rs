@@ -9,11 +9,12 @@ use crate::keys::{CloudSecret, Secret, SliceKey};
 use bytes::Bytes;
 use quorumfs_backends::faulty::{Faulty, Plan};
 use quorumfs_backends::{
-    Deadline, ObjectInfo, ObjectName, ObjectStore, Operation, Page, StoreError, StoreErrorKind,
+    Deadline, ObjectInfo, ObjectName, ObjectStore, Operation, Page, Receipt, StoreError,
+    StoreErrorKind,
 };
 use quorumfs_bft::identity::{ClusterId, PublicKey, SessionId, Time};
 use quorumfs_metadata::identity::{AllocationId, CloudIndex, ObjectId, PrincipalNumber, SliceId};
-use quorumfs_metadata::operation::{NewObject, PlacedShard};
+use quorumfs_metadata::operation::{Finding, NewObject, PlacedShard};
 use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::row;
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,7 +97,7 @@ impl ObjectStore for MemoryStore {
         name: &ObjectName,
         body: Bytes,
         _: Deadline,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<Receipt>, StoreError> {
         let mut objects = self.objects.lock().unwrap();
         if objects.contains_key(name) {
             return Err(Self::error(
@@ -106,8 +107,9 @@ impl ObjectStore for MemoryStore {
             ));
         }
         self.puts.fetch_add(1, Ordering::Relaxed);
+        let receipt = Receipt::crc32c(&body);
         objects.insert(name.clone(), body);
-        Ok(())
+        Ok(Some(receipt))
     }
     async fn get(&self, name: &ObjectName, most: u64, _: Deadline) -> Result<Bytes, StoreError> {
         let body = self.find(name)?;
@@ -167,6 +169,8 @@ pub(super) struct MemoryLog {
     pub(super) foreign: Mutex<BTreeSet<ObjectId>>,
     /// Those that were said to be checked.
     pub(super) checked: Mutex<BTreeSet<ObjectId>>,
+    /// What was told of clouds.
+    pub(super) testified: Mutex<Vec<(CloudIndex, Finding)>>,
 }
 
 impl MemoryLog {
@@ -189,6 +193,7 @@ impl MemoryLog {
         assert_eq!(shard.cloud, placed.cloud);
         shard.attempt = shard.attempt.max(placed.attempt);
         shard.acknowledge();
+        shard.receipt = shard.receipt.or(placed.receipt);
         Ok(())
     }
 
@@ -204,6 +209,15 @@ impl PlacementLog for MemoryLog {
     }
     async fn confirm_checked(&self, objects: Vec<ObjectId>) -> Result<(), PlacementError> {
         self.checked.lock().unwrap().extend(objects);
+        Ok(())
+    }
+    async fn testify(
+        &self,
+        cloud: CloudIndex,
+        findings: Vec<Finding>,
+    ) -> Result<(), PlacementError> {
+        let told = findings.into_iter().map(|finding| (cloud, finding));
+        self.testified.lock().unwrap().extend(told);
         Ok(())
     }
     async fn own_principal(&self) -> Result<Option<PrincipalNumber>, PlacementError> {

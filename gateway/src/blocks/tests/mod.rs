@@ -2,6 +2,7 @@
 
 mod bytes;
 mod compressed;
+mod evidence;
 mod faults;
 mod harness;
 mod packs;

@@ -14,7 +14,7 @@ mod names;
 use super::ledger::Ledger;
 use super::lie::{Character, Lie, Request};
 use bytes::Bytes;
-use quorumfs_backends::{Deadline, ObjectName, Operation, StoreError, StoreErrorKind};
+use quorumfs_backends::{Deadline, ObjectName, Operation, Receipt, StoreError, StoreErrorKind};
 use quorumfs_bft_simulator::random::Random;
 use quorumfs_gateway::blocks::CloudKeys;
 use std::collections::BTreeMap;
@@ -333,16 +333,21 @@ impl SimulatedCloud {
         name: &ObjectName,
         body: Bytes,
         deadline: Deadline,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<Receipt>, StoreError> {
         let way = self
             .arrive(Operation::Put, Some(name), deadline, Some(&body))
             .await?;
-        let answer = self.take(name, body);
+        // A cloud that keeps something else says that it keeps what it was sent.
+        let receipt = Receipt::crc32c(&body);
+        let answer = self
+            .take(name, body)
+            .map(|wrong| Some(wrong.unwrap_or(receipt)));
         self.answer(way, Operation::Put, Some(name), deadline, answer)
             .await
     }
 
-    fn take(&self, name: &ObjectName, body: Bytes) -> Result<(), StoreError> {
+    /// Takes an object; answers with a receipt if that is a wrong one.
+    fn take(&self, name: &ObjectName, body: Bytes) -> Result<Option<Receipt>, StoreError> {
         let lie = self.lie(Request::Put);
         if self.state().character.is_some() {
             let mut known = self
@@ -354,39 +359,45 @@ impl SimulatedCloud {
         }
         let taken = self.truth(name).is_some();
         match lie {
-            None => self.store(name, body, None),
+            None => self.store(name, body, None)?,
             Some(Lie::BothWin) => {
                 if taken {
                     self.told(Lie::BothWin);
                     self.state().objects.remove(name);
                 }
-                self.store(name, body, None)
+                self.store(name, body, None)?;
             }
             Some(Lie::Refuse) => {
                 self.told(Lie::Refuse);
-                Err(self.error(Operation::Put, Some(name), self.refusal()))
+                return Err(self.error(Operation::Put, Some(name), self.refusal()));
             }
             Some(Lie::AcknowledgeWithoutStoring) => {
                 self.told(Lie::AcknowledgeWithoutStoring);
-                Ok(())
             }
             Some(Lie::DropAcknowledgement) => {
                 self.told(Lie::DropAcknowledgement);
                 let _ = self.store(name, body, None);
-                Err(self.error(Operation::Put, Some(name), StoreErrorKind::Unavailable))
+                let kind = StoreErrorKind::Unavailable;
+                return Err(self.error(Operation::Put, Some(name), kind));
+            }
+            Some(Lie::WrongReceipt) => {
+                self.told(Lie::WrongReceipt);
+                self.store(name, body, None)?;
+                return Ok(Some(Receipt::crc32c(b"something else")));
             }
             Some(Lie::LoseLater) => {
                 self.told(Lie::LoseLater);
                 let length = self.state().random.between(10, 20_000);
                 let lost = Instant::now() + Duration::from_millis(length);
-                self.store(name, body, Some(lost))
+                self.store(name, body, Some(lost))?;
             }
             Some(lie) => {
                 self.told(lie);
                 let body = self.distort(&body, lie);
-                self.store(name, body, None)
+                self.store(name, body, None)?;
             }
         }
+        Ok(None)
     }
 
     pub(super) async fn get(

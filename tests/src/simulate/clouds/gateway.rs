@@ -22,7 +22,7 @@ use quorumfs_metadata::limits::EXTENT_PAGE_MAX;
 use quorumfs_metadata::operation::{Commit, NewContent, NewExtent, Step};
 use quorumfs_metadata::query::Question;
 use quorumfs_metadata::reply::{ContentPage, Found};
-use quorumfs_metadata::row::SliceKey;
+use quorumfs_metadata::row::{SliceKey, Verdict};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -351,6 +351,28 @@ impl Gateway {
             Err(error) => {
                 ledger.note(&format!("{} fails to compact: {error}", self.life.client));
                 Ended::Failed
+            }
+        }
+    }
+
+    /// What was told of clouds convicts none but those that lie, and no writer of ours.
+    pub(super) async fn judge_evidence(&self) {
+        let ledger = &self.world.ledger;
+        let Ok(told) = self.store.evidence(None).await else {
+            return;
+        };
+        for cloud in told {
+            let index = cloud.index;
+            let lies = self.world.liars.contains(&index.0);
+            for one in cloud.kept {
+                let (verdict, object) = (one.evidence.verdict(), one.evidence.object);
+                match verdict {
+                    Verdict::Cloud if lies => ledger.count("clouds_convicted"),
+                    Verdict::Undecided => ledger.count("faults_undecided"),
+                    Verdict::Cloud | Verdict::Writer => ledger.violation(format!(
+                        "object {object} on cloud {index}: {verdict:?} is blamed wrongly"
+                    )),
+                }
             }
         }
     }

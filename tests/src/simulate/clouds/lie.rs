@@ -11,6 +11,8 @@ pub(super) enum Lie {
     AcknowledgeWithoutStoring,
     /// A put is done, acknowledged, and lost after a while.
     LoseLater,
+    /// A put is done, and acknowledged as a put of something else.
+    WrongReceipt,
     /// A put takes a name that is taken: both writers are told that they won.
     BothWin,
     /// A put or a get is refused for a reason that is not true.
@@ -68,10 +70,11 @@ pub(super) enum Request {
 
 impl Lie {
     /// All of them.
-    pub(super) const ALL: [Self; 22] = [
+    pub(super) const ALL: [Self; 23] = [
         Self::DropAcknowledgement,
         Self::AcknowledgeWithoutStoring,
         Self::LoseLater,
+        Self::WrongReceipt,
         Self::BothWin,
         Self::Refuse,
         Self::FlipBit,
@@ -100,6 +103,7 @@ impl Lie {
             Self::DropAcknowledgement => "lie_drop_acknowledgement",
             Self::AcknowledgeWithoutStoring => "lie_acknowledge_without_storing",
             Self::LoseLater => "lie_lose_later",
+            Self::WrongReceipt => "lie_wrong_receipt",
             Self::BothWin => "lie_both_win",
             Self::Refuse => "lie_refuse",
             Self::FlipBit => "lie_flip_bit",
@@ -130,6 +134,7 @@ impl Lie {
             Self::DropAcknowledgement
             | Self::AcknowledgeWithoutStoring
             | Self::LoseLater
+            | Self::WrongReceipt
             | Self::BothWin => request == Put,
             Self::Refuse => matches!(request, Put | Get | GetRange),
             Self::FlipBit | Self::Truncate | Self::Zeros => matches!(request, Put | Get | GetRange),

@@ -125,6 +125,7 @@ impl Connection {
             Ok(Operation::ConfirmPlaced { .. }
                 | Operation::ReplacePlacement { .. }
                 | Operation::WithdrawPlaced { .. }
+                | Operation::Testify { .. }
                 | Operation::MoveSlices { .. })
         );
         if repeats && draw < 4 * each {

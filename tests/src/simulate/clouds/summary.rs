@@ -10,7 +10,7 @@ pub const MEASURED_MIN: u64 = 500;
 
 /// What has to be exercised besides the lies: weather, crashes, poison, and what the block store
 /// does about all of it.
-pub const KNOWN: [&str; 49] = [
+pub const KNOWN: [&str; 51] = [
     "weather_down",
     "weather_hang",
     "weather_slow",
@@ -36,6 +36,8 @@ pub const KNOWN: [&str; 49] = [
     "poison_data",
     "poison_named",
     "written_by_another",
+    "clouds_convicted",
+    "faults_testified",
     "scrubs",
     "shards_scrubbed",
     "shards_withdrawn",

@@ -12,7 +12,7 @@
 use super::cloud::SimulatedCloud;
 use super::ledger::Ledger;
 use bytes::Bytes;
-use quorumfs_backends::{Deadline, ObjectInfo, ObjectName, ObjectStore, Page, StoreError};
+use quorumfs_backends::{Deadline, ObjectInfo, ObjectName, ObjectStore, Page, Receipt, StoreError};
 use std::fmt;
 use std::ops::Range;
 use std::pin::Pin;
@@ -171,7 +171,7 @@ impl ObjectStore for Wire {
         name: &ObjectName,
         body: Bytes,
         deadline: Deadline,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Option<Receipt>, StoreError> {
         if let Some(named) = self.cloud.keys.invert(name)
             && !self.life.is_over()
         {

@@ -490,6 +490,7 @@ async fn healed(world: &Arc<World>, random: &mut Random) -> Result<(), String> {
     // Its own memory of what it restored is gone with it.
     let gateway = open_calmly(world, random)?;
     let page = read_all(world, &gateway).await;
+    gateway.judge_evidence().await;
     gateway.end();
     let Some(page) = page else {
         return Ok(());
