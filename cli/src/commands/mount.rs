@@ -187,7 +187,7 @@ pub(crate) struct CloudReport {
     /// Whether requests to it are held back for now, because it failed.
     #[serde(default)]
     pub(crate) suspended: bool,
-    /// What it was found to have done wrong, by the order's count; `quorumfs cloud evidence` shows it.
+    /// How often it was found at fault, by the order's count; `quorumfs cloud evidence` shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) evidence: Option<u64>,
 }

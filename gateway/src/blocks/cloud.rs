@@ -101,7 +101,8 @@ impl Link {
         result.map_err(ShardFault::Store)
     }
 
-    /// Puts an object, and compares what the cloud says that it took. A put that is slow makes the cloud suspect while it is still waited for.
+    /// Puts an object, and compares what the cloud says that it took. A put that is slow makes the
+    /// cloud suspect while it is still waited for.
     pub(super) async fn put(
         &self,
         named: &Named,

@@ -30,6 +30,7 @@ use quorumfs_metadata::limits::TESTIFY_FINDINGS_MAX;
 use quorumfs_metadata::operation::Finding;
 use quorumfs_metadata::placement::Receipt;
 use quorumfs_metadata::row::{Evidence, FaultKind};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -288,12 +289,12 @@ impl Engine {
             let mut kept = Vec::with_capacity(rows.len());
             for evidence in rows {
                 for number in [evidence.writer, evidence.witness] {
-                    if !known.contains_key(&number) {
+                    if let Entry::Vacant(unknown) = known.entry(number) {
                         let nameless = Writer {
                             principal: Some(number),
                             ..Writer::default()
                         };
-                        known.insert(number, self.with_name(nameless).await);
+                        unknown.insert(self.with_name(nameless).await);
                     }
                 }
                 let who = |number| known.get(number).cloned().unwrap_or_default();

@@ -33,6 +33,11 @@ fn alter(volume: &Volume, cloud: usize) {
     }
 }
 
+/// The cloud that a shard lies on: where an object begins follows from its id.
+fn cloud_of(volume: &Volume, shard: usize) -> usize {
+    usize::from(volume.log.row(object_id(1)).shards[shard].cloud.0)
+}
+
 /// Everything that was told, after all of it was.
 async fn told(volume: &Volume) -> Vec<(CloudIndex, Finding)> {
     volume.drain().await;
@@ -53,16 +58,18 @@ async fn every_acknowledged_shard_has_its_receipt() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cloud_that_alters_what_it_acknowledged_is_convicted_once_by_readers_and_scrubs() {
     let (volume, stored, plain) = written().await;
-    alter(&volume, 0);
+    let cloud = cloud_of(&volume, 0);
+    alter(&volume, cloud);
     // In ranges, so that the checksum of the whole has still to be asked for.
     for _ in 0..3 {
         let read = volume.read(1, &stored.slice, 0..LENGTH as u32).await;
         assert_eq!(read.unwrap(), plain);
     }
     let all = told(&volume).await;
-    let [(CloudIndex(0), finding)] = &all[..] else {
+    let [(found, finding)] = &all[..] else {
         panic!("{all:?}")
     };
+    assert_eq!(usize::from(found.0), cloud);
     assert_eq!(finding.fault, FaultKind::WrongBytes);
     assert_eq!(verdict(finding), Verdict::Cloud, "{finding:?}");
 
@@ -111,13 +118,15 @@ async fn a_writer_that_orders_another_digest_than_it_put_is_convicted_and_no_clo
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cloud_that_denies_what_it_acknowledged_is_convicted() {
     let (volume, stored, plain) = written().await;
-    volume.memories[1].objects.lock().unwrap().clear();
+    let cloud = cloud_of(&volume, 1);
+    volume.memories[cloud].objects.lock().unwrap().clear();
     let read = volume.read(1, &stored.slice, 0..LENGTH as u32).await;
     assert_eq!(read.unwrap(), plain);
     let all = told(&volume).await;
-    let [(CloudIndex(1), finding)] = &all[..] else {
+    let [(found, finding)] = &all[..] else {
         panic!("{all:?}")
     };
+    assert_eq!(usize::from(found.0), cloud);
     assert_eq!(finding.fault, FaultKind::Missing);
     assert_eq!(verdict(finding), Verdict::Cloud);
 }
@@ -127,7 +136,9 @@ async fn a_put_that_is_acknowledged_as_another_is_no_acknowledgement() {
     let volume = Volume::new(policy(4, 1, 2));
     volume.plan(2, Plan::always(Fault::WrongReceipt));
     let stored = volume.write(1, &content(1, LENGTH)).await.unwrap();
-    assert!(!stored.object.shards[2].acknowledged);
+    let mut shards = stored.object.shards.iter();
+    let shard = shards.find(|shard| shard.cloud == CloudIndex(2)).unwrap();
+    assert!(!shard.acknowledged);
     let status = volume.blocks.status();
     let error = status.clouds[2].last_error.clone().unwrap();
     assert!(error.contains("and says that it took crc32c"), "{error}");
