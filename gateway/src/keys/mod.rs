@@ -28,6 +28,7 @@ mod principal;
 mod recovery_kit;
 mod sealing;
 mod secret;
+mod shamir;
 mod small_value;
 mod volume_root;
 mod wrap;

@@ -1,0 +1,172 @@
+//! Shamir's secret sharing: one share for each cloud, of which any f + 1 give the secret back.
+//!
+//! Byte by byte over GF(2⁸) with the polynomial of AES, 0x11b. Every byte of the secret is the
+//! value at 0 of a polynomial of degree f, the share of cloud i its value at i + 1. Of f shares
+//! every secret is as likely as any other, which holds only if **every coefficient is drawn from
+//! all 256 values**: also 0, also the leading one, also twice the same. That is what libraries
+//! have got wrong (`sharks`, and the GF(2⁸) of `vsss-rs` before 2026), and why these few lines are
+//! here: the arithmetic is small, and what can go wrong in it is not the arithmetic.
+//!
+//! Nothing branches on a secret byte or looks one up in a table. Which clouds a share is of is no
+//! secret. A share carries no proof of being right: digests of all shares are ordered with the
+//! epoch (see `epoch`), and whoever puts shares together compares each with its digest first.
+
+use super::{KeyError, Secret};
+use zeroize::Zeroizing;
+
+/// A cloud's share.
+pub type Share = Zeroizing<[u8; 32]>;
+
+/// The product, in the same time for all.
+fn times(mut a: u8, b: u8) -> u8 {
+    let mut product = 0;
+    for bit in 0..8 {
+        product ^= a & 0_u8.wrapping_sub(b >> bit & 1);
+        a = (a << 1) ^ (0x1b & 0_u8.wrapping_sub(a >> 7));
+    }
+    product
+}
+
+/// The inverse: a²⁵⁴, as 254 = 2 + 4 + 8 + … + 128.
+fn inverse(a: u8) -> u8 {
+    let (mut power, mut product) = (a, 1);
+    for _ in 0..7 {
+        power = times(power, power);
+        product = times(product, power);
+    }
+    product
+}
+
+/// The place of a cloud: not 0, where the secret is.
+fn place(cloud: u8) -> Option<u8> {
+    cloud.checked_add(1)
+}
+
+/// The value at `x` of a polynomial whose constant is the secret.
+fn value(secret: &Secret, coefficients: &[Share], x: u8) -> Share {
+    let mut sum = Zeroizing::new([0; 32]);
+    for coefficient in coefficients.iter().rev() {
+        for (sum, coefficient) in sum.iter_mut().zip(coefficient.iter()) {
+            *sum = times(*sum ^ coefficient, x);
+        }
+    }
+    for (sum, secret) in sum.iter_mut().zip(secret.expose()) {
+        *sum ^= secret;
+    }
+    sum
+}
+
+/// Shares for `clouds` clouds, any `faulty` + 1 of which give the secret back.
+///
+/// # Errors
+/// If there is no randomness.
+pub fn split(secret: &Secret, clouds: u8, faulty: u8) -> Result<Vec<Share>, KeyError> {
+    let random = |_| Ok(Zeroizing::new(*Secret::random()?.expose()));
+    let coefficients: Vec<Share> = (0..faulty).map(random).collect::<Result<_, KeyError>>()?;
+    let places = (0..clouds).filter_map(place);
+    Ok(places.map(|x| value(secret, &coefficients, x)).collect())
+}
+
+/// The secret, from shares each with its cloud; `None` if two are of the same cloud or there are
+/// none. As many are needed as were said when it was split, and all that are given are used.
+#[must_use]
+pub fn join(shares: &[(u8, &Share)]) -> Option<Secret> {
+    let places: Vec<u8> = shares.iter().map(|(cloud, _)| place(*cloud)).collect::<Option<_>>()?;
+    let mut secret = Zeroizing::new([0; 32]);
+    for (i, ((_, share), x)) in shares.iter().zip(&places).enumerate() {
+        // Lagrange's weight at 0: the product of y / (x − y), minus being plus.
+        let mut weight = 1;
+        for (j, y) in places.iter().enumerate() {
+            if i == j {
+                continue;
+            }
+            if x == y {
+                return None;
+            }
+            weight = times(weight, times(*y, inverse(x ^ y)));
+        }
+        for (sum, byte) in secret.iter_mut().zip(share.iter()) {
+            *sum ^= times(*byte, weight);
+        }
+    }
+    (!shares.is_empty()).then(|| Secret::from_bytes(*secret))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_are_those_of_aes() {
+        // FIPS 197, sections 4.2 and 4.2.1.
+        assert_eq!(times(0x57, 0x83), 0xc1);
+        assert_eq!(times(0x57, 0x13), 0xfe);
+        for (b, product) in [(0x02, 0xae), (0x04, 0x47), (0x08, 0x8e), (0x10, 0x07)] {
+            assert_eq!(times(0x57, b), product);
+        }
+        for a in 1..=255 {
+            assert_eq!(times(a, inverse(a)), 1);
+            assert_eq!(times(a, 1), a);
+        }
+    }
+
+    #[test]
+    fn a_share_is_the_value_of_the_polynomial() {
+        // By hand: 0x57 + 0x83 · x at x = 1 and x = 0x57 (0x83 · 0x57 = 0xc1).
+        let (secret, slope) = (Secret::from_bytes([0x57; 32]), Zeroizing::new([0x83; 32]));
+        let at = |x| value(&secret, std::slice::from_ref(&slope), x);
+        assert_eq!(*at(1), [0x57 ^ 0x83; 32]);
+        assert_eq!(*at(0x57), [0x57 ^ 0xc1; 32]);
+        assert_eq!(join(&[(0, &at(1)), (0x56, &at(0x57))]), Some(secret));
+    }
+
+    #[test]
+    fn any_f_plus_1_shares_give_the_secret_back_and_f_do_not() {
+        for (clouds, faulty) in [(1, 0), (3, 1), (4, 1), (7, 2), (32, 15)] {
+            let secret = Secret::random().unwrap();
+            let shares = split(&secret, clouds, faulty).unwrap();
+            assert_eq!(shares.len(), usize::from(clouds));
+            let numbered: Vec<(u8, &Share)> = (0..).zip(&shares).collect();
+            let enough = usize::from(faulty) + 1;
+            for some in numbered.windows(enough) {
+                assert_eq!(join(some), Some(secret.clone()));
+            }
+            let reversed: Vec<_> = numbered.iter().rev().take(enough).copied().collect();
+            assert_eq!(join(&reversed), Some(secret.clone()));
+            assert_eq!(join(&numbered), Some(secret.clone()));
+            if faulty > 0 {
+                assert_ne!(join(&numbered[..usize::from(faulty)]), Some(secret.clone()));
+                assert_eq!(join(&[numbered[0], numbered[0]]), None);
+            }
+        }
+        assert_eq!(join(&[]), None);
+        assert_eq!(join(&[(255, &Zeroizing::new([0; 32]))]), None);
+    }
+
+    /// With one share of two that are needed, every secret byte has just one coefficient that
+    /// explains it: so a share tells nothing if coefficients are drawn from all values.
+    #[test]
+    fn a_share_is_explained_by_every_secret_once() {
+        for (x, share) in [(1, 0), (3, 0x42), (32, 0xff)] {
+            let mut explained = [0; 256];
+            for secret in 0..=255 {
+                for coefficient in 0..=255_u8 {
+                    if secret ^ times(coefficient, x) == share {
+                        explained[usize::from(secret)] += 1;
+                    }
+                }
+            }
+            assert_eq!(explained, [1; 256]);
+        }
+    }
+
+    #[test]
+    fn coefficients_take_every_value() {
+        let mut seen = [false; 256];
+        for _ in 0..200 {
+            let shares = split(&Secret::from_bytes([0; 32]), 1, 1).unwrap();
+            shares[0].iter().for_each(|byte| seen[usize::from(*byte)] = true);
+        }
+        assert!(seen.iter().all(|seen| *seen));
+    }
+}
