@@ -6,6 +6,7 @@ mod bench;
 mod cluster;
 mod doctor;
 mod scrub;
+mod volume;
 
 pub(crate) use bench::{
     BenchAttacksArguments, BenchCommand, BenchDataArguments, BenchPartsArguments,
@@ -17,8 +18,8 @@ pub(crate) use cluster::{
 };
 pub(crate) use doctor::DoctorArguments;
 pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, CloudEvidenceArguments, ScrubArguments};
+pub(crate) use volume::{LockSetting, VolumeCommand, VolumeCreateArguments, VolumeRekeyArguments};
 
-use crate::configuration::CompressionSetting;
 use crate::exit;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -79,7 +80,7 @@ pub(crate) enum Command {
     /// Who the metadata replicas are: list, add, replace, remove
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Volumes: create one
+    /// Volumes: create one, give it a new key, see what is sealed under which
     #[command(subcommand)]
     Volume(VolumeCommand),
     /// Mount the volume
@@ -161,53 +162,6 @@ pub(crate) struct ReplicaRunArguments {
     /// Stop in good order when standard input ends
     #[arg(long, hide = true)]
     pub(crate) supervised: bool,
-}
-
-/// What can be done with volumes.
-#[derive(Debug, Subcommand)]
-pub(crate) enum VolumeCommand {
-    /// Create a volume: its genesis for the replicas, its key, its recovery kit
-    Create(VolumeCreateArguments),
-}
-
-/// `quorumfs volume create`
-#[derive(Debug, Args)]
-pub(crate) struct VolumeCreateArguments {
-    /// A replica's public key and address, in the order of their numbers; once for each
-    #[arg(long = "replica", value_name = "KEY@ADDRESS:PORT", required = true)]
-    pub(crate) replicas: Vec<String>,
-    /// A cloud: s3://BUCKET/PREFIX, azure://ACCOUNT/CONTAINER, gs://BUCKET, or a directory that
-    /// stands for one; once for each
-    #[arg(long = "cloud", value_name = "NAME=LOCATION", required = true)]
-    pub(crate) clouds: Vec<String>,
-    /// A cloud's credentials in its provider's own form, if they are not in their usual place
-    #[arg(long, value_name = "NAME=FILE")]
-    pub(crate) cloud_credentials: Vec<String>,
-    /// The same for commands that only read
-    #[arg(long, value_name = "NAME=FILE")]
-    pub(crate) reader_credentials: Vec<String>,
-    /// The same for listing and deleting, if the others may not: to see that the place is empty,
-    /// and to leave it so if the volume cannot be created. Not kept here
-    #[arg(long, value_name = "NAME=FILE")]
-    pub(crate) collector_credentials: Vec<String>,
-    /// Who could lose all of a cloud at once, if its location does not tell
-    #[arg(long = "cloud-domain", value_name = "NAME=WHO")]
-    pub(crate) cloud_domains: Vec<String>,
-    /// How many replicas may fail in any way while work goes on (u)
-    #[arg(long, value_name = "U", default_value_t = 1)]
-    pub(crate) failures: u16,
-    /// How many replicas may lie while what is answered stays right (r)
-    #[arg(long, value_name = "R", default_value_t = 1)]
-    pub(crate) liars: u16,
-    /// How many clouds may vanish, lie or collude (f)
-    #[arg(long, value_name = "F", default_value_t = 1)]
-    pub(crate) faulty_clouds: u8,
-    /// How many shards give the content back (k)
-    #[arg(long, value_name = "K", default_value_t = 2)]
-    pub(crate) data_shards: u8,
-    /// Whether content is compressed before it is encrypted, which lets lengths tell more
-    #[arg(long, value_enum, default_value = "off")]
-    pub(crate) compression: CompressionSetting,
 }
 
 /// `quorumfs mount`

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use quorumfs_backends::{StoreError, StoreErrorKind};
 use quorumfs_bft_runtime::client::ClientError;
 use quorumfs_fuse::MountError;
-use quorumfs_gateway::blocks::{BlockError, BlockErrorKind};
+use quorumfs_gateway::blocks::{BlockError, BlockErrorKind, ShareError};
 use quorumfs_gateway::keys::KeyError;
 use quorumfs_gateway::metadata::MetadataError;
 use quorumfs_gateway::vfs::VfsError;
@@ -29,7 +29,8 @@ pub(crate) fn key_failure(error: &KeyError) -> Failure {
             path,
             source,
         } => return key_file_failure(doing, path, source),
-        KeyError::Newer { .. } | KeyError::UnknownLock { .. } => Exit::NewerFormat,
+        KeyError::Newer { .. } => Exit::NewerFormat,
+        KeyError::Locked { .. } => Exit::CloudsUnreachable,
         KeyError::Random { .. } | KeyError::TooLong { .. } => Exit::Error,
         KeyError::Forged { .. } => Exit::Damaged,
         _ => Exit::WrongKey,
@@ -61,8 +62,21 @@ pub(crate) fn volume_failure(error: &VolumeError) -> Failure {
             Failure::new(Exit::Damaged, error.to_string())
                 .hint("take the genesis from a replica's directory or from the recovery kit")
         }
+        VolumeError::Shares(error) => share_failure(error),
+        VolumeError::Metadata(error) => vfs_failure(error),
+        VolumeError::Raced { .. } => Failure::new(Exit::Held, error.to_string()),
         _ => Failure::new(Exit::Usage, error.to_string()),
     }
+}
+
+/// The second lock cannot be opened, or not be put on.
+pub(crate) fn share_failure(error: &ShareError) -> Failure {
+    let exit = match error {
+        ShareError::TooFew { .. } | ShareError::TooFewPlaced { .. } => Exit::CloudsUnreachable,
+        ShareError::WrittenWrong { .. } => Exit::Damaged,
+        ShareError::Made(_) => Exit::Usage,
+    };
+    Failure::new(exit, error.to_string()).hint(STATUS)
 }
 
 /// A cloud that cannot be used.

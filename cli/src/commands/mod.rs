@@ -3,6 +3,7 @@
 mod cloud;
 mod cluster;
 mod doctor;
+mod epochs;
 mod evidence;
 mod explain;
 mod files;
@@ -43,6 +44,10 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         Command::Volume(VolumeCommand::Create(command)) => {
             volume::run(general, &command, output).await
         }
+        Command::Volume(VolumeCommand::Rekey(command)) => {
+            epochs::rekey(general, &command, output).await
+        }
+        Command::Volume(VolumeCommand::Epochs) => epochs::run(general, output).await,
         Command::Mount(command) => mount::run(general, &command, output).await,
         Command::Umount(command) => umount::run(general, &command, output).await,
         Command::Put(command) => files::put(general, &command, output).await,

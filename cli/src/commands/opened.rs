@@ -241,6 +241,7 @@ const REMEMBERED_EVERY: Duration = Duration::from_secs(10);
 /// A session with the replicas, and the file system over it and the clouds.
 #[derive(Debug)]
 pub(crate) struct Opened {
+    volume: Arc<Volume>,
     file_system: FileSystem,
     metadata: Arc<MetadataClient>,
     blocks: BlockStore,
@@ -302,6 +303,16 @@ impl Opened {
                 return Err(block_failure(&error));
             }
         };
+        let unlocked = async {
+            let clouds = blocks.shares().map_err(|error| block_failure(&error))?;
+            let newest = volume.refresh(&metadata, Some(&clouds)).await;
+            newest.map_err(|error| volume_failure(&error))
+        };
+        if let Err(failure) = unlocked.await {
+            metadata.close().await;
+            blocks.shutdown();
+            return Err(failure);
+        }
         let packing = match access {
             Access::Reading | Access::Command => Packing::THRIFTY,
             Access::Mount { .. } => Packing::PROMPT,
@@ -309,6 +320,7 @@ impl Opened {
         let slices = Arc::new(CloudSlices::new(volume.clone(), blocks.clone(), packing));
         let file_system = FileSystem::new(volume.clone(), metadata.clone(), slices, plan.vfs());
         Ok(Self {
+            volume: volume.clone(),
             file_system,
             metadata,
             blocks,
@@ -316,6 +328,16 @@ impl Opened {
             client,
             memory: configured.memory.clone(),
         })
+    }
+
+    /// The volume, with all keys that its principal has.
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// The session.
+    pub(crate) fn metadata(&self) -> &MetadataClient {
+        &self.metadata
     }
 
     /// The file system.

@@ -8,7 +8,7 @@
 mod position;
 
 use super::cloud;
-use super::explain::key_failure;
+use super::explain::{key_failure, share_failure};
 use super::mount::PoisonedReport;
 use super::opened::{Access, Configured, Opened};
 use crate::arguments::{General, ScrubArguments};
@@ -17,7 +17,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::stop::Stop;
 use position::{Counts, Position, Wanted};
-use quorumfs_gateway::blocks::{BlockStore, ScrubConfig, ScrubDepth, ScrubReport};
+use quorumfs_gateway::blocks::{ScrubConfig, ScrubDepth, ScrubReport};
 use quorumfs_gateway::keys::Secret;
 use quorumfs_metadata::identity::CloudIndex;
 use serde::Serialize;
@@ -105,7 +105,7 @@ pub(crate) async fn run(general: &General, arguments: &ScrubArguments, output: O
     };
     let position = Position::find(configured.state(), wanted);
     let opened = Opened::open(&configured, Access::Command).await?;
-    let outcome = scrub(&configured, opened.blocks(), &config, position, output).await;
+    let outcome = scrub(&configured, &opened, &config, position, output).await;
     let closed = opened.close().await;
     let exit = outcome?;
     closed.map(|()| exit)
@@ -115,11 +115,12 @@ const MIB: NonZeroU64 = NonZeroU64::MIN.saturating_add((1 << 20) - 1);
 
 async fn scrub(
     configured: &Configured,
-    blocks: &BlockStore,
+    opened: &Opened,
     config: &ScrubConfig,
     mut position: Position,
     output: Output,
 ) -> Outcome {
+    let blocks = opened.blocks();
     let mut stop = Stop::listen(false)?;
     let resumed = position.after.is_some();
     if resumed {
@@ -157,6 +158,13 @@ async fn scrub(
             "bring the metadata replicas back; the same command goes on where this one stopped",
         )
     })?;
+    let report = match opened.volume().current_shares() {
+        Some(shares) => {
+            let looked = blocks.scrub_shares(&shares, config).await;
+            looked.map_err(|error| share_failure(&error))?
+        }
+        None => report,
+    };
     let lacking = match (config.repair, report.lacking) {
         (false, lacking) => lacking,
         (true, 0) => 0,

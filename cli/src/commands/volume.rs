@@ -4,8 +4,8 @@
 //! the first principal, the configuration that opens the volume from here, and the recovery kit,
 //! which belongs on paper. The configuration is written last: a directory that has one is whole.
 
-use super::explain::{key_failure, store_failure, volume_failure};
-use crate::arguments::{General, VolumeCreateArguments};
+use super::explain::{block_failure, key_failure, store_failure, volume_failure};
+use crate::arguments::{General, LockSetting, VolumeCreateArguments};
 use crate::clouds::{self, NamedCloud};
 use crate::configuration::{
     self, CloudSection, DataSection, LimitsSection, MountSection, ReplicaSection, VERSION,
@@ -16,9 +16,11 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use quorumfs_backends::location::Location;
-use quorumfs_backends::{Deadline, ObjectStore};
+use quorumfs_backends::{Deadline, ObjectName, ObjectStore};
 use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
-use quorumfs_gateway::volume::{self as gateway, NewCloud, NewVolume};
+use quorumfs_gateway::blocks::{Cloud, CloudKeys, Named, ShareStore};
+use quorumfs_gateway::volume::{Founding, NewCloud, NewVolume};
+use quorumfs_metadata::identity::{ObjectClass, ObjectId, ShardIndex};
 use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::row::{Assertable, ReplicaInfo};
 use serde::Serialize;
@@ -49,6 +51,7 @@ pub(crate) struct Plan {
     liars: u16,
     faulty_clouds: u8,
     data_shards: u8,
+    lock: LockSetting,
     data: DataSection,
 }
 
@@ -62,6 +65,7 @@ impl Plan {
             liars: 1,
             faulty_clouds: 1,
             data_shards: 2,
+            lock: LockSetting::Clouds,
             data: DataSection::default(),
         }
     }
@@ -108,6 +112,7 @@ impl Plan {
             liars: arguments.liars,
             faulty_clouds: arguments.faulty_clouds,
             data_shards: arguments.data_shards,
+            lock: arguments.lock,
             data: DataSection {
                 compression: arguments.compression,
                 ..DataSection::default()
@@ -238,6 +243,8 @@ pub(crate) async fn run(
 struct Begun {
     files: Vec<PathBuf>,
     clouds: Vec<Arc<dyn ObjectStore>>,
+    /// What may have been put there, by cloud.
+    shares: Vec<ObjectName>,
     notices: Vec<String>,
 }
 
@@ -278,7 +285,42 @@ impl Begun {
         Ok(())
     }
 
+    /// Puts the second lock on: a share of a secret on each cloud.
+    async fn lock(&mut self, founding: &mut Founding) -> Outcome<()> {
+        let mut clouds = Vec::new();
+        for ((index, secret), store) in founding.clouds().zip(&self.clouds) {
+            let named = Named {
+                object: ObjectId::FOUNDING,
+                class: ObjectClass::SHARE,
+                shard: ShardIndex(index.0),
+                attempt: 0,
+            };
+            let name = CloudKeys::derive(secret).name(&named);
+            self.shares
+                .push(name.map_err(|error| block_failure(&error))?);
+            clouds.push(Cloud {
+                index,
+                store: Arc::clone(store),
+                secret: secret.clone(),
+                read_price: 0,
+            });
+        }
+        let store = ShareStore::new(founding.volume(), founding.policy(), &clouds);
+        let store = store.map_err(|error| block_failure(&error))?;
+        let placed = founding.lock_with_clouds(&store).await;
+        let placed = placed.map_err(|error| volume_failure(&error))?;
+        for failure in placed.failures.0 {
+            let what = "a cloud has no share of the volume's key yet, which `quorumfs scrub` mends";
+            self.notices.push(format!("{what}: {failure}"));
+        }
+        Ok(())
+    }
+
     async fn take_back(self) {
+        for (cloud, share) in self.clouds.iter().zip(&self.shares) {
+            // If it is there and does not go, the marker does not either, and that is told.
+            let _ = cloud.delete(share, Deadline::after(FOUND_WITHIN)).await;
+        }
         for file in &self.files {
             let _ = fs::remove_file(file);
         }
@@ -318,12 +360,16 @@ pub(crate) async fn create(state: &StateDirectory, plan: &Plan) -> Outcome<Creat
 
 async fn make(state: &StateDirectory, plan: &Plan, begun: &mut Begun) -> Outcome<Created> {
     let new = plan.to_new_volume(state.path())?;
-    let created = gateway::create(new).map_err(|error| volume_failure(&error))?;
-    let volume = created.owner.volume();
+    let mut founding = Founding::begin(new).map_err(|error| volume_failure(&error))?;
+    let volume = founding.volume();
     let limits = LimitsSection::default();
     for cloud in clouds::named(&plan.clouds, &limits, state.path(), volume)? {
         begun.cloud(&cloud).await?;
     }
+    if plan.lock == LockSetting::Clouds {
+        begun.lock(&mut founding).await?;
+    }
+    let created = founding.finish().map_err(|error| volume_failure(&error))?;
     let (genesis, kit, key) = (
         state.join(GENESIS),
         state.join(RECOVERY_KIT),

@@ -51,7 +51,8 @@
 //! | `writer` | who that is |
 //! | `evidence` | what clouds did wrong, told to the order with what they had said |
 //! | `repair`, `restraint` | writing bad shards again, and not without end |
-//! | `scrub`, `scrub_report`, `throttle` | looking at shards that nobody reads, at a rate |
+//! | `shares` | the second lock of a volume: a secret in shares, one on each cloud |
+//! | `scrub`, `scrub_shares`, `scrub_report`, `throttle` | looking at shards that nobody reads, at a rate |
 //! | `compact` | what lives of sparse packs, moved into new ones |
 //! | `cloud`, `health`, `latency` | one cloud, and what its behaviour says about the next request |
 //! | `preference` | which clouds are asked first |
@@ -92,9 +93,11 @@ mod restraint;
 mod sabotage;
 mod scrub;
 mod scrub_report;
+mod scrub_shares;
 mod sealer;
 mod segment;
 mod shard;
+mod shares;
 mod status;
 mod store;
 mod stream;
@@ -129,6 +132,7 @@ pub use scrub::{ScrubConfig, ScrubDepth};
 pub use scrub_report::{CloudFindings, ScrubReport};
 pub use sealer::Sealer;
 pub use segment::{SEGMENT_BYTES, TAG_BYTES};
+pub use shares::{PlacedShares, SealedShares, ShareError, ShareState, ShareStore};
 pub use status::{BlockStatus, CloudStatus};
 pub use store::{BlockStore, Drained};
 pub use stream::PlainSlice;

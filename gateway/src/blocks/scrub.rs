@@ -181,12 +181,12 @@ impl Engine {
         Ok(self.scrubbed())
     }
 
-    fn tell_scrub(&self, tell: impl FnOnce(&mut ScrubReport)) {
+    pub(super) fn tell_scrub(&self, tell: impl FnOnce(&mut ScrubReport)) {
         let mut scrub = self.scrub.lock().unwrap_or_else(PoisonError::into_inner);
         tell(scrub.get_or_insert_with(ScrubReport::default));
     }
 
-    fn scrubbed(&self) -> ScrubReport {
+    pub(super) fn scrubbed(&self) -> ScrubReport {
         let scrub = self.scrub.lock().unwrap_or_else(PoisonError::into_inner);
         scrub.clone().unwrap_or_default()
     }

@@ -312,7 +312,7 @@ pub(super) fn unchecked(layout: Layout, shard: u64, body: &[u8]) -> Option<Vec<u
 }
 
 /// Makes a shard from its payload, the inverse of [`check_whole`].
-fn assemble(
+pub(super) fn assemble(
     layout: Layout,
     shard: u64,
     header: &HeaderBytes,

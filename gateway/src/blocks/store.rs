@@ -10,12 +10,14 @@ use super::placement_log::{PlacementError, PlacementLog};
 use super::repair::Repairs;
 use super::scrub::ScrubConfig;
 use super::scrub_report::ScrubReport;
+use super::shares::{ShareError, ShareStore};
 use super::status::BlockStatus;
 use super::stream::PlainSlice;
 use crate::keys::SliceKey;
 use bytes::Bytes;
 use quorumfs_metadata::identity::{CloudIndex, ObjectClass, ObjectId, SliceId};
 use quorumfs_metadata::operation::NewObject;
+use quorumfs_metadata::row::Shares;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -184,6 +186,19 @@ impl BlockStore {
         self.engine.scrub(config, from).await
     }
 
+    /// Looks at the shares of an epoch of the volume's keys, and restores what is missing or bad;
+    /// what it finds is added to the report of the scrub that ran last.
+    ///
+    /// # Errors
+    /// If fewer than f + 1 good shares are to be had, or they are not of one secret.
+    pub async fn scrub_shares(
+        &self,
+        shares: &Shares,
+        config: &ScrubConfig,
+    ) -> Result<ScrubReport, ShareError> {
+        self.engine.scrub_shares(shares, config).await
+    }
+
     /// Moves what lives of packs that are sparse, and were so the last time, into new ones; what
     /// [`BlockConfig::compaction`] has done in the background. Dropping the future ends it.
     ///
@@ -191,6 +206,14 @@ impl BlockStore {
     /// If the order cannot be asked, or a new pack cannot be written. What was moved stays moved.
     pub async fn compact(&self, compaction: &Compaction) -> Result<Compacted, CompactionError> {
         self.engine.compact(compaction).await
+    }
+
+    /// The same clouds as those that hold shares of keys.
+    ///
+    /// # Errors
+    /// `Configuration` if they are not the volume's, all and in order.
+    pub fn shares(&self) -> Result<ShareStore, BlockError> {
+        ShareStore::of(&self.engine)
     }
 
     /// The most plain bytes in one block.

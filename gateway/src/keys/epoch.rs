@@ -1,19 +1,35 @@
-//! A realm's epoch: one secret that members hold, and the key that everything sealed in that
-//! epoch is derived from.
+//! A realm's epoch: one secret that members hold, perhaps one that lies in shares on the clouds,
+//! and the key that everything sealed in that epoch is derived from.
 //!
-//! The epoch's row names its kind of lock. Lock 1 (the only one now) derives the realm epoch key
-//! from the members' secret M_e alone; lock 2 will mix in a secret that is shared over the clouds,
-//! and begins with a new epoch, so that nothing sealed earlier changes.
+//! ```text
+//! lock 1    M_e, wrapped for each member ──► REK_e
+//! lock 2    M_e and C_e, of which each cloud has a share ──► REK_e
+//! ```
+//!
+//! The kind of lock goes into the derivation: an epoch's key is another one under another lock, so
+//! that nobody who takes the second lock away is left with anything.
+//!
+//! REK_{e−1} lies sealed under REK_e, so whoever can open an epoch can open all before it.
 
 use super::names::NameKeys;
+use super::shamir::{self, Share};
 use super::small_value::SmallValueKey;
 use super::{KeyError, Sealing, Secret};
+use aes_gcm_siv::aead::{Aead, KeyInit, Payload};
+use aes_gcm_siv::{Aes256GcmSiv, Nonce};
 use quorumfs_metadata::identity::{InodeId, RealmEpoch, RealmId, SliceId, VolumeId};
-use quorumfs_metadata::row::Lock;
+use zeroize::Zeroizing;
+
+/// What messages call it.
+const PREVIOUS: &str = "key of the epoch before";
 
 /// M_e: what each member of a realm holds for one epoch.
 #[derive(Clone, Debug)]
 pub struct EpochSecret(Secret);
+
+/// C_e: what f + 1 clouds hold together, for one epoch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SharedSecret(Secret);
 
 /// REK_e: what everything sealed in a realm's epoch is derived from.
 #[derive(Clone, Debug)]
@@ -67,35 +83,62 @@ impl EpochSecret {
         info
     }
 
-    /// Opens the lock.
-    ///
-    /// # Errors
-    /// If the epoch is locked in a way that this program cannot open.
+    /// Opens the lock: the second one, with what the clouds share, or the first alone.
+    #[must_use]
     pub fn realm_epoch_key(
         &self,
-        lock: Lock,
+        shared: Option<&SharedSecret>,
         volume: &VolumeId,
         realm: RealmId,
         epoch: RealmEpoch,
-    ) -> Result<RealmEpochKey, KeyError> {
-        let kind: u8 = match lock {
-            Lock::Members => 1,
-            Lock::MembersAndClouds => return Err(KeyError::UnknownLock { epoch, kind: 2 }),
+    ) -> RealmEpochKey {
+        let (realm, number) = (realm.0.to_be_bytes(), epoch.0.to_be_bytes());
+        let place: [&[u8]; 3] = [&volume.0, &realm, &number];
+        let [volume, realm, number] = place;
+        const CONTEXT: &str = "quorumfs 2026 realm epoch key";
+        let secret = match shared {
+            None => self.0.derive(CONTEXT, &[&[1], volume, realm, number]),
+            Some(SharedSecret(shared)) => {
+                let shared = shared.expose();
+                self.0
+                    .derive(CONTEXT, &[&[2], volume, realm, number, shared])
+            }
         };
-        let secret = self.0.derive(
-            "quorumfs 2026 realm epoch key",
-            &[
-                &[kind],
-                &volume.0,
-                &realm.0.to_be_bytes(),
-                &epoch.0.to_be_bytes(),
-            ],
-        );
-        Ok(RealmEpochKey {
+        RealmEpochKey {
             secret,
             epoch,
             sealing: Sealing::On,
-        })
+        }
+    }
+}
+
+impl SharedSecret {
+    /// A new one.
+    ///
+    /// # Errors
+    /// If there is no randomness.
+    pub fn random() -> Result<Self, KeyError> {
+        Ok(Self(Secret::random()?))
+    }
+
+    /// A share for each cloud, by index; any `faulty` + 1 give the secret back.
+    ///
+    /// # Errors
+    /// If there is no randomness.
+    pub fn split(&self, clouds: u8, faulty: u8) -> Result<Vec<Share>, KeyError> {
+        shamir::split(&self.0, clouds, faulty)
+    }
+
+    /// Puts shares together, each with its cloud's index: as many as it takes, and all proved.
+    #[must_use]
+    pub fn join(shares: &[(u8, Share)]) -> Option<Self> {
+        shamir::join(shares).map(Self)
+    }
+
+    /// The share of a cloud, from those of others.
+    #[must_use]
+    pub fn share_of(shares: &[(u8, Share)], cloud: u8) -> Option<Share> {
+        shamir::share_of(shares, cloud)
     }
 }
 
@@ -109,6 +152,68 @@ impl RealmEpochKey {
     #[must_use]
     pub fn epoch(&self) -> RealmEpoch {
         self.epoch
+    }
+
+    /// The key of the epoch before, sealed under this one's. The same twice gives the same bytes;
+    /// nothing else is ever sealed under the key that is derived for it.
+    ///
+    /// # Errors
+    /// If the cipher refuses, which it does not.
+    pub fn seal_previous(
+        &self,
+        previous: &Self,
+        volume: &VolumeId,
+        realm: RealmId,
+    ) -> Result<Vec<u8>, KeyError> {
+        let place = self.place(volume, realm);
+        let payload = Payload {
+            msg: previous.secret.expose(),
+            aad: &place,
+        };
+        let sealed = self.previous_cipher().encrypt(&Nonce::default(), payload);
+        sealed.map_err(|_| KeyError::Forged { what: PREVIOUS })
+    }
+
+    /// Opens what [`seal_previous`](Self::seal_previous) made: the key of the epoch before.
+    ///
+    /// # Errors
+    /// If it was made for another place or with another key, or was changed.
+    pub fn open_previous(
+        &self,
+        sealed: &[u8],
+        volume: &VolumeId,
+        realm: RealmId,
+    ) -> Result<Self, KeyError> {
+        const FORGED: KeyError = KeyError::Forged { what: PREVIOUS };
+        let epoch = self.epoch.0.checked_sub(1).ok_or(FORGED)?;
+        let place = self.place(volume, realm);
+        let payload = Payload {
+            msg: sealed,
+            aad: &place,
+        };
+        let opened = self.previous_cipher().decrypt(&Nonce::default(), payload);
+        let opened = Zeroizing::new(opened.map_err(|_| FORGED)?);
+        let bytes: [u8; 32] = opened.as_slice().try_into().map_err(|_| FORGED)?;
+        Ok(Self {
+            secret: Secret::from_bytes(bytes),
+            epoch: RealmEpoch(epoch),
+            sealing: self.sealing,
+        })
+    }
+
+    fn place(&self, volume: &VolumeId, realm: RealmId) -> Vec<u8> {
+        let (realm, epoch) = (realm.0.to_be_bytes(), self.epoch.0.to_be_bytes());
+        [volume.0.as_slice(), &realm, &epoch].concat()
+    }
+
+    fn previous_cipher(&self) -> Aes256GcmSiv {
+        let key = self.secret.derive("quorumfs 2026 previous epoch key", &[]);
+        Aes256GcmSiv::new(key.expose().into())
+    }
+
+    /// Whether it is the same key.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.epoch == other.epoch && self.secret == other.secret
     }
 
     /// The key of one slice.
@@ -139,15 +244,20 @@ mod tests {
     use quorumfs_bft::identity::ClusterId;
     use quorumfs_metadata::identity::AllocationId;
 
+    const VOLUME: ClusterId = ClusterId([1; 16]);
+
+    fn key_of(shared: Option<u8>, epoch: u32) -> RealmEpochKey {
+        let shared = shared.map(|byte| SharedSecret(Secret::from_bytes([byte; 32])));
+        EpochSecret::from_secret(Secret::from_bytes([4; 32])).realm_epoch_key(
+            shared.as_ref(),
+            &VOLUME,
+            RealmId::ROOT,
+            RealmEpoch(epoch),
+        )
+    }
+
     fn key(epoch: u32) -> RealmEpochKey {
-        EpochSecret::from_secret(Secret::from_bytes([4; 32]))
-            .realm_epoch_key(
-                Lock::Members,
-                &ClusterId([1; 16]),
-                RealmId::ROOT,
-                RealmEpoch(epoch),
-            )
-            .unwrap()
+        key_of(None, epoch)
     }
 
     fn slice(counter: u32) -> SliceId {
@@ -170,24 +280,39 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_lock_is_refused() {
-        let secret = EpochSecret::from_secret(Secret::from_bytes([4; 32]));
-        let error = secret
-            .realm_epoch_key(
-                Lock::MembersAndClouds,
-                &ClusterId([1; 16]),
-                RealmId::ROOT,
-                RealmEpoch(7),
-            )
-            .unwrap_err();
-        assert!(
-            error.to_string().contains("epoch 7 has lock kind 2"),
-            "{error}"
-        );
+    fn each_lock_and_each_shared_secret_makes_another_key() {
+        let keys = [key(3), key_of(Some(0), 3), key_of(Some(5), 3)];
+        assert!(!keys[0].is_same(&keys[1]));
+        assert!(!keys[0].is_same(&keys[2]));
+        assert!(!keys[1].is_same(&keys[2]));
     }
 
     #[test]
-    fn the_slice_key_is_pinned_to_its_golden_bytes() {
-        crate::keys::lines::assert_golden("slice_key", key(0).slice_key(slice(1)).expose());
+    fn an_epoch_opens_the_one_before_and_no_other() {
+        let (one, two) = (key(1), key_of(Some(5), 2));
+        let sealed = two.seal_previous(&one, &VOLUME, RealmId::ROOT).unwrap();
+        let opened = two.open_previous(&sealed, &VOLUME, RealmId::ROOT).unwrap();
+        assert!(opened.is_same(&one));
+        for other in [key_of(Some(6), 2), key(2), key_of(Some(5), 3), key(0)] {
+            let opened = other.open_previous(&sealed, &VOLUME, RealmId::ROOT);
+            assert!(opened.is_err(), "{:?}", other.epoch());
+        }
+        assert!(two.open_previous(&sealed, &VOLUME, RealmId(1)).is_err());
+        for at in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[at] ^= 1;
+            let opened = two.open_previous(&changed, &VOLUME, RealmId::ROOT);
+            assert!(opened.is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn the_keys_are_pinned_to_their_golden_bytes() {
+        let golden = crate::keys::lines::assert_golden;
+        golden("slice_key", key(0).slice_key(slice(1)).expose());
+        let two = key_of(Some(5), 2);
+        golden("slice_key_lock_2", two.slice_key(slice(1)).expose());
+        let sealed = two.seal_previous(&key(1), &VOLUME, RealmId::ROOT).unwrap();
+        golden("previous_epoch_key", &sealed);
     }
 }

@@ -100,14 +100,10 @@ pub enum KeyError {
         /// The epoch.
         epoch: RealmEpoch,
     },
-    /// An epoch is locked in a way that this program cannot open.
-    #[error(
-        "realm epoch {epoch} has lock kind {kind}, which this program does not know: update it"
-    )]
-    UnknownLock {
+    /// No epoch was opened yet.
+    #[error("realm epoch {epoch} is locked: it takes the shares on the clouds to open it")]
+    Locked {
         /// The epoch.
         epoch: RealmEpoch,
-        /// The kind as found.
-        kind: u8,
     },
 }

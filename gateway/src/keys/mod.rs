@@ -4,6 +4,7 @@
 //! volume root (Ed25519, only in the recovery kit) ──signs──► genesis
 //! principal (one 32-byte seed) ──► Ed25519 signing key + X25519 wrapping key
 //! realm epoch e: M_e, random, wrapped for each member with HPKE        (lock 1)
+//!                C_e, random, a Shamir share on each cloud             (lock 2)
 //!     └─► REK_e ─┬─► slice data keys        one for each slice
 //!                ├─► names keys             one for each directory and generation
 //!                └─► small values           inline content, symlink targets
@@ -12,7 +13,8 @@
 //!
 //! What always holds:
 //! * A client takes keys from genesis, whose signature it has checked under the root key that its
-//!   own key file pins, and never from what a server says.
+//!   own key file pins, or from an epoch that an administrator whom genesis names has signed for
+//!   it; never from what a server says.
 //! * One derivation function, BLAKE3 in derive-key mode with a context that names the use; inputs
 //!   are of fixed length, so that no two uses can collide.
 //! * Secrets are wiped when they are dropped and never printed by `Debug`.
@@ -33,8 +35,11 @@ mod small_value;
 mod volume_root;
 mod wrap;
 
+#[cfg(test)]
+pub(crate) use lines::assert_golden;
+
 pub use cloud::CloudSecret;
-pub use epoch::{EpochSecret, RealmEpochKey, SliceKey};
+pub use epoch::{EpochSecret, RealmEpochKey, SharedSecret, SliceKey};
 pub use error::KeyError;
 pub use names::{
     NAME_BYTES_MAX, NAME_OVERHEAD_BYTES, NameCiphertext, NameKeys, stand_in, stand_in_cookie,
@@ -43,6 +48,7 @@ pub use principal::{KeyFile, Principal, PrincipalId};
 pub use recovery_kit::RecoveryKit;
 pub use sealing::Sealing;
 pub use secret::Secret;
+pub use shamir::Share;
 pub use small_value::{Field, SMALL_VALUE_OVERHEAD_BYTES, SmallValueKey, ValueBinding};
 pub use volume_root::{RootKey, VolumeRoot, verify};
 pub use wrap::{WRAPPED_BYTES, Wrapped, WrappingKey, wrap};

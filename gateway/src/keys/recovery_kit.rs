@@ -30,6 +30,10 @@ impl RecoveryKit {
         writer.remark("Print this page, keep it offline, and delete the file.");
         writer.remark("Whoever has it can read, change and take over the whole volume; without");
         writer.remark("it, and without any other member's key, nobody can ever read it again.");
+        writer.remark(
+            "Its data lies on the clouds, and perhaps shares of its keys (lock 2): then it",
+        );
+        writer.remark("takes this page and f + 1 of the clouds to open even the newest key.");
         writer.remark("Each line ends with a checksum, so that it can be typed in again.");
         writer.value("volume", &self.root.volume().0);
         writer.value("root", self.root.seed().expose());

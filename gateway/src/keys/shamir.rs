@@ -14,8 +14,8 @@
 use super::{KeyError, Secret};
 use zeroize::Zeroizing;
 
-/// A cloud's share.
-pub type Share = Zeroizing<[u8; 32]>;
+/// A cloud's share: as long as the secret, and as secret.
+pub type Share = Secret;
 
 /// The product, in the same time for all.
 fn times(mut a: u8, b: u8) -> u8 {
@@ -43,58 +43,66 @@ fn place(cloud: u8) -> Option<u8> {
 }
 
 /// The value at `x` of a polynomial whose constant is the secret.
-fn value(secret: &Secret, coefficients: &[Share], x: u8) -> Share {
+fn value(secret: &Secret, coefficients: &[Secret], x: u8) -> Share {
     let mut sum = Zeroizing::new([0; 32]);
     for coefficient in coefficients.iter().rev() {
-        for (sum, coefficient) in sum.iter_mut().zip(coefficient.iter()) {
+        for (sum, coefficient) in sum.iter_mut().zip(coefficient.expose()) {
             *sum = times(*sum ^ coefficient, x);
         }
     }
     for (sum, secret) in sum.iter_mut().zip(secret.expose()) {
         *sum ^= secret;
     }
-    sum
+    Secret::from_bytes(*sum)
 }
 
 /// Shares for `clouds` clouds, any `faulty` + 1 of which give the secret back.
 ///
 /// # Errors
 /// If there is no randomness.
-pub fn split(secret: &Secret, clouds: u8, faulty: u8) -> Result<Vec<Share>, KeyError> {
-    let random = |_| Ok(Zeroizing::new(*Secret::random()?.expose()));
-    let coefficients: Vec<Share> = (0..faulty).map(random).collect::<Result<_, KeyError>>()?;
+pub(super) fn split(secret: &Secret, clouds: u8, faulty: u8) -> Result<Vec<Share>, KeyError> {
+    let random = |_| Secret::random();
+    let coefficients: Vec<Secret> = (0..faulty).map(random).collect::<Result<_, KeyError>>()?;
     let places = (0..clouds).filter_map(place);
     Ok(places.map(|x| value(secret, &coefficients, x)).collect())
 }
 
 /// The secret, from shares each with its cloud; `None` if two are of the same cloud or there are
 /// none. As many are needed as were said when it was split, and all that are given are used.
-#[must_use]
-pub fn join(shares: &[(u8, &Share)]) -> Option<Secret> {
-    let places: Vec<u8> = shares.iter().map(|(cloud, _)| place(*cloud)).collect::<Option<_>>()?;
-    let mut secret = Zeroizing::new([0; 32]);
-    for (i, ((_, share), x)) in shares.iter().zip(&places).enumerate() {
-        // Lagrange's weight at 0: the product of y / (x − y), minus being plus.
+pub(super) fn join(shares: &[(u8, Share)]) -> Option<Secret> {
+    value_of(shares, 0)
+}
+
+/// The share of another cloud, or the same share again; `None` as with [`join`].
+pub(super) fn share_of(shares: &[(u8, Share)], cloud: u8) -> Option<Share> {
+    value_of(shares, place(cloud)?)
+}
+
+/// The value at `x` of the polynomial through the shares.
+fn value_of(shares: &[(u8, Share)], x: u8) -> Option<Secret> {
+    let places = shares.iter().map(|(cloud, _)| place(*cloud));
+    let places: Vec<u8> = places.collect::<Option<_>>()?;
+    let mut sum = Zeroizing::new([0; 32]);
+    for (at, ((_, share), mine)) in shares.iter().zip(&places).enumerate() {
+        // Lagrange's weight: the product of (x − other) / (mine − other), minus being plus.
         let mut weight = 1;
-        for (j, y) in places.iter().enumerate() {
-            if i == j {
-                continue;
-            }
-            if x == y {
+        for (_, other) in places.iter().enumerate().filter(|(index, _)| *index != at) {
+            if mine == other {
                 return None;
             }
-            weight = times(weight, times(*y, inverse(x ^ y)));
+            weight = times(weight, times(x ^ other, inverse(mine ^ other)));
         }
-        for (sum, byte) in secret.iter_mut().zip(share.iter()) {
+        for (sum, byte) in sum.iter_mut().zip(share.expose()) {
             *sum ^= times(*byte, weight);
         }
     }
-    (!shares.is_empty()).then(|| Secret::from_bytes(*secret))
+    (!shares.is_empty()).then(|| Secret::from_bytes(*sum))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn products_are_those_of_aes() {
@@ -113,34 +121,48 @@ mod tests {
     #[test]
     fn a_share_is_the_value_of_the_polynomial() {
         // By hand: 0x57 + 0x83 · x at x = 1 and x = 0x57 (0x83 · 0x57 = 0xc1).
-        let (secret, slope) = (Secret::from_bytes([0x57; 32]), Zeroizing::new([0x83; 32]));
+        let (secret, slope) = (
+            Secret::from_bytes([0x57; 32]),
+            Secret::from_bytes([0x83; 32]),
+        );
         let at = |x| value(&secret, std::slice::from_ref(&slope), x);
-        assert_eq!(*at(1), [0x57 ^ 0x83; 32]);
-        assert_eq!(*at(0x57), [0x57 ^ 0xc1; 32]);
-        assert_eq!(join(&[(0, &at(1)), (0x56, &at(0x57))]), Some(secret));
+        assert_eq!(*at(1).expose(), [0x57 ^ 0x83; 32]);
+        assert_eq!(*at(0x57).expose(), [0x57 ^ 0xc1; 32]);
+        assert_eq!(join(&[(0, at(1)), (0x56, at(0x57))]), Some(secret.clone()));
+        crate::keys::lines::assert_golden("share", at(3).expose());
+    }
+
+    proptest! {
+        #[test]
+        fn any_f_plus_1_shares_give_the_secret_and_every_other_share_and_f_do_not(
+            secret: [u8; 32], faulty in 0_u8..8, spare in 0_u8..9, order: u64,
+        ) {
+            let secret = Secret::from_bytes(secret);
+            let clouds = faulty + 1 + spare;
+            let mut shares: Vec<(u8, Share)> =
+                (0..).zip(split(&secret, clouds, faulty).unwrap()).collect();
+            let all = shares.clone();
+            shares.sort_by_key(|(cloud, _)| blake3::hash(
+                &[&order.to_be_bytes()[..], &[*cloud]].concat()).as_bytes()[..8].to_vec());
+            let enough = &shares[..=usize::from(faulty)];
+            prop_assert_eq!(join(enough), Some(secret.clone()));
+            prop_assert_eq!(join(&shares), Some(secret.clone()));
+            for (cloud, share) in &all {
+                prop_assert_eq!(share_of(enough, *cloud), Some(share.clone()));
+            }
+            if faulty > 0 {
+                // 2⁻²⁵⁶ of all polynomials go the other way.
+                prop_assert_ne!(join(&enough[1..]), Some(secret));
+                let twice = [enough[0].clone(), enough[0].clone()];
+                prop_assert_eq!(join(&twice), None);
+            }
+        }
     }
 
     #[test]
-    fn any_f_plus_1_shares_give_the_secret_back_and_f_do_not() {
-        for (clouds, faulty) in [(1, 0), (3, 1), (4, 1), (7, 2), (32, 15)] {
-            let secret = Secret::random().unwrap();
-            let shares = split(&secret, clouds, faulty).unwrap();
-            assert_eq!(shares.len(), usize::from(clouds));
-            let numbered: Vec<(u8, &Share)> = (0..).zip(&shares).collect();
-            let enough = usize::from(faulty) + 1;
-            for some in numbered.windows(enough) {
-                assert_eq!(join(some), Some(secret.clone()));
-            }
-            let reversed: Vec<_> = numbered.iter().rev().take(enough).copied().collect();
-            assert_eq!(join(&reversed), Some(secret.clone()));
-            assert_eq!(join(&numbered), Some(secret.clone()));
-            if faulty > 0 {
-                assert_ne!(join(&numbered[..usize::from(faulty)]), Some(secret.clone()));
-                assert_eq!(join(&[numbered[0], numbered[0]]), None);
-            }
-        }
+    fn what_are_no_shares_gives_nothing() {
         assert_eq!(join(&[]), None);
-        assert_eq!(join(&[(255, &Zeroizing::new([0; 32]))]), None);
+        assert_eq!(join(&[(255, Secret::from_bytes([0; 32]))]), None);
     }
 
     /// With one share of two that are needed, every secret byte has just one coefficient that
@@ -165,7 +187,9 @@ mod tests {
         let mut seen = [false; 256];
         for _ in 0..200 {
             let shares = split(&Secret::from_bytes([0; 32]), 1, 1).unwrap();
-            shares[0].iter().for_each(|byte| seen[usize::from(*byte)] = true);
+            for byte in shares[0].expose() {
+                seen[usize::from(*byte)] = true;
+            }
         }
         assert!(seen.iter().all(|seen| *seen));
     }

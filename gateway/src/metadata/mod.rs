@@ -12,6 +12,7 @@
 
 mod client;
 mod embedded;
+mod epochs;
 mod error;
 mod ids;
 mod ordered;

@@ -45,6 +45,7 @@ async fn round(weak: &Weak<Inner>, swept: &mut Instant) -> Option<()> {
         return None;
     }
     sweep(&inner, swept);
+    inner.refresh_keys_if_due();
     let due = due(&inner);
     if due.is_empty() {
         // Only a weak reference is kept while waiting, so that dropping the last file system ends

@@ -3,7 +3,9 @@
 use super::packer::{Packer, Packing, SMALL_BYTES};
 use super::slice_store::{SliceStore, WrittenSlice};
 use super::{StoredSlice, VfsError};
-use crate::blocks::{BlockError, BlockErrorKind, BlockStore, SealedSlice, StoredObject};
+use crate::blocks::{
+    BlockError, BlockErrorKind, BlockStore, SealedSlice, ShareStore, StoredObject,
+};
 use crate::metadata::AllocatedId;
 use crate::volume::Volume;
 use async_trait::async_trait;
@@ -53,7 +55,7 @@ fn failed(doing: &'static str, error: &BlockError) -> VfsError {
 impl SliceStore for CloudSlices {
     async fn write(&self, id: &AllocatedId, plain: Bytes) -> Result<WrittenSlice, VfsError> {
         const DOING: &str = "writing to the clouds";
-        let key = self.volume.current_key();
+        let key = self.volume.current_key()?;
         if plain.len() < SMALL_BYTES {
             let keys = (key.epoch(), key.slice_key(id.slice()));
             let written = self.packer.write(id.clone(), keys, plain).await;
@@ -92,6 +94,13 @@ impl SliceStore for CloudSlices {
         };
         read.await
             .map_err(|error| failed("reading from the clouds", &error))
+    }
+
+    fn shares(&self) -> Option<ShareStore> {
+        let shares = self.blocks.shares();
+        shares
+            .inspect_err(|error| tracing::debug!(%error, "no shares of keys"))
+            .ok()
     }
 
     fn committed(&self, object: ObjectId) {

@@ -255,7 +255,7 @@ impl Inner {
         let before = content.inline_bytes().cloned().unwrap_or_default();
         let length = usize::try_from(size).unwrap_or(0);
         let plain = beneath(&before, &departure.frozen).flatten(length);
-        let key = self.volume.current_key();
+        let key = self.volume.current_key()?;
         let binding = ValueBinding::content(base.inode);
         let next = InodeVersion(base.version.0.saturating_add(1));
         let bytes = key.small_value_key().seal(binding, next, &plain)?;

@@ -169,7 +169,7 @@ impl Inner {
             .metadata
             .list(directory, start, WHOLE_DIRECTORY)
             .await?;
-        let names = self.plain_names(directory, &page.entries);
+        let names = self.plain_names(directory, &page.entries).await;
         let whole = start == Cookie::START && !page.more;
         self.learn_page(&page, &names, whole, stamp, asked);
         let entries = names.into_iter().zip(&page.entries).map(|(name, entry)| {

@@ -7,6 +7,7 @@ use super::chunk_cache::ChunkCache;
 use super::content::ContentMap;
 use super::handle::Handles;
 use super::lookups::Lookups;
+use super::newest_keys::NewestKeys;
 use super::node::Node;
 use super::open::LastOpen;
 use super::slice_store::SliceStore;
@@ -107,6 +108,7 @@ pub(crate) struct Inner {
     /// Wakes the background task before its time.
     pub(crate) pressure: Arc<Notify>,
     pub(crate) stopped: AtomicBool,
+    pub(crate) newest_keys: NewestKeys,
     groups: GroupCache,
     nodes: Mutex<HashMap<InodeId, Arc<Node>>>,
     namespace: Vec<RwLock<()>>,
@@ -149,6 +151,7 @@ impl FileSystem {
             files_lost: AtomicU64::new(0),
             pressure: Arc::default(),
             stopped: AtomicBool::new(false),
+            newest_keys: NewestKeys::default(),
             groups: GroupCache::default(),
             nodes: Mutex::default(),
             namespace: (0..NAMESPACE_LOCKS).map(|_| RwLock::new(())).collect(),
@@ -299,6 +302,7 @@ impl Inner {
 
     /// The servers told us about an inode.
     pub(crate) fn learn(&self, attributes: &Attributes) {
+        self.learn_epoch(attributes);
         self.cache.learn(attributes);
         if let Some(node) = self.node(attributes.inode) {
             node.state().learn(attributes);

@@ -40,6 +40,7 @@ mod handle;
 mod lookups;
 mod names;
 mod namespace;
+mod newest_keys;
 mod node;
 mod open;
 mod orphans;

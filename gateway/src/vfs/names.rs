@@ -20,44 +20,62 @@ use std::time::Instant;
 pub(crate) const WHOLE_DIRECTORY: u32 = 512;
 
 impl Inner {
-    fn generations(&self, directory: InodeId) -> NameGenerations {
-        let known = self
-            .cache
-            .attributes(directory)
-            .map(|attributes| attributes.detail);
-        match known {
-            Some(Detail::Directory { generations, .. }) => generations,
-            _ => NameGenerations {
-                current: self.volume.current_key().epoch(),
-                previous: None,
-            },
+    /// Under which epochs a directory's names are sealed: the first, as long as there is no other;
+    /// then its attributes tell.
+    async fn generations(&self, directory: InodeId) -> Result<NameGenerations, VfsError> {
+        const FIRST: NameGenerations = NameGenerations {
+            current: RealmEpoch(0),
+            previous: None,
+        };
+        let mut known = self.cache.attributes(directory);
+        if known.is_none() && self.volume.current_epoch() > Some(FIRST.current) {
+            let asked = self.metadata.attributes(directory).await?;
+            self.learn(&asked);
+            known = Some(asked);
         }
+        Ok(match known.map(|attributes| attributes.detail) {
+            Some(Detail::Directory { generations, .. }) => generations,
+            _ => FIRST,
+        })
     }
 
-    fn name_keys(&self, directory: InodeId, generation: RealmEpoch) -> Result<NameKeys, VfsError> {
-        Ok(self.volume.epoch_key(generation)?.name_keys(directory))
+    async fn name_keys(
+        &self,
+        directory: InodeId,
+        generation: RealmEpoch,
+    ) -> Result<NameKeys, VfsError> {
+        Ok(self.key_of(generation).await?.name_keys(directory))
+    }
+
+    async fn seal_name(
+        &self,
+        directory: InodeId,
+        generation: RealmEpoch,
+        name: &[u8],
+    ) -> Result<SealedName, VfsError> {
+        let keys = self.name_keys(directory, generation).await?;
+        let bytes = keys.seal(name)?.0;
+        Ok(SealedName {
+            cookie: keys.cookie(name),
+            generation,
+            bytes,
+        })
     }
 
     /// Where `name` is, or would be, as the servers are asked about it.
-    pub(crate) fn place(&self, directory: InodeId, name: &[u8]) -> Result<Place, VfsError> {
+    pub(crate) async fn place(&self, directory: InodeId, name: &[u8]) -> Result<Place, VfsError> {
         if name.len() > NAME_BYTES_MAX {
             return Err(VfsError::refused("name", Errno::NAMETOOLONG));
         }
         if name.is_empty() || name.contains(&b'/') || name.contains(&0) {
             return Err(VfsError::refused("name", Errno::INVAL));
         }
-        let seal = |generation| -> Result<SealedName, VfsError> {
-            let keys = self.name_keys(directory, generation)?;
-            let bytes = keys.seal(name)?.0;
-            Ok(SealedName {
-                cookie: keys.cookie(name),
-                generation,
-                bytes,
-            })
+        let generations = self.generations(directory).await?;
+        let current = self.seal_name(directory, generations.current, name).await?;
+        let previous = match generations.previous {
+            Some(generation) => Some(self.seal_name(directory, generation, name).await?),
+            None => None,
         };
-        let generations = self.generations(directory);
-        let current = seal(generations.current)?;
-        let previous = generations.previous.map(seal).transpose()?;
         Ok(Place {
             parent: directory,
             name: EntryName { current, previous },
@@ -82,7 +100,7 @@ impl Inner {
                 name: current.into(),
             });
         }
-        self.place(directory, name)
+        self.place(directory, name).await
     }
 
     /// The entry that a stand-in stands for, if that is what `name` is.
@@ -101,29 +119,35 @@ impl Inner {
             .into_iter()
             .next()
             .filter(|entry| entry.cookie == cookie);
-        Ok(entry.filter(|entry| !self.decrypts(directory, entry)))
+        match entry {
+            Some(entry) if !self.decrypts(directory, &entry).await => Ok(Some(entry)),
+            _ => Ok(None),
+        }
     }
 
-    fn decrypts(&self, directory: InodeId, entry: &ListedEntry) -> bool {
-        self.name_keys(directory, entry.generation)
-            .is_ok_and(|keys| keys.open(&entry.name, entry.cookie).is_ok())
+    async fn decrypts(&self, directory: InodeId, entry: &ListedEntry) -> bool {
+        let keys = self.name_keys(directory, entry.generation).await;
+        keys.is_ok_and(|keys| keys.open(&entry.name, entry.cookie).is_ok())
     }
 
     /// The names on a page; what does not decrypt gets a stand-in.
-    pub(crate) fn plain_names(&self, directory: InodeId, entries: &[ListedEntry]) -> Vec<Vec<u8>> {
+    pub(crate) async fn plain_names(
+        &self,
+        directory: InodeId,
+        entries: &[ListedEntry],
+    ) -> Vec<Vec<u8>> {
         let mut last: Option<(RealmEpoch, Option<NameKeys>)> = None;
-        entries
-            .iter()
-            .map(|entry| {
-                if last.as_ref().map(|(generation, _)| *generation) != Some(entry.generation) {
-                    let keys = self.name_keys(directory, entry.generation).ok();
-                    last = Some((entry.generation, keys));
-                }
-                let keys = last.as_ref().and_then(|(_, keys)| keys.as_ref());
-                keys.and_then(|keys| keys.open(&entry.name, entry.cookie).ok())
-                    .unwrap_or_else(|| keys::stand_in(entry.cookie))
-            })
-            .collect()
+        let mut names = Vec::with_capacity(entries.len());
+        for entry in entries {
+            if last.as_ref().map(|(generation, _)| *generation) != Some(entry.generation) {
+                let keys = self.name_keys(directory, entry.generation).await.ok();
+                last = Some((entry.generation, keys));
+            }
+            let keys = last.as_ref().and_then(|(_, keys)| keys.as_ref());
+            let name = keys.and_then(|keys| keys.open(&entry.name, entry.cookie).ok());
+            names.push(name.unwrap_or_else(|| keys::stand_in(entry.cookie)));
+        }
+        names
     }
 
     /// Enters what a page of a directory taught.
@@ -195,7 +219,7 @@ impl Inner {
         name: &[u8],
     ) -> Result<Option<Attributes>, VfsError> {
         let stamp = self.cache.stamp(directory);
-        let place = self.place(directory, name)?;
+        let place = self.place(directory, name).await?;
         if let Some((attributes, parent)) = self.metadata.lookup(credentials, place).await? {
             self.learn(&parent);
             self.learn(&attributes);
@@ -223,7 +247,7 @@ impl Inner {
             .metadata
             .list(directory, Cookie::START, WHOLE_DIRECTORY)
             .await?;
-        let names = self.plain_names(directory, &page.entries);
+        let names = self.plain_names(directory, &page.entries).await;
         let whole = !page.more;
         self.learn_page(&page, &names, whole, stamp, asked);
         self.lookups.listed(directory, whole);

@@ -113,7 +113,7 @@ impl FileSystem {
             .ok()
             .filter(|length| usize::from(*length) <= SYMLINK_BYTES_MAX)
             .ok_or(VfsError::refused("symlink", Errno::NAMETOOLONG))?;
-        let key = self.inner.volume.current_key();
+        let key = self.inner.volume.current_key()?;
         let binding = ValueBinding::symlink_target();
         let bytes = key
             .small_value_key()
@@ -138,7 +138,7 @@ impl FileSystem {
     /// If it is none, or its target does not decrypt.
     pub async fn readlink(&self, inode: InodeId) -> Result<Vec<u8>, VfsError> {
         let sealed = self.inner.metadata.symlink(inode).await?;
-        let key = self.inner.volume.epoch_key(sealed.epoch)?.small_value_key();
+        let key = self.inner.key_of(sealed.epoch).await?.small_value_key();
         Ok(key.open(ValueBinding::symlink_target(), &sealed.bytes)?)
     }
 
@@ -166,7 +166,7 @@ impl FileSystem {
     ) -> Result<Attributes, VfsError> {
         let inner = &self.inner;
         inner.flush_inode(inode).await?;
-        let place = inner.place(directory, name)?;
+        let place = inner.place(directory, name).await?;
         let step = Step::Link { inode, place };
         let credentials = inner.credentials(caller);
         match inner
@@ -345,7 +345,7 @@ impl FileSystem {
         let from = inner.place_of(directory, name).await?;
         let to = match mode {
             RenameMode::Exchange => inner.place_of(new_directory, new_name).await?,
-            _ => inner.place(new_directory, new_name)?,
+            _ => inner.place(new_directory, new_name).await?,
         };
         let source = inner.find(credentials, directory, name).await?;
         let Some(source) = source else {
@@ -456,7 +456,7 @@ impl Inner {
         mode: u32,
         exclusive: bool,
     ) -> Result<Made, VfsError> {
-        let place: Place = self.place(directory, name)?;
+        let place: Place = self.place(directory, name).await?;
         let mode = Mode(u16::try_from(mode & u32::from(Mode::ALL)).unwrap_or(0));
         let step = Step::Create(Create {
             place,

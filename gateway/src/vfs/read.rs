@@ -99,10 +99,10 @@ impl Inner {
     /// Asks where the bytes from `from` on are.
     pub(crate) async fn learn_content(&self, node: &Arc<Node>, from: u64) -> Result<(), VfsError> {
         let page = self.metadata.content(node.inode, from).await?;
-        let inline = page.inline.as_ref();
-        let inline = inline
-            .map(|inline| self.open_inline(node.inode, inline))
-            .transpose()?;
+        let inline = match &page.inline {
+            Some(inline) => Some(self.open_inline(node.inode, inline).await?),
+            None => None,
+        };
         self.cache.learn(&page.attributes);
         let mut state = node.state();
         state.learn(&page.attributes);
@@ -126,11 +126,8 @@ impl Inner {
     }
 
     /// The plain bytes of a tiny file.
-    fn open_inline(&self, inode: InodeId, inline: &Inline) -> Result<Bytes, VfsError> {
-        let key = self
-            .volume
-            .epoch_key(inline.sealed.epoch)?
-            .small_value_key();
+    async fn open_inline(&self, inode: InodeId, inline: &Inline) -> Result<Bytes, VfsError> {
+        let key = self.key_of(inline.sealed.epoch).await?.small_value_key();
         let mut plain = key.open(ValueBinding::content(inode), &inline.sealed.bytes)?;
         // A truncation made it shorter, without being able to cut the ciphertext.
         plain.truncate(usize::from(inline.length));
@@ -197,7 +194,10 @@ impl Inner {
         let number = range.start / CHUNK_BYTES;
         let begin = number.saturating_mul(CHUNK_BYTES);
         let end = begin.saturating_add(CHUNK_BYTES).min(stored.slice.length);
-        let fetch = self.slices.read(stored, begin..end);
+        let fetch = async {
+            self.key_of(stored.slice.key.epoch()).await?;
+            self.slices.read(stored, begin..end).await
+        };
         let chunk = self.chunks.get(stored.id, number, fetch).await?;
         let at = |position: u32| usize::try_from(position.saturating_sub(begin)).unwrap_or(0);
         let part = at(range.start)..at(range.end);
@@ -266,7 +266,12 @@ impl Inner {
     async fn fetch_run(&self, stored: &StoredSlice, numbers: Range<u32>) {
         let at = |number: u32| number.saturating_mul(CHUNK_BYTES).min(stored.slice.length);
         let begin = at(numbers.start);
-        let read = self.slices.read(stored, begin..at(numbers.end)).shared();
+        let range = begin..at(numbers.end);
+        let read = async {
+            self.key_of(stored.slice.key.epoch()).await?;
+            self.slices.read(stored, range).await
+        };
+        let read = read.shared();
         let chunks = numbers.map(|number| {
             let (from, to) = (at(number), at(number.saturating_add(1)));
             let read = read.clone();

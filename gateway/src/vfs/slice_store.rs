@@ -2,6 +2,7 @@
 
 use super::VfsError;
 use super::content::StoredSlice;
+use crate::blocks::ShareStore;
 use crate::metadata::AllocatedId;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -34,6 +35,12 @@ pub trait SliceStore: Send + Sync + 'static {
     /// The servers know the object now. Said once for each slice that was written; so is the
     /// opposite.
     fn committed(&self, object: ObjectId);
+
+    /// The clouds as those that hold shares of keys; `None` if there are none, so that an epoch with
+    /// a second lock cannot be opened.
+    fn shares(&self) -> Option<ShareStore> {
+        None
+    }
 
     /// The slice will not be committed, or nobody knows whether it was.
     fn abandoned(&self, object: ObjectId);

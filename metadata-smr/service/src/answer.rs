@@ -7,14 +7,18 @@
 
 use crate::attributes::Access;
 use crate::content::{behind, evidence};
+use crate::epoch;
 use crate::error::Error;
-use crate::identity::{Cookie, Home, InodeId, ObjectId, RealmId, SliceId};
-use crate::limits::{CLOUDS_MAX, DIRECTORY_PAGE_MAX, EXTENT_PAGE_MAX, QUEUE_PAGE_MAX};
+use crate::identity::{Cookie, Home, InodeId, ObjectId, RealmEpoch, RealmId, SliceId};
+use crate::limits::{
+    CLOUDS_MAX, DIRECTORY_PAGE_MAX, EPOCHS_PAGE_MAX, EXTENT_PAGE_MAX, QUEUE_PAGE_MAX,
+    SLICES_COUNTED_MAX,
+};
 use crate::namespace::lookup;
 use crate::operation::Place;
 use crate::permission::{assert_credentials, check, check_handle};
 use crate::query::{Query, Question};
-use crate::reply::{ContentPage, DirectoryPage, Found, ListedEntry, ListedExtent};
+use crate::reply::{ContentPage, DirectoryPage, Found, ListedEntry, ListedExtent, SealedUnder};
 use crate::row::{
     Cloud, Content, Entry, Epoch, FileBody, Format, HomeCounters, Mount, Node, Numbered, Object,
     Principal, Session, Slice, Sparse, key,
@@ -23,10 +27,6 @@ use crate::rows::{Halt, Outcome, Rows, decode, require};
 use crate::session::orphans;
 use quorumfs_bft::service::Caller;
 use std::collections::BTreeMap;
-
-/// The epochs of a realm that a member is shown; older keys are opened by the newer ones, and
-/// older rows are asked for when they are needed.
-const EPOCHS_SHOWN: usize = 64;
 
 /// Answers a query of `caller`.
 pub(crate) fn answer(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<Found> {
@@ -170,6 +170,24 @@ fn answer_about_volume(
             let (total, kept) = evidence(rows, *cloud)?;
             Ok(Found::Evidence { total, kept })
         }
+        Question::Epochs {
+            realm,
+            before,
+            limit,
+        } => {
+            let current = rows.realm(*realm)?.epoch;
+            // What was begun once never changes; only an epoch that is yet to come would appear.
+            let end = before.0.min(current.0.saturating_add(1));
+            let first = end.saturating_sub((*limit).clamp(1, EPOCHS_PAGE_MAX));
+            let epochs = epochs(rows, *realm, first..end)?;
+            Ok(Found::Epochs { epochs })
+        }
+        Question::Members(realm) => {
+            rows.view().depend_on_everything();
+            rows.realm(*realm)?;
+            Ok(Found::Members(epoch::members(rows, *realm)?))
+        }
+        Question::SlicesByEpoch { after, limit } => slices_by_epoch(rows, *after, *limit),
         Question::Volume => volume(rows),
         Question::Realm(realm) => find_realm(rows, caller, *realm),
         _ => {
@@ -414,16 +432,57 @@ fn find_realm(rows: &impl Rows, caller: &Caller, id: RealmId) -> Outcome<Found> 
     // Who is a member and who has it mounted changes without the realm's own row.
     rows.view().depend_on_everything();
     let realm = rows.realm(id)?;
-    let first = realm.epoch.0.saturating_sub(EPOCHS_SHOWN as u32 - 1);
-    let mut epochs = Vec::new();
-    for number in (first..=realm.epoch.0).map(crate::identity::RealmEpoch) {
-        let epoch: Epoch = rows.expect_row(&key::epoch(id, number))?;
-        epochs.push((number, epoch));
-    }
+    let end = realm.epoch.0.saturating_add(1);
+    let epochs = epochs(rows, id, end.saturating_sub(EPOCHS_PAGE_MAX)..end)?;
     Ok(Found::Realm {
         member: rows.find(&key::member(id, &caller.principal))?,
         mount: rows.find::<Mount>(&key::mount(id))?,
         realm,
         epochs,
+    })
+}
+
+/// Some epochs of a realm, oldest first.
+fn epochs(
+    rows: &impl Rows,
+    realm: RealmId,
+    numbers: std::ops::Range<u32>,
+) -> Outcome<Vec<(RealmEpoch, Epoch)>> {
+    let numbers = numbers.map(RealmEpoch);
+    numbers
+        .map(|number| Ok((number, rows.expect_row(&key::epoch(realm, number))?)))
+        .collect()
+}
+
+/// Counts the slices behind `after`, up to `limit` of them.
+fn slices_by_epoch(rows: &impl Rows, after: Option<(Home, SliceId)>, limit: u32) -> Outcome<Found> {
+    let limit = page(limit, SLICES_COUNTED_MAX);
+    rows.view().depend_on_everything();
+    let prefix = key::all_slices();
+    let from = match after {
+        None => prefix.clone(),
+        Some((home, slice)) => behind_key(key::slice(home, slice)),
+    };
+    let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
+    let more = found.len() > limit;
+    let mut counted: BTreeMap<RealmEpoch, (u64, u64)> = BTreeMap::new();
+    let mut last = None;
+    for (row_key, bytes) in found.iter().take(limit) {
+        let slice: Slice = decode(row_key, bytes)?;
+        let (slices, length) = counted.entry(slice.key.epoch()).or_default();
+        *slices = slices.saturating_add(1);
+        *length = length.saturating_add(u64::from(slice.length));
+        last = key::trailing_slice(row_key);
+    }
+    let epochs = counted
+        .into_iter()
+        .map(|(epoch, (slices, bytes))| SealedUnder {
+            epoch,
+            slices,
+            bytes,
+        });
+    Ok(Found::SlicesByEpoch {
+        epochs: epochs.collect(),
+        next: last.filter(|_| more),
     })
 }

@@ -33,6 +33,7 @@ mod placement;
 mod references;
 mod testify;
 
+pub(crate) use bring_in::claim_object;
 pub(crate) use commit::commit;
 pub(crate) use extent_map::{Kept, behind, reap_extents, remove_all, truncate};
 pub(crate) use move_slices::move_slices;

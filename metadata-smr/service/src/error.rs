@@ -1,6 +1,6 @@
 //! Why something was refused: ordinary results with stable bytes, each with its errno.
 
-use crate::identity::{InodeId, ObjectId, PrincipalId, SliceId};
+use crate::identity::{InodeId, ObjectId, PrincipalId, RealmEpoch, SliceId};
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{SessionId, Time};
 
@@ -177,6 +177,24 @@ pub enum Error {
     /// The operation's name is newer than the replicas.
     #[error("the request is of a newer version")]
     NewerVersion,
+    /// Another epoch was begun before this one, or it is not the next.
+    #[error("the realm is in key epoch {current}: this is not the next one")]
+    WrongEpoch {
+        /// The epoch that the realm is in.
+        current: RealmEpoch,
+    },
+    /// Too few clouds have confirmed that they hold their share.
+    #[error("{confirmed} clouds have confirmed their shares, and it takes {wanted}")]
+    TooFewConfirmed {
+        /// Clouds that have.
+        confirmed: u8,
+        /// How many it takes: n − f.
+        wanted: u8,
+    },
+    /// An epoch that does not fit its lock, or whose members are none, or that leaves out somebody
+    /// who administers.
+    #[error("the key epoch does not fit its lock or its members")]
+    BadEpoch,
 }
 
 /// A Linux error number.
@@ -227,7 +245,7 @@ impl Error {
             Self::NameTooLong => Errno::ENAMETOOLONG,
             Self::NoRoom => Errno::ENOSPC,
             Self::FileTooLarge => Errno::EFBIG,
-            Self::Changed | Self::Reaping => Errno::EAGAIN,
+            Self::Changed | Self::Reaping | Self::WrongEpoch { .. } => Errno::EAGAIN,
             Self::TooManyRows | Self::TooMany { .. } => Errno::E2BIG,
             Self::Mounted { .. } | Self::NotMounted | Self::TooManyAllocations => Errno::EBUSY,
             Self::NoObject(_)
@@ -238,7 +256,9 @@ impl Error {
             | Self::NoAllocation
             | Self::BadPlacement(_)
             | Self::BadContent
-            | Self::BadName => Errno::EIO,
+            | Self::BadName
+            | Self::TooFewConfirmed { .. }
+            | Self::BadEpoch => Errno::EIO,
             Self::Malformed | Self::NewerVersion => Errno::EPROTO,
         }
     }

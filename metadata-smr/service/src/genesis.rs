@@ -11,7 +11,7 @@ use crate::limits::{
     WRAPPED_KEY_BYTES_MAX,
 };
 use crate::placement::Policy;
-use crate::row::{Assertable, Cloud, Epoch, Member, ReplicaInfo, Rights};
+use crate::row::{Assertable, Cloud, Epoch, Member, ReplicaInfo, Rights, Shares};
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::fault_model::{FaultModel, FaultModelError};
 use quorumfs_bft::identity::{PublicKey, Signature, Time};
@@ -236,10 +236,11 @@ impl Genesis {
         if !self.members.iter().all(|(_, member)| epoch_zero(member)) {
             return nonsense("a member's wrapped key is too long or not of epoch 0");
         }
-        if self.epoch.share_digests.len() > CLOUDS_MAX
-            || self.epoch.previous.len() > WRAPPED_KEY_BYTES_MAX
+        let confirmed = |shares: &Shares| shares.is_confirmed(&self.policy);
+        if !self.epoch.is_sound(RealmEpoch(0), &self.policy)
+            || !self.epoch.shares.as_ref().is_none_or(confirmed)
         {
-            return nonsense("epoch 0 is too large");
+            return nonsense("epoch 0 does not fit its lock, or too few clouds confirmed it");
         }
         Ok(())
     }

@@ -99,6 +99,9 @@ impl ObjectClass {
     /// An object that holds small slices of several files. It lists them, so that they can be
     /// moved when little of it is needed any more.
     pub const PACK: Self = Self(2);
+    /// The shares of a secret, one on each cloud: what lock 2 of a realm's epoch takes beside a
+    /// member's key. No object row has this class; the epoch's row says where the shares are.
+    pub const SHARE: Self = Self(3);
 }
 
 impl Codec {
@@ -194,6 +197,15 @@ allocated! {
     /// The unit of storage: what is coded into shards.
     ObjectId
 }
+impl ObjectId {
+    /// What a volume is founded with lies under this id, for nobody can be granted one before there
+    /// are servers. No allocation has this number.
+    pub const FOUNDING: Self = Self {
+        allocation: AllocationId(u64::MAX),
+        counter: 0,
+    };
+}
+
 allocated! {
     /// The unit of encryption: a run of a file's bytes under one data key.
     SliceId

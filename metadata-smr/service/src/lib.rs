@@ -20,6 +20,7 @@
 //! | `set_attributes` | chmod, chown, utimes, truncate |
 //! | `content` | extents over slices over objects |
 //! | [`session`] | sessions, mounts, allocations |
+//! | `epoch` | new epochs of a realm's keys, and who is a member |
 //! | `reap` | what was too large for one operation |
 //! | `answer` | queries |
 //!
@@ -33,6 +34,7 @@ pub mod attributes;
 mod change;
 mod codec;
 mod content;
+mod epoch;
 pub mod error;
 pub mod genesis;
 pub mod identity;

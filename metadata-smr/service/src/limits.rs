@@ -95,6 +95,16 @@ pub const CLOUDS_MAX: usize = 32;
 /// Principals that a genesis may name.
 pub const GENESIS_PRINCIPALS_MAX: usize = 64;
 
+/// Members of one realm.
+pub const MEMBERS_MAX: usize = GENESIS_PRINCIPALS_MAX;
+/// Principals that are looked at when an epoch begins: all that a volume can have now.
+pub const PRINCIPALS_READ_MAX: usize = 2 * GENESIS_PRINCIPALS_MAX;
+
+/// Epochs in one answer.
+pub const EPOCHS_PAGE_MAX: u32 = 64;
+/// Slices that one question about how many there are looks at.
+pub const SLICES_COUNTED_MAX: u32 = 4096;
+
 /// Entries in one page of a directory.
 pub const DIRECTORY_PAGE_MAX: u32 = 512;
 /// Extents in one page of a file's content.

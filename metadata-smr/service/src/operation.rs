@@ -17,11 +17,11 @@ use crate::attributes::{Credentials, Mode, Timestamp};
 use crate::codec::{self, DecodeError};
 use crate::identity::{
     AllocationId, CloudIndex, Codec, DeviceNumber, Gid, Home, InodeId, InodeVersion, ObjectClass,
-    ObjectId, RealmEpoch, RealmId, ShardIndex, SliceId, Uid,
+    ObjectId, PrincipalId, RealmEpoch, RealmId, ShardIndex, SliceId, Uid,
 };
 use crate::limits::OPERATION_BYTES_MAX;
 use crate::placement::{Policy, Receipt, Shard};
-use crate::row::{FaultKind, Inline, Sealed, SealedName, SliceKey};
+use crate::row::{Epoch, FaultKind, Inline, Member, Sealed, SealedName, SliceKey};
 use borsh::{BorshDeserialize, BorshSerialize};
 
 /// An ordered operation. Answered by a [`Response`](crate::reply::Response).
@@ -100,6 +100,24 @@ pub enum Operation {
         /// [`TESTIFY_FINDINGS_MAX`](crate::limits::TESTIFY_FINDINGS_MAX).
         findings: Vec<Finding>,
     },
+    /// What is sealed in the realm from now on is sealed under a new epoch. Takes the right to
+    /// administer. The same bytes again are the same success; see [`BeginEpoch`].
+    BeginEpoch(BeginEpoch),
+}
+
+/// A realm's next epoch. Signatures in it are the members' to verify, not the servers'.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct BeginEpoch {
+    /// Of which realm.
+    pub realm: RealmId,
+    /// Its number: one more than the realm's epoch is.
+    pub number: RealmEpoch,
+    /// Its row. Shares lie under an unused id of the session's live allocations, and n − f clouds
+    /// have confirmed theirs.
+    pub epoch: Epoch,
+    /// Who can read from now on: at most [`MEMBERS_MAX`](crate::limits::MEMBERS_MAX) principals,
+    /// each once, among them all that may administer. Who is left out is a member no more.
+    pub members: Vec<(PrincipalId, Member)>,
 }
 
 /// A slice that is moved from one pack into another.

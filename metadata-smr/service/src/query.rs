@@ -5,7 +5,7 @@
 use crate::attributes::{Access, Credentials};
 use crate::codec::{self, DecodeError};
 use crate::identity::{
-    CloudIndex, Cookie, Home, InodeId, ObjectId, PrincipalNumber, RealmId, SliceId,
+    CloudIndex, Cookie, Home, InodeId, ObjectId, PrincipalNumber, RealmEpoch, RealmId, SliceId,
 };
 use crate::limits::QUERY_BYTES_MAX;
 use crate::operation::Place;
@@ -118,6 +118,25 @@ pub enum Question {
     /// What is kept of what a cloud was found to have done wrong, the oldest first: at most
     /// [`EVIDENCE_PER_CLOUD`](crate::limits::EVIDENCE_PER_CLOUD) findings.
     Evidence(CloudIndex),
+    /// The epochs of a realm just before one.
+    Epochs {
+        /// Of which realm.
+        realm: RealmId,
+        /// Before which.
+        before: RealmEpoch,
+        /// At most so many; at most [`EPOCHS_PAGE_MAX`](crate::limits::EPOCHS_PAGE_MAX).
+        limit: u32,
+    },
+    /// Who is a member of a realm.
+    Members(RealmId),
+    /// How many slices are sealed under which epoch, counted piece by piece in the order of their
+    /// ids. Content in inodes, names and symlink targets are not among them.
+    SlicesByEpoch {
+        /// The last slice that was looked at.
+        after: Option<(Home, SliceId)>,
+        /// Look at so many; at most [`SLICES_COUNTED_MAX`](crate::limits::SLICES_COUNTED_MAX).
+        limit: u32,
+    },
 }
 
 impl Query {

@@ -68,6 +68,11 @@ pub enum Done {
         /// How many of them were new.
         findings: u32,
     },
+    /// The realm has this epoch now.
+    EpochBegun {
+        /// Its number.
+        number: RealmEpoch,
+    },
 }
 
 /// What a step did.
@@ -249,6 +254,31 @@ pub enum Found {
         /// Those that are kept, the oldest first.
         kept: Vec<Evidence>,
     },
+    /// Epochs of a realm that lie before one.
+    Epochs {
+        /// Number and row of each, oldest first, up to the one before.
+        epochs: Vec<(RealmEpoch, Epoch)>,
+    },
+    /// All members of a realm.
+    Members(Vec<(PrincipalId, Member)>),
+    /// What some slices are sealed under.
+    SlicesByEpoch {
+        /// Each epoch that occurs.
+        epochs: Vec<SealedUnder>,
+        /// The last slice that was looked at, if there are more.
+        next: Option<(Home, SliceId)>,
+    },
+}
+
+/// How much is sealed under an epoch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct SealedUnder {
+    /// Which epoch.
+    pub epoch: RealmEpoch,
+    /// Slices.
+    pub slices: u64,
+    /// Their plain bytes.
+    pub bytes: u64,
 }
 
 /// A page of a directory.

@@ -28,7 +28,7 @@ pub use content::{
 pub use evidence::{Evidence, EvidenceCount, FaultKind, Verdict};
 pub use inode::{Content, Entry, FileBody, Inline, Inode, Node, Orphan, Sealed, SealedName};
 pub use principal::{Allocation, Assertable, Numbered, Principal, Rights, Session};
-pub use realm::{Epoch, Lock, Member, Mount, Realm};
+pub use realm::{Epoch, Lock, Member, Mount, Realm, Shares};
 pub use volume::{Cloud, Counters, Format, HomeCounters, ReplicaInfo, WrappedKey};
 
 use crate::codec::{self, DecodeError};

@@ -9,6 +9,7 @@ use crate::attributes::Credentials;
 use crate::change::{Asker, Change};
 use crate::codec::DecodeError;
 use crate::content;
+use crate::epoch;
 use crate::error::{Error, FailedAt, Refusal};
 use crate::genesis::SignedGenesis;
 use crate::install::install;
@@ -220,6 +221,7 @@ fn execute_other(
             let findings = content::testify(change, asker, *cloud, findings)?;
             Ok(Done::Testified { findings })
         }
+        Operation::BeginEpoch(begin) => epoch::begin(change, asker, begin),
     }
 }
 

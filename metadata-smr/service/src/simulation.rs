@@ -79,9 +79,10 @@ pub fn unsigned_genesis(
         members: members.collect(),
         principals,
         epoch: Epoch {
+            begun: Time(1_700_000_000_000_000_000),
             lock: Lock::Members,
             previous: Vec::new(),
-            share_digests: Vec::new(),
+            shares: None,
         },
     })
 }

@@ -3,6 +3,7 @@
 mod blame;
 mod bounds;
 mod content;
+mod epochs;
 mod fixtures;
 mod harness;
 mod hostile;

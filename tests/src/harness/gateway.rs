@@ -63,6 +63,8 @@ impl Gateway {
             config_of_blocks.sealing = sealing;
             let clouds = clouds(cluster, &volume);
             let blocks = BlockStore::open(config_of_blocks, &clouds, metadata.clone()).unwrap();
+            let shares = blocks.shares().unwrap();
+            volume.refresh(&metadata, Some(&shares)).await.unwrap();
             let packing = Packing::PROMPT;
             let slices = Arc::new(CloudSlices::new(volume.clone(), blocks.clone(), packing));
             let options = VfsOptions::default();

@@ -10,3 +10,4 @@ mod poison;
 mod preferred;
 mod recovery;
 mod scrub;
+mod shares;

@@ -209,6 +209,15 @@ pub(super) fn owns(asker: &Asker, allocation: AllocationId) -> bool {
     asker.session.allocations.contains(&allocation)
 }
 
+/// Burns an object id of the session's own for something that has no object row.
+pub(crate) fn claim_object(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    id: ObjectId,
+) -> Outcome<()> {
+    claim(change, asker, Claimed::Object(id))
+}
+
 #[derive(Clone, Copy)]
 enum Claimed {
     Object(ObjectId),

@@ -75,6 +75,12 @@ pub fn cloud(cloud: CloudIndex) -> Vec<u8> {
     key!(CLOUD, [cloud.0])
 }
 
+/// All principals.
+#[must_use]
+pub fn principals() -> Vec<u8> {
+    PRINCIPAL.to_vec()
+}
+
 /// A principal.
 #[must_use]
 pub fn principal(principal: &PrincipalId) -> Vec<u8> {
@@ -178,6 +184,12 @@ pub fn extent(inode: InodeId, end: u64) -> Vec<u8> {
     key!(EXTENT, inode.0.to_be_bytes(), end.to_be_bytes())
 }
 
+/// All slices.
+#[must_use]
+pub fn all_slices() -> Vec<u8> {
+    SLICE.to_vec()
+}
+
 /// A slice.
 #[must_use]
 pub fn slice(home: Home, slice: SliceId) -> Vec<u8> {
@@ -277,6 +289,13 @@ pub fn evidence(cloud: CloudIndex, place: u16) -> Vec<u8> {
 #[must_use]
 pub fn evidence_count(cloud: CloudIndex) -> Vec<u8> {
     key!(EVIDENCE_COUNT, [cloud.0])
+}
+
+/// The last 32 bytes of a key as a principal.
+#[must_use]
+pub fn trailing_principal(key: &[u8]) -> Option<PrincipalId> {
+    key.last_chunk::<32>()
+        .map(|bytes| quorumfs_bft::identity::PublicKey(*bytes))
 }
 
 /// The last 8 bytes of a key as a number: an inode, a cookie, an offset.

@@ -1,6 +1,7 @@
 //! Realms: whose keys, which policy, who mounts.
 
-use crate::identity::{Home, InodeId, MountEpoch, PrincipalId, RealmEpoch};
+use crate::identity::{CloudIndex, Home, InodeId, MountEpoch, ObjectId, PrincipalId, RealmEpoch};
+use crate::limits::WRAPPED_KEY_BYTES_MAX;
 use crate::placement::Policy;
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{Digest, SessionId, Signature, Time};
@@ -29,15 +30,76 @@ pub enum Lock {
     MembersAndClouds,
 }
 
-/// One generation of a realm's keys.
+/// One generation of a realm's keys. Whoever begins it signs all of it for each member, so that
+/// the servers can change nothing: neither take the second lock away nor swap a digest.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Epoch {
+    /// When it was begun, by the clock of who did.
+    pub begun: Time,
     /// What it takes to read.
     pub lock: Lock,
     /// The previous epoch's key, sealed under this one's; empty for epoch 0.
     pub previous: Vec<u8>,
-    /// Digests of the shares on the clouds, by cloud; empty with lock 1.
-    pub share_digests: Vec<Digest>,
+    /// Where the secret is that is shared over the clouds; with lock 2 and only then.
+    pub shares: Option<Shares>,
+}
+
+/// A secret that is shared over the clouds, one share on each.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Shares {
+    /// Under whose names the shares lie, with the class
+    /// [`SHARE`](crate::identity::ObjectClass::SHARE).
+    pub object: ObjectId,
+    /// How many of them give the secret: f + 1.
+    pub threshold: u8,
+    /// Their digests, by cloud.
+    pub digests: Vec<Digest>,
+    /// The clouds from which they were read back before anything was sealed, in order.
+    pub confirmed: Vec<CloudIndex>,
+}
+
+impl Epoch {
+    /// Whether it can be the epoch of this number in a realm that spreads by `policy`. How many
+    /// clouds have confirmed is apart: see [`Shares::is_confirmed`].
+    #[must_use]
+    pub fn is_sound(&self, number: RealmEpoch, policy: &Policy) -> bool {
+        let previous = match number {
+            RealmEpoch(0) => self.previous.is_empty(),
+            _ => (1..=WRAPPED_KEY_BYTES_MAX).contains(&self.previous.len()),
+        };
+        previous
+            && match (self.lock, &self.shares) {
+                (Lock::Members, None) => true,
+                (Lock::MembersAndClouds, Some(shares)) => shares.is_sound(policy),
+                (Lock::Members, Some(_)) | (Lock::MembersAndClouds, None) => false,
+            }
+    }
+}
+
+impl Shares {
+    fn is_sound(&self, policy: &Policy) -> bool {
+        let next = |pair: &[CloudIndex]| matches!(pair, [one, other] if one < other);
+        self.threshold == policy.faulty().saturating_add(1)
+            && self.digests.len() == usize::from(policy.clouds())
+            && self.confirmed.windows(2).all(next)
+            && self
+                .confirmed
+                .last()
+                .is_none_or(|cloud| cloud.0 < policy.clouds())
+    }
+
+    /// How many clouds have to have confirmed: n − f, so that however f of them lie or vanish, f + 1
+    /// remain, and no f clouds can keep an epoch from beginning.
+    #[must_use]
+    pub const fn wanted(policy: &Policy) -> u8 {
+        policy.clouds().saturating_sub(policy.faulty())
+    }
+
+    /// Whether that many have.
+    #[must_use]
+    pub fn is_confirmed(&self, policy: &Policy) -> bool {
+        self.confirmed.len() >= usize::from(Self::wanted(policy))
+    }
 }
 
 /// Somebody who can read a realm.

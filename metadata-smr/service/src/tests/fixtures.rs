@@ -11,7 +11,7 @@ use crate::query::{Query, Question};
 use crate::reply::{Answer, Done, Found, Response};
 use crate::row::*;
 use crate::simulation::{compound, place, principal, seal_name, sign, unsigned_genesis};
-use quorumfs_bft::identity::{Sequence, SessionId, Time};
+use quorumfs_bft::identity::{Digest, Sequence, SessionId, Signature, Time};
 
 fn time() -> Timestamp {
     Timestamp {
@@ -164,6 +164,7 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
 
 fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> {
     let mut messages = scrubbing(&object);
+    messages.extend(beginning_an_epoch(object.id));
     messages.extend(compacting(&object, &slice));
     messages.extend(blaming(&object));
     let commit = Commit {
@@ -430,6 +431,87 @@ fn compacting(object: &NewObject, slice: &NewSlice) -> Vec<(&'static str, Vec<u8
     ]
 }
 
+/// A new epoch with both locks.
+fn beginning_an_epoch(object: ObjectId) -> Vec<(&'static str, Vec<u8>)> {
+    let epoch = Epoch {
+        begun: Time(7),
+        lock: Lock::MembersAndClouds,
+        previous: vec![0x66; 48],
+        shares: Some(Shares {
+            object,
+            threshold: 2,
+            digests: (0..4).map(|cloud| Digest([cloud; 32])).collect(),
+            confirmed: [0, 1, 3].map(CloudIndex).to_vec(),
+        }),
+    };
+    let member = Member {
+        epoch: RealmEpoch(1),
+        wrapped: vec![0x77; 80],
+        signer: OWNER,
+        signature: Signature([0x88; 64]),
+    };
+    let begin = BeginEpoch {
+        realm: RealmId::ROOT,
+        number: RealmEpoch(1),
+        epoch: epoch.clone(),
+        members: vec![(OWNER, member.clone())],
+    };
+    let slice = SliceId {
+        allocation: AllocationId(5),
+        counter: 6,
+    };
+    let query = |question| {
+        Query {
+            credentials: Credentials::root(),
+            question,
+        }
+        .to_bytes()
+    };
+    let before = Question::Epochs {
+        realm: RealmId::ROOT,
+        before: RealmEpoch(2),
+        limit: 64,
+    };
+    let counting = Question::SlicesByEpoch {
+        after: Some((Home(1), slice)),
+        limit: 4096,
+    };
+    let counted = Found::SlicesByEpoch {
+        epochs: vec![crate::reply::SealedUnder {
+            epoch: RealmEpoch(1),
+            slices: 2,
+            bytes: 8000,
+        }],
+        next: Some((Home(1), slice)),
+    };
+    let number = RealmEpoch(1);
+    let refused = Refusal {
+        at: FailedAt::Operation,
+        error: Error::WrongEpoch { current: number },
+    };
+    vec![
+        ("row-epoch", epoch.to_bytes()),
+        ("row-member", member.to_bytes()),
+        (
+            "operation-begin-epoch",
+            Operation::BeginEpoch(begin).to_bytes(),
+        ),
+        ("query-epochs", query(before)),
+        ("query-members", query(Question::Members(RealmId::ROOT))),
+        ("query-slices-by-epoch", query(counting)),
+        (
+            "reply-epoch-begun",
+            Response(Ok(Done::EpochBegun { number })).to_bytes(),
+        ),
+        ("reply-wrong-epoch", Response(Err(refused)).to_bytes()),
+        (
+            "answer-members",
+            Answer(Ok(Found::Members(vec![(OWNER, member)]))).to_bytes(),
+        ),
+        ("answer-slices-by-epoch", Answer(Ok(counted)).to_bytes()),
+    ]
+}
+
 fn object_row(new: &NewObject) -> Object {
     Object {
         class: new.class,
@@ -495,6 +577,6 @@ fn a_file_costs_about_three_hundred_bytes() {
 #[test]
 fn every_error_keeps_its_number() {
     let first = borsh::to_vec(&Error::NotFound).unwrap();
-    let last = borsh::to_vec(&Error::NewerVersion).unwrap();
-    assert_eq!((first[0], last[0]), (0, 38));
+    let last = borsh::to_vec(&Error::BadEpoch).unwrap();
+    assert_eq!((first[0], last[0]), (0, 41));
 }

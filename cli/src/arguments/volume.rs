@@ -1,0 +1,79 @@
+//! What can be typed after `quorumfs volume`.
+
+use crate::configuration::CompressionSetting;
+use clap::{Args, Subcommand, ValueEnum};
+
+/// What can be done with volumes.
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeCommand {
+    /// Create a volume: its genesis for the replicas, its key, its recovery kit
+    Create(VolumeCreateArguments),
+    /// Seal what is written from now on under a new key; what is there stays as it is
+    Rekey(VolumeRekeyArguments),
+    /// The key epochs: what each takes to read, and how much is sealed under it
+    Epochs,
+}
+
+/// What it takes to read what is sealed under a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LockSetting {
+    /// A member's key.
+    Members,
+    /// A member's key, and f + 1 clouds.
+    Clouds,
+}
+
+/// `quorumfs volume rekey`
+#[derive(Debug, Args)]
+pub(crate) struct VolumeRekeyArguments {
+    /// What it takes to read from now on: a member's key alone, or f + 1 clouds as well (default:
+    /// what it takes now)
+    #[arg(long, value_enum)]
+    pub(crate) lock: Option<LockSetting>,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// `quorumfs volume create`
+#[derive(Debug, Args)]
+pub(crate) struct VolumeCreateArguments {
+    /// A replica's public key and address, in the order of their numbers; once for each
+    #[arg(long = "replica", value_name = "KEY@ADDRESS:PORT", required = true)]
+    pub(crate) replicas: Vec<String>,
+    /// A cloud: s3://BUCKET/PREFIX, azure://ACCOUNT/CONTAINER, gs://BUCKET, or a directory that
+    /// stands for one; once for each
+    #[arg(long = "cloud", value_name = "NAME=LOCATION", required = true)]
+    pub(crate) clouds: Vec<String>,
+    /// A cloud's credentials in its provider's own form, if they are not in their usual place
+    #[arg(long, value_name = "NAME=FILE")]
+    pub(crate) cloud_credentials: Vec<String>,
+    /// The same for commands that only read
+    #[arg(long, value_name = "NAME=FILE")]
+    pub(crate) reader_credentials: Vec<String>,
+    /// The same for listing and deleting, if the others may not: to see that the place is empty,
+    /// and to leave it so if the volume cannot be created. Not kept here
+    #[arg(long, value_name = "NAME=FILE")]
+    pub(crate) collector_credentials: Vec<String>,
+    /// Who could lose all of a cloud at once, if its location does not tell
+    #[arg(long = "cloud-domain", value_name = "NAME=WHO")]
+    pub(crate) cloud_domains: Vec<String>,
+    /// How many replicas may fail in any way while work goes on (u)
+    #[arg(long, value_name = "U", default_value_t = 1)]
+    pub(crate) failures: u16,
+    /// How many replicas may lie while what is answered stays right (r)
+    #[arg(long, value_name = "R", default_value_t = 1)]
+    pub(crate) liars: u16,
+    /// How many clouds may vanish, lie or collude (f)
+    #[arg(long, value_name = "F", default_value_t = 1)]
+    pub(crate) faulty_clouds: u8,
+    /// How many shards give the content back (k)
+    #[arg(long, value_name = "K", default_value_t = 2)]
+    pub(crate) data_shards: u8,
+    /// What it takes to read: a member's key alone, or f + 1 clouds as well
+    #[arg(long, value_enum, default_value = "clouds")]
+    pub(crate) lock: LockSetting,
+    /// Whether content is compressed before it is encrypted, which lets lengths tell more
+    #[arg(long, value_enum, default_value = "off")]
+    pub(crate) compression: CompressionSetting,
+}

@@ -1,0 +1,247 @@
+//! `volume rekey` and `volume epochs`: new keys, and what is sealed under which.
+//!
+//! A new epoch does not read or write a byte of data: what is written from then on is sealed under
+//! its key, and what is there stays under the key that it has, until it is overwritten. How much
+//! that is the servers count, piece by piece.
+
+use super::explain::{block_failure, vfs_failure, volume_failure};
+use super::opened::{Access, Configured, Opened};
+use crate::arguments::{General, LockSetting, VolumeRekeyArguments};
+use crate::exit::Exit;
+use crate::failure::Outcome;
+use crate::output::Output;
+use quorumfs_bft::identity::Time;
+use quorumfs_metadata::identity::RealmEpoch;
+use quorumfs_metadata::reply::SealedUnder;
+use quorumfs_metadata::row::{Epoch, Lock};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What a lock is called.
+const fn name_of(lock: Lock) -> &'static str {
+    match lock {
+        Lock::Members => "members",
+        Lock::MembersAndClouds => "clouds",
+    }
+}
+
+#[derive(Serialize)]
+struct EpochLine {
+    number: u32,
+    lock: &'static str,
+    /// Seconds since 1970.
+    since: u64,
+    /// The clouds that were seen to hold their share before anything was sealed.
+    shares_confirmed: Vec<String>,
+    /// Whether what is written now is sealed under it.
+    current: bool,
+    slices: u64,
+    bytes: u64,
+}
+
+impl EpochLine {
+    fn text(&self) -> String {
+        let ago = SystemTime::now()
+            .duration_since(UNIX_EPOCH + Duration::from_secs(self.since))
+            .unwrap_or_default()
+            .as_secs();
+        let since = match ago {
+            0..120 => format!("{ago} s ago"),
+            120..7200 => format!("{} min ago", ago / 60),
+            7200..172_800 => format!("{} h ago", ago / 3600),
+            _ => format!("{} days ago", ago / 86400),
+        };
+        let takes = match self.shares_confirmed.as_slice() {
+            [] => "a member's key".to_owned(),
+            clouds => format!("a member's key and shares (seen on {})", clouds.join(", ")),
+        };
+        let current = if self.current { ", current" } else { "" };
+        format!(
+            "epoch {}{current}, begun {since}: takes {takes}; {} slices, {:.1} MiB",
+            self.number,
+            self.slices,
+            self.bytes as f64 / f64::from(1 << 20),
+        )
+    }
+}
+
+/// Lists the epochs.
+pub(crate) async fn run(general: &General, output: Output) -> Outcome {
+    let configured = Configured::read(general)?;
+    let opened = Opened::open(&configured, Access::Reading).await?;
+    let listed = list(&configured, &opened, output).await;
+    let closed = opened.close().await;
+    listed?;
+    closed.map(|()| Exit::Success)
+}
+
+async fn list(configured: &Configured, opened: &Opened, output: Output) -> Outcome<()> {
+    let counted = count(opened).await?;
+    let epochs = all_epochs(opened).await?;
+    let newest = epochs.last_key_value().map(|(number, _)| *number);
+    for (number, epoch) in &epochs {
+        let confirmed = epoch.shares.iter().flat_map(|shares| &shares.confirmed);
+        let named = confirmed.filter_map(|cloud| configured.clouds().get(usize::from(cloud.0)));
+        let (slices, bytes) = counted.get(number).copied().unwrap_or_default();
+        let line = EpochLine {
+            number: number.0,
+            lock: name_of(epoch.lock),
+            since: epoch.begun.0 / 1_000_000_000,
+            shares_confirmed: named.map(|cloud| cloud.name.clone()).collect(),
+            current: Some(*number) == newest,
+            slices,
+            bytes,
+        };
+        output.record("epoch", &line, EpochLine::text)?;
+    }
+    let old = counted
+        .iter()
+        .filter(|(number, _)| Some(**number) != newest);
+    let old: u64 = old.map(|(_, (_, bytes))| bytes).sum();
+    if old > 0 {
+        output.say(&format!(
+            "{:.1} MiB are sealed under old keys: whoever had those can still read that, until it \
+             is overwritten.",
+            old as f64 / f64::from(1 << 20)
+        ))?;
+    }
+    Ok(())
+}
+
+/// Slices and bytes under each epoch.
+async fn count(opened: &Opened) -> Outcome<BTreeMap<RealmEpoch, (u64, u64)>> {
+    let mut counted: BTreeMap<RealmEpoch, (u64, u64)> = BTreeMap::new();
+    let mut after = None;
+    loop {
+        let piece = opened.metadata().count_by_epoch(after).await;
+        let (epochs, next) = piece.map_err(|error| vfs_failure(&error))?;
+        for SealedUnder {
+            epoch,
+            slices,
+            bytes,
+        } in epochs
+        {
+            let sum = counted.entry(epoch).or_default();
+            *sum = (sum.0.saturating_add(slices), sum.1.saturating_add(bytes));
+        }
+        match next {
+            Some(next) => after = Some(next),
+            None => return Ok(counted),
+        }
+    }
+}
+
+async fn all_epochs(opened: &Opened) -> Outcome<BTreeMap<RealmEpoch, Epoch>> {
+    let mut all = BTreeMap::new();
+    let mut before = RealmEpoch(u32::MAX);
+    while before > RealmEpoch(0) {
+        let piece = opened.metadata().epochs_before(before).await;
+        let piece = piece.map_err(|error| vfs_failure(&error))?;
+        let Some((first, _)) = piece.first_key_value() else {
+            break;
+        };
+        before = *first;
+        all.extend(piece);
+    }
+    Ok(all)
+}
+
+#[derive(Serialize)]
+struct RekeyLine {
+    number: u32,
+    lock: &'static str,
+    dry_run: bool,
+    shares_confirmed: Vec<String>,
+    /// What was wrong with the clouds that were not seen to hold theirs.
+    failures: Vec<String>,
+}
+
+impl RekeyLine {
+    fn text(&self) -> String {
+        let takes = match self.lock {
+            "clouds" => "a member's key and f + 1 clouds",
+            _ => "a member's key alone",
+        };
+        let number = self.number;
+        if self.dry_run {
+            return format!(
+                "Key epoch {number} would begin: what is written from then on would take {takes} \
+                 to read. Nothing was done."
+            );
+        }
+        let mut text = format!(
+            "Key epoch {number} has begun: what is written from now on takes {takes} to read. \
+             Mounts take it up within a minute.\n\
+             What is there stays under the keys that it has; see `quorumfs volume epochs`."
+        );
+        if !self.shares_confirmed.is_empty() {
+            text.push_str("\nShares of its key were seen on ");
+            text.push_str(&self.shares_confirmed.join(", "));
+            text.push('.');
+        }
+        for failure in &self.failures {
+            text.push_str("\nMissing, until `quorumfs scrub`: ");
+            text.push_str(failure);
+        }
+        text
+    }
+}
+
+/// Begins a new epoch.
+pub(crate) async fn rekey(
+    general: &General,
+    arguments: &VolumeRekeyArguments,
+    output: Output,
+) -> Outcome {
+    let configured = Configured::read(general)?;
+    let opened = Opened::open(&configured, Access::Command).await?;
+    let begun = begin(&configured, &opened, arguments).await;
+    let closed = opened.close().await;
+    let line = begun?;
+    closed?;
+    let exit = match line.failures.is_empty() {
+        true => Exit::Success,
+        false => Exit::Degraded,
+    };
+    output.record("rekey", &line, RekeyLine::text)?;
+    Ok(exit)
+}
+
+async fn begin(
+    configured: &Configured,
+    opened: &Opened,
+    arguments: &VolumeRekeyArguments,
+) -> Outcome<RekeyLine> {
+    let volume = opened.volume();
+    let lock = match (arguments.lock, volume.current_shares()) {
+        (Some(LockSetting::Members), _) | (None, None) => Lock::Members,
+        (Some(LockSetting::Clouds), _) | (None, Some(_)) => Lock::MembersAndClouds,
+    };
+    let current = volume.current_epoch().unwrap_or_default();
+    if arguments.dry_run {
+        return Ok(RekeyLine {
+            number: current.0.saturating_add(1),
+            lock: name_of(lock),
+            dry_run: true,
+            shares_confirmed: Vec::new(),
+            failures: Vec::new(),
+        });
+    }
+    let clouds = opened.blocks().shares();
+    let clouds = clouds.map_err(|error| block_failure(&error))?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let nanos = now.unwrap_or_default().as_nanos();
+    let begun = Time(u64::try_from(nanos).unwrap_or_default());
+    let done = volume.rekey(opened.metadata(), &clouds, lock, begun).await;
+    let done = done.map_err(|error| volume_failure(&error))?;
+    let seen = |index: u8| configured.clouds().get(usize::from(index));
+    let confirmed = done.confirmed.iter().filter_map(|cloud| seen(cloud.0));
+    Ok(RekeyLine {
+        number: done.number.0,
+        lock: name_of(done.lock),
+        dry_run: false,
+        shares_confirmed: confirmed.map(|cloud| cloud.name.clone()).collect(),
+        failures: done.failures.0,
+    })
+}

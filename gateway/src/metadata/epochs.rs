@@ -1,0 +1,83 @@
+//! The realm's key epochs, as the servers tell of them. Nothing here is believed; see `keyring`.
+
+use super::MetadataClient;
+use crate::vfs::VfsError;
+use quorumfs_metadata::identity::{Home, PrincipalId, RealmEpoch, SliceId};
+use quorumfs_metadata::limits::{EPOCHS_PAGE_MAX, SLICES_COUNTED_MAX};
+use quorumfs_metadata::operation::{BeginEpoch, Operation};
+use quorumfs_metadata::query::Question;
+use quorumfs_metadata::reply::{Done, Found, SealedUnder};
+use quorumfs_metadata::row::{Epoch, Member};
+use std::collections::BTreeMap;
+
+/// Rows of epochs, by number.
+pub(crate) type Epochs = BTreeMap<RealmEpoch, Epoch>;
+
+impl MetadataClient {
+    /// The realm's epoch, the rows of it and some before it, and this principal's membership.
+    pub(crate) async fn newest_epoch(
+        &self,
+    ) -> Result<(RealmEpoch, Epochs, Option<Member>), VfsError> {
+        let question = Question::Realm(self.realm());
+        match self.ask("key epochs", self.own(), question).await? {
+            Found::Realm {
+                realm,
+                epochs,
+                member,
+                ..
+            } => Ok((realm.epoch, epochs.into_iter().collect(), member)),
+            other => Err(self.mismatch("key epochs", &other)),
+        }
+    }
+
+    /// Epochs just before one, as many as an answer has.
+    ///
+    /// # Errors
+    /// If the servers gave no usable answer.
+    pub async fn epochs_before(&self, before: RealmEpoch) -> Result<Epochs, VfsError> {
+        let question = Question::Epochs {
+            realm: self.realm(),
+            before,
+            limit: EPOCHS_PAGE_MAX,
+        };
+        match self.ask("key epochs", self.own(), question).await? {
+            Found::Epochs { epochs } => Ok(epochs.into_iter().collect()),
+            other => Err(self.mismatch("key epochs", &other)),
+        }
+    }
+
+    /// Who is a member of the realm.
+    pub(crate) async fn members(&self) -> Result<Vec<(PrincipalId, Member)>, VfsError> {
+        let question = Question::Members(self.realm());
+        match self.ask("members", self.own(), question).await? {
+            Found::Members(members) => Ok(members),
+            other => Err(self.mismatch("members", &other)),
+        }
+    }
+
+    /// Begins an epoch. That it was begun already, just so, is a success too.
+    pub(crate) async fn begin_epoch(&self, begin: &BeginEpoch) -> Result<(), VfsError> {
+        const WHAT: &str = "beginning a key epoch";
+        let operation = Operation::BeginEpoch(begin.clone());
+        match self.order(WHAT, &operation).await? {
+            Done::EpochBegun { number } if number == begin.number => Ok(()),
+            other => Err(self.mismatch(WHAT, &other)),
+        }
+    }
+
+    /// Counts what is sealed under which epoch, of a piece of all slices; answers where to go on.
+    ///
+    /// # Errors
+    /// If the servers gave no usable answer.
+    pub async fn count_by_epoch(
+        &self,
+        after: Option<(Home, SliceId)>,
+    ) -> Result<(Vec<SealedUnder>, Option<(Home, SliceId)>), VfsError> {
+        let limit = SLICES_COUNTED_MAX;
+        let question = Question::SlicesByEpoch { after, limit };
+        match self.ask("counting", self.own(), question).await? {
+            Found::SlicesByEpoch { epochs, next } => Ok((epochs, next)),
+            other => Err(self.mismatch("counting", &other)),
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! How a volume is made: its root, its owner, the principal `recovery`, and every secret that it
+//! begins with.
+//!
+//! With the second lock the clouds have to be there before the volume is: the genesis names the
+//! digests of their shares and who was seen to hold one, and whoever signs it must not sign what
+//! does not hold. Nothing can be granted an id then, so these shares lie under one that no
+//! allocation ever has.
+
+use super::VolumeError;
+use super::membership::Signed;
+use crate::blocks::{PlacedShares, ShareStore};
+use crate::keys::{
+    CloudSecret, EpochSecret, KeyError, KeyFile, Principal, PrincipalId as PublicKeys, RecoveryKit,
+    SharedSecret, VolumeRoot, wrap,
+};
+use quorumfs_bft::identity::Time;
+use quorumfs_metadata::genesis::{FEATURES, FORMAT, Genesis, GenesisPrincipal, SignedGenesis};
+use quorumfs_metadata::identity::{CloudIndex, Gid, ObjectId, RealmEpoch, RealmId, Uid, VolumeId};
+use quorumfs_metadata::placement::Policy;
+use quorumfs_metadata::row::{
+    Assertable, Cloud, Epoch, Lock, ReplicaInfo, Rights, Shares, WrappedKey,
+};
+
+/// A cloud of a new volume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewCloud {
+    /// Which backend speaks to it; `local` is a directory.
+    pub kind: String,
+    /// Who could lose all of it at once.
+    pub failure_domain: String,
+    /// What people call it.
+    pub name: String,
+}
+
+/// What a volume is to be like.
+#[derive(Clone, Debug)]
+pub struct NewVolume {
+    /// u: failures of any kind that the metadata stays live with.
+    pub up: u16,
+    /// r: commission failures that it stays right with.
+    pub right: u16,
+    /// The metadata servers, numbered from 0.
+    pub replicas: Vec<ReplicaInfo>,
+    /// The clouds.
+    pub clouds: Vec<NewCloud>,
+    /// How objects are spread over them.
+    pub policy: Policy,
+    /// What people call the owner.
+    pub owner_label: String,
+    /// Which users the owner's gateways may speak for. Whoever mounts for several users, or wants
+    /// files to keep their owners, needs all of them.
+    pub owner_uids: Assertable<Uid>,
+    /// Which groups.
+    pub owner_gids: Assertable<Gid>,
+    /// Now, by the wall clock.
+    pub created: Time,
+}
+
+/// A volume that was just made.
+#[derive(Debug)]
+pub struct Created {
+    /// What every replica is initialised with, and every client opens the volume with.
+    pub genesis: Vec<u8>,
+    /// The owner's key.
+    pub owner: KeyFile,
+    /// What to print and keep.
+    pub recovery_kit: RecoveryKit,
+}
+
+/// A volume that is being made: every secret that it begins with, and nothing written anywhere.
+#[derive(Debug)]
+pub struct Founding {
+    root: VolumeRoot,
+    owner: Principal,
+    recovery: Principal,
+    secret: EpochSecret,
+    /// The second lock, once the clouds hold it.
+    shared: Option<Shares>,
+    clouds: Vec<Cloud>,
+    secrets: Vec<CloudSecret>,
+    new: NewVolume,
+}
+
+/// Makes a volume: its root, its owner, the principal `recovery`, and every secret that it begins
+/// with. Nothing is written anywhere. Its keys have the first lock alone; see [`Founding`].
+///
+/// # Errors
+/// If there is no randomness, or what was asked for makes no sense.
+pub fn create(new: NewVolume) -> Result<Created, VolumeError> {
+    Founding::begin(new)?.finish()
+}
+
+impl Founding {
+    /// Draws the secrets.
+    ///
+    /// # Errors
+    /// If there is no randomness, or there are too many clouds.
+    pub fn begin(new: NewVolume) -> Result<Self, VolumeError> {
+        let root = VolumeRoot::random()?;
+        let volume = root.volume();
+        let (owner, recovery) = (Principal::random()?, Principal::random()?);
+        let everybody = [owner.id(), recovery.id()];
+        let (mut clouds, mut secrets) = (Vec::new(), Vec::new());
+        let count = new.clouds.len();
+        for (index, cloud) in new.clouds.iter().enumerate() {
+            let index = u8::try_from(index).map_err(|_| VolumeError::TooManyClouds { count })?;
+            let (cloud, secret) = found_cloud(&volume, CloudIndex(index), cloud, &everybody)?;
+            clouds.push(cloud);
+            secrets.push(secret);
+        }
+        Ok(Self {
+            secret: EpochSecret::random()?,
+            shared: None,
+            root,
+            owner,
+            recovery,
+            clouds,
+            secrets,
+            new,
+        })
+    }
+
+    /// The volume's id.
+    #[must_use]
+    pub fn volume(&self) -> VolumeId {
+        self.root.volume()
+    }
+
+    /// How it spreads its objects.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        self.new.policy
+    }
+
+    /// Each cloud's index with its secret.
+    pub fn clouds(&self) -> impl Iterator<Item = (CloudIndex, &CloudSecret)> {
+        let indexes = self.clouds.iter().map(|cloud| cloud.index);
+        indexes.zip(&self.secrets)
+    }
+
+    /// Puts the second lock on: a secret of which each cloud gets a share, and without which the
+    /// members' keys open nothing.
+    ///
+    /// # Errors
+    /// If fewer than n − f clouds were seen to hold theirs.
+    pub async fn lock_with_clouds(
+        &mut self,
+        store: &ShareStore,
+    ) -> Result<PlacedShares, VolumeError> {
+        let secret = SharedSecret::random()?;
+        let sealed = store.seal(ObjectId::FOUNDING, &secret)?;
+        let placed = store.place(&sealed).await?;
+        self.shared = Some(Shares {
+            object: ObjectId::FOUNDING,
+            threshold: self.new.policy.faulty().saturating_add(1),
+            digests: sealed.digests,
+            confirmed: placed.confirmed.clone(),
+        });
+        Ok(placed)
+    }
+
+    /// Signs the genesis.
+    ///
+    /// # Errors
+    /// If what was asked for makes no sense.
+    pub fn finish(self) -> Result<Created, VolumeError> {
+        let Self {
+            root, owner, new, ..
+        } = self;
+        let volume = root.volume();
+        let epoch = Epoch {
+            begun: new.created,
+            lock: match self.shared {
+                None => Lock::Members,
+                Some(_) => Lock::MembersAndClouds,
+            },
+            previous: Vec::new(),
+            shares: self.shared,
+        };
+        let rights = Rights {
+            uids: new.owner_uids,
+            gids: new.owner_gids,
+            ..Rights::all()
+        };
+        let principals = vec![
+            principal(&owner, rights, new.owner_label),
+            principal(&self.recovery, Rights::all(), "recovery".into()),
+        ];
+        let signed = Signed {
+            volume: &volume,
+            realm: RealmId::ROOT,
+            number: RealmEpoch(0),
+            epoch: &epoch,
+        };
+        let members = signed.wrap_for(principals.iter(), &self.secret, &owner)?;
+        let genesis = Genesis {
+            volume,
+            format: FORMAT,
+            features: FEATURES,
+            created: new.created,
+            up: new.up,
+            right: new.right,
+            replicas: new.replicas,
+            clouds: self.clouds,
+            policy: new.policy,
+            principals,
+            members,
+            epoch,
+        };
+        genesis.validate()?;
+        let bytes = genesis.to_bytes();
+        let signature = root.sign(&Genesis::signed_bytes(&bytes));
+        let signed = SignedGenesis {
+            genesis: bytes,
+            root_key: root.public().0,
+            signature,
+        };
+        let genesis = signed.to_bytes();
+        Ok(Created {
+            owner: KeyFile {
+                principal: owner,
+                root: root.public(),
+            },
+            recovery_kit: RecoveryKit {
+                root,
+                recovery: self.recovery,
+                genesis: genesis.clone(),
+            },
+            genesis,
+        })
+    }
+}
+
+fn principal(principal: &Principal, rights: Rights, label: String) -> GenesisPrincipal {
+    let id = principal.id();
+    GenesisPrincipal {
+        key: id.signing,
+        wrapping_key: id.wrapping.0,
+        rights,
+        label,
+    }
+}
+
+fn found_cloud(
+    volume: &VolumeId,
+    index: CloudIndex,
+    cloud: &NewCloud,
+    writers: &[PublicKeys],
+) -> Result<(Cloud, CloudSecret), KeyError> {
+    let secret = CloudSecret::random()?;
+    let info = CloudSecret::wrapping_info(volume, index);
+    let naming_keys = writers
+        .iter()
+        .map(|id| {
+            let wrapped = wrap("cloud secret", secret.secret(), &id.wrapping, &info)?;
+            Ok(WrappedKey {
+                recipient: id.signing,
+                bytes: wrapped.0.to_vec(),
+            })
+        })
+        .collect::<Result<_, KeyError>>()?;
+    let row = Cloud {
+        index,
+        kind: cloud.kind.clone(),
+        failure_domain: cloud.failure_domain.clone(),
+        name: cloud.name.clone(),
+        naming_keys,
+    };
+    Ok((row, secret))
+}

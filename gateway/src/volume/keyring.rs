@@ -1,0 +1,229 @@
+//! The keys of all epochs that a client could open, and how it learns of new ones.
+//!
+//! ```text
+//! servers: realm in epoch e, its row, my membership
+//!    │ not below an epoch that was seen        or the servers are out of date, or lie
+//!    │ signed by who administers, row and all  or they lie
+//!    ▼
+//! M_e unwrapped ──┐
+//! C_e fetched ────┴─► REK_e ─ opens ─► REK_{e−1} ─ opens ─► … down to one that is there already
+//! ```
+//!
+//! What always holds: keys only come, so that what could be read stays readable; they come by a
+//! signature or out of each other, and an epoch that is reached twice must have the same key both
+//! times. C_e is fetched once for each epoch and process.
+
+use super::membership::Signed;
+use super::{Volume, VolumeError, no_member};
+use crate::blocks::ShareStore;
+use crate::keys::{KeyError, RealmEpochKey, Sealing};
+use crate::metadata::MetadataClient;
+use quorumfs_metadata::identity::{RealmEpoch, RealmId};
+use quorumfs_metadata::row::{Epoch, Lock, Member, Shares};
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+#[derive(Debug, Default)]
+struct Keys {
+    epochs: BTreeMap<RealmEpoch, RealmEpochKey>,
+    /// Where the newest epoch's shares are, if it has the second lock.
+    shares: Option<Shares>,
+}
+
+/// The keys.
+#[derive(Debug, Default)]
+pub(super) struct Keyring {
+    keys: RwLock<Keys>,
+    sealing: Sealing,
+    /// Held by whoever asks the servers: a second beside it would do its work twice.
+    refreshing: tokio::sync::Mutex<()>,
+}
+
+impl Keyring {
+    fn keys(&self) -> RwLockReadGuard<'_, Keys> {
+        self.keys.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keys_mut(&self) -> RwLockWriteGuard<'_, Keys> {
+        self.keys.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_sealing(&mut self, sealing: Sealing) {
+        self.sealing = sealing;
+        for key in self.keys_mut().epochs.values_mut() {
+            *key = key.clone().with_sealing(sealing);
+        }
+    }
+
+    pub(super) fn current(&self) -> Result<RealmEpochKey, KeyError> {
+        let keys = self.keys();
+        let newest = keys.epochs.last_key_value();
+        newest.map(|(_, key)| key.clone()).ok_or(KeyError::Locked {
+            epoch: RealmEpoch(0),
+        })
+    }
+
+    pub(super) fn newest(&self) -> Option<RealmEpoch> {
+        let keys = self.keys();
+        keys.epochs.last_key_value().map(|(epoch, _)| *epoch)
+    }
+
+    pub(super) fn find(&self, epoch: RealmEpoch) -> Result<RealmEpochKey, KeyError> {
+        let keys = self.keys();
+        let found = keys.epochs.get(&epoch).cloned();
+        found.ok_or(KeyError::NoEpoch { epoch })
+    }
+
+    fn add(&self, opened: Vec<RealmEpochKey>, shares: Option<Shares>) {
+        let mut keys = self.keys_mut();
+        for key in opened {
+            keys.epochs
+                .insert(key.epoch(), key.with_sealing(self.sealing));
+        }
+        keys.shares = shares;
+    }
+}
+
+impl Volume {
+    /// Checks the membership that genesis gives, and opens the first epoch if it has no second
+    /// lock.
+    pub(super) fn open_founding(&self) -> Result<(), VolumeError> {
+        let member = self.founding_member()?;
+        let signed = self.signed(RealmEpoch(0), &self.genesis.epoch);
+        signed.check(&self.genesis, &self.principal.id().signing, member)?;
+        let secret = signed.open(&self.principal, member)?;
+        if self.genesis.epoch.lock == Lock::Members {
+            let key = secret.realm_epoch_key(None, signed.volume, signed.realm, signed.number);
+            self.keyring.add(vec![key], None);
+        }
+        Ok(())
+    }
+
+    /// Opens the first epoch without the servers, with what the clouds share: what is sealed later
+    /// takes the servers' rows.
+    ///
+    /// # Errors
+    /// If fewer than f + 1 clouds give their share.
+    pub async fn unlock(&self, clouds: &ShareStore) -> Result<(), VolumeError> {
+        if self.current_epoch().is_some() {
+            return Ok(());
+        }
+        let member = self.founding_member()?;
+        let epoch = &self.genesis.epoch;
+        let key = self.open_epoch(RealmEpoch(0), epoch, member, Some(clouds));
+        self.keyring.add(vec![key.await?], epoch.shares.clone());
+        Ok(())
+    }
+
+    /// Asks the servers for the realm's newest epoch and opens it, and all before it that are not
+    /// open yet.
+    ///
+    /// # Errors
+    /// If the servers give no answer, or one that is not signed, or one that is older than what
+    /// this process has seen; if the clouds do not give the second lock's shares; or if this
+    /// principal is no member any more. What was open stays open.
+    pub async fn refresh(
+        &self,
+        metadata: &MetadataClient,
+        clouds: Option<&ShareStore>,
+    ) -> Result<RealmEpoch, VolumeError> {
+        let _alone = self.keyring.refreshing.lock().await;
+        let (number, epochs, member) = metadata.newest_epoch().await?;
+        match self.current_epoch() {
+            Some(seen) if seen == number => return Ok(number),
+            Some(seen) if seen > number => return Err(out_of_date(number, seen).into()),
+            _ => {}
+        }
+        let member = member.ok_or_else(|| no_member(&self.principal))?;
+        let epoch = epochs
+            .get(&number)
+            .ok_or_else(|| strange("the servers did not show the newest one"))?;
+        let key = self.open_epoch(number, epoch, &member, clouds).await?;
+        let shares = epoch.shares.clone();
+        let opened = self.open_before(metadata, key, epochs).await?;
+        self.keyring.add(opened, shares);
+        Ok(number)
+    }
+
+    /// Where the newest epoch's shares are; `None` if it has no second lock.
+    #[must_use]
+    pub fn current_shares(&self) -> Option<Shares> {
+        self.keyring.keys().shares.clone()
+    }
+
+    pub(super) fn signed<'a>(&'a self, number: RealmEpoch, epoch: &'a Epoch) -> Signed<'a> {
+        Signed {
+            volume: &self.genesis.volume,
+            realm: RealmId::ROOT,
+            number,
+            epoch,
+        }
+    }
+
+    /// Opens an epoch by its locks.
+    async fn open_epoch(
+        &self,
+        number: RealmEpoch,
+        epoch: &Epoch,
+        member: &Member,
+        clouds: Option<&ShareStore>,
+    ) -> Result<RealmEpochKey, VolumeError> {
+        let signed = self.signed(number, epoch);
+        signed.check(&self.genesis, &self.principal.id().signing, member)?;
+        if !epoch.is_sound(number, &self.policy()) {
+            return Err(strange("it does not fit its lock").into());
+        }
+        let secret = signed.open(&self.principal, member)?;
+        let shared = match (&epoch.shares, clouds) {
+            (None, _) => None,
+            (Some(shares), Some(clouds)) => Some(clouds.fetch(shares).await?),
+            (Some(_), None) => return Err(KeyError::Locked { epoch: number }.into()),
+        };
+        let (volume, realm) = (signed.volume, signed.realm);
+        Ok(secret.realm_epoch_key(shared.as_ref(), volume, realm, number))
+    }
+
+    /// All keys from `newest` down to one that is there already, or the first.
+    async fn open_before(
+        &self,
+        metadata: &MetadataClient,
+        newest: RealmEpochKey,
+        mut epochs: BTreeMap<RealmEpoch, Epoch>,
+    ) -> Result<Vec<RealmEpochKey>, VolumeError> {
+        let mut opened = Vec::new();
+        let mut key = newest;
+        while let Some(before) = key.epoch().0.checked_sub(1).map(RealmEpoch) {
+            let number = key.epoch();
+            if !epochs.contains_key(&number) {
+                let end = RealmEpoch(number.0.saturating_add(1));
+                epochs = metadata.epochs_before(end).await?;
+            }
+            let epoch = epochs.get(&number);
+            let epoch = epoch.ok_or_else(|| strange("the servers did not show an older one"))?;
+            let previous = key.open_previous(&epoch.previous, &self.id(), RealmId::ROOT)?;
+            opened.push(std::mem::replace(&mut key, previous));
+            if let Ok(known) = self.epoch_key(before) {
+                if known.is_same(&key) {
+                    return Ok(opened);
+                }
+                return Err(strange("it leads to another key than this process has").into());
+            }
+        }
+        opened.push(key);
+        Ok(opened)
+    }
+}
+
+fn strange(reason: &str) -> KeyError {
+    KeyError::Untrusted {
+        what: "the realm's key epoch",
+        reason: reason.into(),
+    }
+}
+
+fn out_of_date(answered: RealmEpoch, seen: RealmEpoch) -> KeyError {
+    strange(&format!(
+        "the servers answered that the realm is in epoch {answered}, and it was in {seen} before: \
+         they are out of date or lie"
+    ))
+}

@@ -1,0 +1,198 @@
+//! How a new key epoch is begun.
+//!
+//! ```text
+//! prepare   the newest epoch opened ─► M, C drawn ─► shares put, n − f read back
+//! begin     row and wrappings signed ─► one ordered operation ─► opened as every client opens it
+//! ```
+//!
+//! Nothing is sealed under a key that could not be had back: the order hears of the epoch when its
+//! shares were seen on n − f clouds. Whoever dies before that leaves shares under an id that was
+//! never brought in, which is garbage; whoever dies after it has begun the epoch. Two at the same
+//! time: one begins it, and the other is told.
+//!
+//! **What a new epoch does and does not do.** What is sealed from then on takes the new key, so
+//! whoever was left out, and whoever holds an old wrapping and old shares, cannot read it. What was
+//! sealed before stays as it is: whoever had the old key and the bytes still reads those. It is
+//! sealed anew as it is overwritten.
+
+use super::{Volume, VolumeError};
+use crate::blocks::{Failures, ShareStore};
+use crate::keys::{EpochSecret, RealmEpochKey, SharedSecret};
+use crate::metadata::{AllocatedId, MetadataClient};
+use quorumfs_bft::identity::Time;
+use quorumfs_metadata::genesis::GenesisPrincipal;
+use quorumfs_metadata::identity::{CloudIndex, PrincipalId, RealmEpoch, RealmId};
+use quorumfs_metadata::operation::BeginEpoch;
+use quorumfs_metadata::row::{Epoch, Lock, Shares};
+
+/// An epoch whose shares are on the clouds, and that nobody has heard of.
+#[derive(Debug)]
+pub struct PreparedEpoch {
+    number: RealmEpoch,
+    lock: Lock,
+    previous: RealmEpochKey,
+    secret: EpochSecret,
+    shared: Option<(SharedSecret, Shares)>,
+    members: Vec<PrincipalId>,
+    failures: Failures,
+    /// Keeps the id that the shares lie under.
+    _id: Option<AllocatedId>,
+}
+
+/// What was begun.
+#[derive(Clone, Debug)]
+pub struct Rekeyed {
+    /// Its number.
+    pub number: RealmEpoch,
+    /// What it takes to read.
+    pub lock: Lock,
+    /// The clouds that were seen to hold their shares.
+    pub confirmed: Vec<CloudIndex>,
+    /// What was wrong with the others: completed by the next scrub.
+    pub failures: Failures,
+}
+
+impl Volume {
+    /// Begins a new epoch: [`prepare_epoch`](Self::prepare_epoch) and
+    /// [`begin_epoch`](Self::begin_epoch).
+    ///
+    /// # Errors
+    /// As those.
+    pub async fn rekey(
+        &self,
+        metadata: &MetadataClient,
+        clouds: &ShareStore,
+        lock: Lock,
+        begun: Time,
+    ) -> Result<Rekeyed, VolumeError> {
+        let prepared = self.prepare_epoch(metadata, clouds, lock, &[]).await?;
+        self.begin_epoch(metadata, clouds, prepared, begun).await
+    }
+
+    /// Draws the keys of the next epoch and, with the second lock, puts shares on the clouds. All
+    /// members stay but those `without` names.
+    ///
+    /// # Errors
+    /// If the newest epoch cannot be opened; if somebody who administers is to be left out; or if
+    /// fewer than n − f clouds hold their shares. Nothing has changed then.
+    pub async fn prepare_epoch(
+        &self,
+        metadata: &MetadataClient,
+        clouds: &ShareStore,
+        lock: Lock,
+        without: &[PrincipalId],
+    ) -> Result<PreparedEpoch, VolumeError> {
+        let current = self.refresh(metadata, Some(clouds)).await?;
+        let number = RealmEpoch(current.0.saturating_add(1));
+        let mut members = self.believed_members(metadata).await?;
+        members.retain(|id| !without.contains(id));
+        let left_out = |it: &&GenesisPrincipal| it.rights.administer && !members.contains(&it.key);
+        if let Some(who) = self.genesis.principals.iter().find(left_out) {
+            let label = who.label.clone();
+            return Err(VolumeError::CannotLeaveOut { label });
+        }
+        let mut prepared = PreparedEpoch {
+            number,
+            lock,
+            previous: self.epoch_key(current)?,
+            secret: EpochSecret::random()?,
+            shared: None,
+            members,
+            failures: Failures::default(),
+            _id: None,
+        };
+        if lock == Lock::MembersAndClouds {
+            let id = metadata.allocate().await?;
+            let secret = SharedSecret::random()?;
+            let sealed = clouds.seal(id.object(), &secret)?;
+            let placed = clouds.place(&sealed).await?;
+            prepared.failures = placed.failures;
+            let shares = Shares {
+                object: id.object(),
+                threshold: self.policy().faulty().saturating_add(1),
+                digests: sealed.digests,
+                confirmed: placed.confirmed,
+            };
+            prepared.shared = Some((secret, shares));
+            prepared._id = Some(id);
+        }
+        Ok(prepared)
+    }
+
+    /// Orders a prepared epoch, and opens it as every client does.
+    ///
+    /// # Errors
+    /// `Raced` if another was begun meanwhile. If the servers gave no answer it may have been
+    /// begun.
+    pub async fn begin_epoch(
+        &self,
+        metadata: &MetadataClient,
+        clouds: &ShareStore,
+        prepared: PreparedEpoch,
+        begun: Time,
+    ) -> Result<Rekeyed, VolumeError> {
+        let (number, realm, volume) = (prepared.number, RealmId::ROOT, self.id());
+        let shared = prepared.shared.as_ref().map(|(secret, _)| secret);
+        let key = prepared
+            .secret
+            .realm_epoch_key(shared, &volume, realm, number);
+        let epoch = Epoch {
+            begun,
+            lock: prepared.lock,
+            previous: key.seal_previous(&prepared.previous, &volume, realm)?,
+            shares: prepared.shared.map(|(_, shares)| shares),
+        };
+        let principals = self.genesis.principals.iter();
+        let stays = |it: &&GenesisPrincipal| prepared.members.contains(&it.key);
+        let signed = self.signed(number, &epoch);
+        let members =
+            signed.wrap_for(principals.filter(stays), &prepared.secret, &self.principal)?;
+        let shares = epoch.shares.as_ref();
+        let confirmed = shares.map_or_else(Vec::new, |shares| shares.confirmed.clone());
+        let begin = BeginEpoch {
+            realm,
+            number,
+            epoch,
+            members,
+        };
+        let ordered = metadata.begin_epoch(&begin).await;
+        let opened = self.refresh(metadata, Some(clouds)).await;
+        // Opened from what the servers show and what was signed here, it is the one that was meant;
+        // an answer that was lost is no loss then.
+        if self
+            .epoch_key(number)
+            .is_ok_and(|found| found.is_same(&key))
+        {
+            return Ok(Rekeyed {
+                number,
+                lock: prepared.lock,
+                confirmed,
+                failures: prepared.failures,
+            });
+        }
+        match (opened, ordered) {
+            (Ok(current), _) if current >= number => Err(VolumeError::Raced { current }),
+            (_, Err(error)) => Err(error.into()),
+            (Err(error), _) => Err(error),
+            (Ok(current), _) => Err(VolumeError::Raced { current }),
+        }
+    }
+
+    /// Who is a member, as far as it is signed: who was left out is not taken in again because a
+    /// server says so.
+    async fn believed_members(
+        &self,
+        metadata: &MetadataClient,
+    ) -> Result<Vec<PrincipalId>, VolumeError> {
+        let (number, epochs, _) = metadata.newest_epoch().await?;
+        let Some(epoch) = epochs.get(&number) else {
+            return Ok(Vec::new());
+        };
+        let signed = self.signed(number, epoch);
+        let members = metadata.members().await?;
+        for (id, member) in &members {
+            signed.check(&self.genesis, id, member)?;
+        }
+        Ok(members.into_iter().map(|(id, _)| id).collect())
+    }
+}

@@ -1,0 +1,121 @@
+//! New epochs of a realm's keys, and who is a member of it from then on.
+//!
+//! The servers hold no key and verify no signature: members do both. What the servers see to is
+//! that epochs follow each other one by one, so that two who begin one at a time are not both told
+//! that they did; that n − f clouds were seen to hold their shares, as far as whoever begins the
+//! epoch can be believed; and that nobody who administers locks himself, or the recovery kit, out.
+//!
+//! An answer may be lost and the operation sent again: the same bytes are the same success, as long
+//! as no later epoch was begun.
+
+use crate::change::{Asker, Change};
+use crate::content;
+use crate::error::Error;
+use crate::identity::{ObjectId, PrincipalId, RealmId};
+use crate::limits::{MEMBERS_MAX, PRINCIPALS_READ_MAX, WRAPPED_KEY_BYTES_MAX};
+use crate::operation::BeginEpoch;
+use crate::placement::Policy;
+use crate::reply::Done;
+use crate::row::{Epoch, Member, Principal, Shares, key};
+use crate::rows::{Outcome, Rows, decode, require};
+use std::collections::BTreeMap;
+
+/// Begins an epoch.
+pub(crate) fn begin(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    begin: &BeginEpoch,
+) -> Outcome<Done> {
+    require(asker.rights.administer, Error::NoRight)?;
+    let mut realm = change.realm(begin.realm)?;
+    let limit = MEMBERS_MAX as u32;
+    let fits = begin.members.len() <= MEMBERS_MAX;
+    require(fits, Error::TooMany { limit })?;
+    let before: BTreeMap<_, _> = members(change, begin.realm)?.into_iter().collect();
+    let done = Done::EpochBegun {
+        number: begin.number,
+    };
+    if realm.epoch == begin.number && is_begun(change, begin, &before)? {
+        return Ok(done);
+    }
+    let current = realm.epoch;
+    let is_next = current.0.checked_add(1) == Some(begin.number.0);
+    require(is_next, Error::WrongEpoch { current })?;
+    check_epoch(begin, &realm.policy)?;
+    let members = check_members(change, begin)?;
+    if let Some(shares) = &begin.epoch.shares {
+        require(shares.object != ObjectId::FOUNDING, Error::BadEpoch)?;
+        content::claim_object(change, asker, shares.object)?;
+    }
+    for principal in before.keys().filter(|key| !members.contains_key(key)) {
+        change.delete(key::member(begin.realm, principal))?;
+    }
+    for (principal, member) in members {
+        change.put(key::member(begin.realm, &principal), member)?;
+    }
+    change.put(key::epoch(begin.realm, begin.number), &begin.epoch)?;
+    realm.epoch = begin.number;
+    change.put(key::realm(begin.realm), &realm)?;
+    Ok(done)
+}
+
+/// Who is a member.
+pub(crate) fn members(rows: &impl Rows, realm: RealmId) -> Outcome<Vec<(PrincipalId, Member)>> {
+    let prefix = key::members(realm);
+    let mut members = Vec::new();
+    for (row_key, bytes) in rows.scan(&prefix, &prefix, MEMBERS_MAX)? {
+        if let Some(principal) = key::trailing_principal(&row_key) {
+            members.push((principal, decode(&row_key, &bytes)?));
+        }
+    }
+    Ok(members)
+}
+
+/// Whether this very epoch was begun.
+fn is_begun(
+    change: &Change<'_, '_>,
+    begin: &BeginEpoch,
+    members: &BTreeMap<PrincipalId, Member>,
+) -> Outcome<bool> {
+    let epoch: Epoch = change.expect_row(&key::epoch(begin.realm, begin.number))?;
+    let is_member = |(key, member): &(PrincipalId, Member)| members.get(key) == Some(member);
+    Ok(epoch == begin.epoch
+        && members.len() == begin.members.len()
+        && begin.members.iter().all(is_member))
+}
+
+fn check_epoch(begin: &BeginEpoch, policy: &Policy) -> Outcome<()> {
+    require(begin.epoch.is_sound(begin.number, policy), Error::BadEpoch)?;
+    let Some(shares) = &begin.epoch.shares else {
+        return Ok(());
+    };
+    let few = Error::TooFewConfirmed {
+        confirmed: u8::try_from(shares.confirmed.len()).unwrap_or(u8::MAX),
+        wanted: Shares::wanted(policy),
+    };
+    require(shares.is_confirmed(policy), few)
+}
+
+/// The members that the epoch names: principals, each once, and all that administer.
+fn check_members<'a>(
+    change: &Change<'_, '_>,
+    begin: &'a BeginEpoch,
+) -> Outcome<BTreeMap<PrincipalId, &'a Member>> {
+    let members: BTreeMap<_, _> = begin.members.iter().map(|(key, row)| (*key, row)).collect();
+    let fits = |row: &&Member| {
+        row.epoch == begin.number && (1..=WRAPPED_KEY_BYTES_MAX).contains(&row.wrapped.len())
+    };
+    let sound = members.len() == begin.members.len() && members.values().all(fits);
+    require(sound, Error::BadEpoch)?;
+    let mut known = 0;
+    let prefix = key::principals();
+    for (row_key, bytes) in change.scan(&prefix, &prefix, PRINCIPALS_READ_MAX)? {
+        let principal: Principal = decode(&row_key, &bytes)?;
+        let is_member =
+            key::trailing_principal(&row_key).is_some_and(|it| members.contains_key(&it));
+        require(is_member || !principal.rights.administer, Error::BadEpoch)?;
+        known += usize::from(is_member);
+    }
+    require(known == members.len(), Error::BadEpoch)?;
+    Ok(members)
+}
