@@ -503,7 +503,7 @@ async fn put(link: &Link, object: ObjectId, body: &Bytes) -> Result<(), ShardFau
     for attempt in 0..NAMES_MAX {
         let named = named(link, object, attempt);
         match link.put(&named, body.clone()).await {
-            Ok(()) => {}
+            Ok(_) => {}
             Err(ShardFault::Store(error)) if error.kind == StoreErrorKind::AlreadyExists => {}
             Err(fault) => return Err(fault),
         }
