@@ -52,7 +52,7 @@
 //! | `evidence` | what clouds did wrong, told to the order with what they had said |
 //! | `repair`, `restraint` | writing bad shards again, and not without end |
 //! | `shares` | the second lock of a volume: a secret in shares, one on each cloud |
-//! | `scrub`, `scrub_shares`, `scrub_report`, `throttle` | looking at shards that nobody reads, at a rate |
+//! | `scrub`, `scrub_shares`, `scrub_report`, `throttle` | looking at what nobody reads |
 //! | `compact` | what lives of sparse packs, moved into new ones |
 //! | `cloud`, `health`, `latency` | one cloud, and what its behaviour says about the next request |
 //! | `preference` | which clouds are asked first |

@@ -59,8 +59,8 @@ const REST_WITHIN: Duration = Duration::from_secs(3);
 pub enum ShareError {
     /// Fewer than f + 1 good ones.
     #[error(
-        "the second lock of the volume: only {good} of the {wanted} clouds that it takes gave their \
-         share of the key; bring one of these back:{failures}"
+        "the second lock of the volume: only {good} of the {wanted} clouds that it takes gave \
+         their share of the key; bring one of these back:{failures}"
     )]
     TooFew {
         /// Good ones.

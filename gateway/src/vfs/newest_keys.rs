@@ -3,7 +3,8 @@
 //! Somebody begins an epoch while a mount is at work. It is noticed at the first directory that
 //! was made since, whose names are sealed under it; at the first slice or small value that somebody
 //! else has sealed under it; and every minute. Whoever meets what is sealed under an epoch that is
-//! not open yet opens it and goes on. What is written is sealed under the newest epoch that is open.
+//! not open yet opens it and goes on. What is written is sealed under the newest one
+//! that is open.
 //!
 //! With the second lock the shares of the newest epoch are completed here, too: a cloud that was
 //! out of reach when the epoch began gets its share once it is back.

@@ -36,8 +36,8 @@ pub trait SliceStore: Send + Sync + 'static {
     /// opposite.
     fn committed(&self, object: ObjectId);
 
-    /// The clouds as those that hold shares of keys; `None` if there are none, so that an epoch with
-    /// a second lock cannot be opened.
+    /// The clouds as those that hold shares of keys; `None` if there are none, so that an epoch
+    /// with a second lock cannot be opened.
     fn shares(&self) -> Option<ShareStore> {
         None
     }

@@ -88,8 +88,8 @@ impl Shares {
                 .is_none_or(|cloud| cloud.0 < policy.clouds())
     }
 
-    /// How many clouds have to have confirmed: n − f, so that however f of them lie or vanish, f + 1
-    /// remain, and no f clouds can keep an epoch from beginning.
+    /// How many clouds have to have confirmed: n − f, so that however f of them lie or vanish,
+    /// f + 1 remain, and no f clouds can keep an epoch from beginning.
     #[must_use]
     pub const fn wanted(policy: &Policy) -> u8 {
         policy.clouds().saturating_sub(policy.faulty())
