@@ -227,9 +227,9 @@ impl Blobs {
         options: BlockBlobClientUploadOptions<'_>,
     ) -> Result<Option<Receipt>, Refusal> {
         let blob = self.container.blob_client(key).block_blob_client();
-        let put = blob.upload(body.into(), Some(options));
+        let put = blob.upload(body.clone().into(), Some(options));
         let done = put.await.map_err(|error| self.refused(&error))?;
-        Ok(receipt(done))
+        Ok(receipt(done, &body))
     }
 
     async fn page(
@@ -277,14 +277,25 @@ fn one_request<'a>() -> BlockBlobClientUploadOptions<'a> {
     }
 }
 
-/// What the service says that it took. Its CRC-64 is that of NVME, sent little-endian.
-fn receipt(done: BlobClientUploadResult) -> Option<Receipt> {
-    let crc64 = done.content_crc64.and_then(|sum| sum.try_into().ok());
-    let crc64 = crc64.map(|mut sum: [u8; 8]| {
-        sum.reverse();
-        Receipt::Crc64(sum)
-    });
-    crc64.or_else(|| done.content_md5?.try_into().ok().map(Receipt::Md5))
+/// What the service says that it took. Its CRC-64 is NVME's; which end of it comes first is said
+/// nowhere. One that is not ours in either order leaves it to the MD5, if that is there, to tell a
+/// fault from a checksum of another kind.
+fn receipt(done: BlobClientUploadResult, body: &[u8]) -> Option<Receipt> {
+    let sum = done.content_crc64.and_then(|sum| sum.try_into().ok());
+    let md5 = done.content_md5.and_then(|sum| sum.try_into().ok());
+    let Some(mut sum): Option<[u8; 8]> = sum else {
+        return md5.map(Receipt::Md5);
+    };
+    let told = Receipt::Crc64(sum);
+    sum.reverse();
+    let turned = Receipt::Crc64(sum);
+    if told.is_for(body) {
+        return Some(told);
+    }
+    match md5 {
+        Some(md5) if !turned.is_for(body) => Some(Receipt::Md5(md5)),
+        _ => Some(turned),
+    }
 }
 
 /// Whether an answer is the service's own, and not something's in between.
