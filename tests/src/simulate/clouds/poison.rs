@@ -119,6 +119,10 @@ pub(super) async fn poison(world: &Arc<World>, random: &mut Random) -> Result<()
             shard: ShardIndex(index),
             attempt: 0,
         };
+        if kind.is_none() {
+            // It is held to what it put, as everybody is who is honest.
+            world.ledger.put(object, index, &body);
+        }
         if kind != Some(Poison::Nothing) {
             let name = cloud.keys.name(&named).map_err(|e| text(&e))?;
             cloud.plant(name, body);
