@@ -159,7 +159,14 @@ fn the_way_of_data_to_clouds_and_back_is_measured() {
     let line = measured(
         Command::new(env!("CARGO_BIN_EXE_quorumfs"))
             .args(["bench", "data", "--json", "--size-mib", "64"])
-            .args(["--latency-ms", "5", "--mib-per-second", "0", "--hang", "0"])
+            .args([
+                "--latency-ms",
+                "5",
+                "--mib-per-second",
+                "400",
+                "--hang",
+                "0",
+            ])
             .args(["--files", "1000", "--repair"])
             .args(["--writers", "64", "--memory-mib", "512"])
             .output()
