@@ -12,6 +12,8 @@ use quorumfs_tests::harness::{Cluster, Finished};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// A header and 32 bytes: the length of a share of the second lock, as it is stored.
+const SHARE_BYTES: u64 = 115;
 const LENGTHS: [usize; 6] = [1, 1_000, 70_000, 400_000, 1_500_000, 5_000_000];
 
 /// Bytes that are different everywhere.
@@ -68,6 +70,21 @@ fn objects(cloud: &Path) -> Vec<PathBuf> {
     groups
         .filter(|group| group.is_dir() && group.file_name().unwrap().len() == 2)
         .flat_map(|group| fs::read_dir(group).unwrap().map(|it| it.unwrap().path()))
+        .collect()
+}
+
+/// Changes the last byte of objects of a cloud, and says their names.
+fn spoil(cloud: &Path, is_meant: impl Fn(u64) -> bool) -> Vec<String> {
+    let length = |it: &PathBuf| fs::metadata(it).unwrap().len();
+    let meant = objects(cloud).into_iter().filter(|it| is_meant(length(it)));
+    meant
+        .map(|object| {
+            let mut bytes = fs::read(&object).unwrap();
+            *bytes.last_mut().unwrap() ^= 1;
+            fs::remove_file(&object).unwrap();
+            fs::write(&object, bytes).unwrap();
+            object.file_name().unwrap().to_str().unwrap().to_owned()
+        })
         .collect()
 }
 
@@ -151,26 +168,27 @@ fn an_emptied_cloud_is_adopted_and_filled_again_so_that_another_may_go() {
 #[test]
 fn a_spoiled_cloud_is_found_by_a_look_at_everything_and_restored() {
     let cluster = filled(&LENGTHS);
-    for object in objects(&cluster.cloud(2)) {
-        let mut bytes = fs::read(&object).unwrap();
-        let last = bytes.len() - 1;
-        bytes[last] ^= 1;
-        fs::remove_file(&object).unwrap();
-        fs::write(&object, bytes).unwrap();
-    }
+    let spoiled = spoil(&cluster.cloud(2), |length| length != SHARE_BYTES);
     summary(&scrub(&cluster, &["--sample", "0%"]), 0, "whole");
     let evidence = |cloud: &[&str]| {
         let shown = cluster.quorumfs().args(["cloud", "evidence"]);
         shown.run_with(cloud).ok()
     };
     assert!(evidence(&[]).records("evidence").is_empty());
-    let spoiled: Vec<String> = objects(&cluster.cloud(2))
-        .iter()
-        .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
-        .collect();
+    // A share of the second lock is tiny, and looked at whole whatever the sample.
+    assert_eq!(
+        spoil(&cluster.cloud(2), |length| length == SHARE_BYTES).len(),
+        1
+    );
+    let share = summary(&scrub(&cluster, &["--sample", "0%"]), 16, "restored");
+    assert_eq!(
+        (&share["found"], &share["restored"]),
+        (&1.into(), &1.into())
+    );
     let found = scrub(&cluster, &["--full"]);
     let done = summary(&found, 16, "restored");
-    let count = objects(&cluster.cloud(0)).len();
+    let count = spoiled.len();
+    assert_eq!(count + 1, objects(&cluster.cloud(0)).len());
     assert_eq!(
         (&done["found"], &done["restored"]),
         (&count.into(), &count.into())

@@ -74,6 +74,9 @@ pub(crate) fn share_failure(error: &ShareError) -> Failure {
     let exit = match error {
         ShareError::TooFew { .. } | ShareError::TooFewPlaced { .. } => Exit::CloudsUnreachable,
         ShareError::WrittenWrong { .. } => Exit::Damaged,
+        ShareError::NewerFormat { .. } => {
+            return Failure::new(Exit::NewerFormat, error.to_string());
+        }
         ShareError::Made(_) => Exit::Usage,
     };
     Failure::new(exit, error.to_string()).hint(STATUS)

@@ -330,7 +330,15 @@ impl ShardFault {
 
     /// Whether the bytes claim to be of a newer format.
     pub(super) fn claims_newer(&self) -> bool {
-        matches!(self, Self::Refused { newer: Some(_), .. })
+        self.newer().is_some()
+    }
+
+    /// The newer format that the bytes claim to be of.
+    pub(super) const fn newer(&self) -> Option<u16> {
+        match self {
+            Self::Refused { newer, .. } => *newer,
+            _ => None,
+        }
     }
 
     pub(super) fn is_refused(&self) -> bool {

@@ -317,10 +317,7 @@ impl Engine {
     ) -> BlockError {
         let newer: Vec<u16> = faults
             .iter()
-            .filter_map(|(_, fault)| match fault {
-                ShardFault::Refused { newer, .. } => *newer,
-                _ => None,
-            })
+            .filter_map(|(_, fault)| fault.newer())
             .collect();
         if newer.len() > usize::from(object.policy().faulty())
             && let Some(format) = newer.iter().copied().min()

@@ -70,6 +70,16 @@ pub enum ShareError {
         /// What was wrong with the others.
         failures: Failures,
     },
+    /// More than f clouds hold theirs in a newer format.
+    #[error(
+        "the second lock of the volume has format {format}, and this version of quorumfs knows up \
+         to {known}; use a newer one",
+        known = super::header::FORMAT
+    )]
+    NewerFormat {
+        /// Its format.
+        format: u16,
+    },
     /// Fewer than n − f clouds hold theirs.
     #[error(
         "the second lock of the volume: only {confirmed} of the {wanted} clouds that it takes hold \
@@ -322,7 +332,8 @@ impl ShareStore {
     /// Fetches the secret from the quickest clouds that have it.
     ///
     /// # Errors
-    /// If fewer than f + 1 good shares are to be had; names the clouds.
+    /// If fewer than f + 1 good shares are to be had; names the clouds, or the format if more than
+    /// f clouds hold a newer one.
     pub async fn fetch(&self, shares: &Shares) -> Result<SharedSecret, ShareError> {
         let found = self.gather(shares).await?;
         // Enough of them, each of another cloud.
@@ -370,6 +381,13 @@ impl ShareStore {
             tracing::warn!(%fault, "a share of the key is not to be had from one cloud");
         }
         if found.len() < wanted {
+            // Only what more clouds say than may lie.
+            let newer: Vec<u16> = faults.iter().filter_map(ShardFault::newer).collect();
+            if let Some(format) = newer.iter().copied().min()
+                && newer.len() >= wanted
+            {
+                return Err(ShareError::NewerFormat { format });
+            }
             return Err(ShareError::TooFew {
                 good: found.len(),
                 wanted,
