@@ -1,118 +1,25 @@
 //! Each kernel request as a call of the file system.
-//!
-//! A callback copies what it needs, hands over to a task and returns at once, so that few threads
-//! read requests while many are served. Every task has a deadline and answers `ETIMEDOUT` when it
-//! passes; work that must not be cut in the middle runs in tasks of the file system's own. A task
-//! that panics drops its reply, which answers `EIO`.
 
-use crate::convert::{absent, attributes, errno, kind, number, open_mode, time_change};
-use crate::watchdog::InFlight;
+use crate::convert::{absent, attributes, kind, number, open_mode, time_change};
+use crate::serve::{Adapter, GENERATION, VALID_FOR, caller};
 use fuser::{
-    AccessFlags, BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    AccessFlags, BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
     Request, TimeOrNow, WriteFlags,
 };
-use quorumfs_gateway::vfs::{
-    AttributeChange, Attributes, Caller, FileSystem, GroupSource, HandleId, InodeId, RenameMode,
-    VfsError,
-};
+use quorumfs_gateway::vfs::{AttributeChange, HandleId, RenameMode};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-/// How long the kernel may use what it was told. A realm has one mount, and commands beside it
-/// may change things: a second is what both sides agree on.
-const VALID_FOR: Duration = Duration::from_secs(1);
 /// Requests that the kernel may queue in the background; the default of 16 starves readahead.
 const BACKGROUND_MAX: u16 = 128;
 /// The largest write; the kernel clips it to what it can do.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
-/// Numbers are never used twice, so there is one generation.
-const GENERATION: Generation = Generation(0);
 /// Entries asked for at once; a reply holds about so many.
 const ENTRIES_MAX: usize = 512;
-
-pub(crate) struct Adapter {
-    pub(crate) file_system: FileSystem,
-    pub(crate) runtime: tokio::runtime::Handle,
-    pub(crate) in_flight: Arc<InFlight>,
-    pub(crate) deadline: Duration,
-    pub(crate) root: InodeId,
-}
-
-fn caller(request: &Request) -> Caller {
-    Caller {
-        uid: request.uid(),
-        gid: request.gid(),
-        groups: GroupSource::Thread(request.pid()),
-    }
-}
-
-impl Adapter {
-    fn inode(&self, number: INodeNo) -> InodeId {
-        if number == INodeNo::ROOT {
-            self.root
-        } else {
-            InodeId(number.0)
-        }
-    }
-
-    /// Runs `work` as a task with a deadline and gives its outcome to `answer`.
-    fn serve<T: Send + 'static>(
-        &self,
-        name: &'static str,
-        work: impl Future<Output = Result<T, VfsError>> + Send + 'static,
-        answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
-    ) {
-        let request = self.in_flight.enter(name);
-        let deadline = self.deadline;
-        self.runtime.spawn(async move {
-            let outcome = match tokio::time::timeout(deadline, work).await {
-                Ok(Ok(value)) => Ok(value),
-                Ok(Err(error)) => {
-                    if error.is_alarming() {
-                        tracing::warn!(request = name, %error, "a request failed");
-                    }
-                    Err(errno(&error))
-                }
-                Err(_) => {
-                    tracing::warn!(request = name, ?deadline, "a request took too long");
-                    Err(Errno::ETIMEDOUT)
-                }
-            };
-            answer(outcome);
-            drop(request);
-        });
-    }
-
-    fn entry(
-        &self,
-        name: &'static str,
-        work: impl Future<Output = Result<Attributes, VfsError>> + Send + 'static,
-        reply: ReplyEntry,
-    ) {
-        let root = self.root;
-        self.serve(name, work, move |outcome| match outcome {
-            Ok(found) => reply.entry(&VALID_FOR, &attributes(&found, root), GENERATION),
-            Err(error) => reply.error(error),
-        });
-    }
-
-    fn empty(
-        &self,
-        name: &'static str,
-        work: impl Future<Output = Result<(), VfsError>> + Send + 'static,
-        reply: ReplyEmpty,
-    ) {
-        self.serve(name, work, move |outcome| match outcome {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(error),
-        });
-    }
-}
 
 impl Filesystem for Adapter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {

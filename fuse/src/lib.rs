@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`mount`](mod@mount) | mounting with checks first, unmounting, waiting |
 //! | `adapter` | each kernel request as a call of the file system |
+//! | `serve` | a request while it is served: its task, its deadline, its answer |
 //! | `convert` | attributes, flags and errors between the two vocabularies |
 //! | `watchdog` | requests under way, and the abort of a stuck connection |
 //! | `mount_table` | what is mounted where, as the kernel tells it |
@@ -24,6 +25,7 @@ mod convert;
 mod error;
 mod mount;
 mod mount_table;
+mod serve;
 mod watchdog;
 
 pub use error::MountError;

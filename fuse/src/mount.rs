@@ -11,8 +11,8 @@
 //! that reaches them.
 
 use crate::MountError;
-use crate::adapter::Adapter;
 use crate::mount_table::mounted_at;
+use crate::serve::Adapter;
 use crate::watchdog::{self, Connection, InFlight};
 use fuser::{Config, MountOption, SessionACL};
 use quorumfs_gateway::vfs::FileSystem;

@@ -1,0 +1,98 @@
+//! A request of the kernel while it is served.
+//!
+//! A callback copies what it needs, hands over to a task and returns at once, so that few threads
+//! read requests while many are served. Every task has a deadline and answers `ETIMEDOUT` when it
+//! passes; work that must not be cut in the middle runs in tasks of the file system's own. A task
+//! that panics drops its reply, which answers `EIO`.
+
+use crate::convert::{attributes, errno};
+use crate::watchdog::InFlight;
+use fuser::{Errno, Generation, INodeNo, ReplyEmpty, ReplyEntry, Request};
+use quorumfs_gateway::vfs::{Attributes, Caller, FileSystem, GroupSource, InodeId, VfsError};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the kernel may use what it was told. A realm has one mount, and commands beside it
+/// may change things: a second is what both sides agree on.
+pub(crate) const VALID_FOR: Duration = Duration::from_secs(1);
+/// Numbers are never used twice, so there is one generation.
+pub(crate) const GENERATION: Generation = Generation(0);
+
+pub(crate) struct Adapter {
+    pub(crate) file_system: FileSystem,
+    pub(crate) runtime: tokio::runtime::Handle,
+    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) deadline: Duration,
+    pub(crate) root: InodeId,
+}
+
+pub(crate) fn caller(request: &Request) -> Caller {
+    Caller {
+        uid: request.uid(),
+        gid: request.gid(),
+        groups: GroupSource::Thread(request.pid()),
+    }
+}
+
+impl Adapter {
+    pub(crate) fn inode(&self, number: INodeNo) -> InodeId {
+        if number == INodeNo::ROOT {
+            self.root
+        } else {
+            InodeId(number.0)
+        }
+    }
+
+    /// Runs `work` as a task with a deadline and gives its outcome to `answer`.
+    pub(crate) fn serve<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<T, VfsError>> + Send + 'static,
+        answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
+    ) {
+        let request = self.in_flight.enter(name);
+        let deadline = self.deadline;
+        self.runtime.spawn(async move {
+            let outcome = match tokio::time::timeout(deadline, work).await {
+                Ok(Ok(value)) => Ok(value),
+                Ok(Err(error)) => {
+                    if error.is_alarming() {
+                        tracing::warn!(request = name, %error, "a request failed");
+                    }
+                    Err(errno(&error))
+                }
+                Err(_) => {
+                    tracing::warn!(request = name, ?deadline, "a request took too long");
+                    Err(Errno::ETIMEDOUT)
+                }
+            };
+            answer(outcome);
+            drop(request);
+        });
+    }
+
+    pub(crate) fn entry(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<Attributes, VfsError>> + Send + 'static,
+        reply: ReplyEntry,
+    ) {
+        let root = self.root;
+        self.serve(name, work, move |outcome| match outcome {
+            Ok(found) => reply.entry(&VALID_FOR, &attributes(&found, root), GENERATION),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    pub(crate) fn empty(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<(), VfsError>> + Send + 'static,
+        reply: ReplyEmpty,
+    ) {
+        self.serve(name, work, move |outcome| match outcome {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(error),
+        });
+    }
+}
