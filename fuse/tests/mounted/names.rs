@@ -50,6 +50,28 @@ fn names_are_bytes() {
 }
 
 #[test]
+fn a_name_that_is_too_long_is_told_so_whatever_is_done_with_it() {
+    let world = World::new();
+    fs::write(world.path("short"), "").unwrap();
+    // Listed whole by now, so that every other name is known to be absent.
+    for _ in 0..40 {
+        assert!(!world.path("absent").exists());
+    }
+    let long = world.path(&"x".repeat(256));
+    let outcomes = [
+        fs::metadata(&long).map(drop),
+        fs::remove_file(&long),
+        fs::remove_dir(&long),
+        fs::rename(&long, world.path("other")),
+        fs::rename(world.path("short"), &long),
+        fs::hard_link(world.path("short"), &long),
+    ];
+    for outcome in outcomes {
+        assert_eq!(outcome.unwrap_err().raw_os_error(), Some(36));
+    }
+}
+
+#[test]
 fn renames_replace_refuse_and_exchange() {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     let world = World::new();

@@ -10,6 +10,7 @@ use super::content::ContentMap;
 use super::file_system::{FileSystem, Inner};
 use super::uncut::uncut;
 use super::{VfsError, clock};
+use crate::keys::NAME_BYTES_MAX;
 use crate::keys::ValueBinding;
 use quorumfs_metadata::attributes::{Attributes, Credentials, FileType, Mode};
 use quorumfs_metadata::identity::{DeviceNumber, InodeId, InodeVersion};
@@ -43,6 +44,10 @@ impl FileSystem {
         name: &[u8],
     ) -> Result<Option<Attributes>, VfsError> {
         let inner = &self.inner;
+        // It leads nowhere, whether or not that was known before: callers are told why.
+        if name.len() > NAME_BYTES_MAX {
+            return Err(VfsError::refused("lookup", Errno::NAMETOOLONG));
+        }
         inner
             .find(|| inner.credentials(caller), directory, name)
             .await
