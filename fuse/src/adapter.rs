@@ -3,10 +3,10 @@
 use crate::convert::{absent, attributes, kind, number, open_mode, time_change};
 use crate::serve::{Adapter, GENERATION, VALID_FOR, caller};
 use fuser::{
-    AccessFlags, BsdFileFlags, Errno, FileHandle, Filesystem, FopenFlags, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
-    Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
+    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
+    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
 };
 use quorumfs_gateway::vfs::{AttributeChange, HandleId, RenameMode};
 use std::ffi::OsStr;
@@ -467,6 +467,49 @@ impl Filesystem for Adapter {
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         // Every change of a directory is ordered, and so durable, before its call returns.
         reply.ok();
+    }
+
+    fn fallocate(
+        &self,
+        request: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        self.reserve_or_clear(request, HandleId(handle.0), (offset, length), mode, reply);
+    }
+
+    fn lseek(
+        &self,
+        _: &Request,
+        _inode: INodeNo,
+        handle: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        self.seek(HandleId(handle.0), offset, whence, reply);
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        _source: INodeNo,
+        source: FileHandle,
+        source_offset: u64,
+        _to: INodeNo,
+        to: FileHandle,
+        offset: u64,
+        length: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let source = (HandleId(source.0), source_offset);
+        let to = (HandleId(to.0), offset);
+        self.clone_range(request, source, to, length, reply);
     }
 
     fn access(&self, request: &Request, inode: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {

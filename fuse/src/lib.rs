@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`mount`](mod@mount) | mounting with checks first, unmounting, waiting |
 //! | `adapter` | each kernel request as a call of the file system |
+//! | `extents` | requests about where files have bytes |
 //! | `serve` | a request while it is served: its task, its deadline, its answer |
 //! | `convert` | attributes, flags and errors between the two vocabularies |
 //! | `watchdog` | requests under way, and the abort of a stuck connection |
@@ -23,6 +24,7 @@
 mod adapter;
 mod convert;
 mod error;
+mod extents;
 mod mount;
 mod mount_table;
 mod serve;

@@ -117,3 +117,38 @@ fn what_is_written_is_committed_without_being_asked() {
         std::thread::sleep(Duration::from_millis(50));
     }
 }
+
+#[test]
+fn direct_io_goes_around_the_kernels_pages() {
+    use std::os::unix::fs::OpenOptionsExt;
+    const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
+    let mut world = World::new();
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(O_DIRECT);
+    let direct = options.create_new(true).open(world.path("f")).unwrap();
+    let mut expected = pattern(3 << 20, 11);
+    direct.write_all_at(&expected, 0).unwrap();
+    let paged = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(world.path("f"));
+    let paged = paged.unwrap();
+    let read = |file: &File| {
+        let mut bytes = vec![0; 3 << 20];
+        file.read_exact_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    assert!(read(&paged) == expected);
+    direct.write_all_at(b"direct", 1_000_001).unwrap();
+    expected[1_000_001..1_000_007].copy_from_slice(b"direct");
+    assert!(
+        read(&paged) == expected,
+        "pages that are written around are read anew"
+    );
+    paged.write_all_at(b"paged", 2_000_003).unwrap();
+    expected[2_000_003..2_000_008].copy_from_slice(b"paged");
+    assert!(read(&direct) == expected);
+    drop((direct, paged));
+    world.remount();
+    assert!(fs::read(world.path("f")).unwrap() == expected);
+}

@@ -11,6 +11,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod contents;
+mod extents;
 mod names;
 mod permissions;
 

@@ -232,7 +232,10 @@ impl Inner {
     }
 
     /// What a commit rests on: attributes, and how the content is kept at that version.
-    async fn ground(&self, node: &Arc<Node>) -> Result<(Attributes, ContentMap), VfsError> {
+    pub(crate) async fn ground(
+        &self,
+        node: &Arc<Node>,
+    ) -> Result<(Attributes, ContentMap), VfsError> {
         loop {
             {
                 let state = node.state();
@@ -490,7 +493,7 @@ fn beneath(inline: &Bytes, frozen: &FrozenRuns) -> FrozenRuns {
     all.freeze()
 }
 
-fn commit_of(base: &Attributes, content: NewContent) -> Commit {
+pub(crate) fn commit_of(base: &Attributes, content: NewContent) -> Commit {
     Commit {
         inode: base.inode,
         expected: Some(base.version),

@@ -163,16 +163,52 @@ impl ContentMap {
         self.version = version;
     }
 
+    /// Where the committed bytes end that cover `at`; `None` if there is a hole. Or the offset that
+    /// must be asked about.
+    pub(crate) fn covered_until(&self, at: u64) -> Result<Option<u64>, u64> {
+        match &self.kind {
+            Kind::Unknown => Err(at),
+            Kind::Inline(bytes) => Ok(Some(bytes.len() as u64).filter(|&end| end > at)),
+            Kind::Extents { pieces, known } => {
+                let before = pieces.range(..=at).next_back();
+                let end = before
+                    .map(|(&start, piece)| end_of(start, piece.length))
+                    .filter(|&end| end > at);
+                if end.is_none() && known_until(known, at) <= at {
+                    return Err(at);
+                }
+                Ok(end)
+            }
+        }
+    }
+
+    /// The first committed byte from `at` on, looked for below `before`; or the offset that must be
+    /// asked about.
+    pub(crate) fn next_byte(&self, at: u64, before: u64) -> Result<Option<u64>, u64> {
+        if at >= before {
+            return Ok(None);
+        }
+        if self.covered_until(at)?.is_some() {
+            return Ok(Some(at));
+        }
+        let Kind::Extents { pieces, known } = &self.kind else {
+            return Ok(None);
+        };
+        let until = known_until(known, at);
+        match pieces.range(at..).next() {
+            Some((&start, _)) if start < until => Ok(Some(start).filter(|&start| start < before)),
+            _ if until < before => Err(until),
+            _ => Ok(None),
+        }
+    }
+
     /// Where the bytes of `range` are, or the first offset that must be asked about.
     pub(crate) fn sources(&self, range: Range<u64>) -> Result<Vec<Source>, u64> {
         match &self.kind {
             Kind::Unknown => Err(range.start),
             Kind::Inline(bytes) => Ok(vec![Source::Inline(range, bytes.clone())]),
             Kind::Extents { pieces, known } => {
-                let until = known
-                    .range(..=range.start)
-                    .next_back()
-                    .map_or(0, |(_, &end)| end);
+                let until = known_until(known, range.start);
                 if until < range.end {
                     return Err(range.start.max(until));
                 }
@@ -180,6 +216,12 @@ impl ContentMap {
             }
         }
     }
+}
+
+/// Up to where everything is known from `at` on; at most `at` if nothing is.
+fn known_until(known: &BTreeMap<u64, u64>, at: u64) -> u64 {
+    let before = known.range(..=at).next_back();
+    before.map_or(0, |(_, &end)| end)
 }
 
 fn sources_of(pieces: &BTreeMap<u64, Piece>, range: Range<u64>) -> Vec<Source> {

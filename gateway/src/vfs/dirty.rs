@@ -113,6 +113,16 @@ impl DirtyRuns {
         overlay(&self.runs, offset, buffer)
     }
 
+    /// Where the run ends that covers `at`, if one does.
+    pub(crate) fn covered_until(&self, at: u64) -> Option<u64> {
+        covered_until(&self.runs, at)
+    }
+
+    /// The first byte from `at` on that is in a run.
+    pub(crate) fn next_byte(&self, at: u64) -> Option<u64> {
+        next_byte(&self.runs, at)
+    }
+
     /// Takes everything out, with neighbouring runs joined.
     pub(crate) fn freeze(&mut self) -> FrozenRuns {
         let mut frozen = BTreeMap::new();
@@ -197,6 +207,16 @@ impl FrozenRuns {
         left
     }
 
+    /// As [`DirtyRuns::covered_until`].
+    pub(crate) fn covered_until(&self, at: u64) -> Option<u64> {
+        covered_until(&self.runs, at)
+    }
+
+    /// As [`DirtyRuns::next_byte`].
+    pub(crate) fn next_byte(&self, at: u64) -> Option<u64> {
+        next_byte(&self.runs, at)
+    }
+
     /// The runs, by offset.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Bytes)> {
         self.runs.iter().map(|(&start, run)| (start, run))
@@ -219,6 +239,18 @@ pub(crate) fn part_of<'b>(
     let start = usize::try_from(range.start.checked_sub(offset)?).ok()?;
     let end = usize::try_from(range.end.checked_sub(offset)?).ok()?;
     buffer.get_mut(start..end)
+}
+
+fn covered_until<R: AsRef<[u8]>>(runs: &BTreeMap<u64, R>, at: u64) -> Option<u64> {
+    let (&start, run) = runs.range(..=at).next_back()?;
+    Some(end_of(start, run.as_ref().len())).filter(|&end| end > at)
+}
+
+fn next_byte<R: AsRef<[u8]>>(runs: &BTreeMap<u64, R>, at: u64) -> Option<u64> {
+    if covered_until(runs, at).is_some() {
+        return Some(at);
+    }
+    runs.range(at..).next().map(|(&start, _)| start)
 }
 
 fn overlay<R: AsRef<[u8]>>(

@@ -7,6 +7,7 @@
 //!  getattr, setattr ------ attributes -+                              ^
 //!  read -- read -- chunk cache --------+-- node {dirty, frozen, content}
 //!  write, fsync -- write -- budget ----+      +- commit -- slices (w acknowledgements)
+//!  lseek -- seek; fallocate -- allocate; copy_file_range -- clone_range
 //! ```
 //!
 //! What always holds:
@@ -22,6 +23,7 @@
 //! a second. docs/SEMANTICS.md says what POSIX behaviour follows, with examples that are tests.
 
 mod ahead;
+mod allocate;
 mod attributes;
 mod background;
 mod budget;
@@ -29,6 +31,7 @@ mod cache;
 mod caller;
 mod chunk_cache;
 mod clock;
+mod clone_range;
 mod cloud_slices;
 mod commit;
 mod content;
@@ -47,10 +50,12 @@ mod orphans;
 mod packer;
 mod read;
 mod readahead;
+mod seek;
 mod slice_store;
 mod uncut;
 mod write;
 
+pub use allocate::Allocation;
 pub use attributes::{AttributeChange, TimeChange, Usage};
 pub use caller::{Caller, GroupSource};
 pub use cloud_slices::CloudSlices;
@@ -64,4 +69,5 @@ pub use open::Opened;
 pub use packer::Packing;
 pub use quorumfs_metadata::attributes::{Attributes, Detail, FileType, Timestamp};
 pub use quorumfs_metadata::identity::{Cookie, InodeId};
+pub use seek::Seek;
 pub use slice_store::{SliceStore, WrittenSlice};

@@ -12,8 +12,9 @@
 //! |---|---|
 //! | `commit` | new content of a file, all of it checked |
 //! | `bring_in` | new objects and slices under the session's own ids |
+//! | `clone_range` | bytes of one file in another: both refer to the same slices |
 //! | `move_slices` | slices of sparse packs, moved into other packs |
-//! | `extent_map` | replaces, splits and cuts extents |
+//! | `extent_map` | replaces, splits, cuts and takes out extents |
 //! | `references` | counts who names a slice and what of an object is live |
 //! | `placement` | shards: what a commit must show, what completion, repair and scrubs change |
 //! | `testify` | what clouds were found to have done wrong, so much of it as is kept |
@@ -26,6 +27,7 @@
 //! it is needed.
 
 mod bring_in;
+mod clone_range;
 mod commit;
 mod extent_map;
 mod move_slices;

@@ -28,6 +28,8 @@ pub const COMMIT_OBJECTS_MAX: usize = 200;
 pub const COMMIT_SLICES_MAX: usize = 200;
 /// Extents that one commit may set.
 pub const COMMIT_EXTENTS_MAX: usize = 200;
+/// Extents that one clone may look at: each costs a row of its own and its slice's.
+pub const CLONE_EXTENTS_MAX: usize = 256;
 /// Slices of one pack: one of 4 MiB can be full of pages of 4 KiB. A move reads all that lie in
 /// the packs it adds to.
 pub const PACK_SLICES_MAX: u32 = 1024;

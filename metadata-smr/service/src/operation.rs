@@ -10,8 +10,9 @@
 //!
 //! An operation that would write more than [`ROWS_WRITTEN_MAX`](crate::limits::ROWS_WRITTEN_MAX)
 //! rows is refused with [`Error::TooManyRows`](crate::error::Error::TooManyRows). Only a commit
-//! that overwrites very many small extents gets there: its sender splits it, for an extent may name
-//! any part of a slice and later commits may name slices that an earlier one brought in.
+//! over very many small extents gets there: its sender splits it, for an extent may name any part
+//! of a slice, later commits may name slices that an earlier one brought in, and holes and clones
+//! can be cut anywhere.
 
 use crate::attributes::{Credentials, Mode, Timestamp};
 use crate::codec::{self, DecodeError};
@@ -433,6 +434,34 @@ pub enum NewContent {
     /// Some runs. Whatever lay there is replaced; a file that had its bytes inline must have all
     /// of them covered.
     Extents(Vec<NewExtent>),
+    /// A run of them reads as zeros and takes no space; what lies beyond the file's end is passed
+    /// over. A file that had its bytes inline must have all of them covered, or none.
+    Hole {
+        /// Where it begins.
+        offset: u64,
+        /// How many bytes.
+        length: u64,
+    },
+    /// Some of them become what another run, of this file or of another in the same realm, is:
+    /// both refer to the same slices from then on. This is the only way for a slice to get into
+    /// another inode, and the servers look up themselves which slices those are.
+    Clone(CloneRange),
+}
+
+/// A run of a file that takes its bytes from another run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct CloneRange {
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// How many bytes; at least one.
+    pub length: u64,
+    /// The file that has the bytes, not inline. Whoever commits could read it.
+    pub source: InodeId,
+    /// Where in that file they begin; all of them lie before its end, and none in the run that is
+    /// to become them.
+    pub source_offset: u64,
+    /// The version of the source that this rests on; `None`: whatever it is.
+    pub expected: Option<InodeVersion>,
 }
 
 /// An object that a commit brings in.

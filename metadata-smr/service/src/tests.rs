@@ -2,6 +2,7 @@
 
 mod blame;
 mod bounds;
+mod clones;
 mod content;
 mod epochs;
 mod fixtures;

@@ -1,7 +1,8 @@
 //! New content of a file: bring in, replace, count, set the length last.
 
 use super::bring_in::{bring_in, owns};
-use super::extent_map::{Placed, set, truncate};
+use super::clone_range::clone_range;
+use super::extent_map::{Placed, clear, set, truncate};
 use super::references;
 use crate::attributes::Access;
 use crate::change::{Asker, Change};
@@ -42,6 +43,13 @@ pub(crate) fn commit(
         NewContent::Same => {}
         NewContent::Inline(inline) => set_inline(change, step, file, inline)?,
         NewContent::Extents(extents) => set_extents(change, asker, step, file, extents)?,
+        NewContent::Hole { offset, length } => {
+            let end = offset.saturating_add(*length);
+            clear(change, step.inode, file, *offset, end)?;
+        }
+        NewContent::Clone(range) => {
+            clone_range(change, asker, (step.inode, realm), file, range)?;
+        }
     }
     for slice in &step.slices {
         let row: Slice = change.expect_row(&key::slice(home, slice.id))?;

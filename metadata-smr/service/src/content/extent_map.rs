@@ -37,7 +37,7 @@ impl Placed {
     }
 
     /// The part between `from` and `to`, which lie within it.
-    fn part(&self, from: u64, to: u64) -> Self {
+    pub(super) fn part(&self, from: u64, to: u64) -> Self {
         let skipped = u32::try_from(from.saturating_sub(self.start)).unwrap_or(u32::MAX);
         let length = u32::try_from(to.saturating_sub(from)).unwrap_or(u32::MAX);
         Self {
@@ -126,6 +126,50 @@ pub(super) fn set(
         add_bytes(change, inode, file, &placed.extent)?;
     }
     Ok(())
+}
+
+/// Takes a run out of a file's content; what lies beyond the file's end is passed over.
+pub(super) fn clear(
+    change: &mut Change<'_, '_>,
+    inode: InodeId,
+    file: &mut FileBody,
+    from: u64,
+    to: u64,
+) -> Outcome<()> {
+    // Dead extents lie behind the end: whatever this touches is alive.
+    let to = to.min(file.size);
+    if from >= to {
+        return Ok(());
+    }
+    match &file.content {
+        Content::Empty => Ok(()),
+        Content::Inline(inline) => {
+            let length = u64::from(inline.length);
+            if from >= length {
+                return Ok(());
+            }
+            // Nobody here can cut a piece out of ciphertext.
+            require(from == 0 && to >= length, Error::BadContent)?;
+            file.content = Content::Empty;
+            Ok(())
+        }
+        Content::One { offset, extent } => {
+            let (start, extent) = (*offset, *extent);
+            let end = start.saturating_add(u64::from(extent.length));
+            if to <= start || end <= from {
+                return Ok(());
+            }
+            if from <= start && end <= to {
+                drop_bytes(change, inode, file, &extent)?;
+                file.content = Content::Empty;
+                return Ok(());
+            }
+            change.put(key::extent(inode, end), &extent)?;
+            file.content = Content::Extents;
+            punch(change, inode, file, from, to)
+        }
+        Content::Extents => punch(change, inode, file, from, to),
+    }
 }
 
 /// Whether sorted runs cover everything below `length`.

@@ -14,7 +14,7 @@ use crate::attributes::{Attributes, Credentials, Detail};
 use crate::error::Error;
 use crate::identity::{InodeId, SliceId};
 use crate::operation::{
-    Commit, Compound, NewContent, Operation, Precondition, SetAttributes, SetTime, Step,
+    CloneRange, Commit, Compound, NewContent, Operation, Precondition, SetAttributes, SetTime, Step,
 };
 use crate::query::{Query, Question};
 use crate::reply::{Answer, Done, Found, Response, StepDone};
@@ -361,6 +361,10 @@ impl Model {
     /// Commits of a session with every right, under ids that are its own.
     fn commit(&mut self, commit: &Commit) -> Told {
         let burned = self.shards.burned(&commit.objects);
+        let cloned = match &commit.content {
+            NewContent::Clone(range) => Some(self.bytes_to_clone(commit.inode, range)),
+            _ => None,
+        };
         let inode = self.get_mut(commit.inode)?;
         let Kind::File {
             size,
@@ -400,6 +404,20 @@ impl Model {
                 }
                 *inline = 0;
             }
+            NewContent::Hole { offset, length } => {
+                let end = offset.saturating_add(*length).min(*size);
+                punch(inline, bytes, *offset..end)?;
+            }
+            NewContent::Clone(range) => {
+                let new = cloned.unwrap_or(Err(Error::BadContent))?;
+                let end = range.offset + range.length;
+                punch(inline, bytes, range.offset..end.min(*size))?;
+                if *inline > 0 && !new.is_empty() {
+                    return Err(Error::BadContent);
+                }
+                bytes.extend(new);
+                *size = (*size).max(end);
+            }
         }
         if let Some(new) = commit.size {
             *size = new;
@@ -409,6 +427,49 @@ impl Model {
         self.shards.bring_in(&commit.objects, &commit.slices);
         Ok(vec![commit.inode])
     }
+
+    /// Where the bytes of a run come from that a file is to take from another, by their new places.
+    fn bytes_to_clone(
+        &self,
+        into: InodeId,
+        range: &CloneRange,
+    ) -> Result<BTreeMap<u64, Source>, Error> {
+        let Kind::File {
+            size,
+            inline,
+            bytes,
+        } = &self.get(range.source)?.kind
+        else {
+            return Err(Error::WrongKind);
+        };
+        let from = range.source_offset;
+        let to = from.saturating_add(range.length);
+        let end = range.offset.saturating_add(range.length);
+        let apart = into != range.source || to <= range.offset || end <= from;
+        if range.length == 0 || to > *size || *inline > 0 || !apart {
+            return Err(Error::BadContent);
+        }
+        let moved = bytes
+            .range(from..to)
+            .map(|(at, source)| (at - from + range.offset, *source));
+        Ok(moved.collect())
+    }
+}
+
+/// Takes a run out of a file; inline bytes go all together or not at all.
+fn punch(
+    inline: &mut u64,
+    bytes: &mut BTreeMap<u64, Source>,
+    run: std::ops::Range<u64>,
+) -> Result<(), Error> {
+    if run.start < *inline && !run.is_empty() {
+        if run.start > 0 || run.end < *inline {
+            return Err(Error::BadContent);
+        }
+        *inline = 0;
+    }
+    bytes.retain(|at, _| !run.contains(at));
+    Ok(())
 }
 
 impl Inode {

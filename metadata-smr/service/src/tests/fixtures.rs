@@ -1,6 +1,7 @@
 //! Bytes that were written once must be read for ever: golden fixtures of rows, keys, operations,
 //! queries, replies and the genesis. A difference is a change of the format.
 
+use super::clones::hole_and_clone;
 use super::harness::*;
 use crate::attributes::{Credentials, Mode, NameGenerations, Timestamp};
 use crate::error::{Error, FailedAt, Refusal};
@@ -213,6 +214,10 @@ fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> 
         (
             "operation-compound",
             compound(Credentials::root(), time(), steps).to_bytes(),
+        ),
+        (
+            "operation-hole-and-clone",
+            compound(Credentials::root(), time(), hole_and_clone()).to_bytes(),
         ),
         (
             "operation-mount",

@@ -4,7 +4,9 @@ use super::harness::{OWNER, World, object, slice};
 use crate::attributes::Credentials;
 use crate::codec::decode;
 use crate::identity::{InodeId, ObjectId, SliceId};
-use crate::operation::{Commit, NewContent, NewExtent, NewSlice, Operation, SetAttributes, Step};
+use crate::operation::{
+    CloneRange, Commit, NewContent, NewExtent, NewSlice, Operation, SetAttributes, Step,
+};
 use crate::query::Question;
 use crate::reply::{Found, Response};
 use crate::row::{Extent, FileBody, Inode, Node, Object, Row, Slice};
@@ -108,7 +110,7 @@ fn contents(seed: u64, rounds: usize) -> Result<(), TestCaseError> {
     }
     for _ in 0..rounds {
         let inode = files[chance(2) as usize];
-        let step = match chance(6) {
+        let step = match chance(9) {
             0 => Step::SetAttributes(SetAttributes {
                 size: Some(chance(80)),
                 ..SetAttributes::of(inode)
@@ -121,6 +123,20 @@ fn contents(seed: u64, rounds: usize) -> Result<(), TestCaseError> {
                 };
                 let inline = crate::row::Inline { length, sealed };
                 Step::Commit(some(inode, NewContent::Inline(inline)))
+            }
+            2 => {
+                let (offset, length) = (chance(80), chance(40));
+                Step::Commit(some(inode, NewContent::Hole { offset, length }))
+            }
+            3 | 4 => {
+                let range = CloneRange {
+                    offset: chance(80),
+                    length: chance(40),
+                    source: files[chance(2) as usize],
+                    source_offset: chance(40),
+                    expected: None,
+                };
+                Step::Commit(some(inode, NewContent::Clone(range)))
             }
             _ => {
                 let mut commit = some(inode, NewContent::Same);

@@ -1,0 +1,206 @@
+//! Where files have bytes: holes, reservations, copies that move nothing.
+
+use super::pattern;
+use crate::common::World;
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::io::Errno;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+const MIB: u64 = 1 << 20;
+
+fn open(path: &Path) -> File {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .unwrap()
+}
+
+/// Runs of data, found as `cp` and `tar` find them.
+fn data(file: &File) -> Vec<(u64, u64)> {
+    let (mut runs, mut at) = (Vec::new(), 0);
+    while let Ok(start) = seek(file, SeekFrom::Data(at)) {
+        let end = seek(file, SeekFrom::Hole(start)).unwrap();
+        runs.push((start, end));
+        at = end;
+    }
+    runs
+}
+
+#[test]
+fn a_reservation_moves_the_end_and_takes_no_space() {
+    let mut world = World::new();
+    let file = open(&world.path("reserved"));
+    fallocate(&file, FallocateFlags::KEEP_SIZE, 0, 8 * MIB).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 0);
+    fallocate(&file, FallocateFlags::empty(), MIB, 8 * MIB).unwrap();
+    file.write_all_at(b"written", 2 * MIB).unwrap();
+    fallocate(&file, FallocateFlags::empty(), 0, 4 * MIB).unwrap();
+    drop(file);
+    world.remount();
+    let file = open(&world.path("reserved"));
+    let found = file.metadata().unwrap();
+    assert_eq!(found.len(), 9 * MIB, "it never gets shorter");
+    assert!(found.blocks() < 100, "not {} blocks", found.blocks());
+    let mut bytes = fs::read(world.path("reserved")).unwrap();
+    assert_eq!(bytes.drain(2 << 20..(2 << 20) + 7).as_slice(), b"written");
+    assert!(bytes.iter().all(|byte| *byte == 0));
+    for flags in [FallocateFlags::COLLAPSE_RANGE, FallocateFlags::INSERT_RANGE] {
+        let refused = fallocate(&file, flags, 0, MIB);
+        assert_eq!(refused, Err(Errno::OPNOTSUPP));
+    }
+}
+
+#[test]
+fn a_punched_hole_reads_as_zeros_and_gives_its_space_back() {
+    let mut world = World::new();
+    for length in [500, 100_000, 12 << 20] {
+        let path = world.path(&format!("punched{length}"));
+        let mut expected = pattern(length, 3);
+        fs::write(&path, &expected).unwrap();
+        let file = open(&path);
+        // Something that waits to be committed, within the hole and beside it.
+        file.write_all_at(b"dirty", length as u64 / 2).unwrap();
+        file.write_all_at(b"dirty", 0).unwrap();
+        expected[..5].copy_from_slice(b"dirty");
+        let (from, to) = (length / 3, length - length / 5);
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(&file, flags, from as u64, (to - from) as u64).unwrap();
+        expected[from..to].fill(0);
+        // Beyond the end there is nothing to punch.
+        fallocate(&file, flags, length as u64 + 5, MIB).unwrap();
+        assert!(fs::read(&path).unwrap() == expected, "{length} before");
+        drop(file);
+        world.remount();
+        assert!(fs::read(&path).unwrap() == expected, "{length} after");
+        let blocks = fs::metadata(&path).unwrap().blocks() * 512;
+        if length > 1024 {
+            let left = (length - (to - from)) as u64;
+            assert!(blocks.abs_diff(left) < 1024, "{blocks} of {left} bytes");
+        }
+    }
+}
+
+#[test]
+fn zeroing_a_range_lets_the_file_grow_unless_told_not_to() {
+    let world = World::new();
+    let file = open(&world.path("zeroed"));
+    file.write_all_at(&pattern(100_000, 4), 0).unwrap();
+    let keep = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+    fallocate(&file, keep, 90_000, 50_000).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 100_000);
+    fallocate(&file, FallocateFlags::ZERO_RANGE, 50_000, 100_000).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 150_000);
+    let found = fs::read(world.path("zeroed")).unwrap();
+    assert!(found[..50_000] == pattern(100_000, 4)[..50_000]);
+    assert!(found[50_000..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn data_and_holes_are_found_where_they_are() {
+    let mut world = World::new();
+    let file = open(&world.path("sparse"));
+    file.write_all_at(&pattern(1 << 20, 5), 3 * MIB).unwrap();
+    file.sync_all().unwrap();
+    file.write_all_at(&pattern(4096, 6), 9 * MIB).unwrap();
+    file.set_len(20 * MIB).unwrap();
+    file.write_all_at(&pattern(4096, 7), 4 * MIB).unwrap();
+    let runs = [(3 * MIB, 4 * MIB + 4096), (9 * MIB, 9 * MIB + 4096)];
+    assert_eq!(data(&file), runs, "committed and waiting");
+    assert_eq!(seek(&file, SeekFrom::Hole(0)), Ok(0));
+    assert_eq!(seek(&file, SeekFrom::Hole(10 * MIB)), Ok(10 * MIB));
+    assert_eq!(seek(&file, SeekFrom::Data(10 * MIB)), Err(Errno::NXIO));
+    assert_eq!(seek(&file, SeekFrom::Hole(20 * MIB)), Err(Errno::NXIO));
+    drop(file);
+    world.remount();
+    let file = open(&world.path("sparse"));
+    assert_eq!(data(&file), runs, "committed");
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&file, flags, 3 * MIB + 1000, 5000).unwrap();
+    let (first, second) = (3 * MIB + 1000, 3 * MIB + 6000);
+    assert_eq!(
+        data(&file),
+        [(3 * MIB, first), (second, runs[0].1), runs[1]],
+        "a hole need not be aligned"
+    );
+}
+
+fn copy(from: (&File, u64), to: (&File, u64), length: usize) -> rustix::io::Result<usize> {
+    let (mut source, mut target) = (from.1, to.1);
+    rustix::fs::copy_file_range(from.0, Some(&mut source), to.0, Some(&mut target), length)
+}
+
+#[test]
+fn a_copied_range_moves_no_bytes_and_is_a_files_own() {
+    let mut world = World::new();
+    let (length, odd) = (10_000_000_usize, 12_345_usize);
+    let bytes = pattern(length, 8);
+    fs::write(world.path("source"), &bytes).unwrap();
+    let (source, target) = (open(&world.path("source")), open(&world.path("target")));
+    target.write_all_at(&pattern(50_000, 9), 0).unwrap();
+    target.sync_all().unwrap();
+    let objects = || {
+        let clouds = world.directory.path().join("clouds");
+        let found = std::process::Command::new("find")
+            .args([clouds.to_str().unwrap(), "-type", "f"])
+            .output();
+        String::from_utf8(found.unwrap().stdout)
+            .unwrap()
+            .lines()
+            .count()
+    };
+    let before = objects();
+    // Something of the source that was not committed yet comes along.
+    source.write_all_at(b"late", 4_000_000).unwrap();
+    let copied = copy((&source, odd as u64), (&target, 777), length - odd);
+    assert_eq!(copied, Ok(length - odd));
+    // Last shards of what was written before may come yet, four of them, and four of what was late.
+    assert!(
+        objects() - before <= 8,
+        "moving the bytes would take twelve"
+    );
+    let mut expected = bytes.clone();
+    expected[4_000_000..4_000_004].copy_from_slice(b"late");
+    let mut there = pattern(50_000, 9)[..777].to_vec();
+    there.extend_from_slice(&expected[odd..]);
+    assert!(fs::read(world.path("target")).unwrap() == there);
+    // From here on each is itself.
+    source.write_all_at(&[1; 100_000], 500_000).unwrap();
+    target.write_all_at(&[2; 100_000], 3_000_000).unwrap();
+    expected[500_000..600_000].fill(1);
+    there[3_000_000..3_100_000].fill(2);
+    drop((source, target));
+    world.remount();
+    assert!(fs::read(world.path("source")).unwrap() == expected);
+    assert!(fs::read(world.path("target")).unwrap() == there);
+    fs::remove_file(world.path("source")).unwrap();
+    world.remount();
+    assert!(fs::read(world.path("target")).unwrap() == there);
+}
+
+#[test]
+fn a_copy_within_a_file_and_of_tiny_files_is_right_too() {
+    let mut world = World::new();
+    let file = open(&world.path("within"));
+    let mut bytes = pattern(300_000, 10);
+    file.write_all_at(&bytes, 0).unwrap();
+    assert_eq!(copy((&file, 1000), (&file, 250_000), 100_000), Ok(100_000));
+    bytes.resize(350_000, 0);
+    bytes.copy_within(1000..101_000, 250_000);
+    assert_eq!(copy((&file, 0), (&file, 5000), 10_000), Err(Errno::INVAL));
+    assert_eq!(copy((&file, 350_000), (&file, 400_000), 10), Ok(0));
+    fs::write(world.path("tiny"), b"tiny").unwrap();
+    let tiny = open(&world.path("tiny"));
+    assert_eq!(copy((&tiny, 1), (&file, 0), 100), Ok(3));
+    bytes[..3].copy_from_slice(b"iny");
+    assert_eq!(copy((&file, 100), (&tiny, 2), 5), Ok(5));
+    drop((file, tiny));
+    world.remount();
+    assert!(fs::read(world.path("within")).unwrap() == bytes);
+    let tiny = fs::read(world.path("tiny")).unwrap();
+    assert!(tiny[..2] == *b"ti" && tiny[2..] == bytes[100..105]);
+}

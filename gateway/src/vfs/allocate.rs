@@ -1,0 +1,186 @@
+//! `fallocate`: reserving, punching holes, zeroing.
+//!
+//! Object stores have no size, so there is nothing to reserve: what was never written takes no
+//! space, reads as zeros and can be written later as well as before. So a reservation only moves
+//! the end of the file, and zeroing a range is the same as punching a hole into it.
+//!
+//! A hole is ordered, after what waits for the same file was committed: extents that lie within go,
+//! and those that reach beyond are cut. A hole over more extents than one operation can change goes
+//! in several; a crash between them leaves a part of it. Bytes that lie in the inode are sealed
+//! together, so there zeros are written instead.
+
+use super::commit::{TRIES, commit_of};
+use super::file_system::{FileSystem, Inner};
+use super::handle::HandleId;
+use super::node::Node;
+use super::uncut::uncut;
+use super::{VfsError, clock};
+use quorumfs_metadata::attributes::Attributes;
+use quorumfs_metadata::limits::FILE_SIZE_MAX;
+use quorumfs_metadata::operation::{Commit, NewContent, Step};
+use quorumfs_metadata::reply::StepDone;
+use rustix::io::Errno;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What is to become of a range of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Allocation {
+    /// Its bytes become zeros that take no space; otherwise they stay.
+    pub clear: bool,
+    /// The file keeps its length, even if the range ends behind it.
+    pub keep_size: bool,
+}
+
+impl FileSystem {
+    /// Does to `length` bytes from `offset` on what `how` says.
+    ///
+    /// # Errors
+    /// If the handle is not open for writing, the file would grow too long, or the servers refuse.
+    pub async fn allocate(
+        &self,
+        handle: HandleId,
+        offset: u64,
+        length: u64,
+        how: Allocation,
+    ) -> Result<(), VfsError> {
+        let inner = self.inner.clone();
+        let handle = inner.handles.file(handle)?;
+        if !handle.mode.write {
+            return Err(VfsError::refused("fallocate", Errno::BADF));
+        }
+        if length == 0 {
+            return Err(VfsError::refused("fallocate", Errno::INVAL));
+        }
+        let end = offset
+            .checked_add(length)
+            .filter(|end| *end <= FILE_SIZE_MAX)
+            .ok_or(VfsError::refused("fallocate", Errno::FBIG))?;
+        let node = handle.node.clone();
+        uncut(async move { inner.allocate(&node, offset..end, how).await }).await
+    }
+}
+
+impl Inner {
+    async fn allocate(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        range: Range<u64>,
+        how: Allocation,
+    ) -> Result<(), VfsError> {
+        let _content = node.content.lock().await;
+        self.flush_locked(node).await?;
+        let mut rest = vec![range.clone()];
+        if !how.clear {
+            rest.clear();
+        }
+        for _ in 0..TRIES {
+            match self.allocate_rest(node, &range, &mut rest, how).await {
+                Err(error) if error.is_out_of_date() => self.look_again(node.inode).await?,
+                outcome => return outcome,
+            }
+        }
+        Err(VfsError::refused("fallocate", Errno::AGAIN))
+    }
+
+    /// Clears what is left of the range, and sets the length last.
+    async fn allocate_rest(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        whole: &Range<u64>,
+        rest: &mut Vec<Range<u64>>,
+        how: Allocation,
+    ) -> Result<(), VfsError> {
+        let (mut base, content) = self.ground(node).await?;
+        if let Some(inline) = content.inline_bytes()
+            && !rest.is_empty()
+        {
+            self.zero_inline(node, whole, inline.len() as u64).await?;
+            rest.clear();
+            base = node.state().base;
+        }
+        let size = (!how.keep_size).then(|| base.size.max(whole.end));
+        while let Some(next) = rest.pop() {
+            let hole = NewContent::Hole {
+                offset: next.start,
+                length: next.end.saturating_sub(next.start),
+            };
+            match self
+                .commit_content("fallocate", node, &base, hole, None)
+                .await
+            {
+                Ok(attributes) => base = attributes,
+                Err(error) if error.is_too_large() => {
+                    // Too many extents for one operation: in two halves, the first one first.
+                    let end = next.end.min(base.size);
+                    let middle = next.start.midpoint(end);
+                    if middle <= next.start || middle >= end {
+                        return Err(error);
+                    }
+                    rest.push(middle..next.end);
+                    rest.push(next.start..middle);
+                }
+                Err(error) => {
+                    // What was done is not done again at the next try.
+                    rest.push(next);
+                    return Err(error);
+                }
+            }
+        }
+        if size.is_some() {
+            self.commit_content("fallocate", node, &base, NewContent::Same, size)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Writes zeros over a part of bytes that lie in the inode, and commits them.
+    async fn zero_inline(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        range: &Range<u64>,
+        length: u64,
+    ) -> Result<(), VfsError> {
+        let end = range.end.min(length);
+        let count = usize::try_from(end.saturating_sub(range.start)).unwrap_or(0);
+        if count == 0 {
+            return Ok(());
+        }
+        {
+            let mut state = node.state();
+            state.dirty.write(range.start, &vec![0; count]);
+            state.pending.mtime = Some(clock::now());
+            state.wait_for_commit();
+            self.book(&mut state);
+        }
+        self.flush_locked(node).await
+    }
+
+    /// One operation that changes a file's content without bringing anything in; the caller holds
+    /// `content` and has committed what waited. Answers the new attributes.
+    pub(crate) async fn commit_content(
+        &self,
+        what: &'static str,
+        node: &Arc<Node>,
+        base: &Attributes,
+        content: NewContent,
+        size: Option<u64>,
+    ) -> Result<Attributes, VfsError> {
+        let now = clock::now();
+        let commit = Commit {
+            size,
+            mtime: Some(now),
+            ..commit_of(base, content)
+        };
+        let own = self.metadata.own();
+        let done = self.metadata.step(what, own, now, Step::Commit(commit));
+        match done.await? {
+            StepDone::Committed(attributes) => {
+                self.cache.learn(&attributes);
+                node.state().resized(&attributes);
+                Ok(attributes)
+            }
+            other => Err(self.metadata.mismatch(what, &other)),
+        }
+    }
+}
