@@ -119,6 +119,38 @@ fn what_is_written_is_committed_without_being_asked() {
 }
 
 #[test]
+fn a_huge_file_is_sparse_and_no_file_goes_beyond_the_last_offset() {
+    let mut world = World::new();
+    let file = File::create(world.path("huge")).unwrap();
+    let size = 16 << 40;
+    file.set_len(size).unwrap();
+    file.write_all_at(b"middle", size / 2).unwrap();
+    file.write_all_at(b"end", size - 3).unwrap();
+    let last = File::create(world.path("last")).unwrap();
+    let most = i64::MAX as u64;
+    last.write_all_at(b"x", most - 5000).unwrap();
+    let refused = last.write_all_at(b"x", most).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(22), "EINVAL, as Linux has it");
+    last.set_len(most).unwrap();
+    drop((file, last));
+    world.remount();
+    let file = File::open(world.path("huge")).unwrap();
+    let found = file.metadata().unwrap();
+    assert!(found.len() == size && found.blocks() < 1000, "{found:?}");
+    let read = |file: &File, at, length| {
+        let mut bytes = vec![1; length];
+        file.read_exact_at(&mut bytes, at).unwrap();
+        bytes
+    };
+    assert_eq!(read(&file, size - 3, 3), b"end");
+    assert_eq!(read(&file, size / 2 - 2, 10), b"\0\0middle\0\0");
+    assert_eq!(read(&file, size / 3, 5), [0; 5]);
+    let last = File::open(world.path("last")).unwrap();
+    assert_eq!(last.metadata().unwrap().len(), most);
+    assert_eq!(read(&last, most - 5001, 3), b"\0x\0");
+}
+
+#[test]
 fn direct_io_goes_around_the_kernels_pages() {
     use std::os::unix::fs::OpenOptionsExt;
     const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
