@@ -1,12 +1,12 @@
 //! Each kernel request as a call of the file system.
 
 use crate::convert::{absent, attributes, kind, number, open_mode, time_change};
-use crate::serve::{Adapter, GENERATION, VALID_FOR, caller};
+use crate::serve::{Adapter, GENERATION, VALID_FOR, caller, maker};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
     INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
     ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, Request, TimeOrNow, WriteFlags,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use quorumfs_gateway::vfs::{AttributeChange, HandleId, RenameMode};
 use std::ffi::OsStr;
@@ -36,6 +36,10 @@ impl Filesystem for Adapter {
             // Set-id bits are ours to take off: the kernel would have the writer change the mode,
             // who may be no owner.
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            // The kernel then asks for access control lists and obeys them too, and leaves the
+            // umask to us, since a directory's default list stands in its place.
+            InitFlags::FUSE_POSIX_ACL,
+            InitFlags::FUSE_DONT_MASK,
         ] {
             if config.add_capabilities(wanted).is_err() {
                 tracing::debug!(?wanted, "this kernel does not offer a capability");
@@ -121,13 +125,13 @@ impl Filesystem for Adapter {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         device: u32,
         reply: ReplyEntry,
     ) {
         let (fs, caller, parent) = (
             self.file_system.clone(),
-            caller(request),
+            maker(request, umask),
             self.inode(parent),
         );
         let name = name.as_bytes().to_vec();
@@ -141,12 +145,12 @@ impl Filesystem for Adapter {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         reply: ReplyEntry,
     ) {
         let (fs, caller, parent) = (
             self.file_system.clone(),
-            caller(request),
+            maker(request, umask),
             self.inode(parent),
         );
         let name = name.as_bytes().to_vec();
@@ -263,13 +267,13 @@ impl Filesystem for Adapter {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
         let (fs, caller, parent) = (
             self.file_system.clone(),
-            caller(request),
+            maker(request, umask),
             self.inode(parent),
         );
         let (name, root) = (name.as_bytes().to_vec(), self.root);
@@ -467,6 +471,38 @@ impl Filesystem for Adapter {
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         // Every change of a directory is ordered, and so durable, before its call returns.
         reply.ok();
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        self.set_extended(request, inode, name, value, flags, reply);
+    }
+
+    fn getxattr(
+        &self,
+        request: &Request,
+        inode: INodeNo,
+        name: &OsStr,
+        size: u32,
+        reply: ReplyXattr,
+    ) {
+        self.get_extended(request, inode, name, size, reply);
+    }
+
+    fn listxattr(&self, request: &Request, inode: INodeNo, size: u32, reply: ReplyXattr) {
+        self.list_extended(request, inode, size, reply);
+    }
+
+    fn removexattr(&self, request: &Request, inode: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.remove_extended(request, inode, name, reply);
     }
 
     fn fallocate(

@@ -24,6 +24,7 @@
 mod adapter;
 mod convert;
 mod error;
+mod extended;
 mod extents;
 mod mount;
 mod mount_table;

@@ -31,6 +31,16 @@ pub(crate) fn caller(request: &Request) -> Caller {
         uid: request.uid(),
         gid: request.gid(),
         groups: GroupSource::Thread(request.pid()),
+        umask: 0,
+    }
+}
+
+/// Who makes something: the kernel leaves the umask to us, since a directory's default access
+/// control list stands in its place.
+pub(crate) fn maker(request: &Request, umask: u32) -> Caller {
+    Caller {
+        umask: u16::try_from(umask & 0o777).unwrap_or(0),
+        ..caller(request)
     }
 }
 

@@ -11,7 +11,7 @@ use quorumfs_backends::StoreErrorKind;
 use quorumfs_backends::faulty::{Fault, Plan};
 use quorumfs_gateway::blocks::{ShareError, ShareState};
 use quorumfs_gateway::keys::KeyError;
-use quorumfs_gateway::vfs::{FileSystem, OpenMode};
+use quorumfs_gateway::vfs::{FileSystem, OpenMode, SetMode};
 use quorumfs_gateway::volume::{Volume, VolumeError};
 use quorumfs_metadata::identity::{CloudIndex, InodeId, RealmEpoch, SliceId};
 use quorumfs_metadata::row::Lock;
@@ -119,6 +119,42 @@ async fn a_mount_reads_all_that_was_written_before_during_and_after_new_epochs()
         }
     }
     assert_eq!(mounted.volume.current_epoch(), Some(RealmEpoch(3)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn extended_attributes_outlive_new_epochs() {
+    let world = World::new(Lock::Members).await;
+    let (mounted, other) = (world.gateway(), world.gateway());
+    mounted.refresh().await.unwrap();
+    let fs = mounted.file_system();
+    let inode = mkdir(&fs, "directory").await;
+    let set = |fs: &FileSystem, name: &'static [u8], value: &'static [u8]| {
+        let fs = fs.clone();
+        async move {
+            let done = fs.setxattr(&root(), inode, name, value, SetMode::Any).await;
+            done.unwrap();
+        }
+    };
+    set(&fs, b"user.old", b"1").await;
+    set(&fs, b"user.both", b"1").await;
+    assert_eq!(other.rekey(Lock::Members).await.unwrap(), RealmEpoch(1));
+    let later = other.file_system();
+    set(&later, b"user.new", b"2").await;
+    set(&later, b"user.both", b"2").await;
+    for fs in [&fs, &later] {
+        fs.drop_caches();
+        for (name, value) in [("user.old", "1"), ("user.both", "2"), ("user.new", "2")] {
+            let found = fs.getxattr(&root(), inode, name.as_bytes()).await;
+            assert_eq!(found.unwrap(), value, "{name}");
+        }
+    }
+    // What has none takes the key of the day.
+    for name in [b"user.old".as_slice(), b"user.both", b"user.new"] {
+        later.removexattr(&root(), inode, name).await.unwrap();
+    }
+    set(&later, b"user.both", b"3").await;
+    let generation = later.getattr(inode).await.unwrap().extended.generation;
+    assert_eq!(generation, RealmEpoch(1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

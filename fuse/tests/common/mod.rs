@@ -182,6 +182,14 @@ impl World {
         let _ = Command::new("umount").arg("-l").arg(self.path("")).output();
     }
 
+    /// Lets other users into the mount, and into its root.
+    pub fn let_everybody_in(&self) {
+        use std::os::unix::fs::PermissionsExt;
+        for place in [&self.path(""), self.directory.path()] {
+            std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o777)).unwrap();
+        }
+    }
+
     /// Runs a command in the mount; it has to succeed.
     #[track_caller]
     pub fn run(&self, program: &str, arguments: &[&str]) -> String {
@@ -196,6 +204,26 @@ impl World {
         assert!(output.status.success(), "{program} {arguments:?}: {said}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
+}
+
+/// Runs `work` in a thread of its own that is another user, with a group of the same number and
+/// these beside it.
+pub fn as_user<T: Send>(uid: u32, groups: &[u32], work: impl FnOnce() -> T + Send) -> T {
+    use rustix::process::{Gid, Uid};
+    use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+    let groups: Vec<Gid> = groups.iter().copied().map(Gid::from_raw).collect();
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(uid));
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            set_thread_groups(&groups).unwrap();
+            set_thread_res_gid(gid, gid, gid).unwrap();
+            set_thread_res_uid(uid, uid, uid).unwrap();
+            work()
+        });
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 impl Drop for World {

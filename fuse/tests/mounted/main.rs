@@ -8,9 +8,11 @@
     clippy::indexing_slicing
 )]
 
+mod acls;
 #[path = "../common/mod.rs"]
 mod common;
 mod contents;
+mod extended;
 mod extents;
 mod names;
 mod permissions;

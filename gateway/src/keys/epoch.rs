@@ -11,6 +11,7 @@
 //!
 //! REK_{e−1} lies sealed under REK_e, so whoever can open an epoch can open all before it.
 
+use super::attributes::AttributeKeys;
 use super::names::NameKeys;
 use super::shamir::{self, Share};
 use super::small_value::SmallValueKey;
@@ -231,7 +232,14 @@ impl RealmEpochKey {
         NameKeys::derive(&self.secret, directory, self.epoch, self.sealing)
     }
 
-    /// The key of inline content and symlink targets.
+    /// The keys of the names of one inode's extended attributes, of the generation that this epoch
+    /// is.
+    #[must_use]
+    pub fn attribute_keys(&self, inode: InodeId) -> AttributeKeys {
+        AttributeKeys::derive(&self.secret, inode, self.epoch, self.sealing)
+    }
+
+    /// The key of inline content, symlink targets and the values of extended attributes.
     #[must_use]
     pub fn small_value_key(&self) -> SmallValueKey {
         SmallValueKey::derive(&self.secret, self.sealing)

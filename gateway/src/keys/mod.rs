@@ -7,7 +7,8 @@
 //!                C_e, random, a Shamir share on each cloud             (lock 2)
 //!     └─► REK_e ─┬─► slice data keys        one for each slice
 //!                ├─► names keys             one for each directory and generation
-//!                └─► small values           inline content, symlink targets
+//!                ├─► attribute names        one for each inode and generation
+//!                └─► small values           inline content, symlink targets, attributes' values
 //! cloud i: a random secret, wrapped for each writer ──► object names, header MACs
 //! ```
 //!
@@ -21,6 +22,7 @@
 //!
 //! What can go wrong is in [`KeyError`]. The formats are in docs/FORMAT.md, "Keys and names".
 
+mod attributes;
 mod cloud;
 mod epoch;
 mod error;
@@ -38,6 +40,7 @@ mod wrap;
 #[cfg(test)]
 pub(crate) use lines::assert_golden;
 
+pub use attributes::AttributeKeys;
 pub use cloud::CloudSecret;
 pub use epoch::{EpochSecret, RealmEpochKey, SharedSecret, SliceKey};
 pub use error::KeyError;

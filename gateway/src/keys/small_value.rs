@@ -1,4 +1,5 @@
-//! Small values that live in metadata rows: inline content and symlink targets.
+//! Small values that live in metadata rows: inline content, symlink targets, and the values of
+//! extended attributes, which are bound to their names too.
 //!
 //! AES-256-GCM-SIV (RFC 8452) with a random nonce; a repeated nonce would reveal only equality. A
 //! value is bound to the place where it lies, so that even servers that all lie cannot show one
@@ -9,7 +10,8 @@ use super::sealing::TAG_BYTES;
 use super::{KeyError, Sealing, Secret};
 use aes_gcm_siv::aead::{Aead, KeyInit, Payload};
 use aes_gcm_siv::{Aes256GcmSiv, Nonce};
-use quorumfs_metadata::identity::{InodeId, InodeVersion};
+use quorumfs_metadata::attributes::Namespace;
+use quorumfs_metadata::identity::{AttributeHash, InodeId, InodeVersion};
 use std::fmt;
 
 /// The version in front of the nonce.
@@ -27,6 +29,8 @@ pub enum Field {
     Content = 1,
     /// Where a symbolic link points.
     SymlinkTarget = 2,
+    /// The value of an extended attribute.
+    Attribute = 3,
 }
 
 /// Where a small value lies.
@@ -36,6 +40,8 @@ pub struct ValueBinding {
     pub field: Field,
     /// The inode that it belongs to; 0 while it has no number.
     pub inode: InodeId,
+    /// Which of the inode's extended attributes it is, if it is one.
+    pub attribute: Option<(Namespace, AttributeHash)>,
 }
 
 impl ValueBinding {
@@ -45,6 +51,7 @@ impl ValueBinding {
         Self {
             field: Field::Content,
             inode,
+            attribute: None,
         }
     }
 
@@ -54,16 +61,27 @@ impl ValueBinding {
         Self {
             field: Field::SymlinkTarget,
             inode: InodeId(0),
+            attribute: None,
         }
     }
 
-    fn bytes(self, version: [u8; VERSION_BYTES]) -> [u8; 17] {
-        let mut bytes = [0; 17];
-        let (field, rest) = bytes.split_at_mut(1);
-        let (inode, rest) = rest.split_at_mut(8);
-        field.copy_from_slice(&[self.field as u8]);
-        inode.copy_from_slice(&self.inode.0.to_be_bytes());
-        rest.copy_from_slice(&version);
+    /// The value of an extended attribute.
+    #[must_use]
+    pub const fn attribute(inode: InodeId, namespace: Namespace, hash: AttributeHash) -> Self {
+        Self {
+            field: Field::Attribute,
+            inode,
+            attribute: Some((namespace, hash)),
+        }
+    }
+
+    fn bytes(self, version: [u8; VERSION_BYTES]) -> Vec<u8> {
+        let inode = self.inode.0.to_be_bytes();
+        let mut bytes = [&[self.field as u8], inode.as_slice(), &version].concat();
+        if let Some((namespace, hash)) = self.attribute {
+            bytes.push(namespace.number());
+            bytes.extend_from_slice(&hash.0);
+        }
         bytes
     }
 }
@@ -125,7 +143,7 @@ impl SmallValueKey {
             .map_err(|_| KeyError::TooLong {
                 what: "small value",
                 length: plain.len(),
-                most: u16::MAX.into(),
+                most: u32::MAX as usize,
             })?;
         Ok([version.as_slice(), &nonce, &sealed].concat())
     }
@@ -192,6 +210,24 @@ mod tests {
             assert!(key().open(HERE, &changed).is_err(), "byte {at}");
         }
         assert!(key().open(HERE, &sealed[..5]).is_err());
+    }
+
+    #[test]
+    fn an_attributes_value_opens_only_under_its_name() {
+        let binding = |inode, namespace, name: u8| {
+            ValueBinding::attribute(InodeId(inode), namespace, AttributeHash([name; 16]))
+        };
+        let here = binding(7, Namespace::User, 1);
+        let sealed = key().seal(here, InodeVersion(0), b"value").unwrap();
+        assert_eq!(key().open(here, &sealed).unwrap(), b"value");
+        for elsewhere in [
+            binding(8, Namespace::User, 1),
+            binding(7, Namespace::Trusted, 1),
+            binding(7, Namespace::User, 2),
+            HERE,
+        ] {
+            assert!(key().open(elsewhere, &sealed).is_err(), "{elsewhere:?}");
+        }
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub struct Caller {
     pub gid: u32,
     /// Where the supplementary groups come from.
     pub groups: GroupSource,
+    /// What is taken off the mode of what it makes, unless the directory has a default access
+    /// control list; nothing, if that was done already.
+    pub umask: u16,
 }
 
 /// Where a caller's supplementary groups come from.
@@ -44,6 +47,7 @@ impl Caller {
             uid,
             gid,
             groups: GroupSource::Known(groups),
+            umask: 0,
         }
     }
 
@@ -54,6 +58,7 @@ impl Caller {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             groups: GroupSource::Thread(std::process::id()),
+            umask: 0,
         }
     }
 }
@@ -136,6 +141,7 @@ mod tests {
             uid: 1,
             gid: 2,
             groups: GroupSource::Thread(u32::MAX),
+            umask: 0,
         };
         let credentials = GroupCache::default().credentials(&caller);
         assert_eq!(credentials, Credentials::user(Uid(1), Gid(2)));

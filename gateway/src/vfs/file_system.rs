@@ -5,6 +5,7 @@ use super::cache::{Cache, VALID_FOR};
 use super::caller::{Caller, GroupCache};
 use super::chunk_cache::ChunkCache;
 use super::content::ContentMap;
+use super::extended::KeptAttributes;
 use super::handle::Handles;
 use super::lookups::Lookups;
 use super::newest_keys::NewestKeys;
@@ -100,6 +101,7 @@ pub(crate) struct Inner {
     pub(crate) options: VfsOptions,
     pub(crate) cache: Cache,
     pub(crate) chunks: ChunkCache,
+    pub(crate) extended: KeptAttributes,
     pub(crate) budget: Arc<Budget>,
     pub(crate) handles: Handles,
     pub(crate) lookups: Lookups,
@@ -144,6 +146,7 @@ impl FileSystem {
             slices,
             cache: Cache::new(options.attributes_max),
             chunks: ChunkCache::new(options.cache_bytes),
+            extended: KeptAttributes::default(),
             budget: Budget::new(options.dirty_bytes_max),
             handles: Handles::default(),
             lookups: Lookups::default(),
@@ -192,6 +195,7 @@ impl FileSystem {
     pub fn drop_caches(&self) {
         self.inner.cache.clear();
         self.inner.chunks.clear();
+        self.inner.extended.clear();
     }
 
     /// Commits everything that waits, several files at once, within [`VfsOptions::sync_wait`].

@@ -5,6 +5,7 @@
 //!  lookup, mkdir, rename   - namespace ----------+
 //!  readdir --------------- directory ------------+-------------> metadata (ordered)
 //!  getattr, setattr ------ attributes -+                              ^
+//!  getxattr, setxattr ---- extended ---+                              |
 //!  read -- read -- chunk cache --------+-- node {dirty, frozen, content}
 //!  write, fsync -- write -- budget ----+      +- commit -- slices (w acknowledgements)
 //!  lseek -- seek; fallocate -- allocate; copy_file_range -- clone_range
@@ -38,6 +39,7 @@ mod content;
 mod directory;
 mod dirty;
 mod error;
+mod extended;
 mod file_system;
 mod handle;
 mod lookups;
@@ -62,6 +64,7 @@ pub use cloud_slices::CloudSlices;
 pub use content::StoredSlice;
 pub use directory::DirectoryEntry;
 pub use error::VfsError;
+pub use extended::SetMode;
 pub use file_system::{FileSystem, VfsOptions, VfsStatus};
 pub use handle::{HandleId, OpenMode};
 pub use namespace::RenameMode;

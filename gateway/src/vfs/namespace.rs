@@ -53,7 +53,7 @@ impl FileSystem {
             .await
     }
 
-    /// Makes a file, pipe, socket or device. `mode` is as in `mknod(2)`, the umask applied.
+    /// Makes a file, pipe, socket or device. `mode` is as in `mknod(2)`.
     ///
     /// # Errors
     /// If the name is taken or the servers refuse.
@@ -80,7 +80,7 @@ impl FileSystem {
             .attributes)
     }
 
-    /// Makes a directory. `mode` has the umask applied.
+    /// Makes a directory.
     ///
     /// # Errors
     /// If the name is taken or the servers refuse.
@@ -467,6 +467,7 @@ impl Inner {
             place,
             kind,
             mode,
+            umask: Mode(caller.umask),
             exclusive,
         });
         let credentials = self.credentials(caller);

@@ -142,11 +142,12 @@ impl Node {
 impl State {
     /// Whether something waits to be committed.
     pub(crate) fn is_waiting(&self) -> bool {
-        !self.dirty.is_empty()
-            || !self.ahead.runs().is_empty()
-            || !self.frozen.is_empty()
-            || !self.pending.is_empty()
-            || !self.departing.is_empty()
+        self.holds_written() || !self.pending.is_empty() || !self.departing.is_empty()
+    }
+
+    /// Whether content was written that is not committed yet.
+    pub(crate) fn holds_written(&self) -> bool {
+        !self.dirty.is_empty() || !self.ahead.runs().is_empty() || !self.frozen.is_empty()
     }
 
     /// Whether nothing holds on to the node any more.

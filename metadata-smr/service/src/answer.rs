@@ -9,6 +9,7 @@ use crate::attributes::Access;
 use crate::content::{behind, evidence};
 use crate::epoch;
 use crate::error::Error;
+use crate::extended;
 use crate::identity::{Cookie, Home, InodeId, ObjectId, RealmEpoch, RealmId, SliceId};
 use crate::limits::{
     CLOUDS_MAX, DIRECTORY_PAGE_MAX, EPOCHS_PAGE_MAX, EXTENT_PAGE_MAX, QUEUE_PAGE_MAX,
@@ -86,6 +87,15 @@ fn find(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<Found> {
             Node::Symlink { target, .. } => Ok(Found::Symlink(target)),
             _ => Err(Error::WrongKind.into()),
         },
+        Question::Extended(inode) => {
+            let row = rows.inode(*inode)?;
+            Ok(Found::Extended {
+                attributes: row.attributes(*inode),
+                listed: extended::list(rows, *inode, &row, &principal.rights)?,
+                acl: row.acl,
+                default_acl: row.default_acl,
+            })
+        }
         Question::Content {
             inode,
             from,

@@ -201,6 +201,70 @@ pub struct NameGenerations {
     pub previous: Option<RealmEpoch>,
 }
 
+/// Who may read and change an extended attribute: what stands before the first dot of its name.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, BorshSerialize, BorshDeserialize,
+)]
+pub enum Namespace {
+    /// `user.`: whoever may read or write the file or directory.
+    User,
+    /// `trusted.`: the superuser.
+    Trusted,
+    /// `security.`: everybody reads, the superuser writes.
+    Security,
+    /// `security.capability` alone: a permission like the set-id bits, and taken off like them.
+    Capability,
+}
+
+impl Namespace {
+    /// Its number in keys and in what is sealed.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::User => 1,
+            Self::Trusted => 2,
+            Self::Security => 3,
+            Self::Capability => 4,
+        }
+    }
+
+    /// The namespace of a number.
+    #[must_use]
+    pub const fn of_number(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::User),
+            2 => Some(Self::Trusted),
+            3 => Some(Self::Security),
+            4 => Some(Self::Capability),
+            _ => None,
+        }
+    }
+}
+
+/// How many extended attributes an inode has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, BorshSerialize, BorshDeserialize)]
+pub struct Extended {
+    /// How many.
+    pub count: u16,
+    /// Bytes of their sealed names and values.
+    pub bytes: u32,
+    /// The realm epoch under whose key their names are sealed; while there are none the next one
+    /// chooses it.
+    pub generation: RealmEpoch,
+    /// The version of the inode that changed them, or its access control lists, last: until that
+    /// changes, neither do they.
+    pub changed: InodeVersion,
+}
+
+/// Which access control lists an inode has beside its mode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, BorshSerialize, BorshDeserialize)]
+pub struct AclKinds {
+    /// An access list that a mode cannot say.
+    pub access: bool,
+    /// A default list.
+    pub default: bool,
+}
+
 /// What depends on the kind of inode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum Detail {
@@ -255,6 +319,10 @@ pub struct Attributes {
     pub created: Timestamp,
     /// Rises with every change of the inode.
     pub version: InodeVersion,
+    /// Which access control lists it has.
+    pub acl: AclKinds,
+    /// How many extended attributes it has.
+    pub extended: Extended,
     /// What depends on the kind.
     pub detail: Detail,
 }

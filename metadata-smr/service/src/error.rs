@@ -195,6 +195,12 @@ pub enum Error {
     /// who administers.
     #[error("the key epoch does not fit its lock or its members")]
     BadEpoch,
+    /// No such extended attribute.
+    #[error("no such extended attribute")]
+    NoAttribute,
+    /// Nothing that this kind of inode has.
+    #[error("not supported by this kind of inode")]
+    NotSupported,
 }
 
 /// A Linux error number.
@@ -221,7 +227,9 @@ impl Errno {
     pub const ENAMETOOLONG: Self = Self(36);
     pub const ENOTEMPTY: Self = Self(39);
     pub const ELOOP: Self = Self(40);
+    pub const ENODATA: Self = Self(61);
     pub const EPROTO: Self = Self(71);
+    pub const EOPNOTSUPP: Self = Self(95);
     pub const ESTALE: Self = Self(116);
 }
 
@@ -259,6 +267,8 @@ impl Error {
             | Self::BadName
             | Self::TooFewConfirmed { .. }
             | Self::BadEpoch => Errno::EIO,
+            Self::NoAttribute => Errno::ENODATA,
+            Self::NotSupported => Errno::EOPNOTSUPP,
             Self::Malformed | Self::NewerVersion => Errno::EPROTO,
         }
     }

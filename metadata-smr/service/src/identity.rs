@@ -257,6 +257,18 @@ impl Cookie {
     }
 }
 
+/// Where an extended attribute lies among those of its inode and namespace: a keyed hash of its
+/// name, bound to both, so that nobody without the key can compare names over inodes.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, BorshSerialize, BorshDeserialize,
+)]
+pub struct AttributeHash(pub [u8; 16]);
+
+impl AttributeHash {
+    /// That of the only name that a namespace has.
+    pub const ONLY: Self = Self([0; 16]);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -84,6 +84,9 @@ fn root(created: Timestamp) -> Inode {
         created,
         version: InodeVersion(1),
         holders: 0,
+        acl: None,
+        default_acl: None,
+        extended: None,
         node: Node::Directory {
             parent: InodeId::ROOT,
             generations: NameGenerations {

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`identity`] | the numbers that metadata is made of |
 //! | [`attributes`] | modes, times, owners: what `stat` shows, and who asks |
+//! | [`acl`] | access control lists, and whom they let in |
 //! | [`placement`] | how an object is spread over clouds |
 //! | [`row`] | what the servers keep, and under which keys |
 //! | [`operation`] | what changes it: compounds of steps, mounts, allocations |
@@ -18,6 +19,8 @@
 //! | `permission` | who may do what, by uid, gid and mode |
 //! | `namespace` | create, link, unlink, rename |
 //! | `set_attributes` | chmod, chown, utimes, truncate |
+//! | `extended` | extended attributes |
+//! | `set_acl` | changing access control lists |
 //! | `content` | extents over slices over objects |
 //! | [`session`] | sessions, mounts, allocations |
 //! | `epoch` | new epochs of a realm's keys, and who is a member |
@@ -29,6 +32,7 @@
 //! It sees no plain name, target or content and holds no key. It touches no clock, network, disk,
 //! thread, random source or unordered map.
 
+pub mod acl;
 mod answer;
 pub mod attributes;
 mod change;
@@ -36,6 +40,7 @@ mod codec;
 mod content;
 mod epoch;
 pub mod error;
+mod extended;
 pub mod genesis;
 pub mod identity;
 mod install;
@@ -51,6 +56,7 @@ pub mod row;
 mod rows;
 mod service;
 pub mod session;
+mod set_acl;
 mod set_attributes;
 pub mod simulation;
 

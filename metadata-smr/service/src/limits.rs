@@ -10,7 +10,7 @@ pub const ROWS_WRITTEN_MAX: usize = 1000;
 /// Rows that one operation may read, scans included. A few reads go with each write.
 pub const ROWS_READ_MAX: usize = 8 * ROWS_WRITTEN_MAX;
 /// Rows that one tick may write while it drains the reap queue.
-pub const TICK_ROWS_MAX: usize = 704;
+pub const TICK_ROWS_MAX: usize = 736;
 /// Bytes of an encoded operation. Fits a commit of several hundred objects.
 pub const OPERATION_BYTES_MAX: usize = 512 << 10;
 /// Bytes of an encoded query: two sealed names and a few numbers.
@@ -67,6 +67,18 @@ pub const SYMLINK_BYTES_MAX: usize = 4095;
 pub const INLINE_BYTES_MAX: u32 = 1024;
 /// What sealing may add to a small value: nonce, tag, header.
 pub const SEAL_OVERHEAD_MAX: usize = 64;
+/// Users and groups that one access control list may name: with the rest it fits the page that
+/// Linux takes lists in.
+pub const ACL_ENTRIES_MAX: usize = 256;
+/// Extended attributes of one inode: the names of all of them fit what `listxattr` can answer.
+pub const EXTENDED_MAX: u16 = 256;
+/// Bytes of the plain value of an extended attribute, as everywhere on Linux.
+pub const EXTENDED_VALUE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of all sealed names and values of an inode's extended attributes: they are answered in
+/// one piece.
+pub const EXTENDED_BYTES_MAX: u32 = 128 << 10;
+/// Extended attributes that an operation deletes by itself with their inode; more are queued.
+pub const EXTENDED_DROPPED_MAX: usize = 16;
 /// Bytes of an opaque wrapped key, its encapsulation included.
 pub const WRAPPED_KEY_BYTES_MAX: usize = 512;
 /// Bytes of a label that an operator gave to something.

@@ -25,6 +25,10 @@ use crate::placement::{Policy, Receipt, Shard};
 use crate::row::{Epoch, FaultKind, Inline, Member, Sealed, SealedName, SliceKey};
 use borsh::{BorshDeserialize, BorshSerialize};
 
+mod extended;
+
+pub use extended::{AttributePlace, SetAcl, SetExtended, SetMode};
+
 /// An ordered operation. Answered by a [`Response`](crate::reply::Response).
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum Operation {
@@ -267,6 +271,12 @@ pub enum Step {
         /// The inode.
         inode: InodeId,
     },
+    /// setxattr.
+    SetExtended(SetExtended),
+    /// removexattr.
+    RemoveExtended(AttributePlace),
+    /// Sets or removes an access control list.
+    SetAcl(SetAcl),
 }
 
 /// Makes an inode and its entry.
@@ -276,8 +286,10 @@ pub struct Create {
     pub place: Place,
     /// What.
     pub kind: NewInode,
-    /// Its mode, the umask applied.
+    /// Its mode.
     pub mode: Mode,
+    /// What is taken off the mode, unless the directory has a default access control list.
+    pub umask: Mode,
     /// If the name is taken: `false` answers with what is there (only for a [`NewInode::File`]
     /// where there is no directory), `true` with [`Error::Exists`](crate::error::Error::Exists).
     pub exclusive: bool,

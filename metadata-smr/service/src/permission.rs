@@ -1,4 +1,4 @@
-//! Who may do what: uid, gid and mode, by the rules of Linux.
+//! Who may do what: uid, gid, mode and access control list, by the rules of Linux.
 //!
 //! Two questions are asked here. What a *caller* may do is decided from the credentials of a
 //! request ([`check`]). What an open *handle* may still do is decided from the principal's rights
@@ -7,6 +7,7 @@
 //!
 //! Source: Linux, `fs/namei.c` (`generic_permission`, `may_delete`), `fs/attr.c`.
 
+use crate::acl::{class, grants, permits};
 use crate::attributes::{Access, Credentials, Mode};
 use crate::error::Error;
 use crate::identity::Uid;
@@ -36,14 +37,8 @@ pub(crate) fn check(inode: &Inode, who: &Credentials, access: Access) -> Result<
         }
         return Ok(());
     }
-    let granted = if who.uid == inode.uid {
-        inode.mode.0 >> 6
-    } else if who.in_group(inode.gid) {
-        inode.mode.0 >> 3
-    } else {
-        inode.mode.0
-    };
-    if grants(granted, access) {
+    let (of, acl) = ((inode.uid, inode.gid, inode.mode), inode.acl.as_ref());
+    if permits(of, acl, who, access) {
         Ok(())
     } else {
         Err(Error::Denied)
@@ -57,13 +52,35 @@ pub(crate) fn check_handle(inode: &Inode, rights: &Rights, access: Access) -> Re
     let could = rights.uids.contains(&Uid::ROOT)
         || rights.uids.contains(&inode.uid)
         || (!speaks_for_nobody
-            && (grants(inode.mode.0, access)
-                || (rights.gids.contains(&inode.gid) && grants(inode.mode.0 >> 3, access))));
+            && (grants(class(inode.mode, 0), access) || group_class(inode, rights, access)));
     if could { Ok(()) } else { Err(Error::Denied) }
 }
 
-fn grants(bits: u16, access: Access) -> bool {
-    bits & u16::from(access.0) == u16::from(access.0)
+/// Whether somebody whom the mode's group bits bound, and for whom the principal may speak, has all
+/// of `access`: the owning group, users and groups that the access list names.
+fn group_class(inode: &Inode, rights: &Rights, access: Access) -> bool {
+    let mask = class(inode.mode, 3);
+    let Some(acl) = &inode.acl else {
+        return rights.gids.contains(&inode.gid) && grants(mask, access);
+    };
+    let users = acl.named.users.iter();
+    let groups = acl.named.groups.iter();
+    (rights.gids.contains(&inode.gid) && grants(acl.group & mask, access))
+        || users
+            .filter(|(uid, _)| rights.uids.contains(uid))
+            .any(|(_, granted)| grants(granted & mask, access))
+        || groups
+            .filter(|(gid, _)| rights.gids.contains(gid))
+            .any(|(_, granted)| grants(granted & mask, access))
+}
+
+/// The mode as asked for, without set-gid for a group that the caller is not in.
+pub(crate) fn new_mode(inode: &Inode, who: &Credentials, mode: Mode) -> Mode {
+    if who.uid == Uid::ROOT || who.in_group(inode.gid) {
+        mode
+    } else {
+        mode.without(Mode::SET_GID)
+    }
 }
 
 /// Whether `who` owns the inode or is the superuser.
@@ -88,6 +105,7 @@ pub(crate) fn check_removal(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::acl::{AccessAcl, Named};
     use crate::attributes::Timestamp;
     use crate::identity::{Gid, InodeVersion, RealmId};
     use crate::row::{FileBody, Node};
@@ -106,6 +124,9 @@ mod tests {
             created: Timestamp::default(),
             version: InodeVersion(0),
             holders: 0,
+            acl: None,
+            default_acl: None,
+            extended: None,
             node: Node::File(FileBody::empty()),
         }
     }
@@ -135,8 +156,16 @@ mod tests {
             uid in 1_u32..4, gid in 1_u32..4, mode in 0_u16..0o1000, bits in 1_u8..8,
             uids in proptest::collection::vec(1_u32..4, 0..3),
             gids in proptest::collection::vec(1_u32..4, 1..3),
+            acl in proptest::option::of((0_u8..8, 1_u32..4, 0_u8..8, 1_u32..4, 0_u8..8)),
         ) {
-            let inode = file(uid, gid, mode);
+            let mut inode = file(uid, gid, mode);
+            inode.acl = acl.map(|(group, user, theirs, team, its)| AccessAcl {
+                group,
+                named: Named {
+                    users: vec![(Uid(user), theirs)],
+                    groups: vec![(Gid(team), its)],
+                },
+            });
             let rights = Rights {
                 uids: Assertable::Only(uids.iter().copied().map(Uid).collect()),
                 gids: Assertable::Only(gids.iter().copied().map(Gid).collect()),

@@ -137,6 +137,10 @@ pub enum Question {
         /// Look at so many; at most [`SLICES_COUNTED_MAX`](crate::limits::SLICES_COUNTED_MAX).
         limit: u32,
     },
+    /// All extended attributes of an inode that the principal may know of: `trusted` ones if it
+    /// may speak for the superuser, values of `user` ones if it may read the inode. And its access
+    /// control lists.
+    Extended(InodeId),
 }
 
 impl Query {

@@ -5,9 +5,11 @@
 
 use crate::change::Change;
 use crate::content::{Kept, reap_extents, release_slice, settle_dropped};
+use crate::extended;
 use crate::identity::{Home, InodeId, SliceId};
 use crate::limits::{
-    EXTENTS_DROPPED_MAX, REAPED_PER_PIECE, ROWS_PER_EXTENT, SLICES_DROPPED_MAX, TICK_ROWS_MAX,
+    EXTENDED_DROPPED_MAX, EXTENTS_DROPPED_MAX, REAPED_PER_PIECE, ROWS_PER_EXTENT,
+    SLICES_DROPPED_MAX, TICK_ROWS_MAX,
 };
 use crate::namespace::drop_holder;
 use crate::row::{Inode, Node, Reap, key};
@@ -16,7 +18,8 @@ use crate::session::orphans;
 use quorumfs_bft::identity::{SessionId, Time};
 
 // Pieces are begun in the first half of the bound, so one piece must fit the other half.
-const _: () = assert!(TICK_ROWS_MAX >= 2 * (ROWS_PER_EXTENT * REAPED_PER_PIECE + 8));
+const _: () =
+    assert!(TICK_ROWS_MAX >= 2 * (ROWS_PER_EXTENT * REAPED_PER_PIECE + EXTENDED_DROPPED_MAX + 8));
 const _: () = assert!(REAPED_PER_PIECE <= SLICES_DROPPED_MAX);
 const _: () = assert!(EXTENTS_DROPPED_MAX <= REAPED_PER_PIECE);
 
@@ -54,6 +57,7 @@ pub(crate) fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
                 since,
             } => slices(change, &row_key, home, dropped, since)?,
             Reap::Orphans { session, .. } => one_orphan(change, session)?,
+            Reap::Extended { inode, .. } => extended::reap(change, inode, REAPED_PER_PIECE)?,
         };
         settle_dropped(change)?;
         if kept == Kept::Nothing {

@@ -3,11 +3,13 @@
 //! A client accepts what r + 1 replicas answer byte for byte, so nothing in a reply may depend on
 //! anything but agreed state: errors are values like any other.
 
-use crate::attributes::Attributes;
+use crate::acl::{AccessAcl, Acl};
+use crate::attributes::{Attributes, Namespace};
 use crate::codec::{self, DecodeError};
 use crate::error::{Error, Refusal};
 use crate::identity::{
-    AllocationId, Cookie, Home, InodeId, MountEpoch, ObjectId, PrincipalId, RealmEpoch, SliceId,
+    AllocationId, AttributeHash, Cookie, Home, InodeId, MountEpoch, ObjectId, PrincipalId,
+    RealmEpoch, SliceId,
 };
 use crate::row::{
     Cloud, Epoch, Evidence, Format, Inline, Member, Mount, Numbered, Object, PackedSlice,
@@ -268,6 +270,30 @@ pub enum Found {
         /// The last slice that was looked at, if there are more.
         next: Option<(Home, SliceId)>,
     },
+    /// An inode's extended attributes.
+    Extended {
+        /// The inode.
+        attributes: Attributes,
+        /// The extended ones, in the order of their keys.
+        listed: Vec<ListedExtended>,
+        /// What its access list has beside the mode.
+        acl: Option<AccessAcl>,
+        /// A directory's default list.
+        default_acl: Option<Acl>,
+    },
+}
+
+/// An extended attribute in a listing.
+#[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct ListedExtended {
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// The hash of its name.
+    pub hash: AttributeHash,
+    /// Its sealed name.
+    pub name: Vec<u8>,
+    /// Its sealed value, if the principal may know it.
+    pub value: Option<Sealed>,
 }
 
 /// How much is sealed under an epoch.

@@ -10,11 +10,13 @@
 //! | [`realm`] | realm, epoch, member, mount |
 //! | [`principal`] | principal, its number, session, allocation |
 //! | [`inode`] | inode, directory entry, orphan |
+//! | [`extended`] | extended attribute |
 //! | [`content`] | extent, slice, object, what packs hold, queues over objects, the reap queue |
 //! | [`evidence`] | what clouds were found to have done wrong |
 
 pub mod content;
 pub mod evidence;
+pub mod extended;
 pub mod inode;
 pub mod key;
 pub mod principal;
@@ -26,6 +28,7 @@ pub use content::{
     Unreferenced,
 };
 pub use evidence::{Evidence, EvidenceCount, FaultKind, Verdict};
+pub use extended::ExtendedAttribute;
 pub use inode::{Content, Entry, FileBody, Inline, Inode, Node, Orphan, Sealed, SealedName};
 pub use principal::{Allocation, Assertable, Numbered, Principal, Rights, Session};
 pub use realm::{Epoch, Lock, Member, Mount, Realm, Shares};
@@ -78,6 +81,7 @@ rows! {
     Inode => "inode",
     Entry => "directory entry",
     Orphan => "orphan",
+    ExtendedAttribute => "extended attribute",
     Extent => "extent",
     Slice => "slice",
     Object => "object",

@@ -11,6 +11,7 @@ use crate::codec::DecodeError;
 use crate::content;
 use crate::epoch;
 use crate::error::{Error, FailedAt, Refusal};
+use crate::extended;
 use crate::genesis::SignedGenesis;
 use crate::install::install;
 use crate::limits::{PRECONDITIONS_MAX, STEPS_MAX};
@@ -23,6 +24,7 @@ use crate::reply::{Answer, Done, Response, StepDone};
 use crate::row::key;
 use crate::rows::{Halt, Outcome, Reading, Rows, require};
 use crate::session;
+use crate::set_acl::set_acl;
 use crate::set_attributes::set_attributes;
 use bytes::Bytes;
 use quorumfs_bft::identity::{PublicKey, Time};
@@ -109,9 +111,9 @@ impl Service for Metadata {
         Ok(Bytes::from(answer.to_bytes()))
     }
 
-    /// A query about an inode's attributes, a directory's entries or a file's content can be
-    /// watched by whoever would be answered: all of these are covered by the inode's row. The
-    /// attributes of the entries are not; those are other inodes.
+    /// A query about an inode's attributes, extended ones too, a directory's entries or a file's
+    /// content can be watched by whoever would be answered: all of these are covered by the
+    /// inode's row. The attributes of the entries are not; those are other inodes.
     fn watch(
         &self,
         view: &View<'_>,
@@ -124,7 +126,8 @@ impl Service for Metadata {
         let inode = match &query.question {
             Question::Attributes(inode)
             | Question::Directory { inode, .. }
-            | Question::Content { inode, .. } => *inode,
+            | Question::Content { inode, .. }
+            | Question::Extended(inode) => *inode,
             _ => return Ok(None),
         };
         match answer::answer(&Reading(*view), caller, &query) {
@@ -295,5 +298,8 @@ fn execute_step(
         Step::SetAttributes(step) => set_attributes(change, asker, who, time, step),
         Step::Commit(step) => content::commit(change, asker, step),
         Step::Release { inode } => namespace::release(change, asker, *inode),
+        Step::SetExtended(step) => extended::set(change, who, step),
+        Step::SetAcl(step) => set_acl(change, who, step),
+        Step::RemoveExtended(place) => extended::remove(change, who, place),
     }
 }

@@ -6,9 +6,10 @@ use crate::attributes::{Access, Credentials, Mode, Timestamp};
 use crate::change::{Asker, Change};
 use crate::content::truncate;
 use crate::error::Error;
+use crate::extended::drop_capability;
 use crate::identity::Uid;
 use crate::operation::{SetAttributes, SetTime};
-use crate::permission::{check, check_handle, owns};
+use crate::permission::{check, check_handle, new_mode, owns};
 use crate::reply::StepDone;
 use crate::row::{Inode, Node};
 use crate::rows::{Outcome, Rows, require};
@@ -29,6 +30,7 @@ pub(crate) fn set_attributes(
     row.gid = step.gid.unwrap_or(row.gid);
     if given && !row.is_directory() {
         row.mode = row.mode.without_set_id();
+        drop_capability(change, step.inode, &mut row)?;
     }
     if let Some(mode) = step.mode {
         row.mode = new_mode(&row, who, mode);
@@ -84,15 +86,6 @@ fn check_times(row: &Inode, who: &Credentials, step: &SetAttributes) -> Outcome<
     Ok(())
 }
 
-/// The mode as asked for, without set-gid for a group that the caller is not in.
-fn new_mode(row: &Inode, who: &Credentials, mode: Mode) -> Mode {
-    if who.uid == Uid::ROOT || who.in_group(row.gid) {
-        mode
-    } else {
-        mode.without(Mode::SET_GID)
-    }
-}
-
 fn set_size(
     change: &mut Change<'_, '_>,
     asker: &Asker,
@@ -110,6 +103,7 @@ fn set_size(
     if who.uid != Uid::ROOT && step.mode.is_none() {
         row.mode = row.mode.without_set_id();
     }
+    drop_capability(change, step.inode, row)?;
     match &mut row.node {
         Node::File(file) => truncate(change, step.inode, file, size),
         _ => Err(Error::WrongKind.into()),

@@ -1,10 +1,12 @@
 //! The service, run alone on a key space in memory.
 
+mod acls;
 mod blame;
 mod bounds;
 mod clones;
 mod content;
 mod epochs;
+mod extended;
 mod fixtures;
 mod harness;
 mod hostile;

@@ -7,6 +7,7 @@ use super::references;
 use crate::attributes::Access;
 use crate::change::{Asker, Change};
 use crate::error::Error;
+use crate::extended::drop_capability;
 use crate::identity::{Home, SliceId, Uid};
 use crate::limits::{COMMIT_EXTENTS_MAX, FILE_SIZE_MAX, INLINE_BYTES_MAX, SEAL_OVERHEAD_MAX};
 use crate::operation::{Commit, NewContent, NewExtent};
@@ -61,6 +62,9 @@ pub(crate) fn commit(
     if !matches!(step.content, NewContent::Same) && !asker.rights.uids.contains(&Uid::ROOT) {
         // As Linux does when anybody writes but the superuser.
         row.mode = row.mode.without_set_id();
+    }
+    if !matches!(step.content, NewContent::Same) {
+        drop_capability(change, step.inode, &mut row)?;
     }
     if let Some(mtime) = step.mtime {
         row.mtime = mtime;

@@ -20,7 +20,7 @@ use crate::rows::{Outcome, Rows, damaged, decode, require};
 pub(crate) enum Kept {
     /// Everything is gone.
     Nothing,
-    /// Extents are left.
+    /// Something is left.
     Some,
 }
 

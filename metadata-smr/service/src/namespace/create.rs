@@ -67,10 +67,12 @@ fn new_inode(
     let node = node(who, &step.kind, step.place.parent, realm.epoch)?;
     let is_directory = step.kind.is_directory();
     let (gid, mode) = inherit(who, parent, step.mode, is_directory);
-    let mode = match step.kind {
-        NewInode::Symlink { .. } => Mode(0o777),
-        _ => mode,
+    let (acl, mode) = match (&step.kind, &parent.default_acl) {
+        (NewInode::Symlink { .. }, _) => (None, Mode(0o777)),
+        (_, Some(default)) => default.inherited(mode),
+        (_, None) => (None, mode.without(step.umask.0 & 0o777)),
     };
+    let default_acl = parent.default_acl.clone().filter(|_| is_directory);
     let now = Timestamp::from(change.time());
     Ok(Inode {
         realm: parent.realm,
@@ -84,6 +86,9 @@ fn new_inode(
         created: now,
         version: InodeVersion(1),
         holders: 0,
+        acl,
+        default_acl,
+        extended: None,
         node,
     })
 }

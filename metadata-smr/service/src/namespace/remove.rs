@@ -10,6 +10,7 @@ use crate::attributes::{Access, Credentials, Timestamp};
 use crate::change::{Asker, Change};
 use crate::content::{Kept, remove_all};
 use crate::error::Error;
+use crate::extended;
 use crate::identity::InodeId;
 use crate::operation::{Place, Remove};
 use crate::permission::{check, check_removal};
@@ -176,6 +177,10 @@ fn destroy(change: &mut Change<'_, '_>, inode: InodeId, row: &Inode) -> Outcome<
     {
         let since = change.time();
         change.queue(&Reap::Content { inode, since })?;
+    }
+    if extended::remove_all(change, inode, row)? == Kept::Some {
+        let since = change.time();
+        change.queue(&Reap::Extended { inode, since })?;
     }
     change.delete(key::inode(inode))?;
     let home = inode.home();

@@ -218,6 +218,13 @@ pub enum Reap {
         /// When it was queued.
         since: Time,
     },
+    /// Delete the extended attributes of an inode that is gone.
+    Extended {
+        /// Which one.
+        inode: InodeId,
+        /// When it was queued.
+        since: Time,
+    },
 }
 
 impl Reap {
@@ -228,7 +235,8 @@ impl Reap {
             Self::Content { since, .. }
             | Self::Tail { since, .. }
             | Self::Slices { since, .. }
-            | Self::Orphans { since, .. } => *since,
+            | Self::Orphans { since, .. }
+            | Self::Extended { since, .. } => *since,
         }
     }
 }

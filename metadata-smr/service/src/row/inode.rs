@@ -1,6 +1,9 @@
 //! Inodes and the entries that lead to them.
 
-use crate::attributes::{Attributes, Detail, FileType, Mode, NameGenerations, Timestamp};
+use crate::acl::{AccessAcl, Acl};
+use crate::attributes::{
+    AclKinds, Attributes, Detail, Extended, FileType, Mode, NameGenerations, Timestamp,
+};
 use crate::identity::{Cookie, DeviceNumber, Gid, InodeId, InodeVersion, RealmEpoch, RealmId, Uid};
 use crate::row::content::Extent;
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -39,6 +42,12 @@ pub struct Inode {
     pub version: InodeVersion,
     /// Sessions that hold it open although no entry leads to it any more.
     pub holders: u32,
+    /// What its access list has beside the mode.
+    pub acl: Option<AccessAcl>,
+    /// Of a directory: what is made in it begins with.
+    pub default_acl: Option<Acl>,
+    /// How many extended attributes it has; `None`: it never had any, nor a list that was set.
+    pub extended: Option<Extended>,
     /// What depends on the kind.
     pub node: Node,
 }
@@ -187,6 +196,11 @@ impl Inode {
             ctime: self.ctime,
             created: self.created,
             version: self.version,
+            acl: AclKinds {
+                access: self.acl.is_some(),
+                default: self.default_acl.is_some(),
+            },
+            extended: self.extended.unwrap_or_default(),
             detail,
         }
     }

@@ -4,9 +4,10 @@
 //! prefix `X/home` is one partition's share: the unit of transfer and deletion. The slash keeps a
 //! tag from being the beginning of another.
 
+use crate::attributes::Namespace;
 use crate::identity::{
-    AllocationId, CloudIndex, Cookie, Home, InodeId, ObjectId, PrincipalId, PrincipalNumber,
-    RealmEpoch, RealmId, SliceId,
+    AllocationId, AttributeHash, CloudIndex, Cookie, Home, InodeId, ObjectId, PrincipalId,
+    PrincipalNumber, RealmEpoch, RealmId, SliceId,
 };
 use quorumfs_bft::identity::SessionId;
 
@@ -34,6 +35,7 @@ const MEMBER: &[u8] = b"RM/";
 const MOUNT: &[u8] = b"RX/";
 const INODE: &[u8] = b"I/";
 const ENTRY: &[u8] = b"D/";
+const EXTENDED: &[u8] = b"X/";
 const EXTENT: &[u8] = b"E/";
 const SLICE: &[u8] = b"S/";
 const OBJECT: &[u8] = b"O/";
@@ -171,6 +173,23 @@ pub fn entry(directory: InodeId, cookie: Cookie) -> Vec<u8> {
     key!(ENTRY, directory.0.to_be_bytes(), cookie.0.to_be_bytes())
 }
 
+/// All extended attributes of an inode.
+#[must_use]
+pub fn all_extended(inode: InodeId) -> Vec<u8> {
+    key!(EXTENDED, inode.0.to_be_bytes())
+}
+
+/// An extended attribute of an inode.
+#[must_use]
+pub fn extended(inode: InodeId, namespace: Namespace, hash: AttributeHash) -> Vec<u8> {
+    key!(
+        EXTENDED,
+        inode.0.to_be_bytes(),
+        [namespace.number()],
+        hash.0
+    )
+}
+
 /// All extents of a file.
 #[must_use]
 pub fn extents(inode: InodeId) -> Vec<u8> {
@@ -305,6 +324,14 @@ pub fn trailing_number(key: &[u8]) -> Option<u64> {
         .map(|bytes| u64::from_be_bytes(*bytes))
 }
 
+/// The last 17 bytes of a key as an extended attribute's namespace and hash.
+#[must_use]
+pub fn trailing_attribute(key: &[u8]) -> Option<(Namespace, AttributeHash)> {
+    let (namespace, hash) = key.last_chunk::<17>()?.split_first_chunk::<1>()?;
+    let namespace = Namespace::of_number(u8::from_be_bytes(*namespace))?;
+    Some((namespace, AttributeHash(hash.try_into().ok()?)))
+}
+
 /// The last 12 bytes of a key as an object's id.
 #[must_use]
 pub fn trailing_object(key: &[u8]) -> Option<ObjectId> {
@@ -361,6 +388,7 @@ mod tests {
             MOUNT,
             INODE,
             ENTRY,
+            EXTENDED,
             EXTENT,
             SLICE,
             OBJECT,

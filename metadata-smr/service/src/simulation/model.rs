@@ -7,12 +7,15 @@
 //!
 //! A model is a value: a search for a linearization clones it at every branch.
 
+mod acl;
+mod extended;
 mod namespace;
 mod shards;
 
-use crate::attributes::{Attributes, Credentials, Detail};
+use crate::acl::permits;
+use crate::attributes::{Access, Attributes, Credentials, Detail, Mode};
 use crate::error::Error;
-use crate::identity::{InodeId, SliceId};
+use crate::identity::{Gid, InodeId, SliceId, Uid};
 use crate::operation::{
     CloneRange, Commit, Compound, NewContent, Operation, Precondition, SetAttributes, SetTime, Step,
 };
@@ -34,6 +37,8 @@ struct Inode {
     uid: u32,
     gid: u32,
     links: u32,
+    lists: acl::Lists,
+    extended: extended::Extended,
     kind: Kind,
 }
 
@@ -65,6 +70,8 @@ impl Default for Model {
             uid: 0,
             gid: 0,
             links: 2,
+            lists: acl::Lists::default(),
+            extended: extended::Extended::default(),
             kind: Kind::Directory {
                 parent: InodeId::ROOT,
                 entries: BTreeMap::new(),
@@ -250,6 +257,9 @@ impl Model {
                 attributes.links,
             )
             && (size, parent) == (attributes.size, shown_parent)
+            && inode.lists.access.is_some() == attributes.acl.access
+            && inode.lists.default.is_some() == attributes.acl.default
+            && inode.extended.len() == usize::from(attributes.extended.count)
     }
 
     fn kind(&self, inode: InodeId) -> Option<&Kind> {
@@ -297,6 +307,9 @@ impl Model {
                 self.inodes.remove(inode);
                 Ok(Vec::new())
             }
+            Step::SetExtended(set) => self.set_extended(who, set),
+            Step::SetAcl(set) => self.set_acl(who, set),
+            Step::RemoveExtended(place) => self.remove_extended(who, place),
         }
     }
 
@@ -328,6 +341,7 @@ impl Model {
         inode.gid = set.gid.map_or(inode.gid, |gid| gid.0);
         if !directory && (set.uid.is_some() || set.gid.is_some()) {
             inode.lose_set_id();
+            inode.extended.lose_capability();
         }
         if let Some(mode) = set.mode {
             let outsider = !root && !in_group(who, inode.gid);
@@ -354,6 +368,7 @@ impl Model {
             *size = new;
             *inline = (*inline).min(new);
             bytes.split_off(&new);
+            inode.extended.lose_capability();
         }
         Ok(vec![set.inode])
     }
@@ -424,6 +439,9 @@ impl Model {
             *inline = (*inline).min(new);
             bytes.split_off(&new);
         }
+        if !matches!(commit.content, NewContent::Same) {
+            inode.extended.lose_capability();
+        }
         self.shards.bring_in(&commit.objects, &commit.slices);
         Ok(vec![commit.inode])
     }
@@ -478,14 +496,9 @@ impl Inode {
             let runs = self.mode & 0o111 != 0 || matches!(self.kind, Kind::Directory { .. });
             return wanted & 1 == 0 || runs;
         }
-        let class = if who.uid.0 == self.uid {
-            self.mode >> 6
-        } else if in_group(who, self.gid) {
-            self.mode >> 3
-        } else {
-            self.mode
-        };
-        class & wanted == wanted
+        let of = (Uid(self.uid), Gid(self.gid), Mode(self.mode));
+        let wanted = Access((wanted & 7) as u8);
+        permits(of, self.lists.access.as_ref(), who, wanted)
     }
 
     fn lose_set_id(&mut self) {

@@ -193,6 +193,7 @@ impl Workload {
                 place: self.place(chance),
                 kind: kind(chance),
                 mode: mode(chance),
+                umask: Mode(0),
                 exclusive: chance(2) == 0,
             }),
             6..8 => Step::Link {

@@ -21,6 +21,7 @@ fn shared_file(world: &mut World, owner: &Caller) -> InodeId {
         place: place(InodeId::ROOT, "f"),
         kind: NewInode::File,
         mode: Mode(0o666),
+        umask: Mode(0),
         exclusive: true,
     });
     world.step(owner, &Credentials::root(), create).unwrap();

@@ -174,6 +174,7 @@ fn a_file_without_write_permission_takes_what_its_open_handle_wrote() {
             place: place(InodeId::ROOT, name),
             kind: NewInode::File,
             mode: Mode(0o444),
+            umask: Mode(0),
             exclusive: true,
         })
     };

@@ -34,6 +34,9 @@ fn inode(node: Node) -> Inode {
         created: time(),
         version: InodeVersion(9),
         holders: 0,
+        acl: None,
+        default_acl: None,
+        extended: None,
         node,
     }
 }
@@ -160,6 +163,8 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         ),
     ];
     fixtures.extend(messages(new_object, new_slice));
+    fixtures.extend(super::extended::fixtures());
+    fixtures.extend(super::acls::fixtures());
     fixtures
 }
 
@@ -186,6 +191,7 @@ fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> 
         place: place(InodeId::ROOT, "name"),
         kind: NewInode::File,
         mode: Mode(0o644),
+        umask: Mode(0),
         exclusive: true,
     };
     let rename = rename_of((InodeId::ROOT, "name"), (InodeId(3), "other"));

@@ -209,6 +209,7 @@ impl World {
             place: place(parent, name),
             kind,
             mode: Mode(0o755),
+            umask: Mode(0),
             exclusive: true,
         });
         match self.step(caller, &Credentials::root(), create) {

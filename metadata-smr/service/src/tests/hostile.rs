@@ -125,6 +125,7 @@ fn extreme_numbers_are_refused() {
             },
             kind: NewInode::File,
             mode: Mode(0o644),
+            umask: Mode(0),
             exclusive: true,
         })
     };
@@ -213,6 +214,7 @@ fn a_ninth_name_with_the_same_hash_finds_no_room_and_the_others_keep_their_place
             place: at(index),
             kind: NewInode::File,
             mode: Mode(0o644),
+            umask: Mode(0),
             exclusive: true,
         })
     };

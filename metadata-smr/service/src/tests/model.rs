@@ -104,6 +104,7 @@ fn contents(seed: u64, rounds: usize) -> Result<(), TestCaseError> {
             place: crate::simulation::place(InodeId::ROOT, name),
             kind: crate::operation::NewInode::File,
             mode: crate::attributes::Mode(0o755),
+            umask: crate::attributes::Mode(0),
             exclusive: true,
         };
         apply(&mut model, Step::Create(create)).unwrap();

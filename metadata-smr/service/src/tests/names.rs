@@ -15,6 +15,7 @@ fn create_step(parent: InodeId, name: &str) -> Step {
         place: place(parent, name),
         kind: NewInode::File,
         mode: crate::attributes::Mode(0o644),
+        umask: crate::attributes::Mode(0),
         exclusive: true,
     })
 }

@@ -66,6 +66,7 @@ fn a_principal_speaks_only_for_its_own() {
         place: place(InodeId::ROOT, "f"),
         kind: NewInode::File,
         mode: Mode(0o644),
+        umask: Mode(0),
         exclusive: true,
     });
     assert_eq!(world.step(&caller, &alice(), create), Err(Error::Denied));

@@ -76,6 +76,7 @@ impl Servers {
             place: place(InodeId::ROOT, "file"),
             kind: NewInode::File,
             mode: Mode(0o666),
+            umask: Mode(0),
             exclusive: true,
         });
         let created = client.step("create", Credentials::root(), TIME, step).await;

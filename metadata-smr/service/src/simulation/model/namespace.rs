@@ -116,6 +116,14 @@ impl Model {
             }
             NewInode::CharacterDevice(_) | NewInode::BlockDevice(_) => Kind::Special,
         };
+        let lists = if matches!(create.kind, NewInode::Symlink { .. }) {
+            super::acl::Lists::default()
+        } else {
+            let lists = &self.get(at)?.lists;
+            let (lists, given) = lists.inherited(mode, create.umask.0, directory);
+            mode = given;
+            lists
+        };
         let id = InodeId(self.next);
         self.next = self.next.saturating_add(1);
         let row = Inode {
@@ -123,6 +131,8 @@ impl Model {
             uid: who.uid.0,
             gid,
             links: if directory { 2 } else { 1 },
+            lists,
+            extended: super::extended::Extended::default(),
             kind,
         };
         self.inodes.insert(id, row);

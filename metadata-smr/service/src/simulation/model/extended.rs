@@ -1,0 +1,69 @@
+//! Extended attributes of the model: names without values, and who may change them.
+
+use super::{Inode, Kind, Model, Told};
+use crate::attributes::{Credentials, Namespace};
+use crate::error::Error;
+use crate::identity::AttributeHash;
+use crate::operation::{AttributePlace, SetExtended, SetMode};
+use std::collections::BTreeSet;
+
+/// The attributes of an inode.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Extended(BTreeSet<(Namespace, AttributeHash)>);
+
+impl Extended {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Content or owner changes.
+    pub(super) fn lose_capability(&mut self) {
+        self.0.remove(&(Namespace::Capability, AttributeHash::ONLY));
+    }
+}
+
+impl Model {
+    pub(super) fn set_extended(&mut self, who: &Credentials, set: &SetExtended) -> Told {
+        let inode = self.get_mut(set.place.inode)?;
+        inode.may_change(who, set.place.namespace)?;
+        let name = (set.place.namespace, set.place.hash);
+        match (set.mode, inode.extended.0.contains(&name)) {
+            (SetMode::Create, true) => return Err(Error::Exists),
+            (SetMode::Replace, false) => return Err(Error::NoAttribute),
+            _ => inode.extended.0.insert(name),
+        };
+        Ok(vec![set.place.inode])
+    }
+
+    pub(super) fn remove_extended(&mut self, who: &Credentials, place: &AttributePlace) -> Told {
+        let inode = self.get_mut(place.inode)?;
+        inode.may_change(who, place.namespace)?;
+        if inode.extended.0.remove(&(place.namespace, place.hash)) {
+            Ok(vec![place.inode])
+        } else {
+            Err(Error::NoAttribute)
+        }
+    }
+}
+
+impl Inode {
+    fn may_change(&self, who: &Credentials, namespace: Namespace) -> Result<(), Error> {
+        let root = who.uid.0 == 0;
+        let directory = matches!(self.kind, Kind::Directory { .. });
+        let permitted = match namespace {
+            Namespace::User => {
+                let sticky = directory && self.mode & 0o1000 != 0;
+                (directory || matches!(self.kind, Kind::File { .. }))
+                    && (!sticky || root || who.uid.0 == self.uid)
+            }
+            _ => root,
+        };
+        if !permitted {
+            return Err(Error::NotPermitted);
+        }
+        if namespace == Namespace::User && !self.allows(who, 2) {
+            return Err(Error::Denied);
+        }
+        Ok(())
+    }
+}
