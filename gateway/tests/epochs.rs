@@ -11,7 +11,7 @@ use quorumfs_backends::StoreErrorKind;
 use quorumfs_backends::faulty::{Fault, Plan};
 use quorumfs_gateway::blocks::{ShareError, ShareState};
 use quorumfs_gateway::keys::KeyError;
-use quorumfs_gateway::vfs::{FileSystem, OpenMode, SetMode};
+use quorumfs_gateway::vfs::{FileSystem, OpenMode, SetMode, UnderOldEpochs};
 use quorumfs_gateway::volume::{Volume, VolumeError};
 use quorumfs_metadata::identity::{CloudIndex, InodeId, RealmEpoch, SliceId};
 use quorumfs_metadata::row::Lock;
@@ -119,6 +119,19 @@ async fn a_mount_reads_all_that_was_written_before_during_and_after_new_epochs()
         }
     }
     assert_eq!(mounted.volume.current_epoch(), Some(RealmEpoch(3)));
+    // The mount sees by itself how much is left under the older ones: all but the latest.
+    let (counted, _) = mounted.metadata.count_by_epoch(None).await.unwrap();
+    let old = counted.iter().filter(|it| it.epoch < RealmEpoch(3));
+    let (slices, bytes) = old.fold((0, 0), |(slices, bytes), it| {
+        (slices + it.slices, bytes + it.bytes)
+    });
+    assert!(slices >= 8 && bytes > 0);
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while fs.status().under_old_epochs != Some(UnderOldEpochs { slices, bytes }) {
+        let status = fs.status();
+        assert!(std::time::Instant::now() < patience, "{status:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

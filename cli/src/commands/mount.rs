@@ -58,6 +58,12 @@ pub(crate) struct Report {
     pub(crate) dirty_files: u64,
     /// Files whose written data had to be given up.
     pub(crate) files_lost: u64,
+    /// Slices that are sealed under keys that are not the newest any more, once counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) old_epoch_slices: Option<u64>,
+    /// Bytes of their content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) old_epoch_bytes: Option<u64>,
     /// Operations that went through the order.
     pub(crate) operations: u64,
     /// Objects written to the clouds since it began.
@@ -131,6 +137,10 @@ impl Report {
             text.push_str(&format!(
                 "; {bytes} bytes of {files} files wait to be committed"
             ));
+        }
+        if let Some(bytes) = self.old_epoch_bytes.filter(|bytes| *bytes > 0) {
+            let bytes = mebibytes(bytes);
+            text.push_str(&format!("; {bytes} are sealed under old keys"));
         }
         if self.files_lost > 0 {
             text.push_str(&format!(
@@ -413,6 +423,8 @@ fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> Report {
         dirty_bytes: files.dirty_bytes,
         dirty_files: files.dirty_files as u64,
         files_lost: files.files_lost,
+        old_epoch_slices: files.under_old_epochs.map(|old| old.slices),
+        old_epoch_bytes: files.under_old_epochs.map(|old| old.bytes),
         operations: files.operations,
         objects_written: blocks.counters.objects_written,
         shards_refused: blocks.counters.shards_refused,

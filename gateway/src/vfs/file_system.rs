@@ -8,7 +8,7 @@ use super::content::ContentMap;
 use super::extended::KeptAttributes;
 use super::handle::Handles;
 use super::lookups::Lookups;
-use super::newest_keys::NewestKeys;
+use super::newest_keys::{NewestKeys, UnderOldEpochs};
 use super::node::Node;
 use super::open::LastOpen;
 use super::slice_store::SliceStore;
@@ -92,6 +92,9 @@ pub struct VfsStatus {
     pub queries: u64,
     /// Files whose written data had to be given up.
     pub files_lost: u64,
+    /// What is sealed under keys that are not the newest any more; known some time after there
+    /// came a newer one.
+    pub under_old_epochs: Option<UnderOldEpochs>,
 }
 
 pub(crate) struct Inner {
@@ -188,6 +191,7 @@ impl FileSystem {
             operations,
             queries,
             files_lost: self.inner.files_lost.load(Ordering::Relaxed),
+            under_old_epochs: self.inner.newest_keys.under_old_epochs(),
         }
     }
 

@@ -68,6 +68,7 @@ pub use extended::SetMode;
 pub use file_system::{FileSystem, VfsOptions, VfsStatus};
 pub use handle::{HandleId, OpenMode};
 pub use namespace::RenameMode;
+pub use newest_keys::UnderOldEpochs;
 pub use open::Opened;
 pub use packer::Packing;
 pub use quorumfs_metadata::attributes::{Attributes, Detail, FileType, Timestamp};

@@ -8,6 +8,9 @@
 //!
 //! With the second lock the shares of the newest epoch are completed here, too: a cloud that was
 //! out of reach when the epoch began gets its share once it is back.
+//!
+//! How much is still sealed under older epochs is counted as well, now and then, piece by piece:
+//! whoever had their keys can read that until it is overwritten.
 
 use super::VfsError;
 use super::file_system::Inner;
@@ -16,12 +19,38 @@ use crate::keys::{KeyError, RealmEpochKey};
 use quorumfs_metadata::attributes::{Attributes, Detail};
 use quorumfs_metadata::identity::RealmEpoch;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// How often to ask whether there is a new epoch.
 const EVERY: Duration = Duration::from_secs(60);
+
+/// How often to count what is under older epochs, if there are some. The servers go through all
+/// slices for it.
+const COUNT_EVERY: Duration = Duration::from_secs(600);
+/// Between two pieces of that.
+const COUNT_PAUSE: Duration = Duration::from_millis(50);
+
+/// What is sealed under keys that are not the newest any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnderOldEpochs {
+    /// Slices.
+    pub slices: u64,
+    /// Bytes of their content.
+    pub bytes: u64,
+}
+
+/// What was counted when.
+#[derive(Clone, Copy, Debug)]
+struct Counted {
+    /// The newest epoch then.
+    epoch: RealmEpoch,
+    /// When it began to be counted.
+    at: Instant,
+    /// Nothing until the end has come.
+    found: Option<UnderOldEpochs>,
+}
 
 /// When to ask again.
 #[derive(Debug)]
@@ -31,6 +60,7 @@ pub(crate) struct NewestKeys {
     wanted: AtomicBool,
     /// The epoch of which every cloud was seen to hold its share.
     complete: Mutex<Option<RealmEpoch>>,
+    counted: Mutex<Option<Counted>>,
 }
 
 impl Default for NewestKeys {
@@ -39,6 +69,7 @@ impl Default for NewestKeys {
             asked: Mutex::new(Instant::now()),
             wanted: AtomicBool::new(false),
             complete: Mutex::default(),
+            counted: Mutex::default(),
         }
     }
 }
@@ -52,6 +83,32 @@ impl NewestKeys {
             *asked = Instant::now();
         }
         due
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Option<Counted>> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is sealed under older epochs, if it was counted to the end.
+    pub(crate) fn under_old_epochs(&self) -> Option<UnderOldEpochs> {
+        self.counted().and_then(|counted| counted.found)
+    }
+
+    /// Whether it is time to count, which it is once.
+    fn begins_to_count(&self, epoch: RealmEpoch) -> bool {
+        let mut counted = self.counted();
+        let is_fresh = |it: &Counted| it.epoch == epoch && it.at.elapsed() < COUNT_EVERY;
+        if epoch == RealmEpoch(0) || counted.as_ref().is_some_and(is_fresh) {
+            return false;
+        }
+        // What was counted before stands until then, unless it was for another epoch.
+        let found = counted.filter(|it| it.epoch == epoch);
+        *counted = Some(Counted {
+            epoch,
+            at: Instant::now(),
+            found: found.and_then(|it| it.found),
+        });
+        true
     }
 }
 
@@ -74,6 +131,11 @@ impl Inner {
         let now = self.volume.refresh(&self.metadata, clouds.as_ref()).await?;
         if before != Some(now) {
             tracing::info!(epoch = %now, "what is written is sealed under a new key from now on");
+        }
+        if before.is_some_and(|before| before != now) {
+            // There are shares to complete, and old slices to count.
+            self.newest_keys.wanted.store(true, Ordering::Release);
+            self.pressure.notify_one();
         }
         Ok(())
     }
@@ -103,6 +165,35 @@ impl Inner {
         }
     }
 
+    /// Counts what is sealed under older epochs than the newest, if it is time.
+    async fn count_old_epochs(&self) -> Result<(), VfsError> {
+        let Some(newest) = self.volume.current_epoch() else {
+            return Ok(());
+        };
+        if !self.newest_keys.begins_to_count(newest) {
+            return Ok(());
+        }
+        let (mut sum, mut after) = (UnderOldEpochs::default(), None);
+        loop {
+            let (epochs, next) = self.metadata.count_by_epoch(after).await?;
+            for it in epochs.iter().filter(|it| it.epoch < newest) {
+                sum.slices = sum.slices.saturating_add(it.slices);
+                sum.bytes = sum.bytes.saturating_add(it.bytes);
+            }
+            match next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+            tokio::time::sleep(COUNT_PAUSE).await;
+        }
+        if let Some(counted) = self.newest_keys.counted().as_mut()
+            && counted.epoch == newest
+        {
+            counted.found = Some(sum);
+        }
+        Ok(())
+    }
+
     /// Attributes of a directory tell which epoch it was made in.
     pub(crate) fn learn_epoch(&self, attributes: &Attributes) {
         if let Detail::Directory { generations, .. } = attributes.detail
@@ -124,6 +215,9 @@ impl Inner {
                 tracing::warn!(%error, "the volume's newest key could not be opened");
             }
             inner.complete_shares().await;
+            if let Err(error) = inner.count_old_epochs().await {
+                tracing::debug!(%error, "what is under older epochs could not be counted");
+            }
         });
     }
 }
