@@ -9,7 +9,7 @@ mod scrub;
 mod volume;
 
 pub(crate) use bench::{
-    BenchAttacksArguments, BenchCommand, BenchDataArguments, BenchPartsArguments,
+    BenchAttacksArguments, BenchCommand, BenchDataArguments, BenchFsArguments, BenchPartsArguments,
     BenchSealArguments, BenchSmrArguments, Bursts,
 };
 pub(crate) use cluster::{

@@ -1,12 +1,14 @@
 //! Each kernel request as a call of the file system.
 
 use crate::convert::{absent, attributes, kind, number, open_mode, time_change};
-use crate::serve::{Adapter, GENERATION, VALID_FOR, caller, maker};
+use crate::serve::{
+    Adapter, BACKGROUND_MAX, GENERATION, VALID_FOR, WRITE_BYTES_MAX, caller, capabilities, maker,
+};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
-    INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    INodeNo, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use quorumfs_gateway::vfs::{AttributeChange, HandleId, RenameMode};
 use std::ffi::OsStr;
@@ -14,33 +16,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// Requests that the kernel may queue in the background; the default of 16 starves readahead.
-const BACKGROUND_MAX: u16 = 128;
-/// The largest write; the kernel clips it to what it can do.
-const WRITE_BYTES_MAX: u32 = 1 << 20;
 /// Entries asked for at once; a reply holds about so many.
 const ENTRIES_MAX: usize = 512;
 
 impl Filesystem for Adapter {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // What the kernel does not offer is not asked for. Locks are not asked for at all: it
-        // then keeps them itself, `flock` and `fcntl` apart.
-        for wanted in [
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_AUTO_INVAL_DATA,
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_CACHE_SYMLINKS,
-            InitFlags::FUSE_ATOMIC_O_TRUNC,
-            // Set-id bits are ours to take off: the kernel would have the writer change the mode,
-            // who may be no owner.
-            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-            // The kernel then asks for access control lists and obeys them too, and leaves the
-            // umask to us, since a directory's default list stands in its place.
-            InitFlags::FUSE_POSIX_ACL,
-            InitFlags::FUSE_DONT_MASK,
-        ] {
+        for wanted in capabilities() {
             if config.add_capabilities(wanted).is_err() {
                 tracing::debug!(?wanted, "this kernel does not offer a capability");
             }

@@ -15,6 +15,7 @@
 //! | `convert` | attributes, flags and errors between the two vocabularies |
 //! | `watchdog` | requests under way, and the abort of a stuck connection |
 //! | `mount_table` | what is mounted where, as the kernel tells it |
+//! | [`null`] | names and lengths and nothing else: the ceiling that measurements compare with |
 //!
 //! # What it is not
 //!
@@ -28,6 +29,8 @@ mod extended;
 mod extents;
 mod mount;
 mod mount_table;
+pub mod null;
+mod null_tree;
 mod serve;
 mod watchdog;
 

@@ -217,7 +217,7 @@ fn unmount(place: &Path, flags: UnmountFlags) -> Result<(), MountError> {
     }
 }
 
-fn options(config: &MountConfig) -> Config {
+pub(crate) fn options(config: &MountConfig) -> Config {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut options = Config::default();
     options.mount_options = vec![
@@ -285,7 +285,7 @@ pub fn check(path: &Path) -> Result<PathBuf, MountError> {
     Ok(canonical)
 }
 
-fn refused(path: &Path, error: io::Error) -> MountError {
+pub(crate) fn refused(path: &Path, error: io::Error) -> MountError {
     match error.kind() {
         io::ErrorKind::PermissionDenied => MountError::NotPermitted {
             path: path.to_owned(),
@@ -300,7 +300,7 @@ fn refused(path: &Path, error: io::Error) -> MountError {
     }
 }
 
-fn system(doing: &'static str, path: &Path, source: io::Error) -> MountError {
+pub(crate) fn system(doing: &'static str, path: &Path, source: io::Error) -> MountError {
     MountError::System {
         doing,
         path: path.to_owned(),

@@ -7,7 +7,7 @@
 
 use crate::convert::{attributes, errno};
 use crate::watchdog::InFlight;
-use fuser::{Errno, Generation, INodeNo, ReplyEmpty, ReplyEntry, Request};
+use fuser::{Errno, Generation, INodeNo, InitFlags, ReplyEmpty, ReplyEntry, Request};
 use quorumfs_gateway::vfs::{Attributes, Caller, FileSystem, GroupSource, InodeId, VfsError};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,32 @@ use std::time::Duration;
 pub(crate) const VALID_FOR: Duration = Duration::from_secs(1);
 /// Numbers are never used twice, so there is one generation.
 pub(crate) const GENERATION: Generation = Generation(0);
+
+/// Requests that the kernel may queue in the background; the default of 16 starves readahead.
+pub(crate) const BACKGROUND_MAX: u16 = 128;
+/// The largest write; the kernel clips it to what it can do.
+pub(crate) const WRITE_BYTES_MAX: u32 = 1 << 20;
+
+/// What is asked of the kernel, as far as it offers it. Locks are not asked for at all: it then
+/// keeps them itself, `flock` and `fcntl` apart.
+pub(crate) const fn capabilities() -> [InitFlags; 10] {
+    [
+        InitFlags::FUSE_DO_READDIRPLUS,
+        InitFlags::FUSE_READDIRPLUS_AUTO,
+        InitFlags::FUSE_PARALLEL_DIROPS,
+        InitFlags::FUSE_AUTO_INVAL_DATA,
+        InitFlags::FUSE_ASYNC_DIO,
+        InitFlags::FUSE_CACHE_SYMLINKS,
+        InitFlags::FUSE_ATOMIC_O_TRUNC,
+        // Set-id bits are ours to take off: the kernel would have the writer change the mode,
+        // who may be no owner.
+        InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+        // The kernel then asks for access control lists and obeys them too, and leaves the umask
+        // to us, since a directory's default list stands in its place.
+        InitFlags::FUSE_POSIX_ACL,
+        InitFlags::FUSE_DONT_MASK,
+    ]
+}
 
 pub(crate) struct Adapter {
     pub(crate) file_system: FileSystem,

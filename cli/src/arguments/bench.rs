@@ -19,6 +19,8 @@ pub(crate) enum BenchCommand {
     Seal(BenchSealArguments),
     /// Blocks and small files over clouds of stated latency and bandwidth
     Data(BenchDataArguments),
+    /// The whole file system through the kernel, beside what FUSE allows at best
+    Fs(BenchFsArguments),
     /// One of its replicas
     #[command(hide = true)]
     SmrReplica,
@@ -128,6 +130,26 @@ impl std::str::FromStr for ShardCounts {
             .map(Self)
             .ok_or_else(|| "it is three numbers, like 4,1,2".to_string())
     }
+}
+
+/// `quorumfs bench fs`
+#[derive(Debug, Clone, Args)]
+pub(crate) struct BenchFsArguments {
+    /// MiB of the large file; up to a quarter of a mount's memory stays in it
+    #[arg(long, value_name = "MIB", default_value_t = 128,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub(crate) size_mib: u64,
+    /// Small files, for each workload that has some
+    #[arg(long, value_name = "NUMBER", default_value_t = 2000,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) files: u32,
+    /// Files of the tree that is listed
+    #[arg(long, value_name = "NUMBER", default_value_t = 10_000,
+          value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) listed: u32,
+    /// Where the cluster is made, on the disk that is to be measured; else where temporary files go
+    #[arg(long, value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
 }
 
 /// `quorumfs bench smr-parts`

@@ -20,6 +20,7 @@
 //! | [`parts`] | the core, signatures and a connection, each alone |
 //! | [`seal`] | sealing and opening of blocks on one core |
 //! | [`data`] | blocks and small files over clouds of stated latency and bandwidth |
+//! | [`fs`] | the whole file system through the kernel, beside what FUSE allows at best |
 //! | [`core`] | pure replicas in one thread |
 //! | [`probe`] | one more of them, timed |
 
@@ -30,6 +31,7 @@ mod cluster;
 mod core;
 pub(crate) mod data;
 mod flushing;
+pub(crate) mod fs;
 mod load;
 mod observers;
 pub(crate) mod parts;

@@ -70,6 +70,7 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         }
         Command::Bench(BenchCommand::Seal(command)) => bench::seal::run(&command, output),
         Command::Bench(BenchCommand::Data(command)) => bench::data::run(&command, output).await,
+        Command::Bench(BenchCommand::Fs(command)) => bench::fs::run(&command, output).await,
         Command::Bench(BenchCommand::SmrReplica) => bench::replica::run().await,
     }
 }

@@ -18,10 +18,10 @@
 //! | [`tree`] | the real files that the check copies |
 
 mod check;
-mod cluster;
+pub(crate) mod cluster;
 mod damage;
-mod keeper;
-mod layout;
+pub(crate) mod keeper;
+pub(crate) mod layout;
 mod observe;
 mod places;
 mod tree;

@@ -1,0 +1,245 @@
+//! `quorumfs bench fs`: the whole file system through the kernel, beside what FUSE allows at best.
+//!
+//! It starts a cluster of its own, four replicas and four directories that stand for clouds, mounts
+//! it, and mounts a file system that keeps nothing but names with the same options
+//! ([`quorumfs_fuse::null`]). Each workload runs on both in turn, round by round, so that whatever
+//! else the machine does happens to both; medians are compared. What a file system that keeps
+//! nothing cannot stand in for is compared with a bare loop of the same work, or with the local
+//! disk:
+//!
+//! | Workload | Against |
+//! |---|---|
+//! | reading in order and at random, from the gateway's memory, past the kernel's cache | the null file system |
+//! | writing in order, with one fsync at the end | a loop that encrypts the same bytes, writes them to a local file, and syncs it |
+//! | small files made, read, deleted; `tar x` | the null file system |
+//! | a tree listed with attributes, the second time | the null file system |
+//! | `git status`, warm | the same repository on the local disk |
+//! | one directory made, the median | a budget: 1 ms and three times the machine's fdatasync |
+//!
+//! A ratio is always a part of the speed of what it is compared with: more is better.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | [`world`] | the cluster and the two mounts |
+//! | [`content`] | reading and writing of large files |
+//! | [`trees`] | many small files: made, packed out, listed, looked at by git |
+//! | [`latency`] | one operation after the other |
+
+mod content;
+mod latency;
+mod trees;
+mod world;
+
+use crate::arguments::BenchFsArguments;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::stop::Stop;
+use serde::Serialize;
+use std::path::PathBuf;
+use world::World;
+
+/// How often each workload runs on each side, beside a first time that does not count.
+const ROUNDS: usize = 3;
+
+/// A speed in MiB/s, and what it is compared with.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Throughput {
+    mib_per_second: f64,
+    against_mib_per_second: f64,
+    ratio: f64,
+}
+
+impl Throughput {
+    fn of((ours, theirs): (f64, f64)) -> Self {
+        Self {
+            mib_per_second: ours,
+            against_mib_per_second: theirs,
+            ratio: ours / theirs,
+        }
+    }
+}
+
+/// A speed in files or operations per second, and what it is compared with.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Rate {
+    files_per_second: f64,
+    against_files_per_second: f64,
+    ratio: f64,
+}
+
+impl Rate {
+    fn of((ours, theirs): (f64, f64)) -> Self {
+        Self {
+            files_per_second: ours,
+            against_files_per_second: theirs,
+            ratio: ours / theirs,
+        }
+    }
+}
+
+/// One line.
+#[derive(Debug, Serialize)]
+struct Record {
+    sequential_read: Throughput,
+    /// Blocks of 4 KiB, one at a time.
+    random_read: Throughput,
+    /// Acknowledged as `close` and `fsync` are: on w = k + f clouds.
+    sequential_write: Throughput,
+    create: Rate,
+    read_small: Rate,
+    remove: Rate,
+    untar: Rate,
+    list: Rate,
+    git_status: Rate,
+    latency: latency::Latencies,
+    /// Of one core, while nobody asks for anything.
+    idle_gateway_percent: f64,
+    durability: &'static str,
+    size_mib: u64,
+    files: u32,
+    listed: u32,
+}
+
+impl Record {
+    fn text(&self) -> String {
+        let throughput = |name: &str, it: &Throughput, against: &str| {
+            format!(
+                "\n  {name:<18} {:9.1} MiB/s    {against} {:.1}: {:.2}",
+                it.mib_per_second, it.against_mib_per_second, it.ratio
+            )
+        };
+        let rate = |name: &str, it: &Rate, against: &str| {
+            format!(
+                "\n  {name:<18} {:9.0} files/s  {against} {:.0}: {:.2}",
+                it.files_per_second, it.against_files_per_second, it.ratio
+            )
+        };
+        let (null, bare, disk) = ("null FUSE", "bare loop", "local disk");
+        [
+            format!(
+                "a mount over four replicas and four directories, durable on {}",
+                self.durability
+            ),
+            throughput("read in order", &self.sequential_read, null),
+            throughput("read at random", &self.random_read, null),
+            throughput("write in order", &self.sequential_write, bare),
+            rate("create 4 KiB", &self.create, null),
+            rate("read 4 KiB", &self.read_small, null),
+            rate("remove", &self.remove, null),
+            rate("tar x", &self.untar, null),
+            rate("list, again", &self.list, null),
+            rate("git status, warm", &self.git_status, disk),
+            self.latency.text(),
+            format!(
+                "\n  idle               {:9.2} % of a core in the gateway",
+                self.idle_gateway_percent
+            ),
+        ]
+        .concat()
+    }
+}
+
+/// Starts the cluster, measures, and says it in one line.
+pub(crate) async fn run(arguments: &BenchFsArguments, output: Output) -> Outcome {
+    let mut stop = Stop::listen(false)?;
+    let world = World::start(arguments.directory.as_deref()).await?;
+    let outcome = tokio::select! {
+        outcome = measure(&world, arguments) => outcome,
+        () = stop.wanted() => Err(Failure::new(Exit::Cancelled, "cancelled")),
+    };
+    let stopped = world.stop().await;
+    let record = outcome?;
+    stopped?;
+    output.record("fs", &record, Record::text)?;
+    Ok(Exit::Success)
+}
+
+fn note(text: &str) {
+    eprintln!("bench fs: {text}");
+}
+
+async fn measure(world: &World, arguments: &BenchFsArguments) -> Outcome<Record> {
+    let places = world.places();
+    let (size_mib, files, listed) = (arguments.size_mib, arguments.files, arguments.listed);
+    let size = size_mib << 20;
+
+    note("large files");
+    let at = places.clone();
+    let sequential_write = blocking(move || content::write_in_order(&at, size)).await?;
+    let at = places.clone();
+    let (sequential_read, random_read) = blocking(move || content::read(&at, size)).await?;
+    note("small files");
+    let at = places.clone();
+    let small = blocking(move || trees::small_files(&at, files)).await?;
+    note("tar x");
+    let at = places.clone();
+    let untar = blocking(move || trees::untar(&at, files)).await?;
+    note("git status");
+    let at = places.clone();
+    let git_status = blocking(move || trees::git_status(&at, files)).await?;
+    note("a tree listed");
+    let at = places.clone();
+    let list = blocking(move || trees::list(&at, listed)).await?;
+    note("one operation after the other");
+    let latency = blocking(move || latency::measure(&places)).await?;
+    note("nothing");
+    let idle_gateway_percent = world.idle_percent().await?;
+    Ok(Record {
+        sequential_read: Throughput::of(sequential_read),
+        random_read: Throughput::of(random_read),
+        sequential_write: Throughput::of(sequential_write),
+        create: Rate::of(small.create),
+        read_small: Rate::of(small.read),
+        remove: Rate::of(small.remove),
+        untar: Rate::of(untar),
+        list: Rate::of(list),
+        git_status: Rate::of(git_status),
+        latency,
+        idle_gateway_percent,
+        durability: "clouds",
+        size_mib,
+        files,
+        listed,
+    })
+}
+
+/// Where workloads run.
+#[derive(Debug, Clone)]
+struct Places {
+    /// The mount.
+    ours: PathBuf,
+    /// The null file system.
+    null: PathBuf,
+    /// A directory of the local disk.
+    local: PathBuf,
+}
+
+/// The outcome of `work`, which may take long and wait for disks.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Outcome<T> + Send + 'static,
+) -> Outcome<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(Failure::new(Exit::Error, error.to_string())))
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}
+
+/// Medians of a workload on either side, in turns; the first round does not count.
+fn in_turns(
+    mut ours: impl FnMut(usize) -> Outcome<f64>,
+    mut theirs: impl FnMut(usize) -> Outcome<f64>,
+) -> Outcome<(f64, f64)> {
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    for round in 0..=ROUNDS {
+        let (one, other) = (ours(round)?, theirs(round)?);
+        if round > 0 {
+            left.push(one);
+            right.push(other);
+        }
+    }
+    Ok((median(left), median(right)))
+}

@@ -1,0 +1,361 @@
+//! A file system that keeps names and lengths and nothing else: what FUSE allows at best here.
+//!
+//! Every figure of a mount depends on the kernel, the machine and what else runs on it. This one is
+//! mounted beside the real one in the same run, with the same options, threads and time-outs, and
+//! does as little as it can for each request: what is written is dropped, what is read is zeros,
+//! and the tree is a table in memory behind one lock. What a workload reaches here is its ceiling,
+//! and a real file system is measured as a part of it.
+//!
+//! It serves measurements alone: hard links are not supported, times are not kept, and permissions
+//! are the kernel's to check.
+
+use crate::convert::absent;
+use crate::error::MountError;
+use crate::mount::{check, options, refused, system};
+use crate::serve::{BACKGROUND_MAX, GENERATION, VALID_FOR, WRITE_BYTES_MAX, capabilities};
+use crate::{MountConfig, null_tree::Tree};
+use fuser::{
+    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, INodeNo, KernelConfig,
+    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request,
+    TimeOrNow, WriteFlags,
+};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+/// `O_TRUNC`, as Linux numbers it.
+const TRUNCATE: i32 = 0o1000;
+/// The longest read that the kernel asks for, with room.
+const READ_BYTES_MAX: usize = 2 << 20;
+
+/// A mounted null file system; unmounted when it is dropped.
+#[derive(Debug)]
+pub struct NullMounted {
+    session: Option<fuser::BackgroundSession>,
+}
+
+impl NullMounted {
+    /// Mounts one, with the options of a real mount.
+    ///
+    /// # Errors
+    /// As [`mount`](crate::mount()).
+    pub fn mount(config: &MountConfig) -> Result<Self, MountError> {
+        let place = check(&config.mount_point)?;
+        let null = Null {
+            tree: Mutex::new(Tree::default()),
+            zeros: vec![0; READ_BYTES_MAX],
+        };
+        let session = fuser::Session::new(null, &place, &options(config))
+            .map_err(|error| refused(&place, error))?;
+        let session = session
+            .spawn()
+            .map_err(|error| system("serve", &place, error))?;
+        Ok(Self {
+            session: Some(session),
+        })
+    }
+
+    /// Unmounts it.
+    ///
+    /// # Errors
+    /// If something in it is still in use.
+    pub fn unmount(mut self, place: &Path) -> Result<(), MountError> {
+        match self.session.take() {
+            Some(session) => session
+                .umount_and_join()
+                .map_err(|error| system("unmount", place, error)),
+            None => Ok(()),
+        }
+    }
+}
+
+struct Null {
+    tree: Mutex<Tree>,
+    zeros: Vec<u8>,
+}
+
+impl Null {
+    fn tree(&self) -> MutexGuard<'_, Tree> {
+        // A table of names that a panic left half-changed is still a table of names.
+        self.tree.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn made(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        target: &[u8],
+    ) -> Result<FileAttr, Errno> {
+        let owner = (request.uid(), request.gid());
+        let mut tree = self.tree();
+        tree.create(parent.0, name.as_bytes(), mode, owner, target)
+    }
+}
+
+fn entry(found: Result<FileAttr, Errno>, reply: ReplyEntry) {
+    match found {
+        Ok(attr) => reply.entry(&VALID_FOR, &attr, GENERATION),
+        Err(error) => reply.error(error),
+    }
+}
+
+fn empty(done: Result<(), Errno>, reply: ReplyEmpty) {
+    match done {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(error),
+    }
+}
+
+impl Filesystem for Null {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        for wanted in capabilities() {
+            let _ = config.add_capabilities(wanted);
+        }
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        let _ = config.set_max_write(WRITE_BYTES_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let found = self.tree().lookup(parent.0, name.as_bytes());
+        match found {
+            Err(Errno::ENOENT) => reply.entry(&VALID_FOR, &absent(), GENERATION),
+            found => entry(found, reply),
+        }
+    }
+
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        match self.tree().attributes(inode.0) {
+            Ok(attr) => reply.attr(&VALID_FOR, &attr),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn setattr(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        _mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        match self.tree().change(inode.0, mode, uid, gid, size) {
+            Ok(attr) => reply.attr(&VALID_FOR, &attr),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn readlink(&self, _: &Request, inode: INodeNo, reply: ReplyData) {
+        match self.tree().target(inode.0) {
+            Ok(target) => reply.data(&target),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _device: u32,
+        reply: ReplyEntry,
+    ) {
+        entry(self.made(request, parent, name, mode, &[]), reply);
+    }
+
+    fn mkdir(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let mode = Tree::DIRECTORY | mode & 0o7777;
+        entry(self.made(request, parent, name, mode, &[]), reply);
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.tree().remove(parent.0, name.as_bytes());
+        empty(done, reply);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let done = self.tree().remove(parent.0, name.as_bytes());
+        empty(done, reply);
+    }
+
+    fn symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let target = target.as_os_str().as_bytes();
+        entry(
+            self.made(request, parent, name, Tree::SYMLINK | 0o777, target),
+            reply,
+        );
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let done = if flags.is_empty() {
+            let (from, to) = (name.as_bytes(), new_name.as_bytes());
+            self.tree().rename((parent.0, from), (new_parent.0, to))
+        } else {
+            Err(Errno::EINVAL)
+        };
+        empty(done, reply);
+    }
+
+    fn open(&self, _: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        // The kernel leaves cutting to whoever opens.
+        if flags.0 & TRUNCATE != 0 {
+            let _ = self.tree().change(inode.0, None, None, None, Some(0));
+        }
+        reply.opened(FileHandle(inode.0), FopenFlags::empty());
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let mode = Tree::FILE | mode & 0o7777;
+        match self.made(request, parent, name, mode, &[]) {
+            Ok(attr) => {
+                let handle = FileHandle(attr.ino.0);
+                reply.created(&VALID_FOR, &attr, GENERATION, handle, FopenFlags::empty());
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let end = self.tree().attributes(inode.0).map_or(0, |attr| attr.size);
+        let length = end.saturating_sub(offset).min(u64::from(size));
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        reply.data(self.zeros.get(..length).unwrap_or(&self.zeros));
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let end = offset.saturating_add(data.len() as u64);
+        match self.tree().reach(inode.0, end) {
+            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _: bool,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        reply.ok();
+    }
+
+    fn opendir(&self, _: &Request, inode: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        reply.opened(FileHandle(inode.0), FopenFlags::empty());
+    }
+
+    fn readdir(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        self.tree().list(inode.0, offset, |cookie, name, attr| {
+            reply.add(attr.ino, cookie, attr.kind, OsStr::from_bytes(name))
+        });
+        reply.ok();
+    }
+
+    fn readdirplus(
+        &self,
+        _: &Request,
+        inode: INodeNo,
+        _handle: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        self.tree().list(inode.0, offset, |cookie, name, attr| {
+            let name = OsStr::from_bytes(name);
+            reply.add(attr.ino, cookie, name, &VALID_FOR, attr, GENERATION)
+        });
+        reply.ok();
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        reply.statfs(1 << 40, 1 << 40, 1 << 40, 1 << 40, 1 << 40, 4096, 255, 4096);
+    }
+}
