@@ -193,3 +193,45 @@ fn the_way_of_data_to_clouds_and_back_is_measured() {
     assert!(number("/repair/read_ratio") <= 1.05, "{line}");
     assert!(number("/writers/peak_memory_mib") <= 512.0, "{line}");
 }
+
+/// Every workload ran on both sides, and nothing is left mounted or lying about.
+#[test]
+fn the_whole_file_system_is_measured_through_the_kernel() {
+    let place = tempfile::tempdir().unwrap();
+    let line = measured(
+        Command::new(env!("CARGO_BIN_EXE_quorumfs"))
+            .args(["bench", "fs", "--json", "--size-mib", "8"])
+            .args(["--files", "40", "--listed", "250", "--directory"])
+            .arg(place.path())
+            .output()
+            .unwrap(),
+    );
+    let number = |place: &str| {
+        let found = line.pointer(place).and_then(serde_json::Value::as_f64);
+        found.unwrap_or_else(|| panic!("{place}: {line}"))
+    };
+    for workload in ["sequential_read", "random_read", "sequential_write"] {
+        assert!(
+            number(&format!("/{workload}/mib_per_second")) > 0.0,
+            "{line}"
+        );
+        assert!(number(&format!("/{workload}/ratio")) > 0.0, "{line}");
+    }
+    for workload in [
+        "create",
+        "read_small",
+        "remove",
+        "untar",
+        "list",
+        "git_status",
+    ] {
+        let rate = number(&format!("/{workload}/files_per_second"));
+        assert!(rate > 0.0, "{line}");
+        assert!(number(&format!("/{workload}/ratio")) > 0.0, "{line}");
+    }
+    assert!(number("/latency/mkdir_ms") > 0.0, "{line}");
+    assert!(number("/idle_gateway_percent") >= 0.0, "{line}");
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(!mounts.contains(place.path().to_str().unwrap()), "{mounts}");
+}
