@@ -131,7 +131,8 @@ fn seeds(arguments: &Arguments, sabotage: Option<Sabotage>) -> ExitCode {
     ExitCode::from(u8::from(failed))
 }
 
-/// Tries each defect over the same seeds: it is seen by those that fail with it and pass without.
+/// Tries each defect over the same seeds, until enough of them have seen it: those that fail with it
+/// and pass without.
 fn sabotages(arguments: &Arguments) -> ExitCode {
     let mut missed = 0;
     let seeds = arguments.seeds.max(SABOTAGE_SEEDS);
@@ -140,6 +141,7 @@ fn sabotages(arguments: &Arguments) -> ExitCode {
         let seen: Vec<u64> = range
             .filter(|seed| !run_clouds(options(arguments, *seed, Some(sabotage)), None).passed())
             .filter(|seed| run_clouds(options(arguments, *seed, None), None).passed())
+            .take(arguments.enough.unwrap_or(usize::MAX).max(1))
             .collect();
         missed += u64::from(seen.is_empty());
         let first: Vec<&u64> = seen.iter().take(SEEN_TOLD_MAX).collect();

@@ -59,6 +59,9 @@ struct Arguments {
     /// Builds a defect into every honest replica; `all` tries each in turn.
     #[arg(long)]
     sabotage: Option<String>,
+    /// Goes on to the next defect once so many seeds have seen one, instead of running them all.
+    #[arg(long, value_name = "NUMBER", requires = "sabotage")]
+    enough: Option<usize>,
     /// Runs simulated clouds under the block store instead of clusters.
     #[arg(long, conflicts_with_all = ["replay", "profile", "service", "fault_model"])]
     clouds: bool,
@@ -211,11 +214,13 @@ fn milliseconds() -> f64 {
     time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
 }
 
-/// Runs every seed. What it came to, and which seeds failed.
+/// Runs every seed; of a defect, until enough of them have seen it. What it came to, and which
+/// seeds failed: with a defect, which saw it.
 fn run_all(arguments: &Arguments, sabotage: Option<Sabotage>) -> (Summary, Vec<u64>) {
     let mut summary = Summary::default();
     let mut failed = Vec::new();
     let mut told = 0;
+    let enough = arguments.enough.unwrap_or(usize::MAX);
     for seed in arguments.start..arguments.start.saturating_add(arguments.seeds) {
         let mut print = |line: &str| println!("{line}");
         let trace: Option<&mut dyn FnMut(&str)> = match arguments.trace {
@@ -230,7 +235,8 @@ fn run_all(arguments: &Arguments, sabotage: Option<Sabotage>) -> (Summary, Vec<u
         let begun = milliseconds();
         let report = run_seed(options, arguments.service, trace);
         summary.add(&report, milliseconds() - begun);
-        if !report.passed() {
+        // A seed that fails without the defect has not seen it.
+        if !report.passed() && (sabotage.is_none() || passes(arguments, seed)) {
             failed.push(seed);
         }
         let telling = sabotage.is_none() || arguments.seeds == 1;
@@ -243,6 +249,9 @@ fn run_all(arguments: &Arguments, sabotage: Option<Sabotage>) -> (Summary, Vec<u
                 "{} seeds, {} violations, {} stalls",
                 summary.seeds, summary.violations, summary.stalls
             );
+        }
+        if failed.len() >= enough {
+            break;
         }
     }
     (summary, failed)
@@ -317,14 +326,17 @@ fn sabotages(arguments: &Arguments) -> ExitCode {
     let mut missed = 0;
     for sabotage in Sabotage::ALL {
         let arguments = &tried_with(sabotage, arguments);
-        let (summary, failed) = run_all(arguments, Some(sabotage));
-        let sees = |seed: &u64| passes(arguments, *seed);
-        let seen: Vec<u64> = failed.into_iter().filter(sees).collect();
         // Over few seeds one is enough.
         let wanted = match arguments.seeds {
             500.. => CAUGHT_MIN,
             _ => 1,
         };
+        let enough = arguments.enough.map(|enough| enough.max(wanted));
+        let arguments = &Arguments {
+            enough,
+            ..arguments.clone()
+        };
+        let (summary, seen) = run_all(arguments, Some(sabotage));
         if seen.len() < wanted {
             missed += 1;
         }
