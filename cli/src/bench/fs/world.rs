@@ -112,17 +112,14 @@ impl World {
     }
 }
 
-/// Seconds of processor time that a process has used, as the scheduler counts them.
+/// Seconds of processor time that a process has used, threads that ended included, to a hundredth.
 fn processor_seconds(pid: u32) -> Outcome<f64> {
-    let mut nanos = 0;
-    let tasks = PathBuf::from(format!("/proc/{pid}/task"));
-    let cannot = |error: std::io::Error| failed("look at the gateway", &error);
-    for task in fs::read_dir(&tasks).map_err(cannot)? {
-        let schedule = task.map_err(cannot)?.path().join("schedstat");
-        // A thread may end meanwhile.
-        let text = fs::read_to_string(schedule).unwrap_or_default();
-        let first = text.split_whitespace().next();
-        nanos += first.and_then(|it| it.parse::<u64>().ok()).unwrap_or(0);
-    }
-    Ok(nanos as f64 / 1e9)
+    let path = PathBuf::from(format!("/proc/{pid}/stat"));
+    let text = fs::read_to_string(&path).map_err(|error| Failure::file("read", &path, &error))?;
+    // The name, which may hold anything, ends at the last bracket; eleven fields on are those of use.
+    let fields = text.rsplit(')').next().unwrap_or_default();
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    let ticks: Option<u64> = ticks.map(|it| it.parse::<u64>().ok()).sum();
+    let ticks = ticks.ok_or_else(|| failed("look at the gateway", &"strange statistics"))?;
+    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
