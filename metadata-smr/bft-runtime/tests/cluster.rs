@@ -269,7 +269,10 @@ async fn replicas_with_other_keys_are_named() {
     }
     let error = Client::connect(config).await.expect_err("wrong keys");
     let text = error.to_string();
-    assert!(text.contains(&cluster.members[3].key.to_string()), "{text}");
+    // It ends as soon as too few can be left, whatever the last of them would have said.
+    let named = cluster.members.iter();
+    let named = named.filter(|member| text.contains(&member.key.to_string()));
+    assert!(named.count() >= 2, "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
