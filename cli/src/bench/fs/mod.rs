@@ -9,14 +9,15 @@
 //!
 //! | Workload | Against |
 //! |---|---|
-//! | reading in order and at random, from the gateway's memory, past the kernel's cache | the null file system |
-//! | writing in order, with one fsync at the end | a loop that encrypts the same bytes, writes them to a local file, and syncs it |
+//! | reading in order and at random, from the gateway's memory | the null file system |
+//! | writing in order, synced once | a loop that encrypts, writes to a local file, and syncs |
 //! | small files made, read, deleted; `tar x` | the null file system |
 //! | a tree listed with attributes, the second time | the null file system |
 //! | `git status`, warm | the same repository on the local disk |
 //! | one directory made, the median | a budget: 1 ms and three times the machine's fdatasync |
 //!
-//! A ratio is always a part of the speed of what it is compared with: more is better.
+//! Large files are read past the kernel's cache. A ratio is always a part of the speed of what it
+//! is compared with: more is better.
 //!
 //! | Module | What it holds |
 //! |---|---|

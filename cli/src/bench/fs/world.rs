@@ -116,7 +116,8 @@ impl World {
 fn processor_seconds(pid: u32) -> Outcome<f64> {
     let path = PathBuf::from(format!("/proc/{pid}/stat"));
     let text = fs::read_to_string(&path).map_err(|error| Failure::file("read", &path, &error))?;
-    // The name, which may hold anything, ends at the last bracket; eleven fields on are those of use.
+    // The name, which may hold anything, ends at the last bracket; what was used is eleven fields
+    // on.
     let fields = text.rsplit(')').next().unwrap_or_default();
     let ticks = fields.split_whitespace().skip(11).take(2);
     let ticks: Option<u64> = ticks.map(|it| it.parse::<u64>().ok()).sum();

@@ -131,8 +131,8 @@ fn seeds(arguments: &Arguments, sabotage: Option<Sabotage>) -> ExitCode {
     ExitCode::from(u8::from(failed))
 }
 
-/// Tries each defect over the same seeds, until enough of them have seen it: those that fail with it
-/// and pass without.
+/// Tries each defect over the same seeds, until enough of them have seen it: those that fail with
+/// it and pass without.
 fn sabotages(arguments: &Arguments) -> ExitCode {
     let mut missed = 0;
     let seeds = arguments.seeds.max(SABOTAGE_SEEDS);
