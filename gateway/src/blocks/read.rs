@@ -185,13 +185,16 @@ impl Engine {
             wanted.push((index, bytes.end.saturating_sub(bytes.start)));
             awaited.insert(index, first..end);
         }
-        let elsewhere = self.reads_elsewhere(object, &wanted);
+        let suspended_ones = wanted
+            .iter()
+            .filter(|(index, _)| self.is_suspended(object, *index));
+        faults.extend(suspended_ones.map(|(index, _)| (*index, suspended(self, object, *index))));
+        // What a suspended cloud has to be replaced from is the whole object: the other data shards
+        // would be asked for twice.
+        let elsewhere = !faults.is_empty() || self.reads_elsewhere(object, &wanted);
         for (index, rows) in awaited.clone() {
-            if elsewhere || self.is_suspended(object, index) {
-                if !elsewhere {
-                    faults.push((index, suspended(self, object, index)));
-                }
-                continue;
+            if elsewhere {
+                break;
             }
             let (engine, object) = (Arc::clone(self), Arc::clone(object));
             fetches.spawn(async move { (index, engine.fetch_cells(&object, index, rows).await) });
