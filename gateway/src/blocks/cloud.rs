@@ -115,16 +115,20 @@ impl Link {
         let put = self
             .store
             .put_if_absent(&name, body.clone(), Deadline::after(self.timeouts.put));
-        let suspect = tokio::time::sleep(self.timeouts.suspect);
-        tokio::pin!(put, suspect);
-        let result = tokio::select! {
-            biased;
-            result = &mut put => result,
-            () = &mut suspect => {
+        tokio::pin!(put);
+        let result = loop {
+            let suspect = self.health.suspect_at(begin);
+            tokio::select! {
+                biased;
+                result = &mut put => break result,
+                () = tokio::time::sleep_until(suspect) => {}
+            }
+            if self.health.suspect_at(begin) <= Instant::now() {
                 self.health.suspected();
                 let rest = self.timeouts.put + Duration::from_secs(1);
                 let silence = |_| Err(self.silence(Operation::Put, Some(&name)));
-                tokio::time::timeout(rest, put).await.unwrap_or_else(silence)
+                let last = tokio::time::timeout(rest, put).await;
+                break last.unwrap_or_else(silence);
             }
         };
         let receipt = self.record(exchange, begin, result)?;

@@ -41,7 +41,7 @@ pub struct Timeouts {
     /// Nobody waits longer than this before asking elsewhere too, nor for a cloud of which nothing
     /// is known.
     pub hedge_max: Duration,
-    /// A put that is not answered after this makes its cloud suspect.
+    /// A put that is not answered after this makes its cloud suspect, unless it answered others.
     pub suspect: Duration,
     /// The first suspension.
     pub backoff_min: Duration,
@@ -76,6 +76,7 @@ struct State {
     suspended_until: Option<Instant>,
     overdue: u32,
     answered_at: Option<Instant>,
+    put_answered_at: Option<Instant>,
     last_error: Option<String>,
     latencies: Latencies,
 }
@@ -109,6 +110,9 @@ impl Health {
         state.suspended_until = None;
         state.overdue = 0;
         state.answered_at = Some(Instant::now());
+        if matches!(exchange, Exchange::Put(_)) {
+            state.put_answered_at = state.answered_at;
+        }
         if exchange != Exchange::Ask {
             state.strikes /= 2;
         }
@@ -120,10 +124,17 @@ impl Health {
         self.suspend(&mut self.state(), error.to_string());
     }
 
+    /// When the cloud becomes suspect if it answers no put any more, one that was made at `begin`
+    /// among them.
+    pub(super) fn suspect_at(&self, begin: Instant) -> Instant {
+        let answered = self.state().put_answered_at;
+        answered.map_or(begin, |at| at.max(begin)) + self.timeouts.suspect
+    }
+
     /// The cloud has not answered a put for suspiciously long.
     pub(super) fn suspected(&self) {
         let reason = format!(
-            "a put was not answered within {} ms; check the cloud's health and the network to it",
+            "no put was answered within {} ms; check the cloud's health and the network to it",
             self.timeouts.suspect.as_millis()
         );
         self.suspend(&mut self.state(), reason);
@@ -157,6 +168,10 @@ impl Health {
             let doublings = state.strikes.saturating_sub(1).min(16);
             let length = self.timeouts.backoff_min.saturating_mul(1 << doublings);
             state.suspended_until = Some(now + length.min(self.timeouts.backoff_max));
+            tracing::info!(
+                reason = state.last_error.as_deref(),
+                "a cloud is left alone for a while"
+            );
             self.suspensions.notify_one();
         }
     }

@@ -27,7 +27,7 @@ const fn ms(count: u64) -> Duration {
 /// A cloud's latency in milliseconds, and what reading from it costs.
 type Link = (u64, u32);
 
-/// Clouds in memory behind links of 40 MiB/s.
+/// Clouds in memory behind links of 40 MiB/s, or of another rate in bytes a second.
 struct Place {
     policy: Policy,
     prices: Vec<u32>,
@@ -39,6 +39,10 @@ struct Place {
 
 impl Place {
     fn new(policy: Policy, preference: Preference, links: &[Link]) -> Self {
+        Self::with_rate(policy, preference, links, 40 << 20)
+    }
+
+    fn with_rate(policy: Policy, preference: Preference, links: &[Link], rate: u64) -> Self {
         let memories: Vec<_> = links
             .iter()
             .map(|_| Arc::new(MemoryStore::default()))
@@ -46,7 +50,7 @@ impl Place {
         let shaped = |(memory, (latency, _)): (&Arc<MemoryStore>, &Link)| {
             let shape = Shape {
                 latency: ms(*latency),
-                bytes_per_second: Some(40 << 20),
+                bytes_per_second: Some(rate),
             };
             Arc::new(Shaped::new(Arc::clone(memory) as _, shape))
         };
@@ -325,6 +329,42 @@ async fn a_hung_cloud_costs_a_moment_and_then_nothing() {
             begin.elapsed()
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_is_full_is_not_a_cloud_that_hangs() {
+    let place = Place::with_rate(policy(4, 1, 2), Preference::Fast, &USUAL, 4 << 20);
+    // Each of the puts takes half a second, and the last of them four seconds.
+    let filling = async {
+        let write = |number: u32| {
+            let place = &place;
+            async move {
+                let plain = content(number.into(), 4 * MIB);
+                place.write(number, &plain).await
+            }
+        };
+        let all: Vec<_> = (0..8).map(write).collect();
+        futures_util::future::join_all(all).await;
+        place.drain().await;
+    };
+    let watching = async {
+        loop {
+            tokio::time::sleep(ms(100)).await;
+            let clouds = place.blocks.status().clouds;
+            let suspended = clouds.iter().filter(|cloud| cloud.suspended).count();
+            assert_eq!(suspended, 0);
+        }
+    };
+    let begin = Instant::now();
+    tokio::select! {
+        biased;
+        () = filling => {}
+        () = watching => {}
+    }
+    assert!(
+        begin.elapsed() > 2 * Timeouts::default().suspect,
+        "it was full"
+    );
 }
 
 #[tokio::test(start_paused = true)]
