@@ -14,7 +14,6 @@
 use super::engine::Engine;
 use super::latency::Exchange;
 use super::object::StoredObject;
-use quorumfs_metadata::identity::ObjectId;
 use quorumfs_metadata::placement::Shard;
 use std::time::Duration;
 
@@ -49,10 +48,11 @@ impl std::fmt::Display for Preference {
 pub(super) type Rank = (bool, bool, u32, Duration, bool);
 
 impl Engine {
-    /// Which cloud each shard of a new object goes to, the data shards first.
-    pub(super) fn spread(&self, object: ObjectId) -> Vec<Shard> {
+    /// Which cloud each shard of a new object goes to, the data shards first. Objects that are read
+    /// one after the other have turns one after the other.
+    pub(super) fn spread(&self, turn: u32) -> Vec<Shard> {
         let count = self.links.len();
-        let rotation = object.counter as usize % count.max(1);
+        let rotation = turn as usize % count.max(1);
         let rotated = self.links.iter().cycle().skip(rotation).take(count);
         let mut links: Vec<_> = rotated.collect();
         links.sort_by_cached_key(|link| {

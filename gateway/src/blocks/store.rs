@@ -115,10 +115,27 @@ impl BlockStore {
         key: &SliceKey,
         plain: Bytes,
     ) -> Result<Stored, BlockError> {
+        let turn = object.counter;
+        self.write_in_turn(object, slice, key, plain, turn).await
+    }
+
+    /// The same; objects of which each has the next `turn` have their data shards on other clouds
+    /// than the one before, so that whoever reads them in this order asks all clouds alike.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn write_in_turn(
+        &self,
+        object: ObjectId,
+        slice: SliceId,
+        key: &SliceKey,
+        plain: Bytes,
+        turn: u32,
+    ) -> Result<Stored, BlockError> {
         if self.engine.shut.load(Ordering::Acquire) {
             return Err(BlockError::Shut);
         }
-        self.engine.write(object, slice, key, plain).await
+        self.engine.write(object, slice, key, plain, turn).await
     }
 
     /// Seals several slices, each under its own key, into one object, in the order given and
@@ -137,7 +154,8 @@ impl BlockStore {
         if self.engine.shut.load(Ordering::Acquire) {
             return Err(BlockError::Shut);
         }
-        self.engine.write_slices(object, class, slices).await
+        let turn = object.counter;
+        self.engine.write_slices(object, class, slices, turn).await
     }
 
     /// Says that the metadata now knows the object, so that later acknowledgements can be ordered.

@@ -36,6 +36,7 @@ impl Engine {
         slice: SliceId,
         key: &SliceKey,
         plain: Bytes,
+        turn: u32,
     ) -> Result<Stored, BlockError> {
         let (key, id_of_slice) = (key.clone(), slice);
         let slice = PlainSlice {
@@ -44,7 +45,7 @@ impl Engine {
             plain,
         };
         let (object, slices) = self
-            .write_slices(id, ObjectClass::BLOCK, vec![slice])
+            .write_slices(id, ObjectClass::BLOCK, vec![slice], turn)
             .await?;
         match slices.first() {
             Some(slice) => Ok(Stored {
@@ -61,6 +62,7 @@ impl Engine {
         id: ObjectId,
         class: ObjectClass,
         slices: Vec<PlainSlice>,
+        turn: u32,
     ) -> Result<(NewObject, Vec<SealedSlice>), BlockError> {
         let plain_bytes: u64 = slices.iter().map(|slice| slice.plain.len() as u64).sum();
         let too_long = || BlockError::Length {
@@ -86,7 +88,7 @@ impl Engine {
         let slices = self.squeeze(slices).await?;
         let placed = place(id, &slices).ok_or_else(too_long)?;
         let sealed = end(&placed);
-        let new = self.describe(id, class, sealed)?;
+        let new = self.describe(id, class, sealed, turn)?;
         let bodies = self.seal(&new, &placed, slices).await?;
         let new = self.put_object(new, bodies).await?;
         self.counters.bytes_written.add(plain_bytes);
@@ -101,7 +103,7 @@ impl Engine {
         stream: Bytes,
     ) -> Result<NewObject, BlockError> {
         let sealed = u32::try_from(stream.len()).unwrap_or(u32::MAX);
-        let new = self.describe(id, class, sealed)?;
+        let new = self.describe(id, class, sealed, id.counter)?;
         let shards = u64::from(new.shard_length) * self.links.len() as u64;
         let _memory = self.memory.hold(u64::from(sealed) + shards).await?;
         let bodies = self
@@ -118,6 +120,7 @@ impl Engine {
         id: ObjectId,
         class: ObjectClass,
         sealed: u32,
+        turn: u32,
     ) -> Result<NewObject, BlockError> {
         let stored = Layout::new(sealed, self.config.policy.data()).stored_length(0);
         let shard_length = u32::try_from(stored).map_err(|_| BlockError::Length {
@@ -131,7 +134,7 @@ impl Engine {
             policy: self.config.policy,
             length: sealed,
             shard_length,
-            shards: self.spread(id),
+            shards: self.spread(turn),
         })
     }
 

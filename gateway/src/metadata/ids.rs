@@ -12,9 +12,23 @@ use std::sync::Arc;
 pub struct AllocatedId {
     allocation: Arc<AllocationId>,
     counter: u32,
+    turn: u32,
 }
 
 impl AllocatedId {
+    /// Says which one it is in the order in which it will be read: those that follow each other
+    /// are laid on the clouds so that reading them asks all of these alike.
+    #[must_use]
+    pub fn in_turn(self, turn: u32) -> Self {
+        Self { turn, ..self }
+    }
+
+    /// Which one it is in the order in which it will be read; that of the ids if nobody knows.
+    #[must_use]
+    pub fn turn(&self) -> u32 {
+        self.turn
+    }
+
     /// The id for an object.
     #[must_use]
     pub fn object(&self) -> ObjectId {
@@ -48,6 +62,7 @@ impl IdPool {
         let id = AllocatedId {
             allocation: allocation.clone(),
             counter: *next,
+            turn: *next,
         };
         *next = next.saturating_add(1);
         if next >= count {

@@ -63,7 +63,13 @@ impl SliceStore for CloudSlices {
         }
         let stored = self
             .blocks
-            .write(id.object(), id.slice(), &key.slice_key(id.slice()), plain)
+            .write_in_turn(
+                id.object(),
+                id.slice(),
+                &key.slice_key(id.slice()),
+                plain,
+                id.turn(),
+            )
             .await
             .map_err(|error| failed(DOING, &error))?;
         let slice = stored.slice.into_new(SliceKey::Derived(key.epoch()));

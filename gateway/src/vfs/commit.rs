@@ -391,6 +391,8 @@ impl Inner {
 
     async fn upload_run(self: Arc<Self>, offset: u64, run: Bytes) -> Result<Stored, VfsError> {
         let id = self.metadata.allocate().await?;
+        let turn = u32::try_from(offset / RUN_BYTES_MAX as u64).unwrap_or(u32::MAX);
+        let id = id.in_turn(turn);
         let written = self.slices.write(&id, run).await?;
         Ok(Stored {
             offset,

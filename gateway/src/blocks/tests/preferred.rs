@@ -280,6 +280,31 @@ async fn fast_reads_get_what_all_clouds_have_and_cheap_ones_what_theirs_have() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_read_in_order_lies_on_all_clouds_in_turn_whatever_its_ids() {
+    let place = Place::new(policy(4, 1, 2), Preference::Fast, &USUAL);
+    for turn in 0..8 {
+        // As when four of them leave at a time, and those that follow get their ids first.
+        let number = turn * 4 % 32;
+        let (object, slice) = (object_id(number), slice_id(number));
+        let plain = content(number.into(), MIB);
+        let written = place
+            .blocks
+            .write_in_turn(object, slice, &key(number), plain, turn)
+            .await
+            .unwrap();
+        let clouds: Vec<u32> = written
+            .object
+            .shards
+            .iter()
+            .map(|s| s.cloud.0.into())
+            .collect();
+        let expected: Vec<u32> = (turn..turn + 4).map(|cloud| cloud % 4).collect();
+        assert_eq!(clouds, expected);
+        place.blocks.abandoned(object);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_hung_cloud_costs_readers_what_it_would_have_given() {
     for hung in 0..4 {
         let place = Place::new(policy(4, 1, 2), Preference::Fast, &USUAL);
