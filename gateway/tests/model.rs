@@ -13,8 +13,10 @@ mod common;
 use common::{World, root};
 use proptest::prelude::*;
 use quorumfs_gateway::vfs::{
-    AttributeChange, FileSystem, HandleId, OpenMode, RenameMode, VfsError, VfsOptions,
+    Allocation, AttributeChange, FileSystem, HandleId, OpenMode, RenameMode, Seek, VfsError,
+    VfsOptions,
 };
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
@@ -36,6 +38,25 @@ enum Step {
         name: usize,
         offset: u16,
         length: u16,
+    },
+    /// Reserves, punches a hole or zeroes.
+    Allocate {
+        name: usize,
+        offset: u16,
+        length: u16,
+        how: Allocation,
+    },
+    /// Has one file, or another part of the same, take a run of bytes over.
+    Clone {
+        from: usize,
+        offset: u16,
+        length: u16,
+        to: usize,
+        to_offset: u16,
+    },
+    Seek {
+        name: usize,
+        offset: u16,
     },
     Close {
         name: usize,
@@ -70,8 +91,15 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         8 => (name.clone(), place.clone(), 1u16..3000, 1u8..).prop_map(
             |(name, offset, length, byte)| Step::Write { name, offset, length, byte }),
         3 => (name.clone(), place.clone()).prop_map(|(name, size)| Step::Truncate { name, size }),
-        6 => (name.clone(), place, 0u16..8000).prop_map(
+        6 => (name.clone(), place.clone(), 0u16..8000).prop_map(
             |(name, offset, length)| Step::Read { name, offset, length }),
+        3 => (name.clone(), place.clone(), 1u16..8000, any::<(bool, bool)>()).prop_map(
+            |(name, offset, length, (clear, keep_size))| Step::Allocate {
+                name, offset, length, how: Allocation { clear, keep_size } }),
+        4 => (name.clone(), place.clone(), 1u16..8000, name.clone(), place.clone()).prop_map(
+            |(from, offset, length, to, to_offset)| Step::Clone {
+                from, offset, length, to, to_offset }),
+        3 => (name.clone(), place).prop_map(|(name, offset)| Step::Seek { name, offset }),
         3 => name.clone().prop_map(|name| Step::Close { name }),
         3 => name.clone().prop_map(|name| Step::Fsync { name }),
         2 => (name.clone(), name.clone(), any::<bool>()).prop_map(
@@ -238,6 +266,40 @@ impl Run {
                     "{name} at {offset}"
                 );
             }
+            Step::Allocate {
+                name,
+                offset,
+                length,
+                how,
+            } => {
+                let handle = self.open(name).await;
+                let (offset, end) = (usize::from(offset), usize::from(offset + length));
+                let outcome = self
+                    .fs
+                    .allocate(handle, offset as u64, length.into(), how)
+                    .await;
+                outcome.expect("allocate");
+                let bytes = &mut self.model.get_mut(&name).unwrap().bytes;
+                if !how.keep_size && bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                let end = end.min(bytes.len());
+                if how.clear && offset < end {
+                    bytes[offset..end].fill(0);
+                }
+                self.check(name).await;
+            }
+            Step::Clone {
+                from,
+                offset,
+                length,
+                to,
+                to_offset,
+            } => {
+                self.clone_range((from, offset), length, (to, to_offset))
+                    .await
+            }
+            Step::Seek { name, offset } => self.seek(name, offset.into()).await,
             Step::Close { name } => {
                 if let Some(handle) = self.handles.remove(&name) {
                     self.fs.flush(handle).await.expect("flush");
@@ -297,6 +359,71 @@ impl Run {
             .await
             .unwrap();
         found.expect("it is open").inode
+    }
+
+    async fn clone_range(&mut self, from: (usize, u16), length: u16, to: (usize, u16)) {
+        let (source, target) = (self.open(from.0).await, self.open(to.0).await);
+        let outcome = self
+            .fs
+            .clone_range(
+                (source, from.1.into()),
+                (target, to.1.into()),
+                length.into(),
+            )
+            .await;
+        let bytes = self.model[&from.0].bytes.clone();
+        let start = usize::from(from.1).min(bytes.len());
+        let wanted = &bytes[start..(start + usize::from(length)).min(bytes.len())];
+        match outcome {
+            Ok(count) => {
+                // What has few extents is copied whole.
+                assert_eq!(count, wanted.len() as u64);
+                let file = self.model.get_mut(&to.0).unwrap();
+                let (at, end) = (usize::from(to.1), usize::from(to.1) + wanted.len());
+                if !wanted.is_empty() {
+                    if file.bytes.len() < end {
+                        file.bytes.resize(end, 0);
+                    }
+                    file.bytes[at..end].copy_from_slice(wanted);
+                }
+            }
+            Err(error) if error.errno() == Errno::INVAL => {
+                let apart = from.1.abs_diff(to.1) >= length;
+                assert!(from.0 == to.0 && !apart, "{from:?} {length} {to:?}");
+            }
+            // Bytes in the inode.
+            Err(error) => assert_eq!(error.errno(), Errno::OPNOTSUPP),
+        }
+        self.check(from.0).await;
+        self.check(to.0).await;
+    }
+
+    /// Holes have no bytes but zeros, and data and holes follow each other up to the end.
+    async fn seek(&mut self, name: usize, from: usize) {
+        let handle = self.open(name).await;
+        let bytes = &self.model[&name].bytes;
+        let mut at = from as u64;
+        loop {
+            let hole_until = match self.fs.seek(handle, at, Seek::Data).await {
+                Ok(data) => data as usize,
+                Err(error) => {
+                    assert_eq!(error.errno(), Errno::NXIO);
+                    bytes.len().max(at as usize)
+                }
+            };
+            let hole = bytes.get(at as usize..hole_until).unwrap_or_default();
+            assert!(hole.iter().all(|byte| *byte == 0), "data in a hole");
+            if hole_until >= bytes.len() {
+                break;
+            }
+            let data = hole_until as u64;
+            at = self
+                .fs
+                .seek(handle, data, Seek::Hole)
+                .await
+                .expect("a hole");
+            assert!(at > data && at <= bytes.len() as u64, "{data} {at}");
+        }
     }
 
     async fn rename(&mut self, from: usize, to: usize, exchange: bool) {
