@@ -10,7 +10,7 @@ use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::name::ObjectName;
 use crate::receipt::Receipt;
 use crate::remote::Traffic;
-use crate::store::{Deadline, ObjectInfo, ObjectStore, Page};
+use crate::store::{Deadline, ObjectInfo, ObjectStore, Page, Room};
 use bytes::Bytes;
 use std::fmt;
 use std::ops::Range;
@@ -358,6 +358,10 @@ impl ObjectStore for Faulty {
             Some(Fault::AcknowledgeWithoutStoring) => Ok(()),
             _ => self.inner.delete(name, deadline).await,
         }
+    }
+
+    async fn room(&self, deadline: Deadline) -> Result<Option<Room>, StoreError> {
+        self.inner.room(deadline).await
     }
 
     fn traffic(&self) -> Traffic {

@@ -45,4 +45,4 @@ pub use error::{Operation, StoreError, StoreErrorKind};
 pub use name::ObjectName;
 pub use receipt::Receipt;
 pub use remote::Traffic;
-pub use store::{Deadline, ObjectInfo, ObjectStore, Page};
+pub use store::{Deadline, ObjectInfo, ObjectStore, Page, Room};

@@ -14,7 +14,7 @@ use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::name::ObjectName;
 use crate::receipt::Receipt;
 use crate::remote::{Meter, Traffic};
-use crate::store::{Deadline, ObjectInfo, ObjectStore, Page};
+use crate::store::{Deadline, ObjectInfo, ObjectStore, Page, Room};
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -202,6 +202,10 @@ impl ObjectStore for Shaped {
     async fn delete(&self, name: &ObjectName, deadline: Deadline) -> Result<(), StoreError> {
         let delete = self.inner.delete(name, deadline);
         self.asked(Operation::Delete, deadline, delete).await
+    }
+
+    async fn room(&self, deadline: Deadline) -> Result<Option<Room>, StoreError> {
+        self.inner.room(deadline).await
     }
 
     /// What was asked of it, through this link.

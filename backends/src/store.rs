@@ -47,6 +47,15 @@ pub struct ObjectInfo {
     pub length: u64,
 }
 
+/// How much more a store takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Which room it is: several stores may share one, as directories of one disk do.
+    pub pool: u64,
+    /// Bytes that are free there.
+    pub bytes: u64,
+}
+
 /// One page of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
@@ -139,6 +148,15 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// # Errors
     /// As above.
     async fn delete(&self, name: &ObjectName, deadline: Deadline) -> Result<(), StoreError>;
+
+    /// Asks how much more it takes; `None` if nobody can say, as of object stores that take
+    /// whatever is paid for.
+    ///
+    /// # Errors
+    /// As above.
+    async fn room(&self, _deadline: Deadline) -> Result<Option<Room>, StoreError> {
+        Ok(None)
+    }
 
     /// What was asked of it so far; nothing is counted where nothing has to be paid for.
     fn traffic(&self) -> Traffic {

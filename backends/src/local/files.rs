@@ -3,7 +3,7 @@
 use crate::error::StoreErrorKind;
 use crate::marker::{MARKER_BYTES, MARKER_FILE, Marker, MarkerError};
 use crate::name::ObjectName;
-use crate::store::{ObjectInfo, Page};
+use crate::store::{ObjectInfo, Page, Room};
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -252,6 +252,15 @@ impl Directory {
         let probe = self.root.join(format!("{INCOMING}-{}", random_name()?));
         File::create_new(&probe)?;
         Ok(fs::remove_file(&probe)?)
+    }
+
+    /// What its file system has left for those who are not its superuser, by which device.
+    pub(super) fn room(&self) -> Result<Room, Fault> {
+        let found = rustix::fs::statvfs(&self.root).map_err(io::Error::from)?;
+        Ok(Room {
+            pool: fs::metadata(&self.root)?.dev(),
+            bytes: found.f_bavail.saturating_mul(found.f_frsize),
+        })
     }
 
     /// Removes what crashes left in `incoming`. Best effort: rubbish does no harm.

@@ -26,7 +26,7 @@ use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::marker::Marker;
 use crate::name::ObjectName;
 use crate::receipt::Receipt;
-use crate::store::{Deadline, ObjectInfo, ObjectStore, Page};
+use crate::store::{Deadline, ObjectInfo, ObjectStore, Page, Room};
 use bytes::Bytes;
 use files::{Directory, Fault};
 use std::ops::Range;
@@ -238,6 +238,11 @@ impl ObjectStore for LocalStore {
             d.delete(&target)
         })
         .await
+    }
+
+    async fn room(&self, deadline: Deadline) -> Result<Option<Room>, StoreError> {
+        let room = self.run(Operation::Head, None, deadline, Directory::room);
+        room.await.map(Some)
     }
 }
 

@@ -384,3 +384,19 @@ async fn a_place_without_a_marker_is_founded_again_only_if_it_holds_no_object() 
     store.found(soon()).await.unwrap();
     store.check(soon()).await.unwrap();
 }
+
+#[tokio::test]
+async fn its_room_is_that_of_its_file_system() {
+    let (place, path, store) = cloud();
+    let room = store.room(soon()).await.unwrap().unwrap();
+    let free = rustix::fs::statvfs(&path).unwrap();
+    // Others write there too.
+    let free = free.f_bavail * free.f_frsize;
+    assert!(room.bytes.abs_diff(free) < 1 << 30, "{room:?} {free}");
+    let beside = place.path().join("cloud-3");
+    let marker = Marker { cloud: 3, ..MARKER };
+    LocalStore::create(&beside, marker).unwrap();
+    let beside = LocalStore::open(&beside, marker).unwrap();
+    let other = beside.room(soon()).await.unwrap().unwrap();
+    assert_eq!(other.pool, room.pool, "they share it");
+}

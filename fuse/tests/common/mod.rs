@@ -12,6 +12,7 @@ use quorumfs_gateway::metadata::{Embedded, MetadataClient};
 use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, SliceStore, VfsOptions};
 use quorumfs_gateway::volume::{Created, NewCloud, NewVolume, Volume, create};
 use quorumfs_metadata::Metadata;
+use quorumfs_metadata::identity::CloudIndex;
 use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::row::{Assertable, ReplicaInfo};
 use std::path::{Path, PathBuf};
@@ -87,6 +88,26 @@ fn slices(volume: &Arc<Volume>, client: &Arc<MetadataClient>, place: &Path) -> A
 impl World {
     /// A new volume, mounted.
     pub fn new() -> Self {
+        Self::with_clouds(|_| ())
+    }
+
+    /// One whose clouds are file systems of their own, of so many bytes each.
+    pub fn with_clouds_of(bytes: u64) -> Self {
+        Self::with_clouds(|clouds| {
+            for number in 0..4 {
+                let place = clouds.join(CloudIndex(number).to_string());
+                std::fs::create_dir_all(&place).unwrap();
+                let options = format!("size={bytes}");
+                let mounted = Command::new("mount")
+                    .args(["-t", "tmpfs", "-o", &options, "none"])
+                    .arg(&place)
+                    .status();
+                assert!(mounted.unwrap().success(), "mounting takes the superuser");
+            }
+        })
+    }
+
+    fn with_clouds(prepare: impl FnOnce(&Path)) -> Self {
         assert!(
             Path::new("/dev/fuse").exists(),
             "these tests need /dev/fuse: run `modprobe fuse`, or give the container the device"
@@ -97,6 +118,7 @@ impl World {
             .unwrap();
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("mnt")).unwrap();
+        prepare(&directory.path().join("clouds"));
         let created = create(new_volume()).unwrap();
         let volume = Arc::new(Volume::open(&created.genesis, &created.owner).unwrap());
         let embedded = Embedded::new(Metadata, &created.genesis).unwrap();
@@ -233,6 +255,11 @@ impl Drop for World {
             if detached.is_err() {
                 mounted.abort();
             }
+        }
+        for number in 0..4 {
+            let place = self.directory.path().join("clouds");
+            let place = place.join(CloudIndex(number).to_string());
+            let _ = Command::new("umount").arg("-l").arg(place).output();
         }
     }
 }

@@ -93,6 +93,38 @@ fn statfs_shows_use() {
 }
 
 #[test]
+fn statfs_shows_what_the_clouds_have_room_for() {
+    const MIB: u64 = 1 << 20;
+    let world = World::with_clouds_of(24 * MIB);
+    let free = || {
+        let found = rustix::fs::statvfs(world.path("")).unwrap();
+        assert_eq!(found.f_bfree, found.f_bavail);
+        found.f_bavail * found.f_frsize
+    };
+    // Four of 24 MiB, of which any two must suffice to read.
+    let room = free();
+    assert!((46 * MIB..=48 * MIB).contains(&room), "{room}");
+    let write = |number: u64| {
+        let mut file = File::create(world.path(&format!("f{number}"))).unwrap();
+        file.write_all(&pattern(MIB as usize, number))?;
+        file.sync_all()
+    };
+    let mut written = 0;
+    let error = loop {
+        match write(written) {
+            Ok(()) => written += 1,
+            Err(error) => break error,
+        }
+        let left = room.saturating_sub(written * MIB);
+        // The last shards of a file come after its fsync; each has a header.
+        assert!(free() <= left + 2 * MIB, "{} {left}", free());
+        assert!(free() + 3 * MIB >= left, "{} {left}", free());
+    };
+    assert_eq!(error.raw_os_error(), Some(28), "ENOSPC");
+    assert!(room < (written + 3) * MIB, "{room} {written}");
+}
+
+#[test]
 fn a_fenced_mount_answers_stale() {
     let mut world = World::new();
     let mut file = File::create(world.path("file")).unwrap();

@@ -10,13 +10,13 @@ use super::naming::{CloudKeys, Named};
 use crate::keys::CloudSecret;
 use bytes::Bytes;
 use quorumfs_backends::{
-    Deadline, ObjectName, ObjectStore, Operation, StoreError, StoreErrorKind, Traffic,
+    Deadline, ObjectName, ObjectStore, Operation, Room, StoreError, StoreErrorKind, Traffic,
 };
 use quorumfs_metadata::identity::CloudIndex;
 use quorumfs_metadata::placement::Receipt;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -53,6 +53,8 @@ pub(super) struct Link {
     pub(super) refused: Counter,
     store: Arc<dyn ObjectStore>,
     timeouts: Timeouts,
+    /// How much more it took when it last said so.
+    room: Mutex<Option<Room>>,
 }
 
 impl Link {
@@ -67,6 +69,7 @@ impl Link {
             refused: Counter::default(),
             store: Arc::clone(&cloud.store),
             timeouts,
+            room: Mutex::default(),
         }
     }
 
@@ -77,6 +80,17 @@ impl Link {
     /// What was asked of the cloud so far.
     pub(super) fn traffic(&self) -> Traffic {
         self.store.traffic()
+    }
+
+    /// How much more it takes: what it says, or said last.
+    pub(super) async fn room(&self, deadline: Deadline) -> Option<Room> {
+        let most = deadline.instant() + PROBE_GRACE;
+        let answer = tokio::time::timeout_at(most, self.store.room(deadline)).await;
+        let mut known = self.room.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(Ok(room)) = answer {
+            *known = room;
+        }
+        *known
     }
 
     fn name(&self, named: &Named) -> Result<ObjectName, ShardFault> {

@@ -56,6 +56,7 @@
 //! | `compact` | what lives of sparse packs, moved into new ones |
 //! | `cloud`, `health`, `latency` | one cloud, and what its behaviour says about the next request |
 //! | `preference` | which clouds are asked first |
+//! | `room` | how much more they take |
 //! | `placement_log` | the border to the metadata |
 //! | `engine`, `counters`, `status` | what the parts share, and what an operator sees |
 //! | `workers` | where sealing and rebuilding are done |
@@ -90,6 +91,7 @@ mod quorum;
 mod read;
 mod repair;
 mod restraint;
+mod room;
 mod sabotage;
 mod scrub;
 mod scrub_report;

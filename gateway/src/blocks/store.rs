@@ -270,6 +270,11 @@ impl BlockStore {
         self.engine.testify().await;
     }
 
+    /// How many more plain bytes the clouds take together; `None` if none of them sets a bound.
+    pub async fn room(&self) -> Option<u64> {
+        self.engine.room().await
+    }
+
     /// Asks every cloud for a sign of life, so that [`status`](Self::status) is up to date.
     pub async fn probe(&self) {
         self.engine.probe(false).await;

@@ -52,9 +52,9 @@ pub struct AttributeChange {
 pub struct Usage {
     /// Bytes in a block.
     pub block_bytes: u32,
-    /// Blocks in all: object stores have no size, so this is a large number.
+    /// Blocks in all: those that are used and those that are free.
     pub blocks: u64,
-    /// Blocks that are free.
+    /// Blocks that are free: what the clouds have room for. A large number if none of them says.
     pub blocks_free: u64,
     /// Inodes in all.
     pub files: u64,
@@ -113,15 +113,18 @@ impl FileSystem {
     pub async fn statfs(&self) -> Result<Usage, VfsError> {
         /// A block as `stat` counts them would overflow what some programs multiply.
         const BLOCK_BYTES: u32 = 128 << 10;
-        /// One pebibyte, and as many inodes as fit 48 bits: nothing here fills up first.
+        /// Where no cloud has a size: one pebibyte. And as many inodes as fit 48 bits: nothing
+        /// here fills up first.
         const BLOCKS: u64 = (1 << 50) / BLOCK_BYTES as u64;
         const FILES: u64 = 1 << 47;
         let (inodes, allocated) = self.inner.metadata.usage().await?;
+        let room = self.inner.slices.room().await;
+        let free = room.map_or(BLOCKS, |bytes| bytes / u64::from(BLOCK_BYTES));
         let used = allocated.div_ceil(u64::from(BLOCK_BYTES));
         Ok(Usage {
             block_bytes: BLOCK_BYTES,
-            blocks: BLOCKS.saturating_add(used),
-            blocks_free: BLOCKS,
+            blocks: free.saturating_add(used),
+            blocks_free: free,
             files: FILES.saturating_add(inodes),
             files_free: FILES,
             name_bytes_max: 255,

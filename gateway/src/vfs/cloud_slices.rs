@@ -109,6 +109,10 @@ impl SliceStore for CloudSlices {
             .ok()
     }
 
+    async fn room(&self) -> Option<u64> {
+        self.blocks.room().await
+    }
+
     fn committed(&self, object: ObjectId) {
         self.packer.committed(object);
     }

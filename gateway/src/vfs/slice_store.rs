@@ -42,6 +42,11 @@ pub trait SliceStore: Send + Sync + 'static {
         None
     }
 
+    /// How many more bytes there is room for; `None` if nothing sets a bound.
+    async fn room(&self) -> Option<u64> {
+        None
+    }
+
     /// The slice will not be committed, or nobody knows whether it was.
     fn abandoned(&self, object: ObjectId);
 }
