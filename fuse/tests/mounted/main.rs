@@ -20,7 +20,7 @@ mod permissions;
 use common::World;
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Command;
 use std::time::Instant;
 
@@ -122,6 +122,32 @@ fn statfs_shows_what_the_clouds_have_room_for() {
     };
     assert_eq!(error.raw_os_error(), Some(28), "ENOSPC");
     assert!(room < (written + 3) * MIB, "{room} {written}");
+}
+
+#[test]
+fn reading_moves_the_time_of_access_and_not_ctime() {
+    let mut world = World::new();
+    let path = world.path("file");
+    fs::write(&path, "content").unwrap();
+    let times = || {
+        let found = fs::metadata(world.path("file")).unwrap();
+        let atime = (found.atime(), found.atime_nsec());
+        let mtime = (found.mtime(), found.mtime_nsec());
+        (atime, mtime, (found.ctime(), found.ctime_nsec()))
+    };
+    let (before, mtime, ctime) = times();
+    assert!(before <= mtime);
+    assert_eq!(fs::read(&path).unwrap(), b"content");
+    let (after, ..) = times();
+    assert!(after > before && after > mtime && after > ctime);
+    for _ in 0..2 {
+        assert_eq!(fs::read(world.path("file")).unwrap(), b"content");
+        let found = fs::metadata(world.path("file")).unwrap();
+        assert_eq!((found.atime(), found.atime_nsec()), after, "once is enough");
+        assert_eq!((found.mtime(), found.mtime_nsec()), mtime);
+        assert_eq!((found.ctime(), found.ctime_nsec()), ctime);
+        world.remount();
+    }
 }
 
 #[test]

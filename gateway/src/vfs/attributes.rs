@@ -150,6 +150,9 @@ impl Inner {
         if change.size.is_some_and(|size| size > FILE_SIZE_MAX) {
             return Err(VfsError::refused("truncate", Errno::FBIG));
         }
+        if change.atime.is_some() {
+            self.access_times.set_aside(inode).await;
+        }
         let Some(node) = self.node(inode) else {
             let attributes = self
                 .order_attributes(caller, inode, by_handle, change)

@@ -1,5 +1,5 @@
 //! What is done without being asked for: committing what waited long enough, and the oldest when
-//! room runs out; releasing orphans that are not open.
+//! room runs out; releasing orphans that are not open; telling when files were read.
 
 use super::file_system::Inner;
 use super::node::Node;
@@ -46,6 +46,7 @@ async fn round(weak: &Weak<Inner>, swept: &mut Instant) -> Option<()> {
     }
     sweep(&inner, swept);
     inner.refresh_keys_if_due();
+    inner.tell_access_times_if_due();
     let due = due(&inner);
     if due.is_empty() {
         // Only a weak reference is kept while waiting, so that dropping the last file system ends

@@ -14,7 +14,7 @@
 //! Memory is bounded: each map has two generations, and when the young one is full the old one
 //! goes.
 
-use quorumfs_metadata::attributes::Attributes;
+use quorumfs_metadata::attributes::{Attributes, Timestamp};
 use quorumfs_metadata::identity::InodeId;
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -142,6 +142,17 @@ impl Cache {
             inner
                 .attributes
                 .insert(attributes.inode, *attributes, until);
+        }
+    }
+
+    /// An inode was read, which the servers know.
+    pub(crate) fn accessed(&self, inode: InodeId, time: Timestamp) {
+        let mut inner = self.inner();
+        let kept = &mut inner.attributes;
+        for generation in [&mut kept.young, &mut kept.old] {
+            if let Some((attributes, _)) = generation.get_mut(&inode) {
+                attributes.atime = attributes.atime.max(time);
+            }
         }
     }
 

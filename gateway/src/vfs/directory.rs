@@ -73,6 +73,7 @@ impl FileSystem {
         if attributes.file_type() != FileType::Directory {
             return Err(VfsError::refused("opendir", Errno::NOTDIR));
         }
+        self.inner.access_times.note(&attributes);
         let listing = tokio::sync::Mutex::default();
         Ok(self.inner.handles.add_directory(DirectoryHandle {
             directory: inode,

@@ -1,5 +1,6 @@
 //! The file system itself: what every call shares.
 
+use super::access_times::AccessTimes;
 use super::budget::Budget;
 use super::cache::{Cache, VALID_FOR};
 use super::caller::{Caller, GroupCache};
@@ -49,6 +50,8 @@ pub struct VfsOptions {
     pub write_wait: Duration,
     /// How long anything waits to be committed if nobody asks for it earlier.
     pub commit_after: Duration,
+    /// How long times of access wait to be told to the servers.
+    pub access_times_after: Duration,
     /// How often to look for inodes without a name that this session need not hold any more.
     pub orphans_every: Duration,
     /// How long to try to commit everything before giving up on what is left.
@@ -68,6 +71,7 @@ impl Default for VfsOptions {
             attributes_max: 1 << 16,
             write_wait: Duration::from_secs(25),
             commit_after: Duration::from_secs(5),
+            access_times_after: Duration::from_secs(30),
             orphans_every: Duration::from_secs(30),
             sync_wait: Duration::from_secs(60),
             slices_in_flight: 8,
@@ -109,6 +113,7 @@ pub(crate) struct Inner {
     pub(crate) handles: Handles,
     pub(crate) lookups: Lookups,
     pub(crate) last_open: LastOpen,
+    pub(crate) access_times: AccessTimes,
     pub(crate) files_lost: AtomicU64,
     /// Wakes the background task before its time.
     pub(crate) pressure: Arc<Notify>,
@@ -154,6 +159,7 @@ impl FileSystem {
             handles: Handles::default(),
             lookups: Lookups::default(),
             last_open: LastOpen::new(options.attributes_max),
+            access_times: AccessTimes::default(),
             files_lost: AtomicU64::new(0),
             pressure: Arc::default(),
             stopped: AtomicBool::new(false),
@@ -248,6 +254,7 @@ impl FileSystem {
     /// If something could not be committed. The session is ended all the same.
     pub async fn shutdown(&self) -> Result<(), VfsError> {
         let synced = self.sync_all().await;
+        self.tell_last_access_times().await;
         self.inner.stopped.store(true, Ordering::Release);
         self.inner.pressure.notify_one();
         self.inner.metadata.close().await;
@@ -321,13 +328,13 @@ impl Inner {
     pub(crate) fn seen(&self, attributes: &Attributes) -> Attributes {
         let newest = self.newest(attributes);
         let Some(node) = self.node(attributes.inode) else {
-            return newest;
+            return self.access_times.shown(newest);
         };
         let mut state = node.state();
         if newest.version > state.base.version {
             state.learn(&newest);
         }
-        state.attributes()
+        self.access_times.shown(state.attributes())
     }
 
     /// Answers may overtake each other: what we heard of an inode since counts more.
@@ -344,10 +351,10 @@ impl Inner {
             let state = node.state();
             // While this mount has something to commit, its own view is the newest there is.
             if state.is_waiting() || state.base_at.elapsed() < VALID_FOR {
-                return Ok(state.attributes());
+                return Ok(self.access_times.shown(state.attributes()));
             }
         } else if let Some(attributes) = self.cache.attributes(inode) {
-            return Ok(attributes);
+            return Ok(self.access_times.shown(attributes));
         }
         let attributes = self.metadata.attributes(inode).await?;
         self.learn(&attributes);

@@ -23,6 +23,7 @@
 //! Nothing is remembered of inodes that are neither open nor dirty beyond what the caches hold for
 //! a second. docs/SEMANTICS.md says what POSIX behaviour follows, with examples that are tests.
 
+mod access_times;
 mod ahead;
 mod allocate;
 mod attributes;

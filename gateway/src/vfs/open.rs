@@ -146,6 +146,9 @@ impl Inner {
             _ => return Err(VfsError::refused("open", Errno::NXIO)),
         }
         let keep_pages = self.last_open.same_as_last_time(&attributes);
+        if mode.read {
+            self.access_times.note(&attributes);
+        }
         let opening = self.open_handle(&attributes, mode);
         // Also if it is opened for reading only: Linux asks for the right to write, and cuts.
         if mode.truncate {

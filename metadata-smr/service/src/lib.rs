@@ -19,6 +19,7 @@
 //! | `permission` | who may do what, by uid, gid and mode |
 //! | `namespace` | create, link, unlink, rename |
 //! | `set_attributes` | chmod, chown, utimes, truncate |
+//! | `accessed` | times of access |
 //! | `extended` | extended attributes |
 //! | `set_acl` | changing access control lists |
 //! | `content` | extents over slices over objects |
@@ -32,6 +33,7 @@
 //! It sees no plain name, target or content and holds no key. It touches no clock, network, disk,
 //! thread, random source or unordered map.
 
+mod accessed;
 pub mod acl;
 mod answer;
 pub mod attributes;

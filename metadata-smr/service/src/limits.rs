@@ -22,6 +22,8 @@ pub const GENESIS_BYTES_MAX: usize = 512 << 10;
 pub const PRECONDITIONS_MAX: usize = 32;
 /// Steps in one compound.
 pub const STEPS_MAX: usize = 32;
+/// Inodes that one step may say were read, one row each.
+pub const ACCESSED_MAX: usize = 256;
 /// Objects that one commit may bring in.
 pub const COMMIT_OBJECTS_MAX: usize = 200;
 /// Slices that one commit may bring in.

@@ -277,6 +277,8 @@ pub enum Step {
     RemoveExtended(AttributePlace),
     /// Sets or removes an access control list.
     SetAcl(SetAcl),
+    /// Inodes were read: their times of access move on, and nothing else of them changes.
+    Accessed(Vec<Accessed>),
 }
 
 /// Makes an inode and its entry.
@@ -406,6 +408,15 @@ impl SetAttributes {
             by_handle: false,
         }
     }
+}
+
+/// When an inode was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct Accessed {
+    /// Which.
+    pub inode: InodeId,
+    /// When, by the clock of who did.
+    pub time: Timestamp,
 }
 
 /// New content of a file.

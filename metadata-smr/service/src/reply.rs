@@ -130,6 +130,8 @@ pub enum StepDone {
     Committed(Attributes),
     /// The orphan is gone.
     Released,
+    /// The times of access are at least what they were said to be, where there was a right to that.
+    Accessed,
 }
 
 /// An inode that lost an entry.

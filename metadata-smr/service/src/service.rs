@@ -4,6 +4,7 @@
 //! are fenced, rights that are lacking and steps that fail are answers. Only this replica's own
 //! store can stop it.
 
+use crate::accessed::accessed;
 use crate::answer;
 use crate::attributes::Credentials;
 use crate::change::{Asker, Change};
@@ -301,5 +302,6 @@ fn execute_step(
         Step::SetExtended(step) => extended::set(change, who, step),
         Step::SetAcl(step) => set_acl(change, who, step),
         Step::RemoveExtended(place) => extended::remove(change, who, place),
+        Step::Accessed(read) => accessed(change, asker, read),
     }
 }

@@ -1,5 +1,6 @@
 //! The service, run alone on a key space in memory.
 
+mod accessed;
 mod acls;
 mod blame;
 mod bounds;

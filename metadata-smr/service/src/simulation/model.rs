@@ -310,6 +310,8 @@ impl Model {
             Step::SetExtended(set) => self.set_extended(who, set),
             Step::SetAcl(set) => self.set_acl(who, set),
             Step::RemoveExtended(place) => self.remove_extended(who, place),
+            // The model keeps no times.
+            Step::Accessed(_) => Ok(Vec::new()),
         }
     }
 
@@ -535,6 +537,6 @@ fn shown(step: &StepDone) -> Vec<Attributes> {
             all
         }
         StepDone::Set(inode) | StepDone::Committed(inode) => vec![*inode],
-        StepDone::Released => Vec::new(),
+        StepDone::Released | StepDone::Accessed => Vec::new(),
     }
 }

@@ -10,8 +10,8 @@ use super::{compound, place};
 use crate::attributes::{Credentials, FileType, Mode, Timestamp};
 use crate::identity::{Cookie, DeviceNumber, Gid, InodeId, RealmEpoch, Uid};
 use crate::operation::{
-    Commit, Compound, Create, NewContent, NewInode, Operation, Place, Precondition, Remove, Rename,
-    RenameMode, SetAttributes, SetTime, Step,
+    Accessed, Commit, Compound, Create, NewContent, NewInode, Operation, Place, Precondition,
+    Remove, Rename, RenameMode, SetAttributes, SetTime, Step,
 };
 use crate::query::{Query, Question};
 use crate::reply::{Done, Response, StepDone};
@@ -218,8 +218,21 @@ impl Workload {
                 inode: self.inode(chance),
             },
             16 | 17 => Step::Commit(self.commit(chance)),
+            18 if chance(2) == 0 => Step::Accessed(self.accessed(chance)),
             _ => Step::SetAttributes(self.attributes(chance)),
         }
+    }
+
+    fn accessed(&self, chance: Chance<'_>) -> Vec<Accessed> {
+        (0..chance(4))
+            .map(|_| Accessed {
+                inode: self.inode(chance),
+                time: Timestamp {
+                    seconds: i64::try_from(chance(1 << 40)).unwrap_or(0),
+                    nanos: 0,
+                },
+            })
+            .collect()
     }
 
     fn removal(&self, chance: Chance<'_>) -> Remove {

@@ -165,6 +165,7 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     fixtures.extend(messages(new_object, new_slice));
     fixtures.extend(super::extended::fixtures());
     fixtures.extend(super::acls::fixtures());
+    fixtures.extend(super::accessed::fixtures());
     fixtures
 }
 

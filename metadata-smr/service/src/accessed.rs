@@ -1,0 +1,41 @@
+//! Times of access, which gateways tell of late and many at once.
+//!
+//! That somebody reads changes nothing that anybody rests on: neither ctime nor the version moves,
+//! so that no commit is refused for it and no cache forgets. Times only move forward, and not
+//! beyond the agreed one. An inode that is gone meanwhile is passed over, and so is one that the
+//! principal could not have read: the others of the step are none of its business.
+
+use crate::attributes::{Access, Timestamp};
+use crate::change::{Asker, Change};
+use crate::error::Error;
+use crate::limits::ACCESSED_MAX;
+use crate::operation::Accessed;
+use crate::permission::check_handle;
+use crate::reply::StepDone;
+use crate::row::{Inode, key};
+use crate::rows::{Outcome, Rows, require};
+
+/// Moves times of access.
+pub(crate) fn accessed(
+    change: &mut Change<'_, '_>,
+    asker: &Asker,
+    read: &[Accessed],
+) -> Outcome<StepDone> {
+    let limit = ACCESSED_MAX as u32;
+    require(read.len() <= ACCESSED_MAX, Error::TooMany { limit })?;
+    let now = Timestamp::from(change.time());
+    for accessed in read {
+        require(accessed.time.is_valid(), Error::Invalid)?;
+        let row_key = key::inode(accessed.inode);
+        let Some(mut row) = change.find::<Inode>(&row_key)? else {
+            continue;
+        };
+        let time = accessed.time.min(now);
+        let could = check_handle(&row, &asker.rights, Access::READ).is_ok();
+        if could && time > row.atime {
+            row.atime = time;
+            change.put(row_key, &row)?;
+        }
+    }
+    Ok(StepDone::Accessed)
+}
