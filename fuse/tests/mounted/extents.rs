@@ -56,6 +56,25 @@ fn a_reservation_moves_the_end_and_takes_no_space() {
 }
 
 #[test]
+fn a_reservation_that_changes_nothing_moves_mtime_all_the_same() {
+    let mut world = World::new();
+    for length in [0, 500, 100_000] {
+        let path = world.path(&format!("reserved{length}"));
+        fs::write(&path, pattern(length, 3)).unwrap();
+        let file = open(&path);
+        let before = file.metadata().unwrap().modified().unwrap();
+        fallocate(&file, FallocateFlags::KEEP_SIZE, 0, MIB).unwrap();
+        let after = file.metadata().unwrap().modified().unwrap();
+        assert!(after > before, "{length} bytes");
+        drop(file);
+        world.remount();
+        let kept = fs::metadata(&path).unwrap();
+        assert_eq!(kept.modified().unwrap(), after);
+        assert_eq!(kept.len(), length as u64);
+    }
+}
+
+#[test]
 fn a_punched_hole_reads_as_zeros_and_gives_its_space_back() {
     let mut world = World::new();
     for length in [500, 100_000, 12 << 20] {

@@ -70,6 +70,7 @@ impl Inner {
     ) -> Result<(), VfsError> {
         let _content = node.content.lock().await;
         self.flush_locked(node).await?;
+        let before = node.state().base.version;
         let mut rest = vec![range.clone()];
         if !how.clear {
             rest.clear();
@@ -77,7 +78,16 @@ impl Inner {
         for _ in 0..TRIES {
             match self.allocate_rest(node, &range, &mut rest, how).await {
                 Err(error) if error.is_out_of_date() => self.look_again(node.inode).await?,
-                outcome => return outcome,
+                Ok(()) => {
+                    // It counts as a change of content even if nothing was ordered for it.
+                    let mut state = node.state();
+                    if state.base.version == before {
+                        state.pending.mtime = Some(clock::now());
+                        state.wait_for_commit();
+                    }
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
             }
         }
         Err(VfsError::refused("fallocate", Errno::AGAIN))
