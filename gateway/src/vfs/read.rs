@@ -213,21 +213,8 @@ impl Inner {
 
     /// Brings what a sequential reader will want next into the cache.
     async fn fetch_ahead(self: &Arc<Self>, node: &Arc<Node>, range: Range<u64>) {
-        let sources = {
-            let state = node.state();
-            let end = range.end.min(state.base.size);
-            if range.start >= end {
-                return;
-            }
-            state.content.sources(range.start..end)
-        };
-        let sources = match sources {
-            Ok(sources) => sources,
-            Err(from) => {
-                // An error here will be met, and told, by the read itself.
-                let _ = self.learn_content(node, from).await;
-                return;
-            }
+        let Some(sources) = self.sources_ahead(node, range).await else {
+            return;
         };
         let mut fetches = tokio::task::JoinSet::new();
         for source in sources {
@@ -243,6 +230,26 @@ impl Inner {
             }
         }
         while fetches.join_next().await.is_some() {}
+    }
+
+    /// Where the committed bytes of `range` are, asked for unless it is known; nothing if the range
+    /// is behind the end, or it cannot be found out: the read itself will meet that error.
+    async fn sources_ahead(&self, node: &Arc<Node>, range: Range<u64>) -> Option<Vec<Source>> {
+        for _ in 0..TRIES {
+            let sources = {
+                let state = node.state();
+                let end = range.end.min(state.base.size);
+                if range.start >= end {
+                    return None;
+                }
+                state.content.sources(range.start..end)
+            };
+            match sources {
+                Ok(sources) => return Some(sources),
+                Err(from) => self.learn_content(node, from).await.ok()?,
+            }
+        }
+        None
     }
 
     /// The runs of chunks of a part of a slice that are not in the cache.
