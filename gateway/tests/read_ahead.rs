@@ -1,5 +1,5 @@
-//! Reading in order: what comes next is there before it is asked for, also where the servers tell of
-//! a file in several answers.
+//! Reading in order: what comes next is there before it is asked for, also where the servers tell
+//! of a file in several answers.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
