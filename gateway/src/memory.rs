@@ -1,12 +1,15 @@
 //! One setting for the memory of a mount, and how it is divided.
 //!
 //! ```text
-//! written, not yet committed   1/4    all files; a quarter of it for one file at most
+//! written, not yet committed   1/4    all files; half of it for one file at most
 //! read, kept for readers       1/4    a third of it ahead of one sequential reader
 //! sealed, on its way           1/4    blocks and shards of reads and writes in the foreground
 //! rebuilt, being rebuilt       1/8    and 1/16 kept for the next read
 //! shards in the background     1/16   after their write has returned
 //! ```
+//!
+//! What one file may have waiting is what its writer can have under way: with 4 MiB on their way to
+//! a cloud 200 ms away, less of it is less speed, for each commit ends with a wait.
 //!
 //! The rest is for what is not counted byte by byte: buffers that are used again, connections,
 //! attributes and names, what the allocator keeps. A share has a least size, below which work
@@ -44,7 +47,7 @@ impl MemoryPlan {
     pub fn vfs(self) -> VfsOptions {
         VfsOptions {
             dirty_bytes_max: self.total / 4,
-            file_dirty_bytes_max: self.total / 16,
+            file_dirty_bytes_max: self.total / 8,
             cache_bytes: self.total / 4,
             readahead_bytes_max: self.total / 16,
             ..VfsOptions::default()
