@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const REGION: &str = "us-east-1";
 const TRIES: usize = 10;
@@ -85,21 +85,30 @@ impl Keys {
         )
     }
 
-    /// Asks for temporary keys.
+    /// Asks for temporary keys, again while the server is not ready for that.
     #[must_use]
     pub fn assume(&self, address: SocketAddr, policy: &str) -> Answer {
         let form = format!(
             "Action=AssumeRole&Version=2011-06-15&DurationSeconds=3600&Policy={}",
             encoded(policy)
         );
-        let request = Request {
-            service: "sts",
-            ..Request::new("POST", "/")
-        };
-        request
-            .header("content-type", "application/x-www-form-urlencoded")
-            .body(form.as_bytes())
-            .send(address, self)
+        let begin = Instant::now();
+        loop {
+            let request = Request {
+                service: "sts",
+                ..Request::new("POST", "/")
+            };
+            let answer = request
+                .header("content-type", "application/x-www-form-urlencoded")
+                .body(form.as_bytes())
+                .send(address, self);
+            // Buckets are served before users are known, and a busy machine shows it.
+            let is_early = answer.status != 200 && answer.text().contains("not initialized");
+            if !is_early || begin.elapsed() > PATIENCE {
+                return answer;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 }
 
