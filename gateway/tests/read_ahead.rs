@@ -1,5 +1,5 @@
 //! Reading in order: what comes next is there before it is asked for, also where the servers tell
-//! of a file in several answers.
+//! of a file in several answers; and it was laid on the clouds in that order.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
@@ -15,18 +15,19 @@ use quorumfs_gateway::vfs::{
 use quorumfs_metadata::identity::ObjectId;
 use quorumfs_metadata::limits::EXTENT_PAGE_MAX;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Slices on clouds that are far away.
-struct FarSlices(Arc<MemorySlices>);
+/// Slices on clouds that are far away, and the turns in which they were written.
+struct FarSlices(Arc<MemorySlices>, Mutex<Vec<u32>>);
 
 const FAR: Duration = Duration::from_millis(50);
 
 #[async_trait]
 impl SliceStore for FarSlices {
     async fn write(&self, id: &AllocatedId, plain: Bytes) -> Result<WrittenSlice, VfsError> {
+        self.1.lock().unwrap().push(id.turn());
         self.0.write(id, plain).await
     }
 
@@ -44,18 +45,19 @@ impl SliceStore for FarSlices {
     }
 }
 
-async fn mount(world: &World) -> FileSystem {
+async fn mount(world: &World) -> (FileSystem, Arc<FarSlices>) {
     let own = world.volume.own_credentials();
     let client = Arc::new(MetadataClient::new(Arc::new(world.session()), own));
     client.mount(true).await.unwrap();
-    let slices = Arc::new(FarSlices(world.slices.clone()));
+    let slices = Arc::new(FarSlices(world.slices.clone(), Mutex::default()));
     // Room for as many pieces as there are, which count as much as whole chunks.
     let options = VfsOptions {
         cache_bytes: 1 << 30,
         readahead_bytes_max: 8 << 20,
         ..VfsOptions::default()
     };
-    FileSystem::new(world.volume.clone(), client, slices, options)
+    let fs = FileSystem::new(world.volume.clone(), client, slices.clone(), options);
+    (fs, slices)
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,7 +65,7 @@ async fn nothing_is_left_out_where_the_next_page_of_a_file_has_to_be_asked_for()
     const PIECE: u64 = 64 << 10;
     let pieces = u64::from(EXTENT_PAGE_MAX) * 5 / 2;
     let world = World::new();
-    let fs = mount(&world).await;
+    let (fs, _) = mount(&world).await;
     let (inode, handle) = new_file(&fs, b"in pieces").await;
     for number in 0..pieces {
         let piece = vec![number as u8; PIECE as usize];
@@ -73,7 +75,7 @@ async fn nothing_is_left_out_where_the_next_page_of_a_file_has_to_be_asked_for()
     fs.release(handle).await.unwrap();
     fs.shutdown().await.unwrap();
 
-    let fs = mount(&world).await;
+    let (fs, _) = mount(&world).await;
     let root = common::root();
     let opened = fs.open(&root, inode, OpenMode::READ).await.unwrap();
     let (mut begin, mut waits) = (Instant::now(), 0);
@@ -91,5 +93,37 @@ async fn nothing_is_left_out_where_the_next_page_of_a_file_has_to_be_asked_for()
         waits <= pieces / 16 + 16,
         "waited {waits} times in {pieces}"
     );
+    fs.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn blocks_follow_each_other_in_a_file_and_from_one_file_to_the_next() {
+    const BLOCK: usize = 4 << 20;
+    let world = World::new();
+    let (fs, slices) = mount(&world).await;
+    let turns = || -> Vec<u32> {
+        let mut turns = std::mem::take(&mut *slices.1.lock().unwrap());
+        turns.sort_unstable();
+        turns
+    };
+    let (_, handle) = new_file(&fs, b"large").await;
+    fs.write(handle, 0, &vec![1; 4 * BLOCK]).await.unwrap();
+    fs.release(handle).await.unwrap();
+    let of_one = turns();
+    let first = of_one[0];
+    assert_eq!(of_one, (first..first + 4).collect::<Vec<_>>());
+    // Pictures, say: data shards of which all were on the same clouds would make two do all the
+    // work.
+    for number in 0..8 {
+        let name = format!("picture {number}");
+        let (_, handle) = new_file(&fs, name.as_bytes()).await;
+        fs.write(handle, 0, &vec![2; BLOCK / 2]).await.unwrap();
+        fs.release(handle).await.unwrap();
+    }
+    let mut clouds = [0; 4];
+    for turn in turns() {
+        clouds[turn as usize % 4] += 1;
+    }
+    assert_eq!(clouds, [2; 4], "each begins as many");
     fs.shutdown().await.unwrap();
 }

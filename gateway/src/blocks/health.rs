@@ -1,7 +1,7 @@
 //! What a cloud's recent behaviour says about the next request to it.
 //!
 //! ```text
-//!             fails as a whole, a put hangs, several gets are overdue
+//!             fails as a whole, puts hang, several gets are overdue
 //!   in use ───────────────────────────────────────────────────────────► suspended
 //!      ▲                                                                   │ a while that
 //!      │ any answer                                                        │ doubles
@@ -16,7 +16,8 @@
 //!
 //! A get is *overdue* when it takes longer than its reader waits for one cloud alone, and the cloud
 //! has answered nothing else since it was asked: that is what tells a cloud that hangs from one
-//! that has much to do.
+//! that has much to do. For the same reason a put makes its cloud suspect only if no other put was
+//! answered for as long: a link that is full takes them one after the other.
 
 use super::latency::{Exchange, Latencies};
 use quorumfs_backends::StoreError;

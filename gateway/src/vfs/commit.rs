@@ -219,7 +219,11 @@ impl Inner {
             BTreeMap::new()
         };
         let stored = self
-            .upload(runs.as_ref().unwrap_or(&departure.frozen), early)
+            .upload(
+                node.inode,
+                runs.as_ref().unwrap_or(&departure.frozen),
+                early,
+            )
             .await?;
         let upload = upload.insert(Upload::new(inline.cloned(), stored));
         // That took its time.
@@ -345,6 +349,7 @@ impl Inner {
     /// short ones of no more bytes, for those share objects.
     async fn upload(
         self: &Arc<Self>,
+        inode: InodeId,
         runs: &FrozenRuns,
         mut early: BTreeMap<u64, EarlyUpload>,
     ) -> Result<Vec<Stored>, VfsError> {
@@ -369,7 +374,7 @@ impl Inner {
                     {
                         return Ok(stored);
                     }
-                    inner.upload_run(offset, run).await
+                    inner.upload_run(inode, offset, run).await
                 });
             }
             match uploads.join_next().await {
@@ -389,10 +394,14 @@ impl Inner {
         }
     }
 
-    async fn upload_run(self: Arc<Self>, offset: u64, run: Bytes) -> Result<Stored, VfsError> {
+    async fn upload_run(
+        self: Arc<Self>,
+        inode: InodeId,
+        offset: u64,
+        run: Bytes,
+    ) -> Result<Stored, VfsError> {
         let id = self.metadata.allocate().await?;
-        let turn = u32::try_from(offset / RUN_BYTES_MAX as u64).unwrap_or(u32::MAX);
-        let id = id.in_turn(turn);
+        let id = id.in_turn(turn(inode, offset));
         let written = self.slices.write(&id, run).await?;
         Ok(Stored {
             offset,
@@ -408,7 +417,9 @@ impl Inner {
         while state.ahead.len() < self.options.slices_in_flight
             && let Some((offset, run)) = state.dirty.take_full()
         {
-            let upload = tokio::spawn(self.clone().upload_run(offset, run.clone()));
+            let upload = self.clone();
+            let upload = upload.upload_run(state.base.inode, offset, run.clone());
+            let upload = tokio::spawn(upload);
             state.ahead.insert(offset, run, EarlyUpload::new(upload));
         }
     }
@@ -483,6 +494,13 @@ fn kept(node: &Arc<Node>, attributes: &Attributes, changes: u64) -> ContentMap {
         return content;
     }
     ContentMap::unknown(attributes.version)
+}
+
+/// Which one a run is in the order in which things are read: one file's follow each other, and so
+/// do files that were made one after the other, for many have but one.
+fn turn(inode: InodeId, offset: u64) -> u32 {
+    let place = inode.0.wrapping_add(offset / RUN_BYTES_MAX as u64);
+    u32::try_from(place % (1 << 32)).unwrap_or_default()
 }
 
 /// `frozen` over the bytes that a tiny file had.
