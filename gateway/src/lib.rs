@@ -5,6 +5,7 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`blocks`] | slices on several clouds: sealed, coded, verified, completed, repaired |
+//! | [`journal`] | what was written and is not in the clouds yet, kept on this host |
 //! | [`keys`] | who may read what: volume root, principals, realm epochs, names, small values |
 //! | [`volume`] | a volume made, and opened with a key |
 //! | [`memory`] | one setting for a mount's memory, and how it is divided |
@@ -16,6 +17,7 @@
 //! It knows no kernel (that is `quorumfs-fuse`) and no command line.
 
 pub mod blocks;
+pub mod journal;
 pub mod keys;
 pub mod memory;
 pub mod metadata;

@@ -69,7 +69,7 @@ impl Inner {
         how: Allocation,
     ) -> Result<(), VfsError> {
         let _content = node.content.lock().await;
-        self.flush_locked(node).await?;
+        self.flush_settled(node).await?;
         let before = node.state().base.version;
         let mut rest = vec![range.clone()];
         if !how.clear {
@@ -158,12 +158,10 @@ impl Inner {
         }
         {
             let mut state = node.state();
-            state.dirty.write(range.start, &vec![0; count]);
-            state.pending.mtime = Some(clock::now());
-            state.wait_for_commit();
+            self.take_in(node, &mut state, range.start, &vec![0; count]);
             self.book(&mut state);
         }
-        self.flush_locked(node).await
+        self.flush_settled(node).await
     }
 
     /// One operation that changes a file's content without bringing anything in; the caller holds

@@ -159,13 +159,22 @@ impl Inner {
                 .await?;
             return Ok(self.seen(&attributes));
         };
-        if let Some(attributes) = ride(&mut node.state(), caller, change) {
-            return Ok(attributes);
+        {
+            let mut state = node.state();
+            if let Some(attributes) = ride(&mut state, caller, change) {
+                self.keep_riding(&node, &mut state);
+                return Ok(attributes);
+            }
         }
         // Runs to its end even if the caller gives up: content must not change under a lock that
         // nobody holds.
         let (inner, caller) = (self.clone(), caller.clone());
-        uncut(async move { inner.set_on_node(&caller, &node, by_handle, change).await }).await
+        uncut(async move {
+            let outcome = inner.set_on_node(&caller, &node, by_handle, change).await;
+            inner.retire(&node);
+            outcome
+        })
+        .await
     }
 
     async fn set_on_node(
@@ -176,10 +185,11 @@ impl Inner {
         change: AttributeChange,
     ) -> Result<Attributes, VfsError> {
         let _content = node.content.lock().await;
-        if change.size == Some(0) {
+        // What was promised to survive a crash is not dropped before it is cut for certain.
+        if change.size == Some(0) && node.state().kept.is_none() {
             return self.cut_to_nothing(caller, node, by_handle, change).await;
         }
-        self.flush_locked(node).await?;
+        self.flush_settled(node).await?;
         let attributes = self
             .order_attributes(caller, node.inode, by_handle, change)
             .await?;

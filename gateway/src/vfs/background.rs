@@ -82,7 +82,7 @@ fn due(inner: &Inner) -> Vec<Arc<Node>> {
         .filter_map(|node| Some((node.state().waiting_since?, node.clone())))
         .collect();
     waiting.sort_by_key(|(since, _)| *since);
-    let pressed = inner.budget.used() > inner.budget.limit() / 2;
+    let pressed = inner.budget.used() > inner.budget.limit() / 2 || inner.journal_is_pressed();
     let mut bytes = 0_u64;
     waiting
         .into_iter()

@@ -86,9 +86,9 @@ impl Inner {
         } else {
             Some(second.content.lock().await)
         };
-        self.flush_locked(source).await?;
+        self.flush_settled(source).await?;
         if !same {
-            self.flush_locked(to).await?;
+            self.flush_settled(to).await?;
         }
         let mut tries = TRIES;
         loop {

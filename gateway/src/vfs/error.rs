@@ -60,6 +60,17 @@ pub enum VfsError {
         /// Why.
         reason: String,
     },
+    /// Written data could not be committed through this mount, and is in the journal.
+    #[error(
+        "data written earlier to this file could not be committed through this mount: {reason}; it \
+         is in this host's journal, and the next mount from here puts it in place or rescues it"
+    )]
+    LeftInJournal {
+        /// As of [`VfsError::Lost`].
+        errno: Errno,
+        /// Why.
+        reason: String,
+    },
     /// Something of ours broke.
     #[error("an internal task failed: {reason}")]
     Internal {
@@ -78,7 +89,9 @@ impl VfsError {
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
-            Self::Refused { errno, .. } | Self::Lost { errno, .. } => *errno,
+            Self::Refused { errno, .. }
+            | Self::Lost { errno, .. }
+            | Self::LeftInJournal { errno, .. } => *errno,
             Self::Fenced => Errno::STALE,
             Self::Metadata(error) => error.errno(),
             Self::Key(error) => match **error {

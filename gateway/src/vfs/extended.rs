@@ -185,7 +185,7 @@ impl Inner {
         change: &Change,
     ) -> Result<(), VfsError> {
         let node = self.node(inode);
-        let _content = match &node {
+        let content = match &node {
             Some(node) => Some(node.content.lock().await),
             None => None,
         };
@@ -197,7 +197,22 @@ impl Inner {
             if matters {
                 self.flush_locked(node).await?;
             }
+            self.tell_of_change(node);
         }
+        let outcome = self.order_extended_patiently(caller, inode, change).await;
+        drop(content);
+        if let Some(node) = &node {
+            self.retire(node);
+        }
+        outcome
+    }
+
+    async fn order_extended_patiently(
+        &self,
+        caller: &Caller,
+        inode: InodeId,
+        change: &Change,
+    ) -> Result<(), VfsError> {
         for _ in 1..TRIES {
             match self.order_extended(caller, inode, change).await {
                 Err(error) if error.is_out_of_date() => self.look_again(inode).await?,

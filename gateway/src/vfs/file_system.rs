@@ -8,12 +8,14 @@ use super::chunk_cache::ChunkCache;
 use super::content::ContentMap;
 use super::extended::KeptAttributes;
 use super::handle::Handles;
+use super::keep::Tier;
 use super::lookups::Lookups;
 use super::newest_keys::{NewestKeys, UnderOldEpochs};
 use super::node::Node;
 use super::open::LastOpen;
 use super::slice_store::SliceStore;
 use super::{VfsError, background};
+use crate::journal::{Journal, JournalStatus};
 use crate::metadata::MetadataClient;
 use crate::volume::Volume;
 use quorumfs_metadata::attributes::{Attributes, Credentials};
@@ -59,6 +61,8 @@ pub struct VfsOptions {
     /// Slices of full length on their way to the clouds at once, for one file; short ones may be
     /// more, as long as they are no more bytes.
     pub slices_in_flight: usize,
+    /// What close and fsync wait for.
+    pub tier: Tier,
 }
 
 impl Default for VfsOptions {
@@ -75,6 +79,7 @@ impl Default for VfsOptions {
             orphans_every: Duration::from_secs(30),
             sync_wait: Duration::from_secs(60),
             slices_in_flight: 8,
+            tier: Tier::default(),
         }
     }
 }
@@ -88,6 +93,10 @@ pub struct VfsStatus {
     pub dirty_bytes: u64,
     /// Files that have something to commit.
     pub dirty_files: usize,
+    /// For how long the oldest of that has waited.
+    pub oldest_waiting: Option<Duration>,
+    /// What of it is in the journal, if there is one.
+    pub journal: Option<JournalStatus>,
     /// Open files and directories.
     pub open_handles: usize,
     /// Operations that went through the order.
@@ -99,6 +108,17 @@ pub struct VfsStatus {
     /// What is sealed under keys that are not the newest any more; known some time after there
     /// came a newer one.
     pub under_old_epochs: Option<UnderOldEpochs>,
+}
+
+/// A file that has something to commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InQueue {
+    /// Which one.
+    pub inode: InodeId,
+    /// Bytes of it that wait, or are on their way.
+    pub bytes: u64,
+    /// For how long; nothing if all of it is on its way.
+    pub waiting: Option<Duration>,
 }
 
 pub(crate) struct Inner {
@@ -119,6 +139,7 @@ pub(crate) struct Inner {
     pub(crate) pressure: Arc<Notify>,
     pub(crate) stopped: AtomicBool,
     pub(crate) newest_keys: NewestKeys,
+    pub(crate) journal: Option<Arc<Journal>>,
     groups: GroupCache,
     nodes: Mutex<HashMap<InodeId, Arc<Node>>>,
     namespace: Vec<RwLock<()>>,
@@ -148,6 +169,16 @@ impl FileSystem {
         slices: Arc<dyn SliceStore>,
         options: VfsOptions,
     ) -> Self {
+        Self::over(volume, metadata, slices, options, None)
+    }
+
+    pub(crate) fn over(
+        volume: Arc<Volume>,
+        metadata: Arc<MetadataClient>,
+        slices: Arc<dyn SliceStore>,
+        options: VfsOptions,
+        journal: Option<Arc<Journal>>,
+    ) -> Self {
         let inner = Arc::new(Inner {
             volume,
             metadata,
@@ -164,6 +195,7 @@ impl FileSystem {
             pressure: Arc::default(),
             stopped: AtomicBool::new(false),
             newest_keys: NewestKeys::default(),
+            journal,
             groups: GroupCache::default(),
             nodes: Mutex::default(),
             namespace: (0..NAMESPACE_LOCKS).map(|_| RwLock::new(())).collect(),
@@ -183,22 +215,44 @@ impl FileSystem {
     #[must_use]
     pub fn status(&self) -> VfsStatus {
         let (operations, queries) = self.inner.metadata.counters();
-        let dirty_files = self
-            .inner
-            .nodes()
-            .values()
-            .filter(|node| node.state().is_waiting())
-            .count();
+        let queue = self.queue();
         VfsStatus {
             fenced: self.inner.metadata.is_fenced(),
             dirty_bytes: self.inner.budget.used(),
-            dirty_files,
+            dirty_files: queue.len(),
+            oldest_waiting: queue.iter().filter_map(|file| file.waiting).max(),
+            journal: self.inner.journal.as_ref().map(|it| it.status()),
             open_handles: self.inner.handles.len(),
             operations,
             queries,
             files_lost: self.inner.files_lost.load(Ordering::Relaxed),
             under_old_epochs: self.inner.newest_keys.under_old_epochs(),
         }
+    }
+
+    /// Files that have something to commit, the one that waited longest first.
+    #[must_use]
+    pub fn queue(&self) -> Vec<InQueue> {
+        let nodes = self.inner.nodes();
+        let waiting = nodes.values().filter_map(|node| {
+            let state = node.state();
+            state.is_waiting().then(|| InQueue {
+                inode: node.inode,
+                bytes: state.booked,
+                waiting: state.waiting_since.map(|since| since.elapsed()),
+            })
+        });
+        let mut queue: Vec<InQueue> = waiting.collect();
+        queue.sort_by_key(|file| std::cmp::Reverse((file.waiting, file.inode)));
+        queue
+    }
+
+    /// Commits what one file has waiting.
+    ///
+    /// # Errors
+    /// If it could not be committed; it is kept and tried again.
+    pub async fn sync(&self, inode: InodeId) -> Result<(), VfsError> {
+        self.inner.flush_inode(inode).await
     }
 
     /// Forgets everything that can be asked again: attributes, names, content.
@@ -258,7 +312,15 @@ impl FileSystem {
         self.inner.stopped.store(true, Ordering::Release);
         self.inner.pressure.notify_one();
         self.inner.metadata.close().await;
+        self.close_journal().await;
         synced
+    }
+
+    /// Leaves in the journal what could not be committed, and nothing else.
+    pub(crate) async fn close_journal(&self) {
+        if let Some(journal) = &self.inner.journal {
+            journal.close().await;
+        }
     }
 }
 

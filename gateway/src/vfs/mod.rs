@@ -8,13 +8,15 @@
 //!  getxattr, setxattr ---- extended ---+                              |
 //!  read -- read -- chunk cache --------+-- node {dirty, frozen, content}
 //!  write, fsync -- write -- budget ----+      +- commit -- slices (w acknowledgements)
+//!                  +- keep, replay ----------> journal (on this host)
 //!  lseek -- seek; fallocate -- allocate; copy_file_range -- clone_range
 //! ```
 //!
 //! What always holds:
 //! * **Data before metadata**: a commit names only what w clouds have acknowledged.
-//! * **Never a false success**: flush, fsync and close return after the commit, or with its error;
-//!   what could not be committed is kept, tried again, and reported again.
+//! * **Never a false success**: flush, fsync and close return once what was written is as safe as
+//!   the mount's tier says, or with an error; what could not be committed is kept, tried again, and
+//!   reported again.
 //! * **One view**: everybody on this mount sees a write, a new mode or a new name at once.
 //! * **Bounded**: dirty bytes, cached attributes, names and content have limits; writers wait for
 //!   room, and not for ever.
@@ -43,6 +45,7 @@ mod error;
 mod extended;
 mod file_system;
 mod handle;
+mod keep;
 mod lookups;
 mod names;
 mod namespace;
@@ -53,6 +56,7 @@ mod orphans;
 mod packer;
 mod read;
 mod readahead;
+mod replay;
 mod seek;
 mod slice_store;
 mod uncut;
@@ -66,13 +70,15 @@ pub use content::StoredSlice;
 pub use directory::DirectoryEntry;
 pub use error::VfsError;
 pub use extended::SetMode;
-pub use file_system::{FileSystem, VfsOptions, VfsStatus};
+pub use file_system::{FileSystem, InQueue, VfsOptions, VfsStatus};
 pub use handle::{HandleId, OpenMode};
+pub use keep::Tier;
 pub use namespace::RenameMode;
 pub use newest_keys::UnderOldEpochs;
 pub use open::Opened;
 pub use packer::Packing;
 pub use quorumfs_metadata::attributes::{Attributes, Detail, FileType, Timestamp};
 pub use quorumfs_metadata::identity::{Cookie, InodeId};
+pub use replay::{RESCUE_DIRECTORY, Replay, Replayed};
 pub use seek::Seek;
 pub use slice_store::{SliceStore, WrittenSlice};

@@ -527,7 +527,11 @@ impl Inner {
             if attributes.version == next && state.content.version() == state.base.version {
                 state.content.unchanged_at(next);
             }
+            let only_ours = attributes.version == next;
             state.learn(attributes);
+            if only_ours {
+                self.keep_ground(&node, &state);
+            }
         }
     }
 
@@ -558,13 +562,14 @@ impl Inner {
         {
             let mut state = node.state();
             state.unlinked = true;
+            // It will not outlive this mount.
+            self.forget_kept(&node, &mut state);
             if removed.held {
                 drop(state);
                 self.learn_own(attributes);
             } else {
                 // Nobody can see what was written any more.
-                state.give_up(None);
-                self.book(&mut state);
+                self.give_up(&node, &mut state);
             }
         }
         self.retire(&node);

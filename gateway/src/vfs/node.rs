@@ -15,6 +15,7 @@ use super::VfsError;
 use super::ahead::{Ahead, EarlyUpload};
 use super::content::ContentMap;
 use super::dirty::{DirtyRuns, FrozenRuns};
+use crate::journal::Sequence;
 use quorumfs_metadata::attributes::{Attributes, Mode, Timestamp};
 use quorumfs_metadata::identity::InodeId;
 use std::collections::BTreeMap;
@@ -52,6 +53,8 @@ pub(crate) struct Departure {
     pub(crate) pending: Pending,
     /// Of some of the runs, by their offsets: taken by whoever uploads them.
     pub(crate) uploads: Mutex<BTreeMap<u64, EarlyUpload>>,
+    /// The last record of it in the journal, if any is there.
+    pub(crate) through: Option<Sequence>,
 }
 
 impl Departure {
@@ -61,6 +64,7 @@ impl Departure {
             frozen: FrozenRuns::default(),
             pending,
             uploads: Mutex::default(),
+            through: None,
         }
     }
 
@@ -93,6 +97,10 @@ pub(crate) struct State {
     pub(crate) unlinked: bool,
     /// Data that had to be given up, to be reported at every close and fsync from now on.
     pub(crate) lost: Option<VfsError>,
+    /// The last record of what waits here in the journal, if any is there.
+    pub(crate) kept: Option<Sequence>,
+    /// The record that says that what waited before is in the clouds.
+    pub(crate) settled: Option<Sequence>,
     /// What the budget was told that this file holds, in bytes.
     pub(crate) booked: u64,
 }
@@ -126,6 +134,8 @@ impl Node {
                 writers: 0,
                 unlinked: false,
                 lost: None,
+                kept: None,
+                settled: None,
                 booked: 0,
             }),
             content: tokio::sync::Mutex::new(()),
@@ -202,13 +212,15 @@ impl State {
     }
 
     /// Somebody wrote who may not keep the file's set-id bits.
-    pub(crate) fn drop_set_id(&mut self) {
+    /// Answers whether it had any.
+    pub(crate) fn drop_set_id(&mut self) -> bool {
         let mode = self.attributes().mode;
         let without = mode.without_set_id();
         if without != mode {
             self.pending.mode = Some(without);
             self.wait_for_commit();
         }
+        without != mode
     }
 
     /// Something now waits to be committed.
@@ -231,6 +243,7 @@ impl State {
             frozen: self.frozen.clone(),
             pending,
             uploads: Mutex::new(uploads),
+            through: self.kept,
         })
     }
 

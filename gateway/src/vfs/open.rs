@@ -189,7 +189,7 @@ impl Inner {
             state.unlinked && state.handles == 1
         };
         let outcome = if handle.mode.write && !last_of_deleted {
-            self.flush_file(node).await
+            self.make_safe(node).await
         } else {
             Ok(())
         };
@@ -208,8 +208,7 @@ impl Inner {
             state.writers = state.writers.saturating_sub(u32::from(mode.write));
             let gone = state.unlinked && state.handles == 0;
             if gone {
-                state.give_up(None);
-                self.book(&mut state);
+                self.give_up(node, &mut state);
             } else {
                 self.last_open.remember(&state.attributes());
             }

@@ -35,11 +35,11 @@ impl Inner {
                 let mut state = node.state();
                 // The last close releases it.
                 state.unlinked = true;
+                self.forget_kept(&node, &mut state);
                 let open = state.handles > 0;
                 if !open {
                     // Nobody can see what was written any more.
-                    state.give_up(None);
-                    self.book(&mut state);
+                    self.give_up(&node, &mut state);
                 }
                 open
             };

@@ -3,11 +3,11 @@
 //! A write returns once its bytes are in memory. They are committed when somebody asks (flush,
 //! fsync, the last release), when a file holds enough for its slices to be worth while, when they
 //! waited long enough, or when room runs out. Flushes run in tasks of their own: a caller that
-//! gives up does not cut one in the middle.
+//! gives up does not cut one in the middle. What flush and fsync wait for is told by the tier
+//! ([`keep`](super::keep)).
 
 use super::VfsError;
 use super::budget::Room;
-use super::clock;
 use super::dirty::RUN_BYTES_MAX;
 use super::file_system::{FileSystem, Inner};
 use super::handle::HandleId;
@@ -17,7 +17,6 @@ use quorumfs_metadata::identity::Uid;
 use quorumfs_metadata::limits::FILE_SIZE_MAX;
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// A file that holds this much is flushed while it is still written to: two slices, so that
 /// sealing one overlaps with taking in the next.
@@ -50,9 +49,7 @@ impl FileSystem {
             if let Some(lost) = &state.lost {
                 return Err(lost.clone());
             }
-            state.dirty.write(offset, data);
-            state.pending.mtime = Some(clock::now());
-            state.wait_for_commit();
+            inner.take_in(node, &mut state, offset, data);
             if commits {
                 inner.upload_ahead(&mut state);
             }
@@ -78,30 +75,33 @@ impl FileSystem {
         let handle = self.inner.handles.file(handle)?;
         // Whoever may not speak for the superuser leaves it to the servers.
         if self.inner.metadata.own().uid == Uid::ROOT {
-            handle.node.state().drop_set_id();
+            let mut state = handle.node.state();
+            if state.drop_set_id() {
+                self.inner.keep_riding(&handle.node, &mut state);
+            }
         }
         Ok(())
     }
 
-    /// Commits what was written through any handle of the same file: `close` asks for it.
+    /// The same for what was written through any handle of the same file: `close` asks for it.
     ///
     /// # Errors
-    /// If it could not be committed; it is kept and tried again.
+    /// As [`FileSystem::fsync`].
     pub async fn flush(&self, handle: HandleId) -> Result<(), VfsError> {
         let handle = self.inner.handles.file(handle)?;
         if !handle.mode.write {
             return Ok(());
         }
-        self.inner.flush_file(&handle.node).await
+        self.inner.make_safe(&handle.node).await
     }
 
-    /// Commits what was written to the file.
+    /// Makes what was written to the file as safe as the mount's tier says.
     ///
     /// # Errors
     /// If it could not be committed; it is kept and tried again.
     pub async fn fsync(&self, handle: HandleId) -> Result<(), VfsError> {
         let handle = self.inner.handles.file(handle)?;
-        self.inner.flush_file(&handle.node).await
+        self.inner.make_safe(&handle.node).await
     }
 }
 
@@ -126,6 +126,9 @@ impl Inner {
                         flushed = self.flush(node) => flushed?,
                         () = left => {}
                     }
+                } else if let Some(journal) = self.full_journal() {
+                    self.pressure.notify_one();
+                    journal.room().await;
                 } else if let Some(room) = self.budget.try_take(bytes) {
                     return Ok(room);
                 } else {
@@ -159,6 +162,7 @@ impl Inner {
             if let Err(error) = inner.flush_now(&node).await {
                 tracing::warn!(inode = %node.inode, %error, "a background commit failed");
             }
+            inner.retire(&node);
         });
     }
 
@@ -178,7 +182,13 @@ impl Inner {
             return Ok(());
         }
         let (inner, of) = (self.clone(), node.clone());
-        uncut(async move { inner.flush_now(&of).await }).await
+        uncut(async move {
+            let outcome = inner.flush_now(&of).await;
+            // Nobody may have it open any more.
+            inner.retire(&of);
+            outcome
+        })
+        .await
     }
 
     async fn flush_now(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
@@ -192,29 +202,24 @@ impl Inner {
             return Ok(());
         };
         node.left.notify_waiters();
+        self.tell_of_commit(node, &departure).await;
         let outcome = self.commit(node, &departure).await;
         let mut state = node.state();
         let outcome = match outcome {
             Ok((attributes, content)) => {
                 self.cache.learn(&attributes);
                 state.arrive(&attributes, content);
+                self.settle(&mut state, departure.through, &attributes);
                 Ok(())
             }
             // Deleted meanwhile: nobody can see what was written any more.
             Err(error) if error.is_final() && state.unlinked => {
                 tracing::debug!(inode = %node.inode, %error, "a deleted file is not committed");
-                state.give_up(None);
+                self.give_up(node, &mut state);
                 Ok(())
             }
             Err(error) if error.is_final() => {
-                if !departure.frozen.is_empty() {
-                    tracing::error!(inode = %node.inode, %error, "written data is lost");
-                    self.files_lost.fetch_add(1, Ordering::Relaxed);
-                }
-                state.give_up(Some(VfsError::Lost {
-                    errno: error.errno(),
-                    reason: error.to_string(),
-                }));
+                self.lose(node, &mut state, &departure, &error);
                 Err(error)
             }
             Err(error) => {

@@ -6,12 +6,14 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use quorumfs_bft::identity::{Digest, PublicKey, ReplicaId, Time};
+use quorumfs_gateway::journal::{Disk, JOURNAL_BYTES_MIN, JournalOptions};
+use quorumfs_gateway::keys::Secret;
 use quorumfs_gateway::metadata::{
     AllocatedId, Embedded, EmbeddedSession, MetadataClient, MetadataError, Transport,
 };
 use quorumfs_gateway::vfs::{
-    AttributeChange, Attributes, Caller, FileSystem, HandleId, InodeId, OpenMode, SliceStore,
-    StoredSlice, VfsError, VfsOptions, WrittenSlice,
+    AttributeChange, Attributes, Caller, FileSystem, HandleId, InodeId, OpenMode, Replay, Replayed,
+    SliceStore, StoredSlice, VfsError, VfsOptions, WrittenSlice,
 };
 use quorumfs_gateway::volume::{Created, NewCloud, NewVolume, Volume, create};
 use quorumfs_metadata::Metadata;
@@ -204,6 +206,11 @@ impl Wire {
         self.faults.lock().unwrap().push((which, fault));
     }
 
+    /// What was not met is not to come any more.
+    pub fn forget(&self) {
+        self.faults.lock().unwrap().clear();
+    }
+
     /// Whether every fault was met.
     pub fn is_quiet(&self) -> bool {
         self.faults.lock().unwrap().is_empty()
@@ -276,6 +283,35 @@ impl World {
         let slices = self.slices.clone();
         let fs = FileSystem::new(self.volume.clone(), client, slices, options);
         (fs, wire)
+    }
+}
+
+impl World {
+    /// As [`World::mount_over`], with a journal in `directory` and what was replayed of it.
+    pub async fn mount_journalled(
+        &self,
+        options: VfsOptions,
+        disk: impl Disk,
+    ) -> (FileSystem, Replayed, Arc<Wire>) {
+        let wire = Arc::new(Wire {
+            session: self.session(),
+            faults: Mutex::default(),
+            late: Mutex::default(),
+            sent: Mutex::default(),
+        });
+        let own = self.volume.own_credentials();
+        let client = Arc::new(MetadataClient::new(wire.clone(), own));
+        client.mount(true).await.unwrap();
+        let secret = Secret::from_bytes([7; 32]);
+        let bounds = JournalOptions {
+            bytes_max: JOURNAL_BYTES_MIN,
+            free_bytes_min: 0,
+        };
+        let replay = Replay::open(disk, secret, self.volume.id(), bounds).unwrap();
+        let (volume, slices) = (self.volume.clone(), self.slices.clone());
+        let opened = FileSystem::journalled(volume, client, slices, options, replay);
+        let (fs, replayed) = opened.await.unwrap();
+        (fs, replayed, wire)
     }
 }
 

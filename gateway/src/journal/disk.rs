@@ -1,0 +1,139 @@
+//! What the journal asks of a disk, and the directory that does it.
+//!
+//! What is assumed of the medium: what was synced stays as it is; what was not may be there or not,
+//! sector by sector, in any order. A file is made, and removed, durably: it does not come back, and
+//! its name does not go. After an error nothing is assumed at all.
+
+use super::framing::Generation;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Where the journal's files are.
+pub trait Disk: Send + 'static {
+    /// Which files there are, in any order; those that were put aside are not.
+    fn list(&mut self) -> io::Result<Vec<Generation>>;
+    /// All bytes of a file.
+    fn read(&mut self, file: Generation) -> io::Result<Vec<u8>>;
+    /// Makes durable what was read of a file.
+    fn settle(&mut self, file: Generation) -> io::Result<()>;
+    /// Makes a file that begins with `header`, durably, name and all; it is the one to append to.
+    fn create(&mut self, file: Generation, header: &[u8]) -> io::Result<()>;
+    /// Appends to the file that was made last.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Makes what was appended durable.
+    fn sync(&mut self) -> io::Result<()>;
+    /// Removes a file, durably.
+    fn remove(&mut self, file: Generation) -> io::Result<()>;
+    /// Keeps what is in a file for people to look at, whatever becomes of it here.
+    fn put_aside(&mut self, file: Generation) -> io::Result<()>;
+    /// Bytes that are free on it.
+    fn free_bytes(&mut self) -> io::Result<u64>;
+}
+
+/// A directory, for this user alone.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    current: Option<File>,
+}
+
+const SUFFIX: &str = ".journal";
+const ASIDE: &str = ".damaged";
+
+impl Directory {
+    /// The directory at `path`, made if it is not there.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        if let Some(parent) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
+            File::open(parent)?.sync_all()?;
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            current: None,
+        })
+    }
+
+    fn file(&self, file: Generation) -> PathBuf {
+        self.path.join(format!("{:016x}{SUFFIX}", file.0))
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+impl Disk for Directory {
+    fn list(&mut self) -> io::Result<Vec<Generation>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            let number = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
+            let number = number.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+            found.extend(number.map(Generation));
+        }
+        Ok(found)
+    }
+
+    fn read(&mut self, file: Generation) -> io::Result<Vec<u8>> {
+        fs::read(self.file(file))
+    }
+
+    fn settle(&mut self, file: Generation) -> io::Result<()> {
+        OpenOptions::new()
+            .write(true)
+            .open(self.file(file))?
+            .sync_all()
+    }
+
+    fn create(&mut self, file: Generation, header: &[u8]) -> io::Result<()> {
+        self.current = None;
+        let mut made = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(self.file(file))?;
+        made.write_all(header)?;
+        made.sync_all()?;
+        self.sync_names()?;
+        self.current = Some(made);
+        Ok(())
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.current {
+            Some(file) => file.write_all(bytes),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        match &mut self.current {
+            Some(file) => file.sync_data(),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn remove(&mut self, file: Generation) -> io::Result<()> {
+        fs::remove_file(self.file(file))?;
+        self.sync_names()
+    }
+
+    fn put_aside(&mut self, file: Generation) -> io::Result<()> {
+        let path = self.file(file);
+        match fs::hard_link(&path, path.with_extension(ASIDE.trim_start_matches('.'))) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            outcome => outcome,
+        }?;
+        self.sync_names()
+    }
+
+    fn free_bytes(&mut self) -> io::Result<u64> {
+        let found = rustix::fs::statvfs(&self.path)?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+}

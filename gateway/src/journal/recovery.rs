@@ -1,0 +1,159 @@
+//! What is found on the disk: the records that hold, and whether some are missing that should.
+//!
+//! Reading ends at the first record that does not open or does not follow the one before. That is
+//! where writing was cut off, unless something says that more was durable: a record further on, or
+//! a file after it that does not begin right there. (One that does was made by whoever met the same
+//! end before.) Then the disk has lost what it had promised to keep. What stands before counts; what
+//! stands behind is put aside for people, since nobody knows what is missing in between.
+
+use super::disk::Disk;
+use super::error::JournalError;
+use super::framing::{Chain, FORMAT, Framing, Generation, Header, HeaderError, PAGE_BYTES};
+use super::record::{Entry, Sequence};
+use crate::keys::Secret;
+use quorumfs_metadata::identity::VolumeId;
+
+/// What was read.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    /// Files whose records count, with their lengths.
+    pub(super) files: Vec<(Generation, u64)>,
+    /// Files that were being made when the process ended.
+    pub(super) unmade: Vec<Generation>,
+    /// Files behind the damage.
+    pub(super) behind: Vec<Generation>,
+    /// The file that is damaged, and how.
+    pub(super) damage: Option<(Generation, String)>,
+    /// The record that comes next, and what it is chained to.
+    pub(super) next: Sequence,
+    pub(super) chain: Chain,
+    /// No file is numbered higher.
+    pub(super) newest: Generation,
+}
+
+/// A file whose header holds.
+struct Opened {
+    generation: Generation,
+    header: Header,
+    framing: Framing,
+    bytes: Vec<u8>,
+}
+
+/// Reads all files in order, and hands every record that counts to `each`.
+pub(super) fn read<D: Disk>(
+    disk: &mut D,
+    secret: &Secret,
+    volume: VolumeId,
+    mut each: impl FnMut(Sequence, Generation, Entry),
+) -> Result<Found, JournalError> {
+    let mut files = disk.list().map_err(JournalError::disk("listing"))?;
+    files.sort_unstable();
+    let mut found = Found {
+        newest: files.last().copied().unwrap_or_default(),
+        next: Sequence(1),
+        ..Found::default()
+    };
+    // The file that was read last, with where its records ended.
+    let mut before: Option<(Opened, usize)> = None;
+    for generation in files {
+        if found.damage.is_some() {
+            found.behind.push(generation);
+            continue;
+        }
+        let bytes = disk
+            .read(generation)
+            .map_err(JournalError::disk("reading"))?;
+        let page = bytes.get(..PAGE_BYTES).unwrap_or(&bytes);
+        let (header, framing) = match Header::open(secret, volume, generation, page) {
+            Ok(opened) => opened,
+            Err(HeaderError::Newer(format)) => {
+                return Err(JournalError::Newer {
+                    found: format,
+                    known: FORMAT,
+                });
+            }
+            // A header is durable before anything is appended.
+            Err(HeaderError::Void) if bytes.len() <= PAGE_BYTES => {
+                found.unmade.push(generation);
+                continue;
+            }
+            Err(HeaderError::Void) => {
+                let how = "its header does not hold".to_owned();
+                found.damage = Some((generation, how));
+                found.behind.push(generation);
+                continue;
+            }
+        };
+        let follows = header.first == found.next && header.chain == found.chain;
+        if let Some((last, _)) = before.take()
+            && !follows
+        {
+            let (next, first) = (found.next.0, header.first.0);
+            let how = format!("its records end before {next}, and the next file begins at {first}");
+            found.damage = Some((last.generation, how));
+            found.behind.push(generation);
+            continue;
+        }
+        (found.next, found.chain) = (header.first, header.chain);
+        let opened = Opened {
+            generation,
+            header,
+            framing,
+            bytes,
+        };
+        let end = opened.records(&mut found, &mut each);
+        let length = opened.bytes.len() as u64;
+        found.files.push((generation, length));
+        before = Some((opened, end));
+    }
+    if let Some((last, end)) = before
+        && found.damage.is_none()
+        && let Some(later) = last.later(end, found.next)
+    {
+        let next = found.next.0;
+        let how = format!("record {next} does not hold, and record {} does", later.0);
+        found.damage = Some((last.generation, how));
+    }
+    Ok(found)
+}
+
+impl Opened {
+    /// Hands on the records that follow each other; answers where they end.
+    fn records(
+        &self,
+        found: &mut Found,
+        each: &mut impl FnMut(Sequence, Generation, Entry),
+    ) -> usize {
+        debug_assert_eq!(self.header.first, found.next);
+        let mut at = PAGE_BYTES;
+        loop {
+            let here = self.follows(at, found).map(|opened| (at, opened));
+            let group = at.next_multiple_of(PAGE_BYTES);
+            let next = here.or_else(|| Some((group, self.follows(group, found)?)));
+            let Some((begin, opened)) = next else {
+                return at;
+            };
+            each(opened.place.sequence, self.generation, opened.entry);
+            found.next = opened.place.sequence.next();
+            found.chain = opened.chain;
+            at = begin.saturating_add(opened.length);
+        }
+    }
+
+    /// The record at `at`, if it is the one that comes next.
+    fn follows(&self, at: usize, found: &Found) -> Option<super::framing::Opened> {
+        let opened = self.framing.open(self.bytes.get(at..)?)?;
+        let place = opened.place;
+        (place.sequence == found.next && place.chain == found.chain).then_some(opened)
+    }
+
+    /// A record behind `end` that was written when `missing` was durable.
+    fn later(&self, end: usize, missing: Sequence) -> Option<Sequence> {
+        let begin = end.next_multiple_of(PAGE_BYTES);
+        (begin..self.bytes.len())
+            .step_by(PAGE_BYTES)
+            .filter_map(|at| self.framing.open(self.bytes.get(at..)?))
+            .find(|opened| opened.place.durable > missing)
+            .map(|opened| opened.place.sequence)
+    }
+}

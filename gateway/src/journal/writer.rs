@@ -1,0 +1,375 @@
+//! The journal as the file system uses it: records handed over at once, one thread that writes.
+//!
+//! ```text
+//!  write ──push──► queue ──┐                          ┌──► whoever waits for a sequence
+//!  write ──push──► queue ──┴─► group ─► write ─► sync ┴──► trim
+//! ```
+//!
+//! Group commit: whatever came while the disk was busy goes in one write, and one sync is for all
+//! who wait. Nobody is synced for who did not ask.
+//!
+//! * The queue is bounded in bytes; so is what lies on the disk, by a quota and by what must stay
+//!   free. Writers wait for [`room`](Journal::room); what commits does not, because it makes room.
+//! * After the first error nothing is written any more. What waits is in memory still, and the file
+//!   system commits it to the clouds; [`status`](Journal::status) says so.
+
+use super::disk::Disk;
+use super::error::JournalError;
+use super::log::{Identities, Log, Recovered, weight};
+use super::record::{Entry, Sequence};
+use crate::keys::Secret;
+use quorumfs_metadata::identity::VolumeId;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+
+/// Records that wait to be written, in bytes.
+const QUEUE_BYTES_MAX: u64 = 8 << 20;
+/// How often to look what is free on the disk, in bytes written.
+const FREE_EVERY_BYTES: u64 = 16 << 20;
+/// How long a writer waits for room before it looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// The least that the files may take, in bytes: fewer could not be trimmed while one is written.
+pub const JOURNAL_BYTES_MIN: u64 = 64 << 20;
+/// What they may take if nobody says.
+pub const JOURNAL_BYTES_DEFAULT: u64 = 1 << 30;
+
+/// Bounds of a journal.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JournalOptions {
+    /// What its files may take, in bytes; writers then wait for commits.
+    pub bytes_max: u64,
+    /// What must stay free on its disk, in bytes; below it writers wait for commits.
+    pub free_bytes_min: u64,
+}
+
+impl Default for JournalOptions {
+    fn default() -> Self {
+        Self {
+            bytes_max: JOURNAL_BYTES_DEFAULT,
+            free_bytes_min: 1 << 30,
+        }
+    }
+}
+
+impl JournalOptions {
+    /// A file is followed by another one from here on.
+    fn file_bytes(&self) -> u64 {
+        self.bytes_max.max(JOURNAL_BYTES_MIN) / 16
+    }
+}
+
+/// How a journal is doing.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct JournalStatus {
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// What they may be.
+    pub bytes_max: u64,
+    /// Inodes for which something waits in it.
+    pub waiting: usize,
+    /// There is less free on its disk than there must be.
+    pub disk_full: bool,
+    /// Why nothing is written to it any more, if that is so.
+    pub broken: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    entries: Vec<Entry>,
+    /// Bytes of those, and of the group that is being written.
+    bytes: u64,
+    /// The sequence of the next record that is pushed.
+    next: Sequence,
+    /// Somebody waits until everything below it is durable.
+    wanted: Sequence,
+    /// Somebody asks whether there is room on the disk again.
+    looks: bool,
+    ends: bool,
+    status: JournalStatus,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    /// Told when there is something to do.
+    work: Condvar,
+    /// Everything below it is durable; also told when nothing more will be.
+    durable: watch::Sender<Sequence>,
+    /// Told when there may be room.
+    room: Notify,
+    options: JournalOptions,
+}
+
+/// See the module. Dropping it leaves on the disk what was written.
+pub struct Journal {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal")
+            .field("status", &self.status())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Journal {
+    /// Opens the journal on `disk`, whose files are sealed under keys derived from `secret`; what
+    /// waits in it is handed to `each`, in order and with its place.
+    ///
+    /// # Errors
+    /// If the disk fails, or a later release wrote it.
+    pub fn open<D: Disk>(
+        disk: D,
+        secret: Secret,
+        volume: VolumeId,
+        options: JournalOptions,
+        each: impl FnMut(Sequence, Entry),
+    ) -> Result<(Self, Recovered), JournalError> {
+        let identities: Identities = Box::new(|| {
+            let mut identity = [0; 16];
+            getrandom::fill(&mut identity).map_err(|_| JournalError::Key)?;
+            Ok(identity)
+        });
+        let (mut log, recovered) =
+            Log::open(disk, secret, volume, options.file_bytes(), identities)?;
+        log.replay(&recovered, each)?;
+        let queue = Queue {
+            next: log.next(),
+            status: JournalStatus {
+                bytes: log.bytes(),
+                bytes_max: options.bytes_max,
+                waiting: log.waiting(),
+                ..JournalStatus::default()
+            },
+            ..Queue::default()
+        };
+        let shared = Arc::new(Shared {
+            queue: Mutex::new(queue),
+            work: Condvar::new(),
+            durable: watch::Sender::new(log.durable()),
+            room: Notify::new(),
+            options,
+        });
+        let writer = shared.clone();
+        let thread = std::thread::Builder::new()
+            .name("journal".into())
+            .spawn(move || writer.run(log))
+            .map_err(|error| JournalError::Thread {
+                reason: error.to_string(),
+            })?;
+        let journal = Self {
+            shared,
+            thread: Mutex::new(Some(thread)),
+        };
+        Ok((journal, recovered))
+    }
+
+    /// Hands a record over; answers its place, or nothing if nothing is written any more.
+    pub fn push(&self, entry: Entry) -> Option<Sequence> {
+        let mut queue = self.shared.queue();
+        if queue.status.broken.is_some() || queue.ends {
+            return None;
+        }
+        let sequence = queue.next;
+        queue.next = sequence.next();
+        queue.bytes = queue.bytes.saturating_add(weight(&entry));
+        queue.entries.push(entry);
+        drop(queue);
+        self.shared.work.notify_one();
+        Some(sequence)
+    }
+
+    /// Waits until the record at `sequence` and all before it are durable.
+    ///
+    /// # Errors
+    /// If they will never be.
+    pub async fn synced(&self, sequence: Sequence) -> Result<(), JournalError> {
+        let mut durable = self.shared.durable.subscribe();
+        {
+            let mut queue = self.shared.queue();
+            queue.wanted = queue.wanted.max(sequence.next());
+        }
+        self.shared.work.notify_one();
+        loop {
+            if *durable.borrow_and_update() > sequence {
+                return Ok(());
+            }
+            self.usable()?;
+            if durable.changed().await.is_err() {
+                return self.usable();
+            }
+        }
+    }
+
+    /// An error once nothing is written any more.
+    ///
+    /// # Errors
+    /// Why.
+    pub fn usable(&self) -> Result<(), JournalError> {
+        let queue = self.shared.queue();
+        match &queue.status.broken {
+            None => Ok(()),
+            Some(reason) => Err(JournalError::Broken {
+                reason: reason.clone(),
+            }),
+        }
+    }
+
+    /// Whether a writer finds room now; also once nothing is written any more.
+    pub fn has_room(&self) -> bool {
+        let queue = self.shared.queue();
+        let full = queue.status.disk_full || queue.status.bytes >= self.shared.options.bytes_max;
+        queue.status.broken.is_some() || (queue.bytes < QUEUE_BYTES_MAX && !full)
+    }
+
+    /// Whether commits should hurry, so that files can go.
+    pub fn is_pressed(&self) -> bool {
+        let queue = self.shared.queue();
+        let much = queue.status.bytes > self.shared.options.bytes_max / 2;
+        queue.status.broken.is_none() && (much || queue.status.disk_full)
+    }
+
+    /// Waits until there may be room, for somebody, or a little while: whoever waits has to look
+    /// again.
+    pub async fn room(&self) {
+        let room = self.shared.room.notified();
+        tokio::pin!(room);
+        room.as_mut().enable();
+        if self.has_room() {
+            return;
+        }
+        self.shared.queue().looks = true;
+        self.shared.work.notify_one();
+        // Others may free what they took of the disk without telling us.
+        let _ = tokio::time::timeout(LOOK_AGAIN, room).await;
+    }
+
+    /// How it is doing.
+    #[must_use]
+    pub fn status(&self) -> JournalStatus {
+        self.shared.queue().status.clone()
+    }
+
+    /// Writes what was handed over and ends; if nothing waits any more, nothing is left on the
+    /// disk.
+    pub async fn close(&self) {
+        self.end();
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread {
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+
+    fn end(&self) {
+        self.shared.queue().ends = true;
+        self.shared.work.notify_one();
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What the thread is to do next.
+struct Work {
+    group: Vec<Entry>,
+    /// Bytes of it as the queue counts them.
+    bytes: u64,
+    sync: bool,
+    looks: bool,
+    ends: bool,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for something to do.
+    fn next(&self, durable: Sequence) -> Work {
+        let mut queue = self.queue();
+        loop {
+            let sync = queue.wanted > durable;
+            if !queue.entries.is_empty() || sync || queue.looks || queue.ends {
+                return Work {
+                    group: std::mem::take(&mut queue.entries),
+                    bytes: queue.bytes,
+                    sync,
+                    looks: std::mem::take(&mut queue.looks),
+                    ends: queue.ends,
+                };
+            }
+            queue = self
+                .work
+                .wait(queue)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn run<D: Disk>(&self, mut log: Log<D>) {
+        // Looks at once.
+        let mut unlooked = FREE_EVERY_BYTES;
+        loop {
+            let work = self.next(log.durable());
+            let mut outcome = log.write(&work.group);
+            if outcome.is_ok() && (work.sync || log.wants_sync()) {
+                outcome = log.sync().and_then(|()| log.trim());
+            }
+            if outcome.is_ok() && work.ends {
+                // What is pushed from now on is not taken.
+                let (before, all) = (log.durable(), log.next());
+                let closed = log.close();
+                let durable = if closed.is_ok() { all } else { before };
+                self.told(&work, closed.err(), durable);
+                return;
+            }
+            unlooked = unlooked.saturating_add(work.bytes);
+            let free = if work.looks || unlooked >= FREE_EVERY_BYTES {
+                unlooked = 0;
+                log.free_bytes()
+            } else {
+                None
+            };
+            {
+                let mut queue = self.queue();
+                queue.status.bytes = log.bytes();
+                queue.status.waiting = log.waiting();
+                if let Some(free) = free {
+                    queue.status.disk_full = free < self.options.free_bytes_min;
+                }
+            }
+            let failed = outcome.is_err();
+            self.told(&work, outcome.err(), log.durable());
+            if failed {
+                return;
+            }
+        }
+    }
+
+    /// Tells everybody how a round has ended.
+    fn told(&self, work: &Work, error: Option<JournalError>, durable: Sequence) {
+        {
+            let mut queue = self.queue();
+            queue.bytes = queue.bytes.saturating_sub(work.bytes);
+            if let Some(error) = error {
+                tracing::error!(%error, "what is written is not journalled any more");
+                queue.status.broken = Some(error.to_string());
+                queue.entries.clear();
+            }
+        }
+        // Also if it is the same: somebody may wait who has to hear of an error.
+        self.durable
+            .send_modify(|known| *known = durable.max(*known));
+        self.room.notify_waiters();
+    }
+}

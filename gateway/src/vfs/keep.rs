@@ -1,0 +1,259 @@
+//! How safe what was written is before it is committed: the tiers, and what the journal is told.
+//!
+//! ```text
+//! tier      close and fsync return when it is   lost with
+//! memory    in this process                     this process
+//! local     in the journal on this host's disk  this host's disk
+//! clouds    committed, on w = k + f clouds      more than f clouds
+//! ```
+//!
+//! At every tier the content goes on to the clouds in the background, and names are ordered at once.
+//! At `local`, whatever waits in memory waits in the journal as well:
+//!
+//! * A write is journalled with what it does to the file, under the file's lock, so that the journal
+//!   tells it in the order in which readers see it.
+//! * **Before a commit is ordered**, the journal says durably that it will be. After a crash nobody
+//!   need guess then whether a file that has changed was changed by us.
+//! * **After it**, the journal says that what went is void, and what the file is now. It may take
+//!   its time with that; but before anything else is ordered that changes the content of the file
+//!   or its times, that is durable too ([`Inner::flush_settled`]).
+//! * **rename, link and unlink of one of several names wait for the commit** of what the file holds,
+//!   at every tier. The journal could keep the content over a crash; but the new name is seen by
+//!   everybody at once, and the old content that it replaces is gone for good. If this host never
+//!   came back, or only before it does, a name would stand there without its bytes.
+//! * **A mount that was taken over keeps its journal**: what waits there is put in place by the next
+//!   mount from here, or rescued if somebody else has changed the file since ([`replay`]).
+//!
+//! If the journal fails, `local` is `clouds`: what waits is in memory, and close and fsync wait for
+//! its commit.
+//!
+//! [`replay`]: super::replay
+
+use super::VfsError;
+use super::clock;
+use super::file_system::Inner;
+use super::node::{Departure, Node, State};
+use crate::journal::{Entry, Ground, Journal, Record, Sequence, WRITE_BYTES_MAX};
+use bytes::Bytes;
+use quorumfs_metadata::attributes::Attributes;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What close and fsync wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Tier {
+    /// Nothing: what was written may be lost with this process, until it was committed.
+    Memory,
+    /// The journal on this host. Without one, as [`Tier::Clouds`].
+    Local,
+    /// The commit, after w clouds have acknowledged.
+    #[default]
+    Clouds,
+}
+
+impl Inner {
+    /// The journal, if what is written goes there.
+    fn kept_in(&self, state: &State) -> Option<&Journal> {
+        let journal = self.journal.as_deref();
+        // Nobody can see what is written to a deleted file after a crash.
+        journal.filter(|_| self.options.tier == Tier::Local && !state.unlinked)
+    }
+
+    /// The journal, if it has no room for another write.
+    pub(crate) fn full_journal(&self) -> Option<&Journal> {
+        let journal = self.journal.as_deref()?;
+        (self.options.tier == Tier::Local && !journal.has_room()).then_some(journal)
+    }
+
+    pub(crate) fn journal_is_pressed(&self) -> bool {
+        self.journal.as_deref().is_some_and(Journal::is_pressed)
+    }
+
+    fn keep(&self, node: &Node, state: &mut State, entry: Entry) {
+        let Some(journal) = self.kept_in(state) else {
+            return;
+        };
+        if state.kept.is_none() {
+            journal.push(Entry::from(Record::Stands {
+                inode: node.inode,
+                through: Sequence(0),
+                ground: Ground::of(&state.base),
+            }));
+        }
+        state.kept = journal.push(entry).or(state.kept);
+    }
+
+    /// Takes written bytes in, here and in the journal.
+    pub(crate) fn take_in(&self, node: &Node, state: &mut State, offset: u64, data: &[u8]) {
+        let mtime = clock::now();
+        state.dirty.write(offset, data);
+        state.pending.mtime = Some(mtime);
+        state.wait_for_commit();
+        if self.kept_in(state).is_none() {
+            return;
+        }
+        let mut at = offset;
+        for part in data.chunks(WRITE_BYTES_MAX) {
+            let record = Record::Write {
+                inode: node.inode,
+                offset: at,
+                mtime,
+            };
+            let bytes = Bytes::copy_from_slice(part);
+            self.keep(node, state, Entry { record, bytes });
+            at = at.saturating_add(part.len() as u64);
+        }
+    }
+
+    /// Journals attributes that ride with the next commit.
+    pub(crate) fn keep_riding(&self, node: &Node, state: &mut State) {
+        if state.pending.is_empty() {
+            return;
+        }
+        let record = Record::Attributes {
+            inode: node.inode,
+            mode: state.pending.mode,
+            atime: state.pending.atime,
+            mtime: state.pending.mtime,
+        };
+        self.keep(node, state, Entry::from(record));
+    }
+
+    /// An operation of ours changed the inode, and not its content.
+    pub(crate) fn keep_ground(&self, node: &Node, state: &State) {
+        if let (Some(journal), Some(_)) = (&self.journal, state.kept) {
+            journal.push(Entry::from(Record::Stands {
+                inode: node.inode,
+                through: Sequence(0),
+                ground: Ground::of(&state.base),
+            }));
+        }
+    }
+
+    /// An operation of ours that changes the inode is about to go out.
+    pub(crate) fn tell_of_change(&self, node: &Node) {
+        let state = node.state();
+        if let (Some(journal), Some(_)) = (&self.journal, state.kept) {
+            journal.push(Entry::from(Record::Ordering {
+                inode: node.inode,
+                version: state.base.version,
+                mtime: None,
+            }));
+        }
+    }
+
+    /// Makes durable that a commit is about to be ordered.
+    pub(crate) async fn tell_of_commit(&self, node: &Node, departure: &Departure) {
+        let (Some(journal), Some(_)) = (&self.journal, departure.through) else {
+            return;
+        };
+        let version = node.state().base.version;
+        let told = journal.push(Entry::from(Record::Ordering {
+            inode: node.inode,
+            version,
+            mtime: departure.pending.mtime,
+        }));
+        if let Some(told) = told {
+            // If that fails the journal is broken, and nobody relies on it any more.
+            let _ = journal.synced(told).await;
+        }
+    }
+
+    /// What departed is in the clouds, and the file as `attributes` say.
+    pub(crate) fn settle(
+        &self,
+        state: &mut State,
+        through: Option<Sequence>,
+        attributes: &Attributes,
+    ) {
+        let (Some(journal), Some(through)) = (&self.journal, through) else {
+            return;
+        };
+        state.settled = journal.push(Entry::from(Record::Stands {
+            inode: attributes.inode,
+            through,
+            ground: Ground::of(attributes),
+        }));
+        if state.kept == Some(through) {
+            state.kept = None;
+        }
+    }
+
+    /// Commits what the file has waiting, and has the journal say so durably; the caller holds
+    /// `content` and is about to change it.
+    pub(crate) async fn flush_settled(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
+        self.flush_locked(node).await?;
+        let settled = node.state().settled.take();
+        if let (Some(journal), Some(settled)) = (&self.journal, settled) {
+            let _ = journal.synced(settled).await;
+        }
+        Ok(())
+    }
+
+    /// What waits will never be committed, and nobody minds.
+    pub(crate) fn give_up(&self, node: &Node, state: &mut State) {
+        self.forget_kept(node, state);
+        state.give_up(None);
+        self.book(state);
+    }
+
+    /// What the journal has of the file counts no more.
+    pub(crate) fn forget_kept(&self, node: &Node, state: &mut State) {
+        if let (Some(journal), Some(_)) = (&self.journal, state.kept.take()) {
+            journal.push(Entry::from(Record::GivenUp { inode: node.inode }));
+        }
+    }
+
+    /// What waits can never be committed through this mount; whoever asks is told.
+    pub(crate) fn lose(
+        &self,
+        node: &Node,
+        state: &mut State,
+        departure: &Departure,
+        error: &VfsError,
+    ) {
+        let inode = node.inode;
+        let journalled = self.journal.as_ref().filter(|it| it.usable().is_ok());
+        let kept = state.kept.is_some() && journalled.is_some();
+        // Only what the end of the session takes from us may be put in place by another one.
+        let (errno, reason) = (error.errno(), error.to_string());
+        let told = if kept && matches!(error, VfsError::Fenced) {
+            tracing::error!(%inode, %error, "written data stays in the journal");
+            state.kept = None;
+            VfsError::LeftInJournal { errno, reason }
+        } else {
+            if !departure.frozen.is_empty() {
+                tracing::error!(%inode, %error, "written data is lost");
+                self.files_lost.fetch_add(1, Ordering::Relaxed);
+            }
+            self.forget_kept(node, state);
+            VfsError::Lost { errno, reason }
+        };
+        state.give_up(Some(told));
+    }
+
+    /// Makes what the file has waiting as safe as the tier says, and reports what was given up
+    /// earlier.
+    pub(crate) async fn make_safe(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
+        let (kept, nothing) = {
+            let state = node.state();
+            (state.kept, state.unlinked || !state.is_waiting())
+        };
+        let safe = match (self.options.tier, &self.journal, kept) {
+            (Tier::Memory, ..) => true,
+            // What was written after it failed is not in it.
+            (Tier::Local, Some(journal), Some(kept)) => {
+                journal.synced(kept).await.is_ok() && journal.usable().is_ok()
+            }
+            (Tier::Local, Some(journal), None) => nothing && journal.usable().is_ok(),
+            _ => false,
+        };
+        if !safe {
+            return self.flush_file(node).await;
+        }
+        match node.state().lost.clone() {
+            Some(lost) => Err(lost),
+            None => Ok(()),
+        }
+    }
+}

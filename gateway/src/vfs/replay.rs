@@ -1,0 +1,267 @@
+//! What waited in the journal when the process ended: put in place, or rescued.
+//!
+//! Done before the mount is ready: nobody sees a file without what was promised to be kept of it.
+//! *In place* means as if it had just been written: it is seen at once, waits in memory and in the
+//! journal, and is committed in the background, so that a mount is ready while the clouds are down.
+//!
+//! What must not go in place ([`Verdict`]) goes to a file of its own in [`RESCUE_DIRECTORY`] at the
+//! root of the volume: the written bytes at their offsets, holes elsewhere, called after the number
+//! of the inode that they were meant for. It is there for people to look at, who remove it. Only
+//! once it is as safe as the tier says, the journal forgets the bytes; a crash before that rescues
+//! them again.
+
+use super::dirty::DirtyRuns;
+use super::file_system::{FileSystem, Inner};
+use super::node::Pending;
+use super::slice_store::SliceStore;
+use super::{Caller, HandleId, OpenMode, VfsError, VfsOptions};
+use crate::journal::{
+    Disk, Entry, Ground, Journal, JournalError, JournalOptions, Reason, Record, Recovered,
+    Sequence, Tail, Verdict,
+};
+use crate::keys::Secret;
+use crate::metadata::MetadataClient;
+use crate::volume::Volume;
+use quorumfs_metadata::attributes::{Attributes, FileType};
+use quorumfs_metadata::identity::{InodeId, VolumeId};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Where bytes go that cannot go in place, at the root of the volume.
+pub const RESCUE_DIRECTORY: &str = ".quorumfs-rescued";
+/// Files that are made for one inode before its rescue is given up.
+const NAMES_MAX: u32 = 1000;
+
+/// A journal that was opened, with what waits in it.
+#[derive(Debug)]
+pub struct Replay {
+    journal: Journal,
+    recovered: Recovered,
+    files: BTreeMap<InodeId, Waiting>,
+}
+
+/// What waits for one inode.
+#[derive(Debug, Default)]
+struct Waiting {
+    runs: DirtyRuns,
+    pending: Pending,
+    last: Sequence,
+}
+
+impl Waiting {
+    fn take(&mut self, sequence: Sequence, entry: &Entry) {
+        self.last = sequence;
+        match entry.record {
+            Record::Write { offset, mtime, .. } => {
+                self.runs.write(offset, &entry.bytes);
+                self.pending.mtime = Some(mtime);
+            }
+            Record::Attributes {
+                mode, atime, mtime, ..
+            } => {
+                self.pending.mode = mode.or(self.pending.mode);
+                self.pending.atime = atime.or(self.pending.atime);
+                self.pending.mtime = mtime.or(self.pending.mtime);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Replay {
+    /// Opens the journal on `disk`. See [`Journal::open`].
+    ///
+    /// # Errors
+    /// If the disk fails, or a later release wrote it.
+    pub fn open<D: Disk>(
+        disk: D,
+        secret: Secret,
+        volume: VolumeId,
+        options: JournalOptions,
+    ) -> Result<Self, JournalError> {
+        let mut files: BTreeMap<InodeId, Waiting> = BTreeMap::new();
+        let each = |sequence, entry: Entry| {
+            let waiting = files.entry(entry.record.inode()).or_default();
+            waiting.take(sequence, &entry);
+        };
+        let (journal, recovered) = Journal::open(disk, secret, volume, options, each)?;
+        Ok(Self {
+            journal,
+            recovered,
+            files,
+        })
+    }
+}
+
+/// What became of what waited.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Replayed {
+    /// Files that are as they were written.
+    pub in_place: usize,
+    /// Files whose bytes were rescued: the inode, and why it has them not.
+    pub rescued: Vec<(InodeId, Reason)>,
+    /// How the journal's disk has failed to keep what it promised, if it has.
+    pub damage: Option<String>,
+}
+
+impl FileSystem {
+    /// As [`FileSystem::new`], over a journal: what waits in it is in its place, or rescued, when
+    /// this returns.
+    ///
+    /// # Errors
+    /// If that could not be done; the journal then keeps it.
+    pub async fn journalled(
+        volume: Arc<Volume>,
+        metadata: Arc<MetadataClient>,
+        slices: Arc<dyn SliceStore>,
+        options: VfsOptions,
+        replay: Replay,
+    ) -> Result<(Self, Replayed), VfsError> {
+        let Replay {
+            journal,
+            mut recovered,
+            mut files,
+        } = replay;
+        let fs = Self::over(volume, metadata, slices, options, Some(Arc::new(journal)));
+        let mut replayed = Replayed {
+            damage: recovered.damage.take(),
+            ..Replayed::default()
+        };
+        for (inode, tail) in recovered.tails {
+            let waiting = files.remove(&inode).unwrap_or_default();
+            match fs.replay(inode, &tail, waiting).await {
+                Ok(None) => replayed.in_place += 1,
+                Ok(Some(reason)) => replayed.rescued.push((inode, reason)),
+                Err(error) => {
+                    fs.close_journal().await;
+                    return Err(error);
+                }
+            }
+        }
+        Ok((fs, replayed))
+    }
+
+    /// Answers why it was rescued, if it was.
+    async fn replay(
+        &self,
+        inode: InodeId,
+        tail: &Tail,
+        waiting: Waiting,
+    ) -> Result<Option<Reason>, VfsError> {
+        let found = match self.inner.metadata.attributes(inode).await {
+            Ok(found) if found.links > 0 && found.file_type() == FileType::File => Some(found),
+            Ok(_) => None,
+            Err(VfsError::Refused {
+                errno: Errno::NOENT | Errno::STALE,
+                ..
+            }) => None,
+            Err(error) => return Err(error),
+        };
+        let verdict = tail.verdict(found.as_ref().map(Ground::of));
+        if let (Verdict::InPlace, Some(found)) = (verdict, found) {
+            self.inner.put_in_place(&found, waiting);
+            return Ok(None);
+        }
+        let reason = match verdict {
+            Verdict::Rescue(reason) => reason,
+            Verdict::InPlace => Reason::Deleted,
+        };
+        self.rescue(inode, waiting).await?;
+        Ok(Some(reason))
+    }
+
+    /// Whether rescued files are there to be looked at.
+    ///
+    /// # Errors
+    /// If the servers do not answer.
+    pub async fn has_rescued(&self) -> Result<bool, VfsError> {
+        let own = self.inner.metadata.own();
+        let caller = Caller::user(own.uid.0, own.gid.0, Vec::new());
+        let name = RESCUE_DIRECTORY.as_bytes();
+        let found = self.lookup(&caller, self.root(), name).await?;
+        Ok(found.is_some())
+    }
+
+    async fn rescue(&self, inode: InodeId, waiting: Waiting) -> Result<(), VfsError> {
+        if !waiting.runs.is_empty() {
+            let handle = self.rescue_file(inode).await?;
+            let outcome = self.fill_rescue_file(handle, waiting).await;
+            let closed = self.release(handle).await;
+            outcome.and(closed)?;
+        }
+        if let Some(journal) = &self.inner.journal
+            && let Some(told) = journal.push(Entry::from(Record::GivenUp { inode }))
+        {
+            // If not, it is rescued again.
+            let _ = journal.synced(told).await;
+        }
+        Ok(())
+    }
+
+    async fn fill_rescue_file(&self, handle: HandleId, waiting: Waiting) -> Result<(), VfsError> {
+        let node = self.inner.handles.file(handle)?.node.clone();
+        let mut runs = waiting.runs;
+        for (offset, run) in runs.freeze().iter() {
+            let mut state = node.state();
+            self.inner.take_in(&node, &mut state, offset, run);
+            self.inner.book(&mut state);
+        }
+        self.fsync(handle).await
+    }
+
+    /// A new file in the directory of rescued ones, which nobody but us may read.
+    async fn rescue_file(&self, inode: InodeId) -> Result<HandleId, VfsError> {
+        let own = self.inner.metadata.own();
+        let caller = Caller::user(own.uid.0, own.gid.0, Vec::new());
+        let (root, name) = (self.root(), RESCUE_DIRECTORY.as_bytes());
+        let directory = match self.mkdir(&caller, root, name, 0o700).await {
+            Err(VfsError::Refused {
+                errno: Errno::EXIST,
+                ..
+            }) => self.lookup(&caller, root, name).await?,
+            outcome => Some(outcome?),
+        };
+        let Some(directory) = directory else {
+            return Err(VfsError::refused("rescue", Errno::NOENT));
+        };
+        for number in 0..NAMES_MAX {
+            let name = match number {
+                0 => format!("inode-{inode}"),
+                number => format!("inode-{inode}-{number}"),
+            };
+            let mode = OpenMode::READ_WRITE;
+            let made = self
+                .create(&caller, directory.inode, name.as_bytes(), 0o600, mode, true)
+                .await;
+            match made {
+                Err(VfsError::Refused {
+                    errno: Errno::EXIST,
+                    ..
+                }) => {}
+                outcome => return Ok(outcome?.1),
+            }
+        }
+        Err(VfsError::refused("rescue", Errno::EXIST))
+    }
+}
+
+impl Inner {
+    /// As if it had just been written.
+    fn put_in_place(&self, found: &Attributes, waiting: Waiting) {
+        self.learn(found);
+        let Waiting {
+            runs,
+            pending,
+            last,
+        } = waiting;
+        let (node, ()) = self.node_with(found, Self::fresh_content, |state| {
+            state.dirty = runs;
+            state.pending = pending;
+            state.kept = Some(last);
+            state.wait_for_commit();
+        });
+        let mut state = node.state();
+        self.book(&mut state);
+    }
+}
