@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! record ──note──► waits: pins its file          void: remembered ──durable──► unpins
-//!                        └──────── the first file that is pinned, or all but the one in use ──► trim
+//!                        └──────── the first file that is pinned, or the one in use ──► trim
 //! ```
 
 use super::framing::Generation;

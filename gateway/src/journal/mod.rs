@@ -4,7 +4,7 @@
 //!  vfs ──push──► writer (one thread) ── log ──┬── ledger     what waits, which files may go
 //!       ◄─synced──┘                           ├── framing    sealed, chained, bound to their place
 //!                                             └── disk       append, sync, remove
-//!  at a start:  disk ──recovery──► records ──ledger──► what waits ──verdict──► in place, or rescued
+//!  at a start:  disk ──recovery──► records ──ledger──► what waits ──verdict──► in place or rescue
 //! ```
 //!
 //! Files of bounded length in one directory, only ever appended to, removed from the front. A

@@ -3,8 +3,8 @@
 //! Reading ends at the first record that does not open or does not follow the one before. That is
 //! where writing was cut off, unless something says that more was durable: a record further on, or
 //! a file after it that does not begin right there. (One that does was made by whoever met the same
-//! end before.) Then the disk has lost what it had promised to keep. What stands before counts; what
-//! stands behind is put aside for people, since nobody knows what is missing in between.
+//! end before.) Then the disk has lost what it had promised to keep. What stands before counts;
+//! what stands behind is put aside for people, since nobody knows what is missing in between.
 
 use super::disk::Disk;
 use super::error::JournalError;

@@ -197,7 +197,7 @@ fn run(seed: u64, seen: &mut Seen) {
             }
         }
         drop(log);
-        let power = disk.is_off() || failed || dice.one_in(2);
+        let mut power = disk.is_off() || failed || dice.one_in(2);
         seen.power_lost += u64::from(power);
         seen.refused += u64::from(failed && !disk.is_off());
         seen.killed += u64::from(!power);
@@ -211,6 +211,7 @@ fn run(seed: u64, seen: &mut Seen) {
             disk.fault_in(dice.below(4), Fault::PowerLoss);
             let _ = open(&disk, &mut uses);
             disk.restart();
+            power = true;
         }
         let (again, recovered, replayed) = open(&disk, &mut uses).unwrap();
         let next = again.next();

@@ -7,22 +7,22 @@
 //! clouds    committed, on w = k + f clouds      more than f clouds
 //! ```
 //!
-//! At every tier the content goes on to the clouds in the background, and names are ordered at once.
-//! At `local`, whatever waits in memory waits in the journal as well:
+//! At every tier the content goes on to the clouds in the background, and names are ordered at
+//! once. At `local`, whatever waits in memory waits in the journal as well:
 //!
-//! * A write is journalled with what it does to the file, under the file's lock, so that the journal
-//!   tells it in the order in which readers see it.
+//! * A write is journalled with what it does to the file, under the file's lock, so that the
+//!   journal tells it in the order in which readers see it.
 //! * **Before a commit is ordered**, the journal says durably that it will be. After a crash nobody
 //!   need guess then whether a file that has changed was changed by us.
 //! * **After it**, the journal says that what went is void, and what the file is now. It may take
 //!   its time with that; but before anything else is ordered that changes the content of the file
 //!   or its times, that is durable too ([`Inner::flush_settled`]).
-//! * **rename, link and unlink of one of several names wait for the commit** of what the file holds,
-//!   at every tier. The journal could keep the content over a crash; but the new name is seen by
-//!   everybody at once, and the old content that it replaces is gone for good. If this host never
-//!   came back, or only before it does, a name would stand there without its bytes.
-//! * **A mount that was taken over keeps its journal**: what waits there is put in place by the next
-//!   mount from here, or rescued if somebody else has changed the file since ([`replay`]).
+//! * **rename, link and unlink of one of several names wait for the commit** of what the file
+//!   holds, at every tier. The journal could keep the content over a crash; but the new name is
+//!   seen by everybody at once, and the old content that it replaces is gone for good. If this
+//!   host never came back, or only before it does, a name would stand there without its bytes.
+//! * **A mount that was taken over keeps its journal**: what waits there is put in place by the
+//!   next mount from here, or rescued if somebody else has changed the file since ([`replay`]).
 //!
 //! If the journal fails, `local` is `clouds`: what waits is in memory, and close and fsync wait for
 //! its commit.
