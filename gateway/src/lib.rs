@@ -5,6 +5,7 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`blocks`] | slices on several clouds: sealed, coded, verified, completed, repaired |
+//! | [`disk_cache`] | what was read or written, kept encrypted on this machine |
 //! | [`journal`] | what was written and is not in the clouds yet, kept on this host |
 //! | [`keys`] | who may read what: volume root, principals, realm epochs, names, small values |
 //! | [`volume`] | a volume made, and opened with a key |
@@ -17,6 +18,7 @@
 //! It knows no kernel (that is `quorumfs-fuse`) and no command line.
 
 pub mod blocks;
+pub mod disk_cache;
 pub mod journal;
 pub mod keys;
 pub mod memory;

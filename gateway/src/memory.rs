@@ -1,8 +1,9 @@
 //! One setting for the memory of a mount, and how it is divided.
 //!
 //! ```text
-//! written, not yet committed   1/4    all files; half of it for one file at most
+//! written, not yet committed   7/32   all files; half of it for one file at most
 //! read, kept for readers       1/4    a third of it ahead of one sequential reader
+//! the disk cache               1/32   half for what lies where, half for what waits to be written
 //! sealed, on its way           1/4    blocks and shards of reads and writes in the foreground
 //! rebuilt, being rebuilt       1/8    and 1/16 kept for the next read
 //! shards in the background     1/16   after their write has returned
@@ -16,7 +17,9 @@
 //! would not go on; a setting that is smaller than their sum is not kept.
 
 use crate::blocks::BlockConfig;
+use crate::disk_cache::DiskCacheOptions;
 use crate::vfs::VfsOptions;
+use std::path::PathBuf;
 
 /// The least that a mount works with, in bytes.
 pub const MEMORY_BYTES_MIN: u64 = 128 << 20;
@@ -46,11 +49,24 @@ impl MemoryPlan {
     #[must_use]
     pub fn vfs(self) -> VfsOptions {
         VfsOptions {
-            dirty_bytes_max: self.total / 4,
-            file_dirty_bytes_max: self.total / 8,
+            dirty_bytes_max: self.total / 32 * 7,
+            file_dirty_bytes_max: self.total / 64 * 7,
             cache_bytes: self.total / 4,
             readahead_bytes_max: self.total / 16,
             ..VfsOptions::default()
+        }
+    }
+
+    /// The disk cache's part: the cache at `path` with `bytes_max` bytes there, which leaves
+    /// `free_floor` bytes of the disk to others.
+    #[must_use]
+    pub fn disk_cache(self, path: PathBuf, bytes_max: u64, free_floor: u64) -> DiskCacheOptions {
+        DiskCacheOptions {
+            path,
+            bytes_max,
+            free_floor,
+            index_bytes_max: self.share(64),
+            queue_bytes_max: self.total / 64,
         }
     }
 
@@ -87,14 +103,17 @@ mod tests {
             let volume = quorumfs_bft::identity::ClusterId([1; 16]);
             let policy = Policy::new(4, 1, 2, 4).unwrap();
             let blocks = plan.blocks(BlockConfig::new(volume, policy));
+            let disk = plan.disk_cache(PathBuf::new(), 0, 0);
             let parts = [
                 blocks.memory_bytes_max,
                 blocks.rebuild_bytes_max,
                 blocks.rebuilt_bytes_max,
                 blocks.background_bytes_max,
                 blocks.buffer_bytes_max,
+                disk.index_bytes_max,
             ];
             let sum = parts.iter().map(|part| *part as u64).sum::<u64>()
+                + disk.queue_bytes_max
                 + vfs.dirty_bytes_max
                 + vfs.cache_bytes;
             assert!(sum <= total.max(MEMORY_BYTES_MIN) * 17 / 16, "{total}");

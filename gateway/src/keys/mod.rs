@@ -26,6 +26,7 @@ mod attributes;
 mod cloud;
 mod epoch;
 mod error;
+mod host;
 mod lines;
 mod names;
 mod principal;
@@ -44,6 +45,7 @@ pub use attributes::AttributeKeys;
 pub use cloud::CloudSecret;
 pub use epoch::{EpochSecret, RealmEpochKey, SharedSecret, SliceKey};
 pub use error::KeyError;
+pub use host::HostKey;
 pub use names::{
     NAME_BYTES_MAX, NAME_OVERHEAD_BYTES, NameCiphertext, NameKeys, stand_in, stand_in_cookie,
 };

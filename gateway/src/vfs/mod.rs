@@ -65,6 +65,7 @@ mod write;
 pub use allocate::Allocation;
 pub use attributes::{AttributeChange, TimeChange, Usage};
 pub use caller::{Caller, GroupSource};
+pub(crate) use chunk_cache::CHUNK_BYTES;
 pub use cloud_slices::CloudSlices;
 pub use content::StoredSlice;
 pub use directory::DirectoryEntry;

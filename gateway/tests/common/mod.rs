@@ -32,6 +32,8 @@ use std::time::Duration;
 pub struct MemorySlices {
     slices: Mutex<HashMap<SliceId, Bytes>>,
     pub failing: AtomicBool,
+    /// Nothing can be read.
+    pub refusing: AtomicBool,
     /// How long a write takes, in milliseconds.
     pub delay: AtomicU32,
     pub writes: AtomicU32,
@@ -91,6 +93,13 @@ impl SliceStore for MemorySlices {
 
     async fn read(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Bytes, VfsError> {
         tokio::task::yield_now().await;
+        if self.refusing.load(Ordering::Relaxed) {
+            return Err(VfsError::Data {
+                kind: quorumfs_gateway::blocks::BlockErrorKind::Io,
+                doing: "a read",
+                reason: "told to refuse".into(),
+            });
+        }
         self.reads.fetch_add(1, Ordering::Relaxed);
         let slices = self.slices.lock().unwrap();
         Ok(slices[&stored.id].slice(range.start as usize..range.end as usize))

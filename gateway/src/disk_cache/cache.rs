@@ -1,0 +1,253 @@
+//! What the rest of the program holds of the disk cache.
+
+use super::index::{CACHE_BYTES_MIN, ChunkKey, Index, Limits};
+use super::place::{Directory, SegmentPlace};
+use super::writer::{Job, Queued, Shared, Writer};
+use crate::keys::Secret;
+use crate::vfs::CHUNK_BYTES;
+use bytes::Bytes;
+use quorumfs_metadata::identity::SliceId;
+use std::io;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+/// Chunks that wait to be written at most, however short they are.
+const QUEUE_MAX: usize = 4096;
+/// Reads of the disk side by side.
+const READS_AT_ONCE: usize = 8;
+
+/// Where it lies, and its bounds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskCacheOptions {
+    /// A directory that nothing else uses; made if it is not there.
+    pub path: PathBuf,
+    /// Bytes on disk; [`CACHE_BYTES_MIN`] at least.
+    pub bytes_max: u64,
+    /// Bytes of the disk that stay free for others.
+    pub free_floor: u64,
+    /// Bytes of memory for what lies where.
+    pub index_bytes_max: usize,
+    /// Bytes of memory for what waits to be written.
+    pub queue_bytes_max: u64,
+}
+
+/// How it is doing.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct DiskCacheStatus {
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// As many as there may be.
+    pub bytes_max: u64,
+    /// Chunks that can be found.
+    pub chunks: usize,
+    /// Chunks that were read from it.
+    pub hits: u64,
+    /// Chunks that were not there.
+    pub misses: u64,
+    /// Chunks that were not taken: the queue was full, the disk below its floor, or there was a
+    /// problem.
+    pub refused: u64,
+    /// Chunks that were there and did not open.
+    pub damaged: u64,
+    /// Why nothing more is written, if so.
+    pub problem: Option<String>,
+}
+
+/// See [`crate::disk_cache`].
+#[derive(Debug)]
+pub struct DiskCache {
+    shared: Arc<Shared>,
+    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+    ended: Mutex<Option<oneshot::Receiver<()>>>,
+    queued: Arc<AtomicU64>,
+    queue_bytes_max: u64,
+    reads: Arc<Semaphore>,
+}
+
+impl DiskCache {
+    /// Opens the cache in its directory, whose content is learnt in the background. It cannot fail:
+    /// what goes wrong is in its status, and there is nothing in it then.
+    #[must_use]
+    pub fn open(options: DiskCacheOptions, key: Secret) -> Self {
+        let path = options.path.clone();
+        let place = move || Ok(Box::new(Directory::open(&path)?) as Box<dyn SegmentPlace>);
+        Self::over(options, key, place)
+    }
+
+    pub(super) fn over(
+        options: DiskCacheOptions,
+        key: Secret,
+        place: impl FnOnce() -> io::Result<Box<dyn SegmentPlace>> + Send + 'static,
+    ) -> Self {
+        let limits = Limits::of(
+            options.bytes_max.max(CACHE_BYTES_MIN),
+            options.index_bytes_max,
+        );
+        let shared = Shared::new(Index::new(limits));
+        let (sender, jobs) = mpsc::channel(QUEUE_MAX);
+        let (end, ended) = oneshot::channel::<()>();
+        let begun = {
+            let shared = shared.clone();
+            let work = move || {
+                let _end = end;
+                let started = place().and_then(|place| {
+                    Writer::start(shared.clone(), place, key, options.free_floor)
+                });
+                match started {
+                    Ok(writer) => writer.run(jobs),
+                    Err(error) => shared.give_up(cannot_open(&options.path, &error)),
+                }
+            };
+            let thread = std::thread::Builder::new().name("disk cache".into());
+            thread.spawn(work)
+        };
+        if let Err(error) = begun {
+            shared.give_up(error.to_string());
+        }
+        Self {
+            shared,
+            jobs: Mutex::new(Some(sender)),
+            ended: Mutex::new(Some(ended)),
+            queued: Arc::default(),
+            queue_bytes_max: options.queue_bytes_max,
+            reads: Arc::new(Semaphore::new(READS_AT_ONCE)),
+        }
+    }
+
+    /// How it is doing.
+    #[must_use]
+    pub fn status(&self) -> DiskCacheStatus {
+        let shared = &self.shared;
+        let (bytes, bytes_max, chunks) = {
+            let index = shared.index();
+            (index.bytes(), index.limits().bytes_max, index.chunks())
+        };
+        DiskCacheStatus {
+            bytes,
+            bytes_max,
+            chunks,
+            hits: shared.hits.load(Ordering::Relaxed),
+            misses: shared.misses.load(Ordering::Relaxed),
+            refused: shared.refused.load(Ordering::Relaxed),
+            damaged: shared.damaged.load(Ordering::Relaxed),
+            problem: shared.problem(),
+        }
+    }
+
+    fn sender(&self) -> Option<mpsc::Sender<Job>> {
+        let jobs = self.jobs.lock();
+        jobs.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until everything that was offered is written or refused, and all that is on disk is
+    /// known.
+    pub async fn settle(&self) {
+        let (settled, wait) = oneshot::channel();
+        if let Some(jobs) = self.sender()
+            && jobs.send(Job::Settle(settled)).await.is_ok()
+        {
+            let _ = wait.await;
+        }
+    }
+
+    /// Writes what waits and lets go of the directory. It gives nothing new a place from then on.
+    pub async fn close(&self) {
+        drop(
+            self.jobs
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
+        let ended = self
+            .ended
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(ended) = ended {
+            let _ = ended.await;
+        }
+    }
+
+    /// Keeps the chunks of a slice that `bytes` hold, beginning with chunk `first`, if it has time
+    /// and room for them.
+    pub(super) fn offer(&self, slice: SliceId, first: u32, bytes: &Bytes) {
+        let Some(jobs) = self.sender() else {
+            return;
+        };
+        for (number, begin) in (first..).zip((0..bytes.len()).step_by(CHUNK_BYTES as usize)) {
+            let end = bytes.len().min(begin.saturating_add(CHUNK_BYTES as usize));
+            let chunk = bytes.slice(begin..end);
+            let taken = self.take_room(chunk.len() as u64).is_some_and(|queued| {
+                let job = Job::Put(ChunkKey::new(slice, number), chunk, queued);
+                jobs.try_send(job).is_ok()
+            });
+            if !taken {
+                self.shared.refused.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn take_room(&self, bytes: u64) -> Option<Queued> {
+        let take = |used: u64| (used < self.queue_bytes_max).then(|| used.saturating_add(bytes));
+        let taken = self
+            .queued
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
+        // Not before: what is made gives room back.
+        taken.is_ok().then(|| Queued {
+            all: self.queued.clone(),
+            bytes,
+        })
+    }
+
+    /// Some chunks of a slice of `length` bytes, those that are there.
+    pub(super) async fn get(
+        &self,
+        slice: SliceId,
+        numbers: Range<u32>,
+        length: u32,
+    ) -> Vec<Option<Bytes>> {
+        let wanted: Vec<(ChunkKey, u32)> = numbers
+            .map(|number| {
+                let begin = number.saturating_mul(CHUNK_BYTES);
+                let chunk = length.saturating_sub(begin).min(CHUNK_BYTES);
+                (ChunkKey::new(slice, number), chunk)
+            })
+            .collect();
+        let nothing = vec![None; wanted.len()];
+        let is_there = {
+            let index = self.shared.index();
+            wanted.iter().any(|(key, _)| index.holds(*key))
+        };
+        let found = if is_there {
+            // Never closed.
+            let Ok(turn) = self.reads.clone().acquire_owned().await else {
+                return nothing;
+            };
+            let shared = self.shared.clone();
+            let read = move || {
+                let _turn = turn;
+                let read = |(key, length): &(ChunkKey, u32)| shared.read(*key, *length);
+                wanted.iter().map(read).collect()
+            };
+            tokio::task::spawn_blocking(read).await.unwrap_or(nothing)
+        } else {
+            nothing
+        };
+        let hits = found.iter().flatten().count() as u64;
+        let misses = (found.len() as u64).saturating_sub(hits);
+        self.shared.hits.fetch_add(hits, Ordering::Relaxed);
+        self.shared.misses.fetch_add(misses, Ordering::Relaxed);
+        found
+    }
+}
+
+fn cannot_open(path: &std::path::Path, error: &io::Error) -> String {
+    let path = path.display();
+    match error.kind() {
+        io::ErrorKind::WouldBlock => format!("another process uses {path}"),
+        _ => format!("cannot use {path}: {error}"),
+    }
+}

@@ -1,0 +1,109 @@
+//! Where segments lie: a directory of the disk cache's own, as a trait so that tests can have one
+//! that fails and forgets.
+
+use super::index::SegmentId;
+use rustix::fs::FlockOperation;
+use std::fmt::Debug;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+const ENDING: &str = ".segment";
+
+/// The file of a segment.
+pub(super) trait SegmentFile: Send + Sync + Debug {
+    /// Fills the buffer with what lies at `offset`.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Puts all bytes at `offset`.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+}
+
+/// What holds the files of all segments.
+pub(super) trait SegmentPlace: Send + Sync + Debug {
+    /// The segments that are there, with the lengths of their files.
+    fn list(&self) -> io::Result<Vec<(SegmentId, u64)>>;
+    /// A new file; one that is there is emptied.
+    fn create(&self, id: SegmentId) -> io::Result<Box<dyn SegmentFile>>;
+    /// The file that is there.
+    fn open(&self, id: SegmentId) -> io::Result<Box<dyn SegmentFile>>;
+    /// Removes a file; those who have it open keep it.
+    fn remove(&self, id: SegmentId) -> io::Result<()>;
+    /// Bytes that are free for whoever is not the superuser.
+    fn available(&self) -> io::Result<u64>;
+}
+
+/// A directory, locked as long as this lives.
+#[derive(Debug)]
+pub(super) struct Directory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Directory {
+    /// Makes it if need be, for its owner alone, and takes its lock.
+    pub(super) fn open(path: &Path) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(0o600)
+            .open(path.join("lock"))?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    fn file(&self, id: SegmentId) -> PathBuf {
+        self.path.join(format!("{:08x}{ENDING}", id.0))
+    }
+}
+
+impl SegmentFile for File {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+}
+
+impl SegmentPlace for Directory {
+    fn list(&self) -> io::Result<Vec<(SegmentId, u64)>> {
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let digits = name.to_str().and_then(|name| name.strip_suffix(ENDING));
+            let digits = digits.filter(|digits| digits.len() == 8);
+            // Whatever else lies there is somebody else's.
+            if let Some(id) = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok()) {
+                found.push((SegmentId(id), entry.metadata()?.len()));
+            }
+        }
+        Ok(found)
+    }
+
+    fn create(&self, id: SegmentId) -> io::Result<Box<dyn SegmentFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        Ok(Box::new(options.mode(0o600).open(self.file(id))?))
+    }
+
+    fn open(&self, id: SegmentId) -> io::Result<Box<dyn SegmentFile>> {
+        Ok(Box::new(File::open(self.file(id))?))
+    }
+
+    fn remove(&self, id: SegmentId) -> io::Result<()> {
+        std::fs::remove_file(self.file(id))
+    }
+
+    fn available(&self) -> io::Result<u64> {
+        let found = rustix::fs::statvfs(&self.path)?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+}

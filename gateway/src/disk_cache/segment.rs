@@ -1,0 +1,88 @@
+//! One segment's file: a header, a table of what it holds, and the chunks.
+//!
+//! A chunk is written before the table says that it is there. Nothing is synced, so that after a
+//! loss of power either may be missing: the table's entry then does not open, or its chunk does
+//! not, and both are the same as if they had never been.
+
+use super::index::{ChunkKey, HEADER_BYTES, Place, SegmentId, TABLE_ENTRY_BYTES, first_offset};
+use super::place::{SegmentFile, SegmentPlace};
+use super::sealing::{SegmentCipher, TableEntry};
+use crate::keys::Secret;
+use bytes::Bytes;
+use std::io;
+
+/// What a segment's table says that it holds.
+pub(super) type Held = Vec<(ChunkKey, Place)>;
+
+/// A segment that is open for reading, and as long as it is the newest for writing.
+#[derive(Debug)]
+pub(super) struct Segment {
+    file: Box<dyn SegmentFile>,
+    cipher: SegmentCipher,
+}
+
+fn not_sealed() -> io::Error {
+    io::Error::other("a chunk could not be sealed")
+}
+
+impl Segment {
+    /// Begins one.
+    pub(super) fn create(
+        place: &dyn SegmentPlace,
+        id: SegmentId,
+        cache: &Secret,
+        records: u16,
+    ) -> io::Result<Self> {
+        let sealed = SegmentCipher::new(cache, records);
+        let (cipher, header) = sealed.map_err(io::Error::other)?;
+        let file = place.create(id)?;
+        file.write_at(&header, 0)?;
+        Ok(Self { file, cipher })
+    }
+
+    /// Opens one from before with what its table says; `None` if it is of another key or format.
+    pub(super) fn open(
+        place: &dyn SegmentPlace,
+        id: SegmentId,
+        cache: &Secret,
+    ) -> io::Result<Option<(Self, Held)>> {
+        let file = place.open(id)?;
+        let mut header = [0; HEADER_BYTES as usize];
+        file.read_at(&mut header, 0)?;
+        let Some(cipher) = SegmentCipher::of_header(cache, &header) else {
+            return Ok(None);
+        };
+        let table = usize::from(cipher.records()) * TABLE_ENTRY_BYTES as usize;
+        let mut table = vec![0; table];
+        file.read_at(&mut table, HEADER_BYTES)?;
+        let entries = table.as_chunks::<{ TABLE_ENTRY_BYTES as usize }>().0;
+        let entries = (0..).zip(entries);
+        let written = entries.filter(|(_, entry)| entry.iter().any(|byte| *byte != 0));
+        let held = written.filter_map(|(record, entry)| cipher.open_entry(record, *entry));
+        let begin = first_offset(cipher.records());
+        let held = held.filter(|(_, place)| place.offset >= begin).collect();
+        Ok(Some((Self { file, cipher }, held)))
+    }
+
+    /// Seals a chunk into its place.
+    pub(super) fn write(&self, key: ChunkKey, place: Place, chunk: Vec<u8>) -> io::Result<()> {
+        let mut chunk = chunk;
+        let sealed = self.cipher.seal(key, place.record, &mut chunk);
+        sealed.ok_or_else(not_sealed)?;
+        let entry: Option<TableEntry> = self.cipher.seal_entry(key, place);
+        let entry = entry.ok_or_else(not_sealed)?;
+        self.file.write_at(&chunk, u64::from(place.offset))?;
+        let at = HEADER_BYTES + u64::from(place.record) * TABLE_ENTRY_BYTES;
+        self.file.write_at(&entry, at)
+    }
+
+    /// The chunk in a place; `None` if what lies there is not that.
+    pub(super) fn read(&self, key: ChunkKey, place: Place) -> io::Result<Option<Bytes>> {
+        let length = usize::try_from(place.end()).unwrap_or(usize::MAX);
+        let length = length.saturating_sub(place.offset as usize);
+        let mut sealed = vec![0; length];
+        self.file.read_at(&mut sealed, u64::from(place.offset))?;
+        let opened = self.cipher.open(key, place, &mut sealed);
+        Ok(opened.map(|()| Bytes::from(sealed)))
+    }
+}

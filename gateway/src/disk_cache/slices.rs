@@ -1,0 +1,116 @@
+//! The disk cache before whoever keeps slices.
+
+use super::cache::DiskCache;
+use crate::blocks::ShareStore;
+use crate::metadata::AllocatedId;
+use crate::vfs::{CHUNK_BYTES, SliceStore, StoredSlice, VfsError, WrittenSlice};
+use async_trait::async_trait;
+use bytes::{Bytes, BytesMut};
+use quorumfs_metadata::identity::ObjectId;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Reads chunks from the disk where they are there, and puts there what it had to read or write
+/// elsewhere.
+pub struct CachedSlices {
+    inner: Arc<dyn SliceStore>,
+    cache: Arc<DiskCache>,
+}
+
+impl std::fmt::Debug for CachedSlices {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CachedSlices")
+            .field("cache", &self.cache.status())
+            .finish_non_exhaustive()
+    }
+}
+
+impl CachedSlices {
+    /// `cache` before `inner`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn SliceStore>, cache: Arc<DiskCache>) -> Self {
+        Self { inner, cache }
+    }
+
+    /// Reads the chunks that the disk did not have, each run of them at once.
+    async fn complete(
+        &self,
+        stored: &StoredSlice,
+        first: u32,
+        found: &mut [Option<Bytes>],
+    ) -> Result<(), VfsError> {
+        let mut rest = found;
+        let mut number = first;
+        while let Some(begin) = rest.iter().position(Option::is_none) {
+            let (_, from) = std::mem::take(&mut rest).split_at_mut(begin);
+            let missing = from.iter().take_while(|it| it.is_none()).count();
+            let (run, behind) = from.split_at_mut(missing);
+            let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+            let from_number = number.saturating_add(count(begin));
+            number = from_number.saturating_add(count(missing));
+            let at = |number: u32| number.saturating_mul(CHUNK_BYTES).min(stored.slice.length);
+            let bytes = self.inner.read(stored, at(from_number)..at(number)).await?;
+            self.cache.offer(stored.id, from_number, &bytes);
+            let mut left = bytes;
+            for chunk in run {
+                *chunk = Some(left.split_to(left.len().min(CHUNK_BYTES as usize)));
+            }
+            rest = behind;
+        }
+        Ok(())
+    }
+}
+
+/// The chunks that a range of a slice is, if it is whole ones.
+fn whole_chunks(range: &Range<u32>, length: u32) -> Option<Range<u32>> {
+    let begins = range.start.is_multiple_of(CHUNK_BYTES);
+    let ends = range.end.is_multiple_of(CHUNK_BYTES) || range.end == length;
+    let is_some = range.start < range.end && range.end <= length;
+    let numbers = range.start / CHUNK_BYTES..range.end.div_ceil(CHUNK_BYTES);
+    (begins && ends && is_some).then_some(numbers)
+}
+
+#[async_trait]
+impl SliceStore for CachedSlices {
+    async fn write(&self, id: &AllocatedId, plain: Bytes) -> Result<WrittenSlice, VfsError> {
+        let written = self.inner.write(id, plain.clone()).await?;
+        self.cache.offer(written.slice.id, 0, &plain);
+        Ok(written)
+    }
+
+    async fn read(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Bytes, VfsError> {
+        let length = stored.slice.length;
+        let Some(numbers) = whole_chunks(&range, length) else {
+            return self.inner.read(stored, range).await;
+        };
+        let first = numbers.start;
+        let mut found = self.cache.get(stored.id, numbers, length).await;
+        if found.iter().all(Option::is_none) {
+            let bytes = self.inner.read(stored, range).await?;
+            self.cache.offer(stored.id, first, &bytes);
+            return Ok(bytes);
+        }
+        self.complete(stored, first, &mut found).await?;
+        if let [Some(only)] = found.as_slice() {
+            return Ok(only.clone());
+        }
+        let bytes = usize::try_from(range.end - range.start).unwrap_or(0);
+        let mut whole = BytesMut::with_capacity(bytes);
+        for chunk in found.iter().flatten() {
+            whole.extend_from_slice(chunk);
+        }
+        Ok(whole.freeze())
+    }
+
+    fn committed(&self, object: ObjectId) {
+        self.inner.committed(object);
+    }
+
+    fn abandoned(&self, object: ObjectId) {
+        self.inner.abandoned(object);
+    }
+
+    fn shares(&self) -> Option<ShareStore> {
+        self.inner.shares()
+    }
+}
