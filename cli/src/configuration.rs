@@ -9,6 +9,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use clap::ValueEnum;
 use quorumfs_gateway::blocks::{Compression, Preference};
+use quorumfs_gateway::disk_cache::CACHE_BYTES_MIN;
 use quorumfs_gateway::memory::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, MemoryPlan};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,9 @@ pub(crate) struct VolumeConfiguration {
     /// How content is kept, and what for.
     #[serde(default, skip_serializing_if = "DataSection::is_default")]
     pub(crate) data: DataSection,
+    /// What a mount keeps on this machine's disk.
+    #[serde(default, skip_serializing_if = "CacheSection::is_default")]
+    pub(crate) cache: CacheSection,
     /// The metadata replicas, in the order of their numbers.
     pub(crate) replica: Vec<ReplicaSection>,
     /// The clouds, in the order of their numbers.
@@ -148,6 +152,69 @@ impl DataSection {
             return Err(Failure::new(Exit::Usage, message).hint("raise it, or leave it out"));
         }
         Ok(MemoryPlan::of(bytes))
+    }
+}
+
+/// What a mount keeps, encrypted, on this machine's disk of what was read and written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CacheSection {
+    /// The directory that holds it.
+    pub(crate) path: PathBuf,
+    /// MiB that it may hold; 0 for none.
+    pub(crate) size_mib: u32,
+    /// MiB of that disk that it leaves free.
+    pub(crate) free_space_floor_mib: u32,
+}
+
+impl Default for CacheSection {
+    fn default() -> Self {
+        Self {
+            path: "cache".into(),
+            size_mib: 10 << 10,
+            free_space_floor_mib: 2 << 10,
+        }
+    }
+}
+
+impl CacheSection {
+    /// What says that there is to be none.
+    pub(crate) fn none() -> Self {
+        Self {
+            size_mib: 0,
+            ..Self::default()
+        }
+    }
+
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Bytes that it may hold, if there is to be one.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        let bytes = u64::from(self.size_mib) << 20;
+        (bytes > 0).then_some(bytes)
+    }
+
+    /// Bytes that it leaves free.
+    pub(crate) fn free_space_floor(&self) -> u64 {
+        u64::from(self.free_space_floor_mib) << 20
+    }
+
+    /// Refuses one that is too small to be of use.
+    ///
+    /// # Errors
+    /// If it is.
+    pub(crate) fn check(&self) -> Outcome<()> {
+        let least = CACHE_BYTES_MIN >> 20;
+        if self.bytes().is_none_or(|bytes| bytes >= CACHE_BYTES_MIN) {
+            return Ok(());
+        }
+        let message = format!(
+            "`size_mib` of `[cache]` is {}, and a disk cache works with {least} or more",
+            self.size_mib
+        );
+        Err(Failure::new(Exit::Usage, message).hint("raise it, or say 0 for none"))
     }
 }
 
@@ -377,6 +444,24 @@ location = "clouds/a"
         assert_eq!(Compression::from(asked.data.compression), Compression::Zstd);
         let failure = failure(&with("[data]\ncompression = \"lzma\""));
         assert!(failure.message.contains("line 7") && failure.message.contains("zstd"));
+    }
+
+    #[test]
+    fn a_disk_cache_is_kept_unless_it_is_said_to_have_no_size() {
+        let path = Path::new("x");
+        let plain: VolumeConfiguration = parse(GOOD, path).unwrap();
+        assert_eq!(plain.cache.bytes(), Some(10 << 30));
+        let with = |cache: &str| {
+            let text = GOOD.replace("[[replica]]", &format!("[cache]\n{cache}\n[[replica]]"));
+            parse::<VolumeConfiguration>(&text, path).unwrap().cache
+        };
+        let none = with("size_mib = 0");
+        assert!(none.bytes().is_none() && none.check().is_ok());
+        let small = with("size_mib = 15");
+        assert_eq!(small.check().unwrap_err().exit, Exit::Usage);
+        let other = with("path = \"/elsewhere\"\nfree_space_floor_mib = 1");
+        assert_eq!(other.path, Path::new("/elsewhere"));
+        assert_eq!(other.free_space_floor(), 1 << 20);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod cloud;
 mod cluster;
+mod disk_cache;
 mod doctor;
 mod epochs;
 mod evidence;

@@ -9,6 +9,7 @@
 //! waits until it is ready, or repeats why it could not. If files are open when the process is told
 //! to stop, the mount leaves the tree at once and what is written already is committed.
 
+use super::disk_cache::CacheReport;
 use super::explain::mount_failure;
 use super::mount_point;
 use super::opened::{Access, Configured, Opened};
@@ -86,6 +87,9 @@ pub(crate) struct Report {
     /// Some of them, with who wrote them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) poisoned_by: Vec<PoisonedReport>,
+    /// What it keeps on this machine's disk, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cache: Option<CacheReport>,
     /// What it found of each cloud.
     pub(crate) clouds: Vec<CloudReport>,
 }
@@ -138,6 +142,12 @@ impl Report {
                 "; {bytes} bytes of {files} files wait to be committed"
             ));
         }
+        text.push_str(
+            &self
+                .cache
+                .as_ref()
+                .map_or_else(String::new, CacheReport::text),
+        );
         if let Some(bytes) = self.old_epoch_bytes.filter(|bytes| *bytes > 0) {
             let bytes = mebibytes(bytes);
             text.push_str(&format!("; {bytes} are sealed under old keys"));
@@ -359,7 +369,7 @@ async fn serve(
                     Question::Status => {
                         let mut report = report(&opened, &mounted, began);
                         count_evidence(&opened, &mut report).await;
-                        Answer::Report(report)
+                        Answer::Report(Box::new(report))
                     }
                     // Whatever is in use stays mounted. All is committed before the answer.
                     Question::Stop => Answer::Stopped(match mounted.unmount().await {
@@ -384,7 +394,7 @@ async fn serve(
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Answer {
-    Report(Report),
+    Report(Box<Report>),
     Stopped(Stopped),
 }
 
@@ -434,6 +444,7 @@ fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> Report {
         bytes_freed: blocks.counters.bytes_freed,
         poisoned: blocks.poisoned.len() as u64,
         poisoned_by: PoisonedReport::some(&blocks.poisoned),
+        cache: opened.cache_report(),
         clouds: blocks.clouds.iter().map(CloudReport::of).collect(),
     }
 }

@@ -4,6 +4,7 @@
 //! replicas and clouds can be asked for their state with it, whatever state they are in.
 //! [`Opened`] is a session with the replicas and a file system over it.
 
+use super::disk_cache::{CacheReport, MountCache};
 use super::explain::{block_failure, client_failure, key_failure, vfs_failure, volume_failure};
 use super::memory::{self, Memory};
 use super::volume::{CONFIGURATION, public_key};
@@ -82,6 +83,7 @@ impl Configured {
         client.known = memory.recall();
         let clouds = clouds::configured(&configuration, state.path(), volume.id())?;
         let memory_plan = configuration.data.memory()?;
+        configuration.cache.check()?;
         Ok(Self {
             clouds,
             memory_plan,
@@ -245,6 +247,7 @@ pub(crate) struct Opened {
     file_system: FileSystem,
     metadata: Arc<MetadataClient>,
     blocks: BlockStore,
+    disk_cache: MountCache,
     access: Access,
     /// Whom the session talks to, and where that is remembered.
     client: Client,
@@ -317,13 +320,19 @@ impl Opened {
             Access::Reading | Access::Command => Packing::THRIFTY,
             Access::Mount { .. } => Packing::PROMPT,
         };
+        let disk_cache = match access {
+            Access::Reading | Access::Command => MountCache::Off,
+            Access::Mount { .. } => MountCache::open(configured, volume, plan),
+        };
         let slices = Arc::new(CloudSlices::new(volume.clone(), blocks.clone(), packing));
+        let slices = disk_cache.before(slices);
         let file_system = FileSystem::new(volume.clone(), metadata.clone(), slices, plan.vfs());
         Ok(Self {
             volume: volume.clone(),
             file_system,
             metadata,
             blocks,
+            disk_cache,
             access,
             client,
             memory: configured.memory.clone(),
@@ -353,6 +362,11 @@ impl Opened {
     /// How the clouds are.
     pub(crate) fn block_status(&self) -> BlockStatus {
         self.blocks.status()
+    }
+
+    /// How the disk cache is, if there is to be one.
+    pub(crate) fn cache_report(&self) -> Option<CacheReport> {
+        self.disk_cache.report()
     }
 
     /// Keeps whom to talk to for the next time, whenever that changes.
@@ -394,6 +408,7 @@ impl Opened {
         }
         let ended = self.file_system.shutdown().await;
         self.blocks.shutdown();
+        self.disk_cache.close().await;
         synced.and(ended).map_err(|error| vfs_failure(&error))
     }
 }

@@ -8,8 +8,8 @@ use super::explain::{block_failure, key_failure, store_failure, volume_failure};
 use crate::arguments::{General, LockSetting, VolumeCreateArguments};
 use crate::clouds::{self, NamedCloud};
 use crate::configuration::{
-    self, CloudSection, DataSection, LimitsSection, MountSection, ReplicaSection, VERSION,
-    VolumeConfiguration, VolumeSection,
+    self, CacheSection, CloudSection, DataSection, LimitsSection, MountSection, ReplicaSection,
+    VERSION, VolumeConfiguration, VolumeSection,
 };
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
@@ -53,6 +53,7 @@ pub(crate) struct Plan {
     data_shards: u8,
     lock: LockSetting,
     data: DataSection,
+    cache: CacheSection,
 }
 
 impl Plan {
@@ -67,6 +68,8 @@ impl Plan {
             data_shards: 2,
             lock: LockSetting::Clouds,
             data: DataSection::default(),
+            // What is shown has to come from the clouds.
+            cache: CacheSection::none(),
         }
     }
 
@@ -117,6 +120,7 @@ impl Plan {
                 compression: arguments.compression,
                 ..DataSection::default()
             },
+            cache: CacheSection::default(),
         })
     }
 }
@@ -390,6 +394,7 @@ async fn make(state: &StateDirectory, plan: &Plan, begun: &mut Begun) -> Outcome
         },
         mount: MountSection::default(),
         data: plan.data,
+        cache: plan.cache.clone(),
         limits,
         replica: plan.replicas.clone(),
         cloud: plan.clouds.iter().map(without_collector).collect(),

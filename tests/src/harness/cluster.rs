@@ -59,7 +59,20 @@ impl Cluster {
             cluster.init(number, address);
         }
         create(&cluster).run().ok();
+        // What tests read has to come from the clouds, unless they say otherwise.
+        cluster.configure("[cache]\nsize_mib = 0\n");
         cluster
+    }
+
+    /// Adds to the volume's configuration, in TOML.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    #[track_caller]
+    pub fn configure(&self, more: &str) {
+        let path = self.volume().join("quorumfs.toml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{text}\n{more}")).unwrap();
     }
 
     /// `volume create` with these replicas and four clouds below `clouds`.

@@ -1,0 +1,140 @@
+//! The disk cache of a real mount: it is there after a restart, serves while no cloud does, and
+//! shows nobody what it holds.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use quorumfs_gateway::keys::{HostKey, KeyFile};
+use quorumfs_tests::harness::{Cluster, Needle, eventually, search};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+const PLANTED: &[u8] = b"a needle that lies in the cache, sealed, and nowhere readable";
+
+/// Has mounts of the cluster's volume keep a cache with these lines in its section.
+fn keep(cluster: &Cluster, section: &str) {
+    let path = cluster.volume().join("quorumfs.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.contains("size_mib = 0"));
+    fs::write(&path, text.replace("size_mib = 0", section)).unwrap();
+}
+
+/// What the mount says of its cache.
+#[track_caller]
+fn status(cluster: &Cluster) -> Value {
+    let status = cluster.quorumfs().run_with(["status"]);
+    status.records("mount")[0]["cache"].clone()
+}
+
+/// Bytes that are different everywhere, with the needle in them.
+fn hay(length: usize) -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..length).map(|at| (at * at / 251) as u8).collect();
+    for place in [0, length / 2, length - PLANTED.len()] {
+        bytes[place..place + PLANTED.len()].copy_from_slice(PLANTED);
+    }
+    bytes
+}
+
+fn move_clouds(cluster: &Cluster, away: bool) {
+    for index in 0..4 {
+        let (here, there) = (
+            cluster.cloud(index),
+            cluster.directory().join(format!("away-{index}")),
+        );
+        let (from, to) = if away { (here, there) } else { (there, here) };
+        fs::rename(from, to).unwrap();
+    }
+}
+
+fn assert_unreadable(cluster: &Cluster, cache: &Path) {
+    let state = cluster.volume();
+    let key = KeyFile::load(&state.join("principal.key")).unwrap();
+    let host = state.join("host.key");
+    let (volume, principal) = (key.volume(), &key.principal);
+    let host_key = HostKey::open_or_create(&host, volume, principal).unwrap();
+    let secret = |kind, bytes: &[u8; 32]| Needle {
+        kind,
+        bytes: bytes.to_vec(),
+    };
+    let planted = Needle {
+        kind: "content",
+        bytes: PLANTED.to_vec(),
+    };
+    let secrets = [
+        secret("cache key", host_key.cache().expose()),
+        secret("signing key", principal.signing_secret().expose()),
+        planted,
+    ];
+    let found = search(&[cache.to_path_buf(), state], &secrets);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn with_every_cloud_gone_a_mount_reads_what_its_disk_has_and_the_disk_tells_nobody() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    keep(&cluster, "size_mib = 64\nfree_space_floor_mib = 0");
+    let point = cluster.mount_point();
+    let mount = ["mount", point.to_str().unwrap(), "--background"];
+    cluster.quorumfs().run_with(mount).ok();
+    let (small, large) = (hay(40_000), hay(9 << 20));
+    fs::write(point.join("small"), &small).unwrap();
+    fs::write(point.join("large"), &large).unwrap();
+    cluster.quorumfs().run_with(["umount"]).ok();
+
+    // Another process, with nothing in its memory and none of its pages in the kernel's.
+    cluster.quorumfs().run_with(mount).ok();
+    // What is on disk is learnt in the background.
+    eventually("the cache is known", Duration::from_secs(30), || {
+        status(&cluster)["chunks"].as_u64() >= Some(37)
+    });
+    move_clouds(&cluster, true);
+    assert!(fs::read(point.join("small")).unwrap() == small);
+    assert!(fs::read(point.join("large")).unwrap() == large);
+    let cache = status(&cluster);
+    assert!(cache["hits"].as_u64().unwrap() >= 37, "{cache}");
+    assert_eq!(
+        (&cache["misses"], &cache["refused"], &cache["problem"]),
+        (&Value::from(0), &Value::from(0), &Value::Null)
+    );
+    assert!(cache["bytes"].as_u64().unwrap() > 9 << 20);
+    move_clouds(&cluster, false);
+    cluster.quorumfs().run_with(["umount"]).ok();
+    let directory = Path::new(cache["path"].as_str().unwrap()).to_path_buf();
+    assert!(directory.starts_with(cluster.volume().join("cache")));
+    assert_unreadable(&cluster, &directory);
+}
+
+#[test]
+fn without_a_place_or_a_key_for_its_cache_a_mount_works_and_says_so() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    keep(
+        &cluster,
+        "size_mib = 64\nfree_space_floor_mib = 0\npath = \"quorumfs.toml\"",
+    );
+    let point = cluster.mount_point();
+    let mount = ["mount", point.to_str().unwrap(), "--background"];
+    let content = hay(1 << 20);
+    cluster.quorumfs().run_with(mount).ok();
+    fs::write(point.join("file"), &content).unwrap();
+    let problem = status(&cluster)["problem"].clone();
+    assert!(
+        problem.as_str().unwrap().contains("cannot use"),
+        "{problem}"
+    );
+    cluster.quorumfs().run_with(["umount"]).ok();
+
+    fs::write(cluster.volume().join("host.key"), "something else").unwrap();
+    cluster.quorumfs().run_with(mount).ok();
+    assert!(fs::read(point.join("file")).unwrap() == content);
+    let problem = status(&cluster)["problem"].clone();
+    assert!(problem.as_str().unwrap().contains("host key"), "{problem}");
+    cluster.quorumfs().run_with(["umount"]).ok();
+}
