@@ -87,6 +87,8 @@ pub(crate) enum Command {
     Mount(MountArguments),
     /// Unmount it, after everything written has been kept
     Umount(UmountArguments),
+    /// Have what was written through the mount committed now, and wait for it
+    Sync(SyncArguments),
     /// Copy files into the volume without mounting it
     Put(PutArguments),
     /// Copy files out of the volume without mounting it
@@ -117,7 +119,10 @@ pub(crate) enum Command {
 const GROUPS: &[(&str, &[&str])] = &[
     ("Try it", &["demo"]),
     ("Set up", &["replica", "volume", "cluster"]),
-    ("Use", &["mount", "umount", "put", "get", "ls", "cat", "rm"]),
+    (
+        "Use",
+        &["mount", "umount", "sync", "put", "get", "ls", "cat", "rm"],
+    ),
     ("Inspect", &["status", "doctor", "observe", "bench"]),
     ("Repair", &["scrub", "cloud"]),
 ];
@@ -192,6 +197,14 @@ pub(crate) struct UmountArguments {
     pub(crate) point: Option<PathBuf>,
 }
 
+/// `quorumfs sync`
+#[derive(Debug, Args)]
+pub(crate) struct SyncArguments {
+    /// A file in the mount; of a directory, all that was written anywhere (default: all)
+    #[arg(value_name = "PATH")]
+    pub(crate) path: Option<PathBuf>,
+}
+
 /// `quorumfs put`
 #[derive(Debug, Args)]
 pub(crate) struct PutArguments {
@@ -246,7 +259,11 @@ pub(crate) struct RmArguments {
 
 /// `quorumfs status`
 #[derive(Debug, Args)]
-pub(crate) struct StatusArguments {}
+pub(crate) struct StatusArguments {
+    /// List the files that have something to commit, the one that waited longest first
+    #[arg(long)]
+    pub(crate) queue: bool,
+}
 
 /// `quorumfs observe`
 #[derive(Debug, Args)]

@@ -10,7 +10,9 @@ use crate::failure::{Failure, Outcome};
 use clap::ValueEnum;
 use quorumfs_gateway::blocks::{Compression, Preference};
 use quorumfs_gateway::disk_cache::CACHE_BYTES_MIN;
+use quorumfs_gateway::journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN};
 use quorumfs_gateway::memory::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, MemoryPlan};
+use quorumfs_gateway::vfs::Tier;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -42,6 +44,9 @@ pub(crate) struct VolumeConfiguration {
     /// What a mount keeps on this machine's disk.
     #[serde(default, skip_serializing_if = "CacheSection::is_default")]
     pub(crate) cache: CacheSection,
+    /// Where what is not in the clouds yet survives a crash.
+    #[serde(default, skip_serializing_if = "JournalSection::is_default")]
+    pub(crate) journal: JournalSection,
     /// The metadata replicas, in the order of their numbers.
     pub(crate) replica: Vec<ReplicaSection>,
     /// The clouds, in the order of their numbers.
@@ -68,6 +73,106 @@ pub(crate) struct MountSection {
     /// Whether other users of this machine may use the mount; their rights are still checked.
     #[serde(default)]
     pub(crate) allow_other: bool,
+    /// What close and fsync wait for.
+    #[serde(default, skip_serializing_if = "TierSetting::is_default")]
+    pub(crate) tier: TierSetting,
+}
+
+/// What close and fsync wait for: how safe is then what was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum TierSetting {
+    /// Nothing: it may be lost with the mount's process until it was committed.
+    Memory,
+    /// The journal on this machine's disk.
+    Local,
+    /// The clouds' acknowledgements and the commit.
+    #[default]
+    Clouds,
+}
+
+impl TierSetting {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether it takes a journal.
+    pub(crate) fn is_local(self) -> bool {
+        self == Self::Local
+    }
+
+    /// As it is written.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Local => "local",
+            Self::Clouds => "clouds",
+        }
+    }
+}
+
+impl From<TierSetting> for Tier {
+    fn from(setting: TierSetting) -> Self {
+        match setting {
+            TierSetting::Memory => Self::Memory,
+            TierSetting::Local => Self::Local,
+            TierSetting::Clouds => Self::Clouds,
+        }
+    }
+}
+
+/// Where a mount of tier `local` keeps, encrypted, what is not in the clouds yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct JournalSection {
+    /// The directory that holds it.
+    pub(crate) path: PathBuf,
+    /// MiB that it may hold; writers then wait for the clouds.
+    pub(crate) size_mib: u32,
+    /// MiB of that disk that it leaves free; writers then wait for the clouds.
+    pub(crate) free_space_floor_mib: u32,
+}
+
+impl Default for JournalSection {
+    fn default() -> Self {
+        Self {
+            path: "journal".into(),
+            size_mib: u32::try_from(JOURNAL_BYTES_DEFAULT >> 20).unwrap_or(u32::MAX),
+            free_space_floor_mib: 1 << 10,
+        }
+    }
+}
+
+impl JournalSection {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Bytes that it may hold.
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.size_mib) << 20
+    }
+
+    /// Bytes that it leaves free.
+    pub(crate) fn free_space_floor(&self) -> u64 {
+        u64::from(self.free_space_floor_mib) << 20
+    }
+
+    /// Refuses one that is too small to be of use.
+    ///
+    /// # Errors
+    /// If it is.
+    pub(crate) fn check(&self) -> Outcome<()> {
+        let least = JOURNAL_BYTES_MIN >> 20;
+        if self.bytes() >= JOURNAL_BYTES_MIN {
+            return Ok(());
+        }
+        let message = format!(
+            "`size_mib` of `[journal]` is {}, and a journal works with {least} or more",
+            self.size_mib
+        );
+        Err(Failure::new(Exit::Usage, message).hint("raise it, or leave it out"))
+    }
 }
 
 /// How content is kept, and what for.
@@ -462,6 +567,26 @@ location = "clouds/a"
         let other = with("path = \"/elsewhere\"\nfree_space_floor_mib = 1");
         assert_eq!(other.path, Path::new("/elsewhere"));
         assert_eq!(other.free_space_floor(), 1 << 20);
+    }
+
+    #[test]
+    fn a_mount_is_of_the_tier_clouds_unless_another_is_named() {
+        let path = Path::new("x");
+        let plain: VolumeConfiguration = parse(GOOD, path).unwrap();
+        assert_eq!(plain.mount.tier, TierSetting::Clouds);
+        assert_eq!(plain.journal.bytes(), 1 << 30);
+        let with = |more: &str| GOOD.replace("[[replica]]", &format!("{more}\n[[replica]]"));
+        for tier in ["memory", "local", "clouds"] {
+            let text = with(&format!("[mount]\ntier = \"{tier}\""));
+            let read: VolumeConfiguration = parse(&text, path).unwrap();
+            assert_eq!(read.mount.tier.name(), tier);
+            assert_eq!(read.mount.tier.is_local(), tier == "local");
+        }
+        let failure = failure(&with("[mount]\ntier = \"cloud\""));
+        assert!(failure.message.contains("line 7"), "{failure}");
+        let small = with("[journal]\nsize_mib = 63");
+        let small: VolumeConfiguration = parse(&small, path).unwrap();
+        assert_eq!(small.journal.check().unwrap_err().exit, Exit::Usage);
     }
 
     #[test]

@@ -30,6 +30,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) enum Question {
     /// How are you?
     Status,
+    /// Have one file, or everything, committed, within a few seconds.
+    Sync {
+        /// Which file, if it is one.
+        inode: Option<u64>,
+    },
     /// Keep everything, unmount, and end.
     Stop,
 }

@@ -9,7 +9,7 @@
 //!   volume.genesis                 replica.key  (0600)         replicas/0…3  clouds/a…d
 //!   principal.key  (0600)          volume.genesis              log/  mnt/
 //!   recovery-kit.txt  (0600)       data/
-//!   host.key  (0600)  cache/
+//!   host.key  (0600)  cache/  journal/
 //!   control.sock  (while mounted)
 //!   membership    (who the replicas are now, if others than at first)
 //!   scrub.position    (how far a scrub came that was stopped)

@@ -69,6 +69,60 @@ fn a_mount_whose_process_was_killed_is_cleared_away_by_the_next() {
 }
 
 #[test]
+fn what_was_synced_at_tier_local_survives_a_kill_and_reaches_the_clouds() {
+    require_fuse();
+    let mut cluster = Cluster::prepare();
+    let configuration = cluster.volume().join("quorumfs.toml");
+    let text = fs::read_to_string(&configuration).unwrap();
+    assert!(text.contains("[mount]\n"));
+    let text = text.replace("[mount]\n", "[mount]\ntier = \"local\"\n");
+    fs::write(&configuration, text).unwrap();
+    cluster.start();
+    let point = cluster.mount_point();
+    let process = mount(&cluster, &point, &[]);
+    fs::write(point.join("before"), "before").unwrap();
+    let sync = |path: &Path| cluster.quorumfs().args(["sync"]).args([path]).run();
+    assert_eq!(sync(&point.join("before")).ok().records("synced").len(), 1);
+    sync(&configuration).fails(9, "is not in the mount", "name a path in there");
+
+    // Two clouds of four are gone: nothing can be committed.
+    let gone = |index| cluster.cloud(index).with_extension("gone");
+    for index in [0, 1] {
+        fs::rename(cluster.cloud(index), gone(index)).unwrap();
+    }
+    let content = "kept on this host".repeat(40_000);
+    fs::write(point.join("kept"), &content).unwrap();
+    let kept = fs::File::open(point.join("kept")).unwrap();
+    kept.sync_all().unwrap();
+    let status = || cluster.quorumfs().args(["status", "--queue"]).run();
+    let queued = status().records("queued");
+    assert_eq!(queued.len(), 1);
+    assert!(queued[0]["bytes"].as_u64().unwrap() >= content.len() as u64);
+    sync(&point.join("kept")).fails(6, "", "status --queue");
+    drop(kept);
+    kill(process, &point);
+
+    let process = mount(&cluster, &point, &["--takeover"]);
+    assert_eq!(fs::read_to_string(point.join("kept")).unwrap(), content);
+    for index in [0, 1] {
+        fs::rename(gone(index), cluster.cloud(index)).unwrap();
+    }
+    eventually("all is committed", Duration::from_secs(60), || {
+        sync(&point).records("synced").len() == 1
+    });
+    assert_eq!(status().records("queued").len(), 0);
+    kill(process, &point);
+    assert!(is_mounted(&point));
+    // Nobody needs what lies on this host any more.
+    fs::remove_dir_all(cluster.volume().join("journal")).unwrap();
+    let cat = cluster.quorumfs().args(["cat", "/before", "/kept"]).run();
+    assert!(cat.ok().stdout == format!("before{content}").as_bytes());
+    let umount = cluster.quorumfs().args(["umount"]).args([&point]).run();
+    umount.ok();
+    cluster.stop();
+}
+
+#[test]
 fn a_mount_that_got_stuck_is_aborted_before_its_users_hang_for_good() {
     const DEADLINE: Duration = Duration::from_millis(500);
     let mut cluster = Cluster::prepare();

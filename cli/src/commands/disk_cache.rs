@@ -4,16 +4,12 @@
 
 use super::opened::Configured;
 use quorumfs_gateway::disk_cache::{CachedSlices, DiskCache};
-use quorumfs_gateway::keys::{HostKey, KeyError};
 use quorumfs_gateway::memory::MemoryPlan;
 use quorumfs_gateway::vfs::SliceStore;
 use quorumfs_gateway::volume::Volume;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// The key of this machine, in the state directory.
-const HOST_KEY: &str = "host.key";
 
 /// What a mount has of it.
 #[derive(Debug)]
@@ -41,22 +37,17 @@ impl MountCache {
         let state = configured.state();
         // Several volumes may be told the same place.
         let path = state.join(&section.path).join(volume.id().to_string());
-        match Self::key(configured, volume) {
+        match configured.host_key() {
             Ok(key) => {
                 let options = plan.disk_cache(path.clone(), bytes, section.free_space_floor());
                 let cache = Arc::new(DiskCache::open(options, key.cache()));
                 Self::On { path, cache }
             }
-            Err(error) => {
-                tracing::warn!(%error, "there is no disk cache");
-                Self::Without(error.to_string())
+            Err(failure) => {
+                tracing::warn!(%failure, "there is no disk cache");
+                Self::Without(failure.message)
             }
         }
-    }
-
-    fn key(configured: &Configured, volume: &Volume) -> Result<HostKey, KeyError> {
-        let path = configured.state().join(HOST_KEY);
-        HostKey::open_or_create(&path, volume.id(), volume.principal())
     }
 
     /// Before whoever keeps slices, if it is there.

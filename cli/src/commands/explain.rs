@@ -161,7 +161,9 @@ pub(crate) fn vfs_failure(error: &VfsError) -> Failure {
         VfsError::Data { kind, .. } => (block_exit(*kind), error.to_string()),
         VfsError::Key(inner) => (key_failure(inner).exit, error.to_string()),
         VfsError::NoRoom { .. } => (Exit::CloudsUnreachable, error.to_string()),
-        VfsError::Lost { .. } | VfsError::Internal { .. } => (Exit::Error, error.to_string()),
+        VfsError::Lost { .. } | VfsError::LeftInJournal { .. } | VfsError::Internal { .. } => {
+            (Exit::Error, error.to_string())
+        }
     };
     let failure = Failure::new(exit, message);
     match exit {

@@ -8,6 +8,7 @@ mod epochs;
 mod evidence;
 mod explain;
 mod files;
+mod journal;
 mod members;
 mod memory;
 mod mount;
@@ -17,6 +18,7 @@ mod opened;
 pub(crate) mod replica;
 mod scrub;
 mod status;
+mod sync;
 mod umount;
 pub(crate) mod volume;
 
@@ -58,7 +60,8 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         Command::Rm(command) => files::rm(general, &command, output).await,
         Command::Scrub(command) => scrub::run(general, &command, output).await,
         Command::Cloud(command) => cloud::run(general, command, output).await,
-        Command::Status(_) => status::run(general, output).await,
+        Command::Status(command) => status::run(general, &command, output).await,
+        Command::Sync(command) => sync::run(general, &command, output).await,
         Command::Doctor(command) => doctor::run(general, &command, output).await,
         Command::Cluster(command) => cluster::run(general, command, output).await,
         Command::Observe(command) => observe::run(general, &command, output).await,

@@ -11,8 +11,10 @@
 
 use super::disk_cache::CacheReport;
 use super::explain::mount_failure;
+use super::journal::WaitingReport;
 use super::mount_point;
 use super::opened::{Access, Configured, Opened};
+use super::sync::{self, Synced};
 use crate::arguments::{General, MountArguments};
 use crate::control::{ControlServer, Question};
 use crate::exit::Exit;
@@ -53,10 +55,9 @@ pub(crate) struct Report {
     pub(crate) fenced: bool,
     /// What is still to be done until every object is on all of its clouds.
     pub(crate) completion_queue: u64,
-    /// Bytes written that wait to be committed.
-    pub(crate) dirty_bytes: u64,
-    /// Files that have some.
-    pub(crate) dirty_files: u64,
+    /// What was written and waits to be committed.
+    #[serde(default)]
+    pub(crate) waiting: WaitingReport,
     /// Files whose written data had to be given up.
     pub(crate) files_lost: u64,
     /// Slices that are sealed under keys that are not the newest any more, once counted.
@@ -136,12 +137,7 @@ impl Report {
                 "; {packs} packs wait to be compacted, {freed} bytes freed"
             ));
         }
-        if self.dirty_bytes > 0 {
-            let (bytes, files) = (self.dirty_bytes, self.dirty_files);
-            text.push_str(&format!(
-                "; {bytes} bytes of {files} files wait to be committed"
-            ));
-        }
+        text.push_str(&self.waiting.text());
         text.push_str(
             &self
                 .cache
@@ -367,9 +363,12 @@ async fn serve(
             async move {
                 match question {
                     Question::Status => {
-                        let mut report = report(&opened, &mounted, began);
+                        let mut report = report(&opened, &mounted, began).await;
                         count_evidence(&opened, &mut report).await;
                         Answer::Report(Box::new(report))
+                    }
+                    Question::Sync { inode } => {
+                        Answer::Synced(sync::answer(opened.file_system(), inode).await)
                     }
                     // Whatever is in use stays mounted. All is committed before the answer.
                     Question::Stop => Answer::Stopped(match mounted.unmount().await {
@@ -396,6 +395,7 @@ async fn serve(
 enum Answer {
     Report(Box<Report>),
     Stopped(Stopped),
+    Synced(Synced),
 }
 
 /// Told to stop: waits a little for those who use it, then leaves the tree all the same.
@@ -416,7 +416,8 @@ async fn leave(mounted: &Mounted) -> Outcome<()> {
     }
 }
 
-fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> Report {
+async fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> Report {
+    let waiting_for_commit = opened.waiting(mounted.mount_point()).await;
     let (files, blocks) = (opened.file_system().status(), opened.block_status());
     let waiting = [
         blocks.under_replicated,
@@ -430,8 +431,7 @@ fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> Report {
         seconds: began.elapsed().as_secs(),
         fenced: files.fenced,
         completion_queue: waiting.iter().sum::<usize>() as u64,
-        dirty_bytes: files.dirty_bytes,
-        dirty_files: files.dirty_files as u64,
+        waiting: waiting_for_commit,
         files_lost: files.files_lost,
         old_epoch_slices: files.under_old_epochs.map(|old| old.slices),
         old_epoch_bytes: files.under_old_epochs.map(|old| old.bytes),

@@ -6,11 +6,12 @@
 
 use super::disk_cache::{CacheReport, MountCache};
 use super::explain::{block_failure, client_failure, key_failure, vfs_failure, volume_failure};
+use super::journal::{self, WaitingReport};
 use super::memory::{self, Memory};
 use super::volume::{CONFIGURATION, public_key};
 use crate::arguments::General;
 use crate::clouds::{self, NamedCloud, Role};
-use crate::configuration::{self, VolumeConfiguration};
+use crate::configuration::{self, TierSetting, VolumeConfiguration};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
@@ -23,10 +24,10 @@ use quorumfs_bft_runtime::client::{
 use quorumfs_bft_runtime::keys::NodeKey;
 use quorumfs_bft_runtime::server::first_incarnation;
 use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Cloud, Compaction};
-use quorumfs_gateway::keys::KeyFile;
+use quorumfs_gateway::keys::{HostKey, KeyFile};
 use quorumfs_gateway::memory::MemoryPlan;
 use quorumfs_gateway::metadata::{MetadataClient, Ordered};
-use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, VfsError};
+use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, SliceStore, VfsError, VfsOptions};
 use quorumfs_gateway::volume::Volume;
 use rustix::io::Errno;
 use std::fs;
@@ -84,6 +85,7 @@ impl Configured {
         let clouds = clouds::configured(&configuration, state.path(), volume.id())?;
         let memory_plan = configuration.data.memory()?;
         configuration.cache.check()?;
+        configuration.journal.check()?;
         Ok(Self {
             clouds,
             memory_plan,
@@ -98,6 +100,18 @@ impl Configured {
     /// The state directory.
     pub(crate) fn state(&self) -> &StateDirectory {
         &self.state
+    }
+
+    /// The volume.
+    pub(crate) fn volume(&self) -> &Volume {
+        &self.volume
+    }
+
+    /// What locks everything that a mount leaves on this machine's disk.
+    pub(crate) fn host_key(&self) -> Outcome<HostKey> {
+        let (path, volume) = (self.state.join(HOST_KEY), &self.volume);
+        HostKey::open_or_create(&path, volume.id(), volume.principal())
+            .map_err(|error| key_failure(&error))
     }
 
     /// The configuration.
@@ -229,6 +243,9 @@ fn client_config(
     Ok(client)
 }
 
+/// The file with the host key, in the state directory.
+const HOST_KEY: &str = "host.key";
+
 /// How long opening a session may take: two changes of a leader that died, and some.
 const CONNECT_WITHIN: Duration = Duration::from_secs(15);
 /// How long the end of a session waits until what it wrote is on all of its clouds. What is not
@@ -245,6 +262,9 @@ const REMEMBERED_EVERY: Duration = Duration::from_secs(10);
 pub(crate) struct Opened {
     volume: Arc<Volume>,
     file_system: FileSystem,
+    tier: TierSetting,
+    /// How the journal was found damaged.
+    journal_damage: Option<String>,
     metadata: Arc<MetadataClient>,
     blocks: BlockStore,
     disk_cache: MountCache,
@@ -326,10 +346,26 @@ impl Opened {
         };
         let slices = Arc::new(CloudSlices::new(volume.clone(), blocks.clone(), packing));
         let slices = disk_cache.before(slices);
-        let file_system = FileSystem::new(volume.clone(), metadata.clone(), slices, plan.vfs());
+        let files = FileSystemOver {
+            configured,
+            metadata: metadata.clone(),
+            slices,
+            access,
+        };
+        let (file_system, journal_damage) = match files.open().await {
+            Ok(opened) => opened,
+            Err(failure) => {
+                metadata.close().await;
+                blocks.shutdown();
+                disk_cache.close().await;
+                return Err(failure);
+            }
+        };
         Ok(Self {
             volume: volume.clone(),
             file_system,
+            tier: configured.configuration.mount.tier,
+            journal_damage,
             metadata,
             blocks,
             disk_cache,
@@ -352,6 +388,12 @@ impl Opened {
     /// The file system.
     pub(crate) fn file_system(&self) -> &FileSystem {
         &self.file_system
+    }
+
+    /// What waits to be committed, of a mount on `point`.
+    pub(crate) async fn waiting(&self, point: &Path) -> WaitingReport {
+        let (tier, damage) = (self.tier.name(), self.journal_damage.as_ref());
+        WaitingReport::of(&self.file_system, point, tier, damage).await
     }
 
     /// The blocks under it.
@@ -410,6 +452,39 @@ impl Opened {
         self.blocks.shutdown();
         self.disk_cache.close().await;
         synced.and(ended).map_err(|error| vfs_failure(&error))
+    }
+}
+
+/// What a file system is opened over.
+struct FileSystemOver<'a> {
+    configured: &'a Configured,
+    metadata: Arc<MetadataClient>,
+    slices: Arc<dyn SliceStore>,
+    access: Access,
+}
+
+impl FileSystemOver<'_> {
+    /// The file system, with what waited in its journal in place; and how that was damaged.
+    async fn open(self) -> Outcome<(FileSystem, Option<String>)> {
+        let volume = self.configured.volume.clone();
+        let options = self.configured.memory_plan.vfs();
+        if !matches!(self.access, Access::Mount { .. }) {
+            let files = FileSystem::new(volume, self.metadata, self.slices, options);
+            return Ok((files, None));
+        }
+        let options = VfsOptions {
+            tier: self.configured.configuration.mount.tier.into(),
+            ..options
+        };
+        let Some(replay) = journal::open(self.configured)? else {
+            let files = FileSystem::new(volume, self.metadata, self.slices, options);
+            return Ok((files, None));
+        };
+        let opened =
+            FileSystem::journalled(volume, self.metadata, self.slices, options, replay).await;
+        let (files, replayed) = opened.map_err(|error| vfs_failure(&error))?;
+        journal::tell(&replayed);
+        Ok((files, replayed.damage))
     }
 }
 

@@ -4,10 +4,11 @@
 //! mount, if there is one, adds its counters. The view and the sequence of the summary are what a
 //! correct replica has got to at least ([`super::members`]).
 
+use super::journal::QueuedReport;
 use super::members::{self, Replica, vouched};
 use super::mount::{CloudReport, Report};
 use super::opened::Configured;
-use crate::arguments::General;
+use crate::arguments::{General, StatusArguments};
 use crate::control::{self, Question};
 use crate::exit::Exit;
 use crate::failure::Outcome;
@@ -73,14 +74,14 @@ impl Summary {
 }
 
 /// Asks everybody and prints what they say.
-pub(crate) async fn run(general: &General, output: Output) -> Outcome {
+pub(crate) async fn run(general: &General, arguments: &StatusArguments, output: Output) -> Outcome {
     let configured = Configured::read(general)?;
     let (standing, clouds, report) = tokio::join!(
         configured.standing(),
         configured.ask_clouds(),
         control::ask::<Report>(configured.state(), Question::Status),
     );
-    let report = report.unwrap_or_else(|failure| {
+    let mut report = report.unwrap_or_else(|failure| {
         tracing::warn!(%failure, "the mount does not answer");
         None
     });
@@ -91,6 +92,10 @@ pub(crate) async fn run(general: &General, output: Output) -> Outcome {
     let mounted = report.is_some();
     let summary = summarise(&configured, &membership, &replicas, &clouds, mounted);
 
+    let queue = report
+        .as_mut()
+        .map(|report| std::mem::take(&mut report.waiting.queue));
+    let queue = queue.unwrap_or_default();
     output.say("Metadata")?;
     for replica in &replicas {
         output.record("replica", replica, Replica::text)?;
@@ -100,7 +105,14 @@ pub(crate) async fn run(general: &General, output: Output) -> Outcome {
         output.record("cloud", cloud, CloudReport::text)?;
     }
     match &report {
-        Some(report) => output.record("mount", report, Report::text)?,
+        Some(report) => {
+            output.record("mount", report, Report::text)?;
+            if arguments.queue {
+                for file in &queue {
+                    output.record("queued", file, QueuedReport::text)?;
+                }
+            }
+        }
         None => output.say("Not mounted from here.")?,
     }
     output.record("summary", &summary, Summary::text)?;

@@ -8,8 +8,8 @@ use super::explain::{block_failure, key_failure, store_failure, volume_failure};
 use crate::arguments::{General, LockSetting, VolumeCreateArguments};
 use crate::clouds::{self, NamedCloud};
 use crate::configuration::{
-    self, CacheSection, CloudSection, DataSection, LimitsSection, MountSection, ReplicaSection,
-    VERSION, VolumeConfiguration, VolumeSection,
+    self, CacheSection, CloudSection, DataSection, JournalSection, LimitsSection, MountSection,
+    ReplicaSection, VERSION, VolumeConfiguration, VolumeSection,
 };
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
@@ -395,6 +395,7 @@ async fn make(state: &StateDirectory, plan: &Plan, begun: &mut Begun) -> Outcome
         mount: MountSection::default(),
         data: plan.data,
         cache: plan.cache.clone(),
+        journal: JournalSection::default(),
         limits,
         replica: plan.replicas.clone(),
         cloud: plan.clouds.iter().map(without_collector).collect(),

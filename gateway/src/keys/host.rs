@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! host.key:  H, random, wrapped for the principal, signed by it
-//!     H ──derive──► the disk cache's key
+//!     H ──derive──► the disk cache's key, the journal's key
 //! ```
 //!
 //! What always holds: the file is void without the principal's own key, for another volume and for
@@ -59,6 +59,12 @@ impl HostKey {
     #[must_use]
     pub fn cache(&self) -> Secret {
         self.0.derive("quorumfs 2026 host disk cache", &[])
+    }
+
+    /// What the journal is sealed under.
+    #[must_use]
+    pub fn journal(&self) -> Secret {
+        self.0.derive("quorumfs 2026 host journal", &[])
     }
 
     fn load(
@@ -240,5 +246,6 @@ mod tests {
     fn what_is_derived_of_a_host_key_is_pinned_to_its_golden_bytes() {
         let key = HostKey(Secret::from_bytes([7; 32]));
         crate::keys::lines::assert_golden("host_cache_key", key.cache().expose());
+        crate::keys::lines::assert_golden("host_journal_key", key.journal().expose());
     }
 }

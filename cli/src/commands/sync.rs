@@ -1,0 +1,110 @@
+//! `quorumfs sync`: what was written goes to the clouds now, whatever the mount's tier.
+//!
+//! The mount is asked again and again, since a control question has a short patience and a slow
+//! cloud has not. Interrupting the command interrupts nothing: what was begun goes on.
+
+use super::mount::Report;
+use crate::arguments::{General, SyncArguments};
+use crate::control::{self, Question};
+use crate::directory::StateDirectory;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use quorumfs_gateway::vfs::{FileSystem, InodeId, VfsError};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long one question may take.
+const ASKED_FOR: Duration = Duration::from_secs(5);
+
+/// How a mount answers the wish that something be committed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Synced {
+    /// It is.
+    Done,
+    /// It is on its way: ask again.
+    Waiting {
+        /// Bytes of the whole mount that wait.
+        bytes: u64,
+    },
+    /// It failed, and is tried again in the background.
+    Failed {
+        /// Why.
+        message: String,
+    },
+}
+
+/// The mount's side.
+pub(super) async fn answer(files: &FileSystem, inode: Option<u64>) -> Synced {
+    let work = async {
+        match inode {
+            Some(inode) => files.sync(InodeId(inode)).await,
+            None => files.sync_all().await,
+        }
+    };
+    let outcome: Option<Result<(), VfsError>> = tokio::time::timeout(ASKED_FOR, work).await.ok();
+    match outcome {
+        Some(Ok(())) => Synced::Done,
+        Some(Err(error)) => Synced::Failed {
+            message: error.to_string(),
+        },
+        None => Synced::Waiting {
+            bytes: files.status().dirty_bytes,
+        },
+    }
+}
+
+#[derive(Serialize)]
+struct Done<'a> {
+    path: &'a Path,
+}
+
+/// Asks until it is done.
+pub(crate) async fn run(general: &General, arguments: &SyncArguments, output: Output) -> Outcome {
+    let state = StateDirectory::find(general.state.as_deref(), "volume")?;
+    let not_mounted = || {
+        let message = format!("the volume of {} is not mounted", state.path().display());
+        Failure::new(Exit::NoVolume, message).hint("name another one with --state")
+    };
+    let report = control::ask::<Report>(&state, Question::Status).await?;
+    let point = report.ok_or_else(not_mounted)?.point;
+    let path = arguments.path.as_deref().unwrap_or(&point);
+    let inode = inode_of(path, &point)?;
+    loop {
+        let answer = control::ask::<Synced>(&state, Question::Sync { inode }).await?;
+        match answer.ok_or_else(not_mounted)? {
+            Synced::Done => break,
+            Synced::Failed { message } => {
+                return Err(Failure::new(Exit::CloudsUnreachable, message)
+                    .hint("it is kept and tried again; see `quorumfs status --queue`"));
+            }
+            Synced::Waiting { bytes } => {
+                tracing::info!(bytes, "still on its way");
+            }
+        }
+    }
+    output.record("synced", &Done { path }, |done| {
+        format!("All of {} is in the clouds.", done.path.display())
+    })?;
+    Ok(Exit::Success)
+}
+
+/// Which file it is; nothing if it is a directory, for which the whole mount is meant.
+fn inode_of(path: &Path, point: &Path) -> Outcome<Option<u64>> {
+    let stat =
+        |path: &Path| fs::metadata(path).map_err(|error| Failure::file("look at", path, &error));
+    let (found, mount) = (stat(path)?, stat(point)?);
+    if found.dev() != mount.dev() {
+        let message = format!(
+            "{} is not in the mount on {}",
+            path.display(),
+            point.display()
+        );
+        return Err(Failure::new(Exit::Path, message).hint("name a path in there, or none at all"));
+    }
+    Ok(found.is_file().then(|| found.ino()))
+}
