@@ -306,11 +306,6 @@ impl<D: Disk> Log<D> {
         }
         Ok(())
     }
-
-    #[cfg(test)]
-    pub(super) fn into_disk(self) -> D {
-        self.disk
-    }
 }
 
 /// Makes room for a new file behind what was found.
