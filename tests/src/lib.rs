@@ -2,10 +2,11 @@
 //!
 //! The suites themselves lie in `tests/tests/`, one file for each thing that is tried on real
 //! processes and real mounts; [`harness`] starts and stops those. [`simulate`] is the front of the
-//! simulator; [`crashes`] kills real replicas under load; [`decoders`] is everything that reads
+//! simulator; [`crashes`] kills real replicas under load, [`kills`] real mounts; [`decoders`] is everything that reads
 //! bytes which somebody else may have chosen.
 
 pub mod crashes;
 pub mod decoders;
 pub mod harness;
+pub mod kills;
 pub mod simulate;

@@ -9,33 +9,15 @@
 )]
 
 use quorumfs_gateway::keys::Sealing;
-use quorumfs_tests::harness::{Cluster, Gateway, eventually, is_mounted, require_fuse};
+use quorumfs_tests::harness::{
+    Cluster, Gateway, eventually, is_mounted, kill_mount, mount_in_background, require_fuse,
+};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// Mounts in the background and gives the process behind it.
-fn mount(cluster: &Cluster, point: &Path, how: &[&str]) -> Pid {
-    let mount = ["mount", "--background"];
-    let mount = cluster.quorumfs().args(mount).args(how).args([point]);
-    let ready = mount.run().ok().records("ready").remove(0);
-    let pid = i32::try_from(ready["pid"].as_i64().unwrap()).unwrap();
-    Pid::from_raw(pid).unwrap()
-}
-
-/// Kills the process behind a mount, of which the test knows that it runs.
-fn kill(process: Pid, point: &Path) {
-    assert!(fs::read_dir(point).is_ok(), "it does not run any more");
-    kill_process(process, Signal::KILL).unwrap();
-    eventually("its mount is dead", Duration::from_secs(20), || {
-        let dead = fs::metadata(point).map_err(|error| error.raw_os_error());
-        dead.is_err_and(|code| code == Some(Errno::NOTCONN.raw_os_error()))
-    });
-}
 
 #[test]
 fn a_mount_whose_process_was_killed_is_cleared_away_by_the_next() {
@@ -43,23 +25,23 @@ fn a_mount_whose_process_was_killed_is_cleared_away_by_the_next() {
     let mut cluster = Cluster::prepare();
     cluster.start();
     let point = cluster.mount_point();
-    let process = mount(&cluster, &point, &[]);
+    let process = mount_in_background(&cluster, &point, &[]);
     let content = "kept".repeat(40_000);
     fs::write(point.join("kept"), &content).unwrap();
     fs::File::open(point.join("kept"))
         .unwrap()
         .sync_all()
         .unwrap();
-    kill(process, &point);
+    kill_mount(process, &point);
 
     // To the replicas, that mount may still live somewhere: only its owner knows better.
     let again = cluster.quorumfs().args(["mount"]).args([&point]).run();
     again.fails(11, "mounted already", "--takeover");
     assert!(!is_mounted(&point), "what was left was not cleared away");
-    let process = mount(&cluster, &point, &["--takeover"]);
+    let process = mount_in_background(&cluster, &point, &["--takeover"]);
     assert_eq!(fs::read_to_string(point.join("kept")).unwrap(), content);
 
-    kill(process, &point);
+    kill_mount(process, &point);
     let cleared = cluster.quorumfs().args(["umount"]).args([&point]).run();
     assert_eq!(cleared.ok().records("unmounted").len(), 1);
     assert!(!is_mounted(&point), "what was left was not cleared away");
@@ -73,13 +55,10 @@ fn what_was_synced_at_tier_local_survives_a_kill_and_reaches_the_clouds() {
     require_fuse();
     let mut cluster = Cluster::prepare();
     let configuration = cluster.volume().join("quorumfs.toml");
-    let text = fs::read_to_string(&configuration).unwrap();
-    assert!(text.contains("[mount]\n"));
-    let text = text.replace("[mount]\n", "[mount]\ntier = \"local\"\n");
-    fs::write(&configuration, text).unwrap();
+    cluster.set_tier("local");
     cluster.start();
     let point = cluster.mount_point();
-    let process = mount(&cluster, &point, &[]);
+    let process = mount_in_background(&cluster, &point, &[]);
     fs::write(point.join("before"), "before").unwrap();
     let sync = |path: &Path| cluster.quorumfs().args(["sync"]).args([path]).run();
     assert_eq!(sync(&point.join("before")).ok().records("synced").len(), 1);
@@ -100,9 +79,9 @@ fn what_was_synced_at_tier_local_survives_a_kill_and_reaches_the_clouds() {
     assert!(queued[0]["bytes"].as_u64().unwrap() >= content.len() as u64);
     sync(&point.join("kept")).fails(6, "", "status --queue");
     drop(kept);
-    kill(process, &point);
+    kill_mount(process, &point);
 
-    let process = mount(&cluster, &point, &["--takeover"]);
+    let process = mount_in_background(&cluster, &point, &["--takeover"]);
     assert_eq!(fs::read_to_string(point.join("kept")).unwrap(), content);
     for index in [0, 1] {
         fs::rename(gone(index), cluster.cloud(index)).unwrap();
@@ -111,7 +90,7 @@ fn what_was_synced_at_tier_local_survives_a_kill_and_reaches_the_clouds() {
         sync(&point).records("synced").len() == 1
     });
     assert_eq!(status().records("queued").len(), 0);
-    kill(process, &point);
+    kill_mount(process, &point);
     assert!(is_mounted(&point));
     // Nobody needs what lies on this host any more.
     fs::remove_dir_all(cluster.volume().join("journal")).unwrap();

@@ -75,6 +75,19 @@ impl Cluster {
         std::fs::write(&path, format!("{text}\n{more}")).unwrap();
     }
 
+    /// Has mounts of the volume be of another tier than `clouds`.
+    ///
+    /// # Panics
+    /// If the configuration is not as `volume create` writes it.
+    #[track_caller]
+    pub fn set_tier(&self, tier: &str) {
+        let path = self.volume().join("quorumfs.toml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains("[mount]\n"));
+        let section = format!("[mount]\ntier = \"{tier}\"\n");
+        std::fs::write(&path, text.replace("[mount]\n", &section)).unwrap();
+    }
+
     /// `volume create` with these replicas and four clouds below `clouds`.
     #[must_use]
     pub fn create(&self, state: &Path, clouds: &Path) -> Quorumfs {
@@ -198,6 +211,17 @@ impl Cluster {
         let mut replica = self.running.remove(&number).expect("it runs");
         let status = terminate(&mut replica).expect("a replica does not stop");
         assert!(status.success(), "a replica stopped with {status}");
+    }
+
+    /// Kills one replica, which then has what it synced.
+    ///
+    /// # Panics
+    /// If it does not run.
+    #[track_caller]
+    pub fn kill_one(&mut self, number: usize) {
+        let mut replica = self.running.remove(&number).expect("it runs");
+        replica.0.kill().unwrap();
+        replica.0.wait().unwrap();
     }
 
     /// Stops the replicas as an operator does, so that all they have is on their disks.

@@ -20,14 +20,13 @@ pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        // This test is TARGET/release/deps/NAME, the program TARGET/release/quorumfs.
+        // This is TARGET/release/NAME or a test below, the program TARGET/release/quorumfs.
         let this = std::env::current_exe().unwrap();
-        let release = this.ancestors().nth(2).unwrap();
-        assert!(
-            release.ends_with("release"),
-            "{} is not of the profile `release`: run the tests with --release",
-            this.display()
-        );
+        let release = this.ancestors().find(|path| path.ends_with("release"));
+        let release = release.unwrap_or_else(|| {
+            let this = this.display();
+            panic!("{this} is not of the profile `release`: run the tests with --release")
+        });
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let built = Command::new(cargo)
             .args(["build", "--release", "--offline", "--quiet"])
