@@ -89,6 +89,8 @@ pub(crate) enum Command {
     Umount(UmountArguments),
     /// Have what was written through the mount committed now, and wait for it
     Sync(SyncArguments),
+    /// Bring files of the mount to this machine's disk before they are wanted
+    Warmup(WarmupArguments),
     /// Copy files into the volume without mounting it
     Put(PutArguments),
     /// Copy files out of the volume without mounting it
@@ -121,7 +123,9 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Set up", &["replica", "volume", "cluster"]),
     (
         "Use",
-        &["mount", "umount", "sync", "put", "get", "ls", "cat", "rm"],
+        &[
+            "mount", "umount", "sync", "warmup", "put", "get", "ls", "cat", "rm",
+        ],
     ),
     ("Inspect", &["status", "doctor", "observe", "bench"]),
     ("Repair", &["scrub", "cloud"]),
@@ -236,6 +240,14 @@ pub(crate) struct LsArguments {
     /// Types, modes, owners, sizes and times as well
     #[arg(short, long)]
     pub(crate) long: bool,
+}
+
+/// `quorumfs warmup`
+#[derive(Debug, Args)]
+pub(crate) struct WarmupArguments {
+    /// Files and directories of the mount, as anybody names them
+    #[arg(value_name = "PATH", required = true)]
+    pub(crate) paths: Vec<PathBuf>,
 }
 
 /// `quorumfs cat`

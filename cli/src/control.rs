@@ -35,6 +35,15 @@ pub(crate) enum Question {
         /// Which file, if it is one.
         inode: Option<u64>,
     },
+    /// Bring a part of a file to the disk cache.
+    Warm {
+        /// Which file.
+        inode: u64,
+        /// Where the part begins.
+        offset: u64,
+        /// How long it is.
+        length: u64,
+    },
     /// Keep everything, unmount, and end.
     Stop,
 }

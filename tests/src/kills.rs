@@ -17,6 +17,13 @@
 //!
 //! It refuses to pass if nothing was synced, or nothing while the journal alone could keep it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
 pub mod manifest;
 mod writer;
 
@@ -103,8 +110,12 @@ pub fn run(plan: Plan) -> Report {
     for _ in 0..plan.kills {
         run.round();
     }
-    run.from_the_clouds();
-    assert!(run.report.synced > 0, "nothing was synced: {:?}", run.report);
+    run.compare_the_clouds();
+    assert!(
+        run.report.synced > 0,
+        "nothing was synced: {:?}",
+        run.report
+    );
     assert!(
         run.report.without_clouds == 0 || run.report.synced_without_clouds > 0,
         "nothing was synced into the journal alone: {:?}",
@@ -204,7 +215,7 @@ impl Run {
     }
 
     /// The last comparison: with nothing left on this machine.
-    fn from_the_clouds(&mut self) {
+    fn compare_the_clouds(&mut self) {
         let sync = self.cluster.quorumfs().args(["sync"]).run();
         assert_eq!(sync.ok().records("synced").len(), 1);
         kill_mount(self.mounted.take().expect("it is mounted"), &self.point);

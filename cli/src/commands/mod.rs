@@ -21,6 +21,7 @@ mod status;
 mod sync;
 mod umount;
 pub(crate) mod volume;
+mod warmup;
 
 pub(crate) use explain::{block_failure, store_failure};
 pub(crate) use opened::Configured;
@@ -53,6 +54,7 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         Command::Volume(VolumeCommand::Epochs) => epochs::run(general, output).await,
         Command::Mount(command) => mount::run(general, &command, output).await,
         Command::Umount(command) => umount::run(general, &command, output).await,
+        Command::Warmup(command) => warmup::run(general, &command, output).await,
         Command::Put(command) => files::put(general, &command, output).await,
         Command::Get(command) => files::get(general, &command, output).await,
         Command::Ls(command) => files::ls(general, &command, output).await,

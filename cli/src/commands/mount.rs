@@ -15,6 +15,7 @@ use super::journal::WaitingReport;
 use super::mount_point;
 use super::opened::{Access, Configured, Opened};
 use super::sync::{self, Synced};
+use super::warmup::WarmedPiece;
 use crate::arguments::{General, MountArguments};
 use crate::control::{ControlServer, Question};
 use crate::exit::Exit;
@@ -370,6 +371,11 @@ async fn serve(
                     Question::Sync { inode } => {
                         Answer::Synced(sync::answer(opened.file_system(), inode).await)
                     }
+                    Question::Warm {
+                        inode,
+                        offset,
+                        length,
+                    } => Answer::Warmed(opened.warm(inode, offset, length).await),
                     // Whatever is in use stays mounted. All is committed before the answer.
                     Question::Stop => Answer::Stopped(match mounted.unmount().await {
                         Ok(()) => Stopped::Clean,
@@ -396,6 +402,7 @@ enum Answer {
     Report(Box<Report>),
     Stopped(Stopped),
     Synced(Synced),
+    Warmed(WarmedPiece),
 }
 
 /// Told to stop: waits a little for those who use it, then leaves the tree all the same.

@@ -9,6 +9,7 @@ use super::explain::{block_failure, client_failure, key_failure, vfs_failure, vo
 use super::journal::{self, WaitingReport};
 use super::memory::{self, Memory};
 use super::volume::{CONFIGURATION, public_key};
+use super::warmup::WarmedPiece;
 use crate::arguments::General;
 use crate::clouds::{self, NamedCloud, Role};
 use crate::configuration::{self, TierSetting, VolumeConfiguration};
@@ -27,7 +28,9 @@ use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Cloud, Comp
 use quorumfs_gateway::keys::{HostKey, KeyFile};
 use quorumfs_gateway::memory::MemoryPlan;
 use quorumfs_gateway::metadata::{MetadataClient, Ordered};
-use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, SliceStore, VfsError, VfsOptions};
+use quorumfs_gateway::vfs::{
+    CloudSlices, FileSystem, InodeId, Packing, SliceStore, VfsError, VfsOptions,
+};
 use quorumfs_gateway::volume::Volume;
 use rustix::io::Errno;
 use std::fs;
@@ -409,6 +412,21 @@ impl Opened {
     /// How the disk cache is, if there is to be one.
     pub(crate) fn cache_report(&self) -> Option<CacheReport> {
         self.disk_cache.report()
+    }
+
+    /// Brings a part of a file to the disk cache.
+    pub(crate) async fn warm(&self, inode: u64, offset: u64, length: u64) -> WarmedPiece {
+        let range = offset..offset.saturating_add(length);
+        match self.file_system.warm(InodeId(inode), range).await {
+            Ok(warmed) => WarmedPiece::Done {
+                present: warmed.present,
+                brought: warmed.brought,
+                refused: warmed.refused,
+            },
+            Err(error) => WarmedPiece::Failed {
+                message: error.to_string(),
+            },
+        }
     }
 
     /// Keeps whom to talk to for the next time, whenever that changes.

@@ -190,6 +190,36 @@ impl DiskCache {
         }
     }
 
+    /// The same, waiting for the disk; answers how many bytes of it are there in the end.
+    pub(super) async fn keep(&self, slice: SliceId, first: u32, bytes: &Bytes) -> u64 {
+        let chunk_bytes = CHUNK_BYTES as usize;
+        let chunks = || (first..).zip((0..bytes.len()).step_by(chunk_bytes));
+        for (number, begin) in chunks() {
+            let chunk = bytes.slice(begin..bytes.len().min(begin.saturating_add(chunk_bytes)));
+            // Once nothing is written any more the queue is empty.
+            let queued = loop {
+                match self.take_room(chunk.len() as u64) {
+                    Some(queued) => break queued,
+                    None => self.settle().await,
+                }
+            };
+            let job = Job::Put(ChunkKey::new(slice, number), chunk, queued);
+            match self.sender() {
+                Some(jobs) if jobs.send(job).await.is_ok() => {}
+                _ => return 0,
+            }
+        }
+        self.settle().await;
+        let kept = chunks().filter(|(number, _)| self.holds(slice, *number));
+        let length = |begin: usize| (bytes.len().saturating_sub(begin)).min(chunk_bytes) as u64;
+        kept.map(|(_, begin)| length(begin)).sum()
+    }
+
+    /// Whether a chunk is there.
+    pub(super) fn holds(&self, slice: SliceId, number: u32) -> bool {
+        self.shared.index().holds(ChunkKey::new(slice, number))
+    }
+
     fn take_room(&self, bytes: u64) -> Option<Queued> {
         let take = |used: u64| (used < self.queue_bytes_max).then(|| used.saturating_add(bytes));
         let taken = self

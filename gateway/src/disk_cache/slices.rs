@@ -3,12 +3,15 @@
 use super::cache::DiskCache;
 use crate::blocks::ShareStore;
 use crate::metadata::AllocatedId;
-use crate::vfs::{CHUNK_BYTES, SliceStore, StoredSlice, VfsError, WrittenSlice};
+use crate::vfs::{CHUNK_BYTES, SliceStore, StoredSlice, VfsError, Warmed, WrittenSlice};
 use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use quorumfs_metadata::identity::ObjectId;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Chunks that are read from elsewhere at once when they are brought before they are wanted.
+const RUN_CHUNKS: u32 = 16;
 
 /// Reads chunks from the disk where they are there, and puts there what it had to read or write
 /// elsewhere.
@@ -100,6 +103,33 @@ impl SliceStore for CachedSlices {
             whole.extend_from_slice(chunk);
         }
         Ok(whole.freeze())
+    }
+
+    async fn warm(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Warmed, VfsError> {
+        let mut warmed = Warmed::default();
+        let at = |number: u32| number.saturating_mul(CHUNK_BYTES).min(stored.slice.length);
+        let mut number = range.start / CHUNK_BYTES;
+        let end = range.end.min(stored.slice.length).div_ceil(CHUNK_BYTES);
+        while number < end {
+            let begin = number;
+            let most = begin.saturating_add(RUN_CHUNKS).min(end);
+            let is_there = self.cache.holds(stored.id, begin);
+            while number < most && self.cache.holds(stored.id, number) == is_there {
+                number = number.saturating_add(1);
+            }
+            // Whatever was asked for a moment ago may be otherwise now.
+            number = number.max(begin.saturating_add(1));
+            let bytes = u64::from(at(number).saturating_sub(at(begin)));
+            if is_there {
+                warmed.present = warmed.present.saturating_add(bytes);
+                continue;
+            }
+            let read = self.inner.read(stored, at(begin)..at(number)).await?;
+            let kept = self.cache.keep(stored.id, begin, &read).await;
+            warmed.brought = warmed.brought.saturating_add(kept);
+            warmed.refused = warmed.refused.saturating_add(bytes.saturating_sub(kept));
+        }
+        Ok(warmed)
     }
 
     fn committed(&self, object: ObjectId) {

@@ -9,6 +9,7 @@
 //!  read -- read -- chunk cache --------+-- node {dirty, frozen, content}
 //!  write, fsync -- write -- budget ----+      +- commit -- slices (w acknowledgements)
 //!                  +- keep, replay ----------> journal (on this host)
+//!  warm ------------------ past the chunk cache -------------------^
 //!  lseek -- seek; fallocate -- allocate; copy_file_range -- clone_range
 //! ```
 //!
@@ -60,6 +61,7 @@ mod replay;
 mod seek;
 mod slice_store;
 mod uncut;
+mod warm;
 mod write;
 
 pub use allocate::Allocation;
@@ -83,3 +85,4 @@ pub use quorumfs_metadata::identity::{Cookie, InodeId};
 pub use replay::{RESCUE_DIRECTORY, Replay, Replayed};
 pub use seek::Seek;
 pub use slice_store::{SliceStore, WrittenSlice};
+pub use warm::Warmed;

@@ -106,13 +106,18 @@ impl FileSystem {
 
 /// A handle that nobody was told of yet: closed again unless it is delivered.
 #[must_use]
-struct Undelivered {
+pub(super) struct Undelivered {
     inner: Arc<Inner>,
     handle: HandleId,
     delivered: bool,
 }
 
 impl Undelivered {
+    /// What it is open on.
+    pub(super) fn node(&self) -> Result<Arc<Node>, VfsError> {
+        Ok(self.inner.handles.file(self.handle)?.node.clone())
+    }
+
     fn deliver(mut self) -> HandleId {
         self.delivered = true;
         self.handle
@@ -162,7 +167,11 @@ impl Inner {
     }
 
     /// A new handle on a file.
-    fn open_handle(self: &Arc<Self>, attributes: &Attributes, mode: OpenMode) -> Undelivered {
+    pub(super) fn open_handle(
+        self: &Arc<Self>,
+        attributes: &Attributes,
+        mode: OpenMode,
+    ) -> Undelivered {
         let count = |state: &mut State| {
             state.handles = state.handles.saturating_add(1);
             state.writers = state.writers.saturating_add(u32::from(mode.write));

@@ -1,7 +1,7 @@
 //! What the file system asks of whoever keeps slices.
 
-use super::VfsError;
 use super::content::StoredSlice;
+use super::{VfsError, Warmed};
 use crate::blocks::ShareStore;
 use crate::metadata::AllocatedId;
 use async_trait::async_trait;
@@ -31,6 +31,14 @@ pub trait SliceStore: Send + Sync + 'static {
 
     /// The bytes of `range` of a slice's plaintext, verified.
     async fn read(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Bytes, VfsError>;
+
+    /// Brings a range of a slice, in whole chunks, to where it can be read without the clouds.
+    async fn warm(&self, _: &StoredSlice, range: Range<u32>) -> Result<Warmed, VfsError> {
+        Ok(Warmed {
+            refused: u64::from(range.end.saturating_sub(range.start)),
+            ..Warmed::default()
+        })
+    }
 
     /// The servers know the object now. Said once for each slice that was written; so is the
     /// opposite.

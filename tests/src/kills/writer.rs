@@ -101,7 +101,11 @@ impl Writer {
 
     fn patch(&mut self, directory: &Path) -> Result<()> {
         let path = directory.join("blocks");
-        let open = OpenOptions::new().create(true).truncate(false).write(true).open(path);
+        let open = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path);
         let blocks = open?;
         for _ in 0..self.random.between(1, 8) {
             let place = self.random.below(BLOCKS);
@@ -161,7 +165,11 @@ impl Writer {
     fn content_of(&self, stamp: Stamp) -> Vec<u8> {
         let mut bytes = stamp.version.to_le_bytes().to_vec();
         bytes.extend((stamp.length as u64).to_le_bytes());
-        bytes.extend(content(&[self.number as u64, stamp.version], 0, stamp.length));
+        bytes.extend(content(
+            &[self.number as u64, stamp.version],
+            0,
+            stamp.length,
+        ));
         bytes
     }
 

@@ -1,0 +1,298 @@
+//! `quorumfs warmup`: brings files to the disk cache of the running mount before they are wanted.
+//!
+//! The paths are walked through the mount, like by anybody; the mount is asked to bring each file,
+//! piece by piece, past what it keeps in memory. What is there already is passed over without
+//! being read, so that one that was stopped goes on by being started again. It stops bringing
+//! before it would drive out what it brought itself, and says how much that leaves.
+
+use super::disk_cache::CacheReport;
+use super::mount::Report;
+use crate::arguments::{General, WarmupArguments};
+use crate::control::{self, Question};
+use crate::directory::StateDirectory;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::stop::Stop;
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use std::fs::Metadata;
+use std::io::{IsTerminal, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Bytes that the mount is asked for at a time: it has to answer within a connection's patience.
+const PIECE_BYTES: u64 = 16 << 20;
+/// Files that are asked for side by side; the mount serves a few connections more.
+const FILES_AT_ONCE: usize = 6;
+/// Between two signs of life.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+/// Files that were found and not asked for yet.
+const FOUND_MAX: usize = 1024;
+
+/// What the mount says of a piece.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum WarmedPiece {
+    /// What became of it, in bytes.
+    Done {
+        /// They were there.
+        present: u64,
+        /// They were brought.
+        brought: u64,
+        /// The cache did not take them.
+        refused: u64,
+    },
+    /// It could not be read.
+    Failed {
+        /// Why.
+        message: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+struct Counts {
+    files: u64,
+    files_failed: u64,
+    bytes_present: u64,
+    bytes_brought: u64,
+    /// Offered, and not taken.
+    bytes_refused: u64,
+    /// Not tried any more: with them more would be wanted than the cache holds.
+    bytes_left_out: u64,
+}
+
+impl Counts {
+    fn text(&self) -> String {
+        let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let mut text = format!(
+            "{} files: {:.1} MiB brought, {:.1} MiB were there",
+            self.files,
+            mebibytes(self.bytes_brought),
+            mebibytes(self.bytes_present)
+        );
+        let lacking = self.bytes_refused.saturating_add(self.bytes_left_out);
+        if lacking > 0 {
+            text.push_str(&format!("; {:.1} MiB DID NOT FIT", mebibytes(lacking)));
+        }
+        if self.files_failed > 0 {
+            text.push_str(&format!("; {} FILES FAILED", self.files_failed));
+        }
+        text
+    }
+}
+
+struct Found {
+    path: PathBuf,
+    inode: u64,
+    length: u64,
+}
+
+/// Brings what lies under the paths.
+pub(crate) async fn run(general: &General, arguments: &WarmupArguments, output: Output) -> Outcome {
+    let state = StateDirectory::find(general.state.as_deref(), "volume")?;
+    let Some(report) = control::ask::<Report>(&state, Question::Status).await? else {
+        let message = format!("the volume of {} is not mounted", state.path().display());
+        return Err(Failure::new(Exit::NoVolume, message).hint("mount it first"));
+    };
+    let room = Arc::new(AtomicU64::new(room(report.cache.as_ref())?));
+    let mut roots = Vec::new();
+    for path in &arguments.paths {
+        roots.push(within(&report.point, path)?);
+    }
+    let mut stop = Stop::listen(false)?;
+    let (sender, mut found) = mpsc::channel(FOUND_MAX);
+    let walk = tokio::task::spawn_blocking(move || walk(roots, &sender));
+    let mut counts = Counts::default();
+    let mut files = JoinSet::new();
+    let mut tell = tokio::time::interval(TELL_EVERY);
+    let mut is_all_found = false;
+    while !is_all_found || !files.is_empty() {
+        tokio::select! {
+            () = stop.wanted() => {
+                clear_line(output);
+                let message = format!("stopped after {}", counts.text());
+                return Err(Failure::new(Exit::Cancelled, message)
+                    .hint("the same command goes on where this one stopped"));
+            }
+            next = found.recv(), if !is_all_found && files.len() < FILES_AT_ONCE => match next {
+                None => is_all_found = true,
+                Some(file) => {
+                    let (state, room) = (state.clone(), room.clone());
+                    files.spawn(async move {
+                        let counts = warm(&state, &file, &room).await;
+                        (file, counts)
+                    });
+                }
+            },
+            Some(done) = files.join_next(), if !files.is_empty() => {
+                let (file, outcome) = done
+                    .map_err(|error| Failure::new(Exit::Error, error.to_string()))?;
+                counts.files += 1;
+                match outcome {
+                    Ok(piece) => counts.add(&piece),
+                    Err(failure) => {
+                        counts.files_failed += 1;
+                        clear_line(output);
+                        eprintln!("{}: {}", file.path.display(), failure.message);
+                    }
+                }
+            },
+            _ = tell.tick() => show(&counts, output)?,
+        }
+    }
+    clear_line(output);
+    let walked = walk.await;
+    let unreadable = walked.map_err(|error| Failure::new(Exit::Error, error.to_string()))?;
+    for failure in &unreadable {
+        eprintln!("{}", failure.message);
+    }
+    output.record("warmup", &counts, Counts::text)?;
+    let is_partial = counts.files_failed > 0 || !unreadable.is_empty();
+    let lacks = counts.bytes_refused > 0 || counts.bytes_left_out > 0;
+    Ok(match is_partial || lacks {
+        true => Exit::Partial,
+        false => Exit::Success,
+    })
+}
+
+impl Counts {
+    fn add(&mut self, other: &Self) {
+        self.bytes_present += other.bytes_present;
+        self.bytes_brought += other.bytes_brought;
+        self.bytes_refused += other.bytes_refused;
+        self.bytes_left_out += other.bytes_left_out;
+    }
+}
+
+/// How many bytes may be brought before they would drive each other out: the cache keeps room for
+/// two segments, an eighth of it each at most.
+fn room(cache: Option<&CacheReport>) -> Outcome<u64> {
+    let none = |message: String| Failure::new(Exit::Usage, message);
+    let Some(cache) = cache else {
+        return Err(none("the mount has no disk cache".into())
+            .hint("give it one with `size_mib` under [cache] in quorumfs.toml, and mount again"));
+    };
+    match &cache.problem {
+        Some(problem) => Err(none(format!("the disk cache is not written: {problem}"))
+            .hint("docs/TROUBLESHOOTING.md, \"The disk cache\"")),
+        None => Ok(cache.bytes_max / 8 * 5),
+    }
+}
+
+/// The path itself, if it lies on the mount.
+fn within(point: &Path, path: &Path) -> Outcome<PathBuf> {
+    let cannot = |error| Failure::file("look at", path, &error);
+    let found = path.canonicalize().map_err(cannot)?;
+    let device = |path: &Path| std::fs::symlink_metadata(path).map(|found| found.dev());
+    if device(&found).map_err(cannot)? == device(point).map_err(cannot)? {
+        return Ok(found);
+    }
+    let message = format!(
+        "{} does not lie on {}, where the volume is mounted",
+        path.display(),
+        point.display()
+    );
+    Err(Failure::new(Exit::Usage, message).hint("name files or directories of the mount"))
+}
+
+/// Finds all files, each once, and says what could not be looked at.
+fn walk(roots: Vec<PathBuf>, found: &mpsc::Sender<Found>) -> Vec<Failure> {
+    let (mut rest, mut failures, mut seen) = (roots, Vec::new(), HashSet::new());
+    while let Some(path) = rest.pop() {
+        let looked = std::fs::symlink_metadata(&path).and_then(|metadata| {
+            if metadata.is_dir() {
+                for entry in std::fs::read_dir(&path)? {
+                    rest.push(entry?.path());
+                }
+            }
+            Ok(metadata)
+        });
+        match looked {
+            Ok(metadata) if metadata.is_file() && is_new(&metadata, &mut seen) => {
+                let file = Found {
+                    path,
+                    inode: metadata.ino(),
+                    length: metadata.len(),
+                };
+                if found.blocking_send(file).is_err() {
+                    return failures;
+                }
+            }
+            Ok(_) => {}
+            Err(error) => failures.push(Failure::file("look at", &path, &error)),
+        }
+    }
+    failures
+}
+
+/// Whether a file was not found under another name before.
+fn is_new(metadata: &Metadata, seen: &mut HashSet<u64>) -> bool {
+    metadata.nlink() < 2 || seen.insert(metadata.ino())
+}
+
+/// Has one file brought, as far as there is room.
+async fn warm(state: &StateDirectory, file: &Found, room: &AtomicU64) -> Outcome<Counts> {
+    let mut counts = Counts::default();
+    let mut offset = 0;
+    while offset < file.length {
+        let length = PIECE_BYTES.min(file.length - offset);
+        let take = |left: u64| left.checked_sub(length);
+        let taken = room.fetch_update(Ordering::AcqRel, Ordering::Acquire, take);
+        if taken.is_err() {
+            counts.bytes_left_out = file.length - offset;
+            break;
+        }
+        let question = Question::Warm {
+            inode: file.inode,
+            offset,
+            length,
+        };
+        match control::ask::<WarmedPiece>(state, question).await? {
+            Some(WarmedPiece::Done {
+                present,
+                brought,
+                refused,
+            }) => {
+                counts.bytes_present += present;
+                counts.bytes_brought += brought;
+                counts.bytes_refused += refused;
+                // A hole takes none.
+                let unused = length.saturating_sub(present.saturating_add(brought));
+                room.fetch_add(unused, Ordering::AcqRel);
+            }
+            Some(WarmedPiece::Failed { message }) => {
+                return Err(Failure::new(Exit::Error, message));
+            }
+            None => return Err(Failure::new(Exit::NoVolume, "the mount has ended")),
+        }
+        offset += length;
+    }
+    Ok(counts)
+}
+
+fn show(counts: &Counts, output: Output) -> Outcome<()> {
+    if output.is_json() {
+        return output.record("progress", counts, |_| String::new());
+    }
+    let mut stderr = std::io::stderr().lock();
+    if stderr.is_terminal() {
+        let line = format!("\r\x1b[K{}", counts.text());
+        let _ = stderr
+            .write_all(line.as_bytes())
+            .and_then(|()| stderr.flush());
+    }
+    Ok(())
+}
+
+fn clear_line(output: Output) {
+    let mut stderr = std::io::stderr().lock();
+    if !output.is_json() && stderr.is_terminal() {
+        let _ = stderr.write_all(b"\r\x1b[K");
+    }
+}

@@ -1,0 +1,103 @@
+//! Warming: what a file holds is brought to this machine's disk before anybody reads it.
+//!
+//! It goes past the memory of the file system and past its readers, so that it drives out nothing
+//! that they want. What waits to be committed is brought when it is.
+
+use super::VfsError;
+use super::content::Source;
+use super::file_system::FileSystem;
+use super::handle::OpenMode;
+use quorumfs_metadata::attributes::FileType;
+use quorumfs_metadata::identity::InodeId;
+use rustix::io::Errno;
+use std::ops::Range;
+
+/// How often the servers are asked about further extents for one call, a page each.
+const PAGES_MAX: u32 = 64;
+/// Parts of slices that are brought side by side.
+const PARTS_AT_ONCE: usize = 4;
+
+/// What became of a part of a file, in bytes, rounded up to whole chunks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Warmed {
+    /// They were on the disk already.
+    pub present: u64,
+    /// They were brought there.
+    pub brought: u64,
+    /// The disk did not take them.
+    pub refused: u64,
+}
+
+impl Warmed {
+    fn and(self, other: Self) -> Self {
+        Self {
+            present: self.present.saturating_add(other.present),
+            brought: self.brought.saturating_add(other.brought),
+            refused: self.refused.saturating_add(other.refused),
+        }
+    }
+}
+
+impl FileSystem {
+    /// Brings what is committed of a part of a file to this machine's disk.
+    ///
+    /// # Errors
+    /// If it is gone or no file, the servers do not answer, or too few clouds have good shards.
+    pub async fn warm(&self, inode: InodeId, range: Range<u64>) -> Result<Warmed, VfsError> {
+        let inner = &self.inner;
+        let attributes = inner.attributes(inode).await?;
+        if attributes.file_type() != FileType::File {
+            return Err(VfsError::refused("warm", Errno::INVAL));
+        }
+        // Held open meanwhile; not by `open`, from which the kernel is told what it may keep.
+        let opening = inner.open_handle(&attributes, OpenMode::READ);
+        let node = opening.node()?;
+        let mut sources = None;
+        for _ in 0..PAGES_MAX {
+            let found = {
+                let state = node.state();
+                let end = range.end.min(state.base.size);
+                if range.start >= end {
+                    return Ok(Warmed::default());
+                }
+                state.content.sources(range.start..end)
+            };
+            match found {
+                Ok(found) => {
+                    sources = Some(found);
+                    break;
+                }
+                Err(from) => inner.learn_content(&node, from).await?,
+            }
+        }
+        let sources = sources.ok_or(VfsError::refused("warm", Errno::AGAIN))?;
+        let mut rest = sources.into_iter();
+        let mut parts = tokio::task::JoinSet::new();
+        let mut warmed = Warmed::default();
+        loop {
+            while parts.len() < PARTS_AT_ONCE
+                && let Some(source) = rest.next()
+            {
+                let Source::Slice(range, stored, begin) = source else {
+                    continue;
+                };
+                let length = u32::try_from(range.end.saturating_sub(range.start));
+                let end = begin.saturating_add(length.unwrap_or(u32::MAX));
+                let inner = inner.clone();
+                parts.spawn(async move {
+                    inner.key_of(stored.slice.key.epoch()).await?;
+                    inner.slices.warm(&stored, begin..end).await
+                });
+            }
+            match parts.join_next().await {
+                None => return Ok(warmed),
+                Some(Ok(part)) => warmed = warmed.and(part?),
+                Some(Err(error)) => {
+                    return Err(VfsError::Internal {
+                        reason: error.to_string(),
+                    });
+                }
+            }
+        }
+    }
+}
