@@ -44,6 +44,8 @@ pub(crate) enum Question {
         /// How long it is.
         length: u64,
     },
+    /// Forget what is in memory and can be read again, and say how you are.
+    Forget,
     /// Keep everything, unmount, and end.
     Stop,
 }

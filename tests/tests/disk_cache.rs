@@ -138,3 +138,60 @@ fn without_a_place_or_a_key_for_its_cache_a_mount_works_and_says_so() {
     assert!(problem.as_str().unwrap().contains("host key"), "{problem}");
     cluster.quorumfs().run_with(["umount"]).ok();
 }
+
+#[test]
+fn what_was_brought_before_it_was_wanted_is_read_while_every_cloud_is_gone() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    keep(&cluster, "size_mib = 64\nfree_space_floor_mib = 0");
+    let point = cluster.mount_point();
+    let mount = ["mount", point.to_str().unwrap(), "--background"];
+    cluster.quorumfs().run_with(mount).ok();
+    let (large, other) = (hay(9 << 20), hay(3 << 20));
+    fs::create_dir(point.join("below")).unwrap();
+    fs::write(point.join("below/large"), &large).unwrap();
+    fs::hard_link(point.join("below/large"), point.join("below/again")).unwrap();
+    fs::write(point.join("other"), &other).unwrap();
+    cluster.quorumfs().run_with(["umount"]).ok();
+    fs::remove_dir_all(cluster.volume().join("cache")).unwrap();
+
+    let warm = |path: &Path| cluster.quorumfs().args(["warmup"]).args([path]).run();
+    warm(&point).fails(10, "is not mounted", "mount it first");
+    cluster.quorumfs().run_with(mount).ok();
+    warm(&cluster.volume()).fails(2, "does not lie on", "of the mount");
+    warm(&point.join("nothing")).fails(9, "look at", "");
+    let counted = |path: &Path| warm(path).ok().records("warmup").remove(0);
+    let first = counted(&point.join("below"));
+    assert_eq!(
+        (&first["files"], &first["files_failed"]),
+        (&1.into(), &0.into())
+    );
+    assert!(first["bytes_brought"].as_u64() >= Some(9 << 20), "{first}");
+    let second = counted(&point.join("below"));
+    assert_eq!(second["bytes_brought"], 0, "{second}");
+    assert_eq!(second["bytes_present"], first["bytes_brought"]);
+    move_clouds(&cluster, true);
+    assert!(fs::read(point.join("below/again")).unwrap() == large);
+    assert_eq!(status(&cluster)["misses"], 0, "{first}");
+    let lacking = warm(&point.join("other"));
+    assert!(lacking.code != Some(0), "{lacking:?}");
+    move_clouds(&cluster, false);
+    assert!(fs::read(point.join("other")).unwrap() == other);
+    cluster.quorumfs().run_with(["umount"]).ok();
+
+    // More than there is room for is left out, and said.
+    fs::remove_dir_all(cluster.volume().join("cache")).unwrap();
+    let configuration = cluster.volume().join("quorumfs.toml");
+    let text = fs::read_to_string(&configuration).unwrap();
+    fs::write(
+        &configuration,
+        text.replace("size_mib = 64", "size_mib = 16"),
+    )
+    .unwrap();
+    cluster.quorumfs().run_with(mount).ok();
+    let partial = warm(&point);
+    let counts = partial.records("warmup").remove(0);
+    assert!(partial.code != Some(0), "{partial:?}");
+    assert!(counts["bytes_left_out"].as_u64() > Some(0), "{counts}");
+    cluster.quorumfs().run_with(["umount"]).ok();
+}

@@ -24,6 +24,7 @@ pub(crate) mod volume;
 mod warmup;
 
 pub(crate) use explain::{block_failure, store_failure};
+pub(crate) use mount::Report;
 pub(crate) use opened::Configured;
 
 use crate::arguments::{Arguments, BenchCommand, Command, ReplicaCommand, VolumeCommand};

@@ -376,6 +376,10 @@ async fn serve(
                         offset,
                         length,
                     } => Answer::Warmed(opened.warm(inode, offset, length).await),
+                    Question::Forget => {
+                        opened.file_system().drop_caches();
+                        Answer::Report(Box::new(report(&opened, &mounted, began).await))
+                    }
                     // Whatever is in use stays mounted. All is committed before the answer.
                     Question::Stop => Answer::Stopped(match mounted.unmount().await {
                         Ok(()) => Stopped::Clean,

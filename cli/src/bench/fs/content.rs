@@ -23,7 +23,7 @@ const SEGMENT_BYTES: usize = 64 << 10;
 /// Reads at random in one round.
 const READS: u64 = 4096;
 
-fn mib_per_second(bytes: u64, began: Instant) -> f64 {
+pub(super) fn mib_per_second(bytes: u64, began: Instant) -> f64 {
     bytes as f64 / f64::from(1 << 20) / began.elapsed().as_secs_f64()
 }
 
@@ -94,7 +94,7 @@ fn open_directly(path: &Path) -> Outcome<File> {
     opened.map_err(|error| Failure::file("open", path, &error))
 }
 
-fn read_in_order(path: &Path, size: u64) -> Outcome<f64> {
+pub(super) fn read_in_order(path: &Path, size: u64) -> Outcome<f64> {
     let file = open_directly(path)?;
     let mut buffer = vec![0; CHUNK_BYTES];
     let began = Instant::now();

@@ -10,28 +10,32 @@
 //! | Workload | Against |
 //! |---|---|
 //! | reading in order and at random, from the gateway's memory | the null file system |
+//! | reading in order from the disk cache | a loop that reads a local file and decrypts |
 //! | writing in order, synced once | a loop that encrypts, writes to a local file, and syncs |
 //! | small files made, read, deleted; `tar x` | the null file system |
 //! | a tree listed with attributes, the second time | the null file system |
 //! | `git status`, warm | the same repository on the local disk |
 //! | one directory made, the median | a budget: 1 ms and three times the machine's fdatasync |
 //!
-//! Large files are read past the kernel's cache. A ratio is always a part of the speed of what it
-//! is compared with: more is better.
+//! Our mount is of tier `local`. Large files are read past the kernel's cache. A ratio is always a
+//! part of the speed of what it is compared with: more is better.
 //!
 //! | Module | What it holds |
 //! |---|---|
 //! | [`world`] | the cluster and the two mounts |
 //! | [`content`] | reading and writing of large files |
+//! | [`from_disk`] | reading from the disk cache |
 //! | [`trees`] | many small files: made, packed out, listed, looked at by git |
 //! | [`latency`] | one operation after the other |
 
 mod content;
+mod from_disk;
 mod latency;
 mod trees;
 mod world;
 
 use crate::arguments::BenchFsArguments;
+use crate::directory::StateDirectory;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
@@ -83,6 +87,8 @@ impl Rate {
 #[derive(Debug, Serialize)]
 struct Record {
     sequential_read: Throughput,
+    /// From the disk cache, past the kernel's memory.
+    sequential_read_disk: Throughput,
     /// Blocks of 4 KiB, one at a time.
     random_read: Throughput,
     /// Acknowledged as `close` and `fsync` are: on w = k + f clouds.
@@ -123,6 +129,7 @@ impl Record {
                 self.durability
             ),
             throughput("read in order", &self.sequential_read, null),
+            throughput("read from disk", &self.sequential_read_disk, bare),
             throughput("read at random", &self.random_read, null),
             throughput("write in order", &self.sequential_write, bare),
             rate("create 4 KiB", &self.create, null),
@@ -144,7 +151,7 @@ impl Record {
 /// Starts the cluster, measures, and says it in one line.
 pub(crate) async fn run(arguments: &BenchFsArguments, output: Output) -> Outcome {
     let mut stop = Stop::listen(false)?;
-    let world = World::start(arguments.directory.as_deref()).await?;
+    let world = World::start(arguments.directory.as_deref(), arguments.size_mib).await?;
     let outcome = tokio::select! {
         outcome = measure(&world, arguments) => outcome,
         () = stop.wanted() => Err(Failure::new(Exit::Cancelled, "cancelled")),
@@ -170,6 +177,9 @@ async fn measure(world: &World, arguments: &BenchFsArguments) -> Outcome<Record>
     let sequential_write = blocking(move || content::write_in_order(&at, size)).await?;
     let at = places.clone();
     let (sequential_read, random_read) = blocking(move || content::read(&at, size)).await?;
+    note("the disk cache");
+    let at = places.clone();
+    let sequential_read_disk = blocking(move || from_disk::read(&at, size)).await?;
     note("small files");
     let at = places.clone();
     let small = blocking(move || trees::small_files(&at, files)).await?;
@@ -188,6 +198,7 @@ async fn measure(world: &World, arguments: &BenchFsArguments) -> Outcome<Record>
     let idle_gateway_percent = world.idle_percent().await?;
     Ok(Record {
         sequential_read: Throughput::of(sequential_read),
+        sequential_read_disk: Throughput::of(sequential_read_disk),
         random_read: Throughput::of(random_read),
         sequential_write: Throughput::of(sequential_write),
         create: Rate::of(small.create),
@@ -214,6 +225,8 @@ struct Places {
     null: PathBuf,
     /// A directory of the local disk.
     local: PathBuf,
+    /// The state directory of the mount.
+    state: StateDirectory,
 }
 
 /// The outcome of `work`, which may take long and wait for disks.

@@ -3,6 +3,8 @@
 use super::{Places, blocking};
 use crate::arguments::DemoClouds;
 use crate::bench::failed;
+use crate::commands::volume::{CONFIGURATION, HEADING};
+use crate::configuration::{self, TierSetting, VolumeConfiguration};
 use crate::demo::{cluster::Cluster, keeper::State, layout::Demo};
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
@@ -32,7 +34,8 @@ fn refused(error: &MountError) -> Failure {
 
 impl World {
     /// Makes everything in a new directory, in the one that is named or where temporary files go.
-    pub(super) async fn start(base: Option<&Path>) -> Outcome<Self> {
+    /// Its disk cache holds what is written of a large file of `size_mib` MiB in all rounds.
+    pub(super) async fn start(base: Option<&Path>, size_mib: u64) -> Outcome<Self> {
         let base = base.map_or_else(std::env::temp_dir, Path::to_path_buf);
         let directory = tempfile::Builder::new()
             .prefix("quorumfs-bench-")
@@ -40,6 +43,12 @@ impl World {
             .map_err(|error| Failure::file("create a directory in", &base, &error))?;
         let state = StateDirectory::find(Some(&directory.path().join("demo")), "demo")?;
         let demo = Demo::open(&state, None, Some(DemoClouds::Directories)).await?;
+        let path = state.join(CONFIGURATION);
+        let mut configuration: VolumeConfiguration = configuration::read(&path, "volume")?;
+        configuration.cache.size_mib = u32::try_from(size_mib * 8).unwrap_or(u32::MAX).max(1024);
+        configuration.cache.free_space_floor_mib = 0;
+        configuration.mount.tier = TierSetting::Local;
+        configuration::write(&path, &configuration, HEADING)?;
         let cluster = Cluster::new(&demo)?;
         if let Err(failure) = cluster.start().await {
             let _ = cluster.stop().await;
@@ -81,6 +90,7 @@ impl World {
             ours: self.demo.mount.clone(),
             null: self.null_place(),
             local: self.directory.path().join("local"),
+            state: self.demo.state.clone(),
         }
     }
 
