@@ -102,7 +102,7 @@ struct Record {
     latency: latency::Latencies,
     /// Of one core, while nobody asks for anything.
     idle_gateway_percent: f64,
-    durability: &'static str,
+    tier: &'static str,
     size_mib: u64,
     files: u32,
     listed: u32,
@@ -125,8 +125,8 @@ impl Record {
         let (null, bare, disk) = ("null FUSE", "bare loop", "local disk");
         [
             format!(
-                "a mount over four replicas and four directories, durable on {}",
-                self.durability
+                "a mount of tier {} over four replicas and four directories",
+                self.tier
             ),
             throughput("read in order", &self.sequential_read, null),
             throughput("read from disk", &self.sequential_read_disk, bare),
@@ -209,7 +209,7 @@ async fn measure(world: &World, arguments: &BenchFsArguments) -> Outcome<Record>
         git_status: Rate::of(git_status),
         latency,
         idle_gateway_percent,
-        durability: "clouds",
+        tier: "local",
         size_mib,
         files,
         listed,
