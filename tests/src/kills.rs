@@ -137,7 +137,8 @@ impl Run {
             self.move_clouds(true);
             self.report.without_clouds += 1;
         }
-        let mut victims: Vec<usize> = match self.random.below(10) {
+        // Of ten kills one takes all replicas along and three take one, however few there are.
+        let mut victims: Vec<usize> = match (self.report.kills + 7) % 10 {
             0 => (0..FOUR).collect(),
             1..=3 => vec![self.random.index(FOUR)],
             _ => Vec::new(),

@@ -2,8 +2,8 @@
 //!
 //! The suites themselves lie in `tests/tests/`, one file for each thing that is tried on real
 //! processes and real mounts; [`harness`] starts and stops those. [`simulate`] is the front of the
-//! simulator; [`crashes`] kills real replicas under load, [`kills`] real mounts; [`decoders`] is everything that reads
-//! bytes which somebody else may have chosen.
+//! simulator; [`crashes`] kills real replicas under load, [`kills`] real mounts; [`decoders`] is
+//! everything that reads bytes which somebody else may have chosen.
 
 pub mod crashes;
 pub mod decoders;

@@ -1,12 +1,15 @@
-//! What a mount leaves behind whose process was killed: a path on which every call fails.
+//! What a mount leaves behind whose process was killed: a path on which every call fails; and what
+//! lies in a mount that lives.
 //!
 //! Everything else about mount points is examined by `quorumfs-fuse` when it mounts.
 
+use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use rustix::io::Errno;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Our mounts in `/proc/self/mountinfo`, as type and source. The kernel shows the subtype as part
@@ -22,6 +25,22 @@ pub(crate) fn clear_if_dead(point: &Path) -> Outcome<()> {
         detach(point)?;
     }
     Ok(())
+}
+
+/// The path itself behind one that a user names, which has to lie in the mount at `point`.
+pub(super) fn within(point: &Path, path: &Path) -> Outcome<PathBuf> {
+    let cannot = |error| Failure {
+        exit: Exit::Path,
+        ..Failure::file("look at", path, &error)
+    };
+    let device = |path: &Path| fs::symlink_metadata(path).map(|found| found.dev());
+    let found = path.canonicalize().map_err(cannot)?;
+    if device(&found).map_err(cannot)? == device(point).map_err(cannot)? {
+        return Ok(found);
+    }
+    let (path, point) = (path.display(), point.display());
+    let message = format!("{path} is not in the mount on {point}");
+    Err(Failure::new(Exit::Path, message).hint("name a path in there"))
 }
 
 /// Whether one of our mounts lies here whose process is dead.

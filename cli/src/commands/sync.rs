@@ -4,6 +4,7 @@
 //! cloud has not. Interrupting the command interrupts nothing: what was begun goes on.
 
 use super::mount::Report;
+use super::mount_point::within;
 use crate::arguments::{General, SyncArguments};
 use crate::control::{self, Question};
 use crate::directory::StateDirectory;
@@ -95,16 +96,8 @@ pub(crate) async fn run(general: &General, arguments: &SyncArguments, output: Ou
 
 /// Which file it is; nothing if it is a directory, for which the whole mount is meant.
 fn inode_of(path: &Path, point: &Path) -> Outcome<Option<u64>> {
-    let stat =
-        |path: &Path| fs::metadata(path).map_err(|error| Failure::file("look at", path, &error));
-    let (found, mount) = (stat(path)?, stat(point)?);
-    if found.dev() != mount.dev() {
-        let message = format!(
-            "{} is not in the mount on {}",
-            path.display(),
-            point.display()
-        );
-        return Err(Failure::new(Exit::Path, message).hint("name a path in there, or none at all"));
-    }
+    let found = within(point, path)?;
+    let found =
+        fs::symlink_metadata(&found).map_err(|error| Failure::file("look at", path, &error))?;
     Ok(found.is_file().then(|| found.ino()))
 }

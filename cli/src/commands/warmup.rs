@@ -7,6 +7,7 @@
 
 use super::disk_cache::CacheReport;
 use super::mount::Report;
+use super::mount_point::within;
 use crate::arguments::{General, WarmupArguments};
 use crate::control::{self, Question};
 use crate::directory::StateDirectory;
@@ -19,7 +20,7 @@ use std::collections::HashSet;
 use std::fs::Metadata;
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -183,22 +184,6 @@ fn room(cache: Option<&CacheReport>) -> Outcome<u64> {
             .hint("docs/TROUBLESHOOTING.md, \"The disk cache\"")),
         None => Ok(cache.bytes_max / 8 * 5),
     }
-}
-
-/// The path itself, if it lies on the mount.
-fn within(point: &Path, path: &Path) -> Outcome<PathBuf> {
-    let cannot = |error| Failure::file("look at", path, &error);
-    let found = path.canonicalize().map_err(cannot)?;
-    let device = |path: &Path| std::fs::symlink_metadata(path).map(|found| found.dev());
-    if device(&found).map_err(cannot)? == device(point).map_err(cannot)? {
-        return Ok(found);
-    }
-    let message = format!(
-        "{} does not lie on {}, where the volume is mounted",
-        path.display(),
-        point.display()
-    );
-    Err(Failure::new(Exit::Usage, message).hint("name files or directories of the mount"))
 }
 
 /// Finds all files, each once, and says what could not be looked at.

@@ -1,5 +1,5 @@
-//! What a mount keeps on its own machine: how safe something is there before the clouds have it, and
-//! how much of that disk is used.
+//! What a mount keeps on its own machine: how safe something is there before the clouds have it,
+//! and how much of that disk is used.
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};

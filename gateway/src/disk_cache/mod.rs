@@ -13,8 +13,8 @@
 //! written is carried over into the newest, once for each reading.
 //!
 //! What always holds:
-//! * **Nothing is believed that does not open.** Each chunk is sealed for its slice, its number, its
-//!   length and its place in one segment. What is torn, flipped, moved or foreign is a miss.
+//! * **Nothing is believed that does not open.** Each chunk is sealed for its slice, its number,
+//!   its length and its place in one segment. What is torn, flipped, moved or foreign is a miss.
 //! * **No key lies beside it.** Segments are sealed under keys of their own that derive from the
 //!   host key ([`crate::keys::HostKey`]) and a random salt.
 //! * **It is never in the way.** A mount does not wait for it: what segments hold is learnt in the
@@ -23,8 +23,8 @@
 //! * **It is bounded**: bytes on disk, entries in memory, bytes in the queue, reads at a time; and
 //!   below a floor of free space it gives back what it has and takes nothing.
 //!
-//! What can go wrong is told in [`DiskCacheStatus::problem`]. The format is in docs/FORMAT.md, "Disk
-//! cache".
+//! What can go wrong is told in [`DiskCacheStatus::problem`]. The format is in docs/FORMAT.md,
+//! "Disk cache".
 //!
 //! | Module | What it holds |
 //! |---|---|
