@@ -4,6 +4,7 @@ use crate::convert::{absent, attributes, kind, number, open_mode, time_change};
 use crate::serve::{
     Adapter, BACKGROUND_MAX, GENERATION, VALID_FOR, WRITE_BYTES_MAX, caller, capabilities, maker,
 };
+use bytes::Bytes;
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags,
     INodeNo, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
@@ -308,11 +309,11 @@ impl Filesystem for Adapter {
     ) {
         let fs = self.file_system.clone();
         // The data lies in the loop's buffer, which the next request overwrites.
-        let data = data.to_vec();
+        let data = Bytes::copy_from_slice(data);
         let handle = HandleId(handle.0);
         let kills_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         let work = async move {
-            let written = fs.write(handle, offset, &data).await?;
+            let written = fs.write_bytes(handle, offset, data).await?;
             if kills_set_id {
                 fs.drop_set_id(handle)?;
             }

@@ -1,16 +1,20 @@
 //! A request of the kernel while it is served.
 //!
-//! A callback copies what it needs, hands over to a task and returns at once, so that few threads
-//! read requests while many are served. Every task has a deadline and answers `ETIMEDOUT` when it
-//! passes; work that must not be cut in the middle runs in tasks of the file system's own. A task
-//! that panics drops its reply, which answers `EIO`.
+//! A callback copies what it needs and answers at once what can be answered without waiting; the
+//! rest it hands over to a task, so that few threads read requests while many are served. Every
+//! request has a deadline and is answered with `ETIMEDOUT` when it passes; work that must not be cut
+//! in the middle runs in tasks of the file system's own. A request that panics drops its reply,
+//! which answers `EIO`.
 
 use crate::convert::{attributes, errno};
 use crate::watchdog::InFlight;
 use fuser::{Errno, Generation, INodeNo, InitFlags, ReplyEmpty, ReplyEntry, Request};
 use quorumfs_gateway::vfs::{Attributes, Caller, FileSystem, GroupSource, InodeId, VfsError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use tokio::time::error::Elapsed;
 
 /// How long the kernel may use what it was told. A realm has one mount, and commands beside it
 /// may change things: a second is what both sides agree on.
@@ -79,7 +83,9 @@ impl Adapter {
         }
     }
 
-    /// Runs `work` as a task with a deadline and gives its outcome to `answer`.
+    /// Runs `work` with a deadline and gives its outcome to `answer`: here and now as far as nothing
+    /// has to be waited for, since waking another thread costs more than what is known already,
+    /// else as a task.
     pub(crate) fn serve<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -88,8 +94,8 @@ impl Adapter {
     ) {
         let request = self.in_flight.enter(name);
         let deadline = self.deadline;
-        self.runtime.spawn(async move {
-            let outcome = match tokio::time::timeout(deadline, work).await {
+        let finish = move |outcome: Result<Result<T, VfsError>, Elapsed>| {
+            answer(match outcome {
                 Ok(Ok(value)) => Ok(value),
                 Ok(Err(error)) => {
                     if error.is_alarming() {
@@ -101,10 +107,23 @@ impl Adapter {
                     tracing::warn!(request = name, ?deadline, "a request took too long");
                     Err(Errno::ETIMEDOUT)
                 }
-            };
-            answer(outcome);
+            });
             drop(request);
-        });
+        };
+        let _within = self.runtime.enter();
+        let mut work = Box::pin(tokio::time::timeout(deadline, work));
+        // Nobody has to be woken: whoever polls next looks at everything anew. A panic must not
+        // end the loop that reads requests; the reply is dropped with `finish` then.
+        let first = catch_unwind(AssertUnwindSafe(|| {
+            work.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        }));
+        match first {
+            Ok(Poll::Ready(outcome)) => finish(outcome),
+            Ok(Poll::Pending) => {
+                self.runtime.spawn(async move { finish(work.await) });
+            }
+            Err(_) => tracing::error!(request = name, "a request panicked"),
+        }
     }
 
     pub(crate) fn entry(
