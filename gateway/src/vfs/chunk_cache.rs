@@ -3,23 +3,158 @@
 //! A slice never changes, so a chunk is right for as long as it is kept. Readers that want the
 //! same chunk at the same time wait for one fetch; when the one who fetches gives up, the next one
 //! takes over.
+//!
+//! Chunks that were fetched together lie in one *run* of memory, so that a read over several of
+//! them is answered without copying. They stay and go together, too: a run takes memory as long as
+//! any of its chunks is kept, so one that is used counts as a use of its siblings.
+//!
+//! The chunk goes that was not used for longest. That is exact but for a tolerance: what was used a
+//! moment ago is not moved to the front again, which spares most uses the work.
 
 use bytes::Bytes;
 use quorumfs_metadata::identity::SliceId;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::OnceCell;
 
 /// Bytes of plaintext in one chunk: two kernel readahead windows.
 pub(crate) const CHUNK_BYTES: u32 = 256 << 10;
 
+/// A chunk is moved to the front if so great a part of all were since.
+const TOLERANCE: u64 = 4;
+
 type Key = (SliceId, u32);
-type Cell = Arc<OnceCell<Bytes>>;
+type Cell = Arc<OnceCell<Chunk>>;
+
+/// A part of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunk {
+    /// The memory that it lies in.
+    run: Bytes,
+    /// Where in that.
+    place: Range<usize>,
+    /// The chunks that lie there.
+    numbers: Range<u32>,
+}
+
+impl Chunk {
+    /// Chunk `number` of those that `run` holds, which are `numbers`.
+    pub(crate) fn of_run(run: &Bytes, numbers: &Range<u32>, number: u32) -> Self {
+        let at = |number: u32| {
+            let before = number.saturating_sub(numbers.start) as usize;
+            before.saturating_mul(CHUNK_BYTES as usize).min(run.len())
+        };
+        Self {
+            run: run.clone(),
+            place: at(number)..at(number.saturating_add(1)),
+            numbers: numbers.clone(),
+        }
+    }
+
+    /// A part of it; nothing if it is shorter.
+    pub(crate) fn part(&self, range: Range<u32>) -> Option<Part> {
+        let at = |position: u32| self.place.start.saturating_add(position as usize);
+        let place = at(range.start)..at(range.end);
+        (place.start <= place.end && place.end <= self.place.end).then(|| Part {
+            run: self.run.clone(),
+            place,
+        })
+    }
+}
+
+/// Bytes of one or several chunks.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    run: Bytes,
+    place: Range<usize>,
+}
+
+impl Part {
+    /// Takes in what follows in the same memory; else gives it back.
+    pub(crate) fn join(&mut self, next: Self) -> Result<(), Self> {
+        let same = std::ptr::eq(self.run.as_ptr(), next.run.as_ptr());
+        if !same || self.place.end != next.place.start {
+            return Err(next);
+        }
+        self.place.end = next.place.end;
+        Ok(())
+    }
+
+    /// How many bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.place.len()
+    }
+
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.run.get(self.place.clone()).unwrap_or_default()
+    }
+
+    /// The bytes, not copied.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        self.run.slice(self.place)
+    }
+}
+
+#[derive(Debug)]
+struct Kept {
+    cell: Cell,
+    used: u64,
+}
 
 #[derive(Debug, Default)]
 struct Map {
-    young: HashMap<Key, Cell>,
-    old: HashMap<Key, Cell>,
+    kept: HashMap<Key, Kept>,
+    /// By when they were used.
+    order: BTreeMap<u64, Key>,
+    /// Counts what is moved to the front.
+    now: u64,
+}
+
+impl Map {
+    fn to_front(&mut self, key: Key) {
+        let Some(kept) = self.kept.get_mut(&key) else {
+            return;
+        };
+        self.order.remove(&kept.used);
+        self.now = self.now.saturating_add(1);
+        kept.used = self.now;
+        self.order.insert(self.now, key);
+    }
+
+    /// The cell of a chunk, which counts as used, with its run.
+    fn find(&mut self, key: Key) -> Option<Cell> {
+        let kept = self.kept.get(&key)?;
+        let cell = kept.cell.clone();
+        let since = self.now.saturating_sub(kept.used);
+        if since > self.kept.len() as u64 / TOLERANCE {
+            match cell.get() {
+                Some(chunk) => {
+                    for number in chunk.numbers.clone() {
+                        self.to_front((key.0, number));
+                    }
+                }
+                None => self.to_front(key),
+            }
+        }
+        Some(cell)
+    }
+
+    /// A new cell; makes room for it.
+    fn add(&mut self, key: Key, most: usize) -> Cell {
+        while self.kept.len() >= most
+            && let Some((_, oldest)) = self.order.pop_first()
+        {
+            self.kept.remove(&oldest);
+        }
+        let cell = Cell::default();
+        self.now = self.now.saturating_add(1);
+        let (used, kept) = (self.now, cell.clone());
+        self.kept.insert(key, Kept { cell: kept, used });
+        self.order.insert(used, key);
+        cell
+    }
 }
 
 /// See the module.
@@ -32,24 +167,15 @@ pub(crate) struct ChunkCache {
 impl ChunkCache {
     /// Keeps at most `bytes` of plain content.
     pub(crate) fn new(bytes: u64) -> Self {
-        let chunks = usize::try_from(bytes / u64::from(CHUNK_BYTES) / 2).unwrap_or(usize::MAX);
+        let chunks = usize::try_from(bytes / u64::from(CHUNK_BYTES)).unwrap_or(usize::MAX);
         Self {
             map: Mutex::default(),
             most: chunks.max(4),
         }
     }
 
-    fn cell(&self, key: Key) -> Cell {
-        let mut map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cell) = map.young.get(&key) {
-            return cell.clone();
-        }
-        if map.young.len() >= self.most {
-            map.old = std::mem::take(&mut map.young);
-        }
-        let cell = map.old.remove(&key).unwrap_or_default();
-        map.young.insert(key, cell.clone());
-        cell
+    fn map(&self) -> MutexGuard<'_, Map> {
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The chunk `number` of `slice`; `fetch` is run unless it is there or on its way.
@@ -57,23 +183,31 @@ impl ChunkCache {
         &self,
         slice: SliceId,
         number: u32,
-        fetch: impl Future<Output = Result<Bytes, E>>,
-    ) -> Result<Bytes, E> {
-        let cell = self.cell((slice, number));
+        fetch: impl Future<Output = Result<Chunk, E>>,
+    ) -> Result<Chunk, E> {
+        let key = (slice, number);
+        let cell = {
+            let mut map = self.map();
+            map.find(key).unwrap_or_else(|| map.add(key, self.most))
+        };
         cell.get_or_try_init(|| fetch).await.cloned()
+    }
+
+    /// The chunk, if it is there already.
+    pub(crate) fn at_hand(&self, slice: SliceId, number: u32) -> Option<Chunk> {
+        self.map().find((slice, number))?.get().cloned()
     }
 
     /// Whether the chunk is there already.
     pub(crate) fn holds(&self, slice: SliceId, number: u32) -> bool {
-        let map = self.map.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (slice, number);
-        let cell = map.young.get(&key).or_else(|| map.old.get(&key));
-        cell.is_some_and(|cell| cell.initialized())
+        let map = self.map();
+        let kept = map.kept.get(&(slice, number));
+        kept.is_some_and(|kept| kept.cell.initialized())
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&self) {
-        *self.map.lock().unwrap_or_else(PoisonError::into_inner) = Map::default();
+        *self.map() = Map::default();
     }
 }
 
@@ -87,6 +221,32 @@ mod tests {
         allocation: AllocationId(1),
         counter: 1,
     };
+    const RUN: usize = 4;
+
+    fn alone(number: u32, bytes: Bytes) -> Chunk {
+        Chunk::of_run(&bytes, &(number..number + 1), number)
+    }
+
+    fn bytes_of(chunk: &Chunk) -> Bytes {
+        let length = u32::try_from(chunk.place.len()).unwrap();
+        chunk.part(0..length).unwrap().into_bytes()
+    }
+
+    /// Enters a run of [`RUN`] chunks whose bytes are their numbers; the last is short.
+    async fn enter_run(cache: &ChunkCache, first: u32) {
+        let numbers = first..first + RUN as u32;
+        let mut run = Vec::new();
+        for number in numbers.clone() {
+            run.extend(vec![number as u8; CHUNK_BYTES as usize]);
+        }
+        run.truncate(run.len() - 1000);
+        let run = Bytes::from(run);
+        for number in numbers.clone() {
+            let chunk = Chunk::of_run(&run, &numbers, number);
+            let entered = cache.get(SLICE, number, async { Ok::<_, ()>(chunk) });
+            entered.await.unwrap();
+        }
+    }
 
     #[tokio::test]
     async fn readers_of_one_chunk_wait_for_one_fetch() {
@@ -94,13 +254,12 @@ mod tests {
         let fetch = || async {
             fetches.fetch_add(1, Ordering::Relaxed);
             tokio::task::yield_now().await;
-            Ok::<_, ()>(Bytes::from_static(b"content"))
+            Ok::<_, ()>(alone(0, Bytes::from_static(b"content")))
         };
         let (a, b) = tokio::join!(cache.get(SLICE, 0, fetch()), cache.get(SLICE, 0, fetch()));
-        assert_eq!(
-            (a.unwrap(), b.unwrap()),
-            (Bytes::from("content"), Bytes::from("content"))
-        );
+        for found in [a.unwrap(), b.unwrap()] {
+            assert_eq!(bytes_of(&found), Bytes::from("content"));
+        }
         assert_eq!(fetches.load(Ordering::Relaxed), 1);
         assert!(cache.holds(SLICE, 0) && !cache.holds(SLICE, 1));
     }
@@ -109,21 +268,71 @@ mod tests {
     async fn a_failed_fetch_is_tried_again() {
         let cache = ChunkCache::new(1 << 20);
         assert!(cache.get(SLICE, 0, async { Err(()) }).await.is_err());
-        let found = cache
-            .get(SLICE, 0, async { Ok::<_, ()>(Bytes::from_static(b"x")) })
-            .await;
-        assert_eq!(found, Ok(Bytes::from_static(b"x")));
+        assert!(cache.at_hand(SLICE, 0).is_none());
+        let fetch = async { Ok::<_, ()>(alone(0, Bytes::from_static(b"x"))) };
+        let found = cache.get(SLICE, 0, fetch).await.unwrap();
+        assert_eq!(bytes_of(&found), Bytes::from("x"));
+        assert!(cache.at_hand(SLICE, 0).is_some());
     }
 
     #[tokio::test]
     async fn the_bound_holds() {
         let cache = ChunkCache::new(8 * u64::from(CHUNK_BYTES));
         for number in 0..100 {
-            let _ = cache
-                .get(SLICE, number, async { Ok::<_, ()>(Bytes::new()) })
-                .await;
+            let fetch = async { Ok::<_, ()>(alone(number, Bytes::new())) };
+            let _ = cache.get(SLICE, number, fetch).await;
             let map = cache.map.lock().unwrap();
-            assert!(map.young.len() + map.old.len() <= 8);
+            assert!(map.kept.len() <= 8 && map.order.len() == map.kept.len());
+        }
+    }
+
+    #[tokio::test]
+    async fn what_lies_in_one_run_is_read_in_one_piece_and_nothing_else_is() {
+        let cache = ChunkCache::new(64 * u64::from(CHUNK_BYTES));
+        enter_run(&cache, 0).await;
+        enter_run(&cache, 4).await;
+        let part = |number: u32, range: Range<u32>| {
+            let chunk = cache.at_hand(SLICE, number).unwrap();
+            chunk.part(range)
+        };
+        let mut whole = part(0, 100..CHUNK_BYTES).unwrap();
+        whole.join(part(1, 0..CHUNK_BYTES).unwrap()).unwrap();
+        whole.join(part(2, 0..50).unwrap()).unwrap();
+        let bytes = whole.clone().into_bytes();
+        let chunk = CHUNK_BYTES as usize;
+        assert_eq!(bytes.len(), chunk - 100 + chunk + 50);
+        assert!(bytes[..chunk - 100].iter().all(|&byte| byte == 0));
+        assert!(bytes[chunk - 100..][..chunk].iter().all(|&byte| byte == 1));
+        assert!(bytes[2 * chunk - 100..].iter().all(|&byte| byte == 2));
+        // Neither what leaves something out nor what lies elsewhere.
+        assert!(whole.join(part(2, 51..60).unwrap()).is_err());
+        let mut last = part(3, 0..CHUNK_BYTES - 1000).unwrap();
+        assert!(last.join(part(4, 0..1).unwrap()).is_err());
+        assert!(part(3, 0..CHUNK_BYTES).is_none(), "it is shorter");
+    }
+
+    #[tokio::test]
+    async fn chunks_of_a_run_stay_and_go_together() {
+        let cache = ChunkCache::new(12 * u64::from(CHUNK_BYTES));
+        for run in [0, 4, 8] {
+            enter_run(&cache, run).await;
+        }
+        assert!(cache.at_hand(SLICE, 2).is_some());
+        enter_run(&cache, 12).await;
+        for number in 0..16 {
+            let kept = !(4..8).contains(&number);
+            assert_eq!(cache.holds(SLICE, number), kept, "{number}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_fits_is_kept_however_often_it_is_read_in_order() {
+        let cache = ChunkCache::new(16 * u64::from(CHUNK_BYTES));
+        for run in [0, 4, 8, 12] {
+            enter_run(&cache, run).await;
+        }
+        for number in (0..16).cycle().take(200) {
+            assert!(cache.at_hand(SLICE, number).is_some(), "{number}");
         }
     }
 }

@@ -29,6 +29,7 @@
 mod access_times;
 mod ahead;
 mod allocate;
+mod at_hand;
 mod attributes;
 mod background;
 mod budget;

@@ -2,12 +2,12 @@
 //! next fetched ahead.
 
 use super::VfsError;
-use super::chunk_cache::CHUNK_BYTES;
+use super::chunk_cache::{CHUNK_BYTES, Chunk, Part};
 use super::content::{ContentMap, Piece, Source, StoredSlice};
 use super::dirty::part_of;
 use super::file_system::{FileSystem, Inner};
 use super::handle::HandleId;
-use super::node::Node;
+use super::node::{Node, State};
 use crate::blocks::BlockErrorKind;
 use crate::keys::ValueBinding;
 use bytes::Bytes;
@@ -56,6 +56,47 @@ impl FileSystem {
     }
 }
 
+/// What a read finds at one moment.
+enum Found {
+    /// So many bytes, all of which were committed, in the order of these sources.
+    Committed(usize, Vec<Source>),
+    /// What was not committed yet, and where the bytes come from that are missing there.
+    Overlaid(Vec<u8>, Vec<Source>),
+}
+
+impl Found {
+    /// A range of a file that was committed as a whole; or from where on it is to be asked about.
+    fn committed(content: &ContentMap, range: Range<u64>, size: u64) -> Result<Self, u64> {
+        let count = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0);
+        // Beyond the committed end there is nothing to ask about.
+        let known = range.start..range.end.min(size);
+        if known.is_empty() {
+            return Ok(Self::Committed(count, Vec::new()));
+        }
+        Ok(Self::Committed(count, content.sources(known)?))
+    }
+
+    /// The same of a file that something was written to since.
+    fn overlaid(state: &State, offset: u64, count: usize) -> Result<Self, u64> {
+        let mut buffer = vec![0; count];
+        let gaps = state.dirty.overlay(offset, &mut buffer);
+        let gaps = state.ahead.runs().overlay(offset, &mut buffer, gaps);
+        let gaps = state.frozen.overlay(offset, &mut buffer, gaps);
+        let committed = state.base.size;
+        let gaps = gaps
+            .into_iter()
+            .map(|gap| gap.start..gap.end.min(committed));
+        let sources: Result<Vec<Vec<Source>>, u64> = gaps
+            .filter(|gap| !gap.is_empty())
+            .map(|gap| state.content.sources(gap))
+            .collect();
+        Ok(Self::Overlaid(
+            buffer,
+            sources?.into_iter().flatten().collect(),
+        ))
+    }
+}
+
 impl Inner {
     async fn read_node(
         self: &Arc<Self>,
@@ -64,34 +105,30 @@ impl Inner {
         size: u32,
     ) -> Result<Bytes, VfsError> {
         for _ in 0..TRIES {
-            let (mut buffer, sources) = {
+            let found = {
                 let state = node.state();
                 let length = state.attributes().size;
                 let end = offset.saturating_add(u64::from(size)).min(length);
                 let count = usize::try_from(end.saturating_sub(offset)).unwrap_or(0);
-                let mut buffer = vec![0; count];
-                let gaps = state.dirty.overlay(offset, &mut buffer);
-                let gaps = state.ahead.runs().overlay(offset, &mut buffer, gaps);
-                let gaps = state.frozen.overlay(offset, &mut buffer, gaps);
-                // Beyond the committed end there is nothing to ask about.
-                let committed = state.base.size;
-                let gaps = gaps
-                    .into_iter()
-                    .map(|gap| gap.start..gap.end.min(committed));
-                let sources: Result<Vec<Vec<Source>>, u64> = gaps
-                    .filter(|gap| !gap.is_empty())
-                    .map(|gap| state.content.sources(gap))
-                    .collect();
-                (buffer, sources)
-            };
-            match sources {
-                Ok(sources) => {
-                    let sources = sources.into_iter().flatten();
-                    self.fill(offset, &mut buffer, sources).await?;
-                    return Ok(Bytes::from(buffer));
+                if state.holds_written() {
+                    Found::overlaid(&state, offset, count)
+                } else {
+                    Found::committed(&state.content, offset..end, state.base.size)
                 }
-                Err(from) => self.learn_content(node, from).await?,
-            }
+            };
+            let (mut buffer, sources) = match found {
+                Ok(Found::Committed(count, sources)) => match self.at_hand(count, &sources) {
+                    Some(bytes) => return Ok(bytes),
+                    None => (vec![0; count], sources),
+                },
+                Ok(Found::Overlaid(buffer, sources)) => (buffer, sources),
+                Err(from) => {
+                    self.learn_content(node, from).await?;
+                    continue;
+                }
+            };
+            self.fill(offset, &mut buffer, sources.into_iter()).await?;
+            return Ok(Bytes::from(buffer));
         }
         Err(VfsError::refused("read", Errno::AGAIN))
     }
@@ -196,19 +233,18 @@ impl Inner {
         let end = begin.saturating_add(CHUNK_BYTES).min(stored.slice.length);
         let fetch = async {
             self.key_of(stored.slice.key.epoch()).await?;
-            self.slices.read(stored, begin..end).await
+            let bytes = self.slices.read(stored, begin..end).await?;
+            let alone = number..number.saturating_add(1);
+            Ok::<_, VfsError>(Chunk::of_run(&bytes, &alone, number))
         };
         let chunk = self.chunks.get(stored.id, number, fetch).await?;
-        let at = |position: u32| usize::try_from(position.saturating_sub(begin)).unwrap_or(0);
-        let part = at(range.start)..at(range.end);
-        if part.end > chunk.len() || part.start > part.end {
-            return Err(VfsError::Data {
-                doing: "reading a slice",
-                kind: BlockErrorKind::Corrupt,
-                reason: format!("slice {} is shorter than its extents", stored.id),
-            });
-        }
-        Ok(chunk.slice(part))
+        let within = |position: u32| position.saturating_sub(begin);
+        let part = chunk.part(within(range.start)..within(range.end));
+        part.map(Part::into_bytes).ok_or_else(|| VfsError::Data {
+            doing: "reading a slice",
+            kind: BlockErrorKind::Corrupt,
+            reason: format!("slice {} is shorter than its extents", stored.id),
+        })
     }
 
     /// Brings what a sequential reader will want next into the cache.
@@ -276,18 +312,15 @@ impl Inner {
         let range = begin..at(numbers.end);
         let read = async {
             self.key_of(stored.slice.key.epoch()).await?;
-            self.slices.read(stored, range).await
+            let bytes = self.slices.read(stored, range).await?;
+            // A copy: what was read into is wanted for the next block.
+            Ok::<_, VfsError>(Bytes::copy_from_slice(&bytes))
         };
         let read = read.shared();
-        let chunks = numbers.map(|number| {
-            let (from, to) = (at(number), at(number.saturating_add(1)));
-            let read = read.clone();
+        let chunks = numbers.clone().map(|number| {
+            let (read, numbers) = (read.clone(), numbers.clone());
             self.chunks.get(stored.id, number, async move {
-                let bytes = read.await?;
-                let within = |at: u32| (at.saturating_sub(begin) as usize).min(bytes.len());
-                // A copy, so that a chunk that is kept does not keep its neighbours.
-                let chunk = bytes.slice(within(from)..within(to));
-                Ok::<_, VfsError>(Bytes::copy_from_slice(&chunk))
+                Ok::<_, VfsError>(Chunk::of_run(&read.await?, &numbers, number))
             })
         });
         // An error here will be met, and told, by the read itself.
@@ -340,7 +373,7 @@ fn pieces_of(from: u64, page: &ContentPage) -> (Range<u64>, Vec<(u64, Piece)>) {
 }
 
 /// Cuts a run of a slice at the borders of chunks.
-fn by_chunk(
+pub(super) fn by_chunk(
     range: &Range<u64>,
     stored: &Arc<StoredSlice>,
     begin: u32,
