@@ -15,6 +15,7 @@ use super::handle::HandleId;
 use super::node::Node;
 use super::uncut::uncut;
 use super::{VfsError, clock};
+use bytes::Bytes;
 use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::limits::FILE_SIZE_MAX;
 use quorumfs_metadata::operation::{Commit, NewContent, Step};
@@ -158,7 +159,8 @@ impl Inner {
         }
         {
             let mut state = node.state();
-            self.take_in(node, &mut state, range.start, &vec![0; count]);
+            let zeros = Bytes::from(vec![0; count]);
+            self.take_in(node, &mut state, range.start, &zeros);
             self.book(&mut state);
         }
         self.flush_settled(node).await

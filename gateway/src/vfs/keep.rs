@@ -84,7 +84,7 @@ impl Inner {
     }
 
     /// Takes written bytes in, here and in the journal.
-    pub(crate) fn take_in(&self, node: &Node, state: &mut State, offset: u64, data: &[u8]) {
+    pub(crate) fn take_in(&self, node: &Node, state: &mut State, offset: u64, data: &Bytes) {
         let mtime = clock::now();
         state.dirty.write(offset, data);
         state.pending.mtime = Some(mtime);
@@ -92,16 +92,16 @@ impl Inner {
         if self.kept_in(state).is_none() {
             return;
         }
-        let mut at = offset;
-        for part in data.chunks(WRITE_BYTES_MAX) {
+        let (mut at, mut rest) = (offset, data.clone());
+        while !rest.is_empty() {
             let record = Record::Write {
                 inode: node.inode,
                 offset: at,
                 mtime,
             };
-            let bytes = Bytes::copy_from_slice(part);
+            let bytes = rest.split_to(rest.len().min(WRITE_BYTES_MAX));
+            at = at.saturating_add(bytes.len() as u64);
             self.keep(node, state, Entry { record, bytes });
-            at = at.saturating_add(part.len() as u64);
         }
     }
 

@@ -11,8 +11,10 @@ use super::budget::Room;
 use super::dirty::RUN_BYTES_MAX;
 use super::file_system::{FileSystem, Inner};
 use super::handle::HandleId;
+use super::keep::Tier;
 use super::node::Node;
 use super::uncut::uncut;
+use bytes::Bytes;
 use quorumfs_metadata::identity::Uid;
 use quorumfs_metadata::limits::FILE_SIZE_MAX;
 use rustix::io::Errno;
@@ -29,6 +31,20 @@ impl FileSystem {
     /// If the handle is not open for writing, the file would grow too long, there is no room, or
     /// the mount was taken over.
     pub async fn write(&self, handle: HandleId, offset: u64, data: &[u8]) -> Result<u32, VfsError> {
+        let data = Bytes::copy_from_slice(data);
+        self.write_bytes(handle, offset, data).await
+    }
+
+    /// The same of bytes that need not be copied once more for the journal.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`].
+    pub async fn write_bytes(
+        &self,
+        handle: HandleId,
+        offset: u64,
+        data: Bytes,
+    ) -> Result<u32, VfsError> {
         let inner = &self.inner;
         let handle = inner.handles.file(handle)?;
         if !handle.mode.write {
@@ -49,7 +65,7 @@ impl FileSystem {
             if let Some(lost) = &state.lost {
                 return Err(lost.clone());
             }
-            inner.take_in(node, &mut state, offset, data);
+            inner.take_in(node, &mut state, offset, &data);
             if commits {
                 inner.upload_ahead(&mut state);
             }
@@ -60,7 +76,7 @@ impl FileSystem {
                 .cost()
                 .saturating_add(state.ahead.runs().bytes())
         };
-        if held >= FLUSH_FROM_BYTES && !commits {
+        if held >= inner.flush_from_bytes() && !commits {
             inner.flush_in_background(node);
         }
         Ok(count)
@@ -106,6 +122,15 @@ impl FileSystem {
 }
 
 impl Inner {
+    /// What a file holds that is flushed while it is still written to. At tiers at which nobody
+    /// waits for the clouds, sealing would only take processors from whoever writes.
+    fn flush_from_bytes(&self) -> u64 {
+        match self.options.tier {
+            Tier::Clouds => FLUSH_FROM_BYTES,
+            _ => FLUSH_FROM_BYTES.max(self.options.file_dirty_bytes_max / 2),
+        }
+    }
+
     /// Waits until the file and the mount have room for another write, and takes it.
     async fn room_for<'a>(
         self: &'a Arc<Self>,
