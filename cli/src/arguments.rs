@@ -20,6 +20,7 @@ pub(crate) use doctor::DoctorArguments;
 pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, CloudEvidenceArguments, ScrubArguments};
 pub(crate) use volume::{LockSetting, VolumeCommand, VolumeCreateArguments, VolumeRekeyArguments};
 
+use crate::configuration::TierSetting;
 use crate::exit;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::net::SocketAddr;
@@ -185,6 +186,9 @@ pub(crate) struct MountArguments {
     /// Take the volume over from another mount, which loses it at once
     #[arg(long)]
     pub(crate) takeover: bool,
+    /// What close and fsync wait for (default: the configuration's, or `clouds`)
+    #[arg(long, value_name = "TIER")]
+    pub(crate) tier: Option<TierSetting>,
     /// Stop in good order when standard input ends
     #[arg(long, hide = true)]
     pub(crate) supervised: bool,
@@ -207,6 +211,9 @@ pub(crate) struct SyncArguments {
     /// A file in the mount; of a directory, all that was written anywhere (default: all)
     #[arg(value_name = "PATH")]
     pub(crate) path: Option<PathBuf>,
+    /// How safe it is to be: `local` for the journal on this machine's disk
+    #[arg(long, value_name = "TIER", default_value = "clouds")]
+    pub(crate) tier: TierSetting,
 }
 
 /// `quorumfs put`

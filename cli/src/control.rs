@@ -4,6 +4,7 @@
 //! the state directory, which only its owner can enter. Every line, wait and the number of
 //! connections served at a time are bounded, so that nobody can hold a mount up from here.
 
+use crate::configuration::TierSetting;
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
@@ -30,10 +31,13 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) enum Question {
     /// How are you?
     Status,
-    /// Have one file, or everything, committed, within a few seconds.
+    /// Have one file, or everything, as safe as a tier says, within a few seconds.
     Sync {
         /// Which file, if it is one.
         inode: Option<u64>,
+        /// Which tier.
+        #[serde(default)]
+        tier: TierSetting,
     },
     /// Bring a part of a file to the disk cache.
     Warm {

@@ -18,7 +18,7 @@ const LOOKED_WITHIN: Duration = Duration::from_secs(3);
 pub(super) fn open(configured: &Configured) -> Outcome<Option<Replay>> {
     let section = &configured.configuration().journal;
     let path = configured.state().join(&section.path);
-    let wanted = configured.configuration().mount.tier.is_local();
+    let wanted = section.always || configured.configuration().mount.tier.is_local();
     let is_there = || std::fs::read_dir(&path).is_ok_and(|mut files| files.next().is_some());
     if !wanted && !is_there() {
         return Ok(None);

@@ -295,7 +295,7 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
         let _ = rustix::process::setsid();
     }
     let mut stop = Stop::listen(arguments.supervised)?;
-    let configured = Configured::read(general)?;
+    let configured = Configured::read(general)?.at_tier(arguments.tier);
     let point = point(&configured, arguments)?;
     let lock = configured.state().lock("mount")?;
     mount_point::clear_if_dead(&point)?;
@@ -368,8 +368,8 @@ async fn serve(
                         count_evidence(&opened, &mut report).await;
                         Answer::Report(Box::new(report))
                     }
-                    Question::Sync { inode } => {
-                        Answer::Synced(sync::answer(opened.file_system(), inode).await)
+                    Question::Sync { inode, tier } => {
+                        Answer::Synced(sync::answer(opened.file_system(), inode, tier).await)
                     }
                     Question::Warm {
                         inode,
@@ -490,6 +490,9 @@ fn in_background(general: &General, arguments: &MountArguments, output: Output) 
         .arg(configured.state().path());
     if arguments.takeover {
         command.arg("--takeover");
+    }
+    if let Some(tier) = arguments.tier {
+        command.args(["--tier", tier.name()]);
     }
     if let Some(filter) = &general.log {
         command.args(["--log", filter]);

@@ -100,6 +100,12 @@ impl Configured {
         })
     }
 
+    /// The same, of another tier if one is given.
+    pub(crate) fn at_tier(mut self, tier: Option<TierSetting>) -> Self {
+        self.configuration.mount.tier = tier.unwrap_or(self.configuration.mount.tier);
+        self
+    }
+
     /// The state directory.
     pub(crate) fn state(&self) -> &StateDirectory {
         &self.state

@@ -1,4 +1,5 @@
-//! `quorumfs sync`: what was written goes to the clouds now, whatever the mount's tier.
+//! `quorumfs sync`: what was written goes to the clouds now, whatever the mount's tier and the
+//! file's; or to the journal, if that is enough.
 //!
 //! The mount is asked again and again, since a control question has a short patience and a slow
 //! cloud has not. Interrupting the command interrupts nothing: what was begun goes on.
@@ -6,6 +7,7 @@
 use super::mount::Report;
 use super::mount_point::within;
 use crate::arguments::{General, SyncArguments};
+use crate::configuration::TierSetting;
 use crate::control::{self, Question};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
@@ -40,13 +42,8 @@ pub(crate) enum Synced {
 }
 
 /// The mount's side.
-pub(super) async fn answer(files: &FileSystem, inode: Option<u64>) -> Synced {
-    let work = async {
-        match inode {
-            Some(inode) => files.sync(InodeId(inode)).await,
-            None => files.sync_all().await,
-        }
-    };
+pub(super) async fn answer(files: &FileSystem, inode: Option<u64>, tier: TierSetting) -> Synced {
+    let work = files.sync_at(inode.map(InodeId), tier.into());
     let outcome: Option<Result<(), VfsError>> = tokio::time::timeout(ASKED_FOR, work).await.ok();
     match outcome {
         Some(Ok(())) => Synced::Done,
@@ -62,6 +59,7 @@ pub(super) async fn answer(files: &FileSystem, inode: Option<u64>) -> Synced {
 #[derive(Serialize)]
 struct Done<'a> {
     path: &'a Path,
+    tier: TierSetting,
 }
 
 /// Asks until it is done.
@@ -74,9 +72,9 @@ pub(crate) async fn run(general: &General, arguments: &SyncArguments, output: Ou
     let report = control::ask::<Report>(&state, Question::Status).await?;
     let point = report.ok_or_else(not_mounted)?.point;
     let path = arguments.path.as_deref().unwrap_or(&point);
-    let inode = inode_of(path, &point)?;
+    let (inode, tier) = (inode_of(path, &point)?, arguments.tier);
     loop {
-        let answer = control::ask::<Synced>(&state, Question::Sync { inode }).await?;
+        let answer = control::ask::<Synced>(&state, Question::Sync { inode, tier }).await?;
         match answer.ok_or_else(not_mounted)? {
             Synced::Done => break,
             Synced::Failed { message } => {
@@ -88,8 +86,15 @@ pub(crate) async fn run(general: &General, arguments: &SyncArguments, output: Ou
             }
         }
     }
-    output.record("synced", &Done { path }, |done| {
-        format!("All of {} is in the clouds.", done.path.display())
+    output.record("synced", &Done { path, tier }, |done| {
+        let path = done.path.display();
+        match done.tier {
+            TierSetting::Clouds => format!("All of {path} is in the clouds."),
+            TierSetting::Local => {
+                format!("All of {path} is in the journal on this machine, or in the clouds.")
+            }
+            TierSetting::Memory => format!("All of {path} is in the mount's memory at least."),
+        }
     })?;
     Ok(Exit::Success)
 }

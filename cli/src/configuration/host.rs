@@ -3,6 +3,7 @@
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use clap::ValueEnum;
 use quorumfs_gateway::disk_cache::CACHE_BYTES_MIN;
 use quorumfs_gateway::journal::{JOURNAL_BYTES_DEFAULT, JOURNAL_BYTES_MIN};
 use quorumfs_gateway::vfs::Tier;
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// What close and fsync wait for: how safe is then what was written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum TierSetting {
     /// Nothing: it may be lost with the mount's process until it was committed.
@@ -33,12 +34,8 @@ impl TierSetting {
     }
 
     /// As it is written.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Memory => "memory",
-            Self::Local => "local",
-            Self::Clouds => "clouds",
-        }
+    pub(crate) fn name(self) -> &'static str {
+        Tier::from(self).name()
     }
 }
 
@@ -52,12 +49,14 @@ impl From<TierSetting> for Tier {
     }
 }
 
-/// Where a mount of tier `local` keeps, encrypted, what is not in the clouds yet.
+/// Where a mount of tier `local`, or with files of it, keeps, encrypted, what is not in the clouds yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct JournalSection {
     /// The directory that holds it.
     pub(crate) path: PathBuf,
+    /// Whether there is one at every tier of the mount, for files whose own is `local`.
+    pub(crate) always: bool,
     /// MiB that it may hold; writers then wait for the clouds.
     pub(crate) size_mib: u32,
     /// MiB of that disk that it leaves free; writers then wait for the clouds.
@@ -68,6 +67,7 @@ impl Default for JournalSection {
     fn default() -> Self {
         Self {
             path: "journal".into(),
+            always: false,
             size_mib: u32::try_from(JOURNAL_BYTES_DEFAULT >> 20).unwrap_or(u32::MAX),
             free_space_floor_mib: 1 << 10,
         }

@@ -21,6 +21,7 @@
 mod acl;
 mod kept;
 mod name;
+pub(crate) mod tier;
 
 pub(crate) use kept::KeptAttributes;
 pub use quorumfs_metadata::operation::SetMode;
@@ -28,6 +29,7 @@ pub use quorumfs_metadata::operation::SetMode;
 use super::caller::Caller;
 use super::commit::TRIES;
 use super::file_system::{FileSystem, Inner};
+use super::keep::Tier;
 use super::uncut::uncut;
 use super::{VfsError, clock};
 use crate::keys::ValueBinding;
@@ -144,6 +146,9 @@ impl FileSystem {
         if value.len() > EXTENDED_VALUE_BYTES_MAX {
             return Err(VfsError::refused("setxattr", Errno::TOOBIG));
         }
+        if name.is_tier() && Tier::named(value).is_none() {
+            return Err(VfsError::refused("setxattr", Errno::INVAL));
+        }
         let change = Change::Set(name, Bytes::copy_from_slice(value), mode);
         self.change_extended(caller, inode, change).await
     }
@@ -202,6 +207,11 @@ impl Inner {
         let outcome = self.order_extended_patiently(caller, inode, change).await;
         drop(content);
         if let Some(node) = &node {
+            if outcome.is_ok()
+                && let Some(tier) = change.of_tier()
+            {
+                node.state().tier = tier;
+            }
             self.retire(node);
         }
         outcome

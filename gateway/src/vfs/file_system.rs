@@ -255,6 +255,28 @@ impl FileSystem {
         self.inner.flush_inode(inode).await
     }
 
+    /// Makes what one file, or every file, has waiting as safe as `tier` says, now.
+    ///
+    /// # Errors
+    /// The first that occurred; everything else was still tried.
+    pub async fn sync_at(&self, inode: Option<InodeId>, tier: Tier) -> Result<(), VfsError> {
+        if tier == Tier::Clouds {
+            return match inode {
+                Some(inode) => self.sync(inode).await,
+                None => self.sync_all().await,
+            };
+        }
+        let nodes: Vec<Arc<Node>> = match inode {
+            Some(inode) => self.inner.node(inode).into_iter().collect(),
+            None => self.inner.nodes().values().cloned().collect(),
+        };
+        let mut outcome = Ok(());
+        for node in nodes {
+            outcome = outcome.and(self.inner.make_safe_at(&node, tier).await);
+        }
+        outcome
+    }
+
     /// Forgets everything that can be asked again: attributes, names, content.
     pub fn drop_caches(&self) {
         self.inner.cache.clear();

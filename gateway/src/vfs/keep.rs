@@ -7,6 +7,8 @@
 //! clouds    committed, on w = k + f clouds      more than f clouds
 //! ```
 //!
+//! The tier is the mount's, unless the file has one of its own ([`tier`](super::extended::tier)).
+//!
 //! At every tier the content goes on to the clouds in the background, and names are ordered at
 //! once. At `local`, whatever waits in memory waits in the journal as well:
 //!
@@ -23,6 +25,11 @@
 //!   host never came back, or only before it does, a name would stand there without its bytes.
 //! * **A mount that was taken over keeps its journal**: what waits there is put in place by the
 //!   next mount from here, or rescued if somebody else has changed the file since ([`replay`]).
+//!
+//! * **What waits of a file is in the journal from its first record on**, until it is settled,
+//!   whatever the file's tier becomes meanwhile: a replay that knew only the older ones of two
+//!   writes would lay them over the newer. Of a file that became `local` while something waited
+//!   that the journal has not, close and fsync wait for the commit (`unkept`).
 //!
 //! If the journal fails, `local` is `clouds`: what waits is in memory, and close and fsync wait for
 //! its commit.
@@ -51,18 +58,44 @@ pub enum Tier {
     Clouds,
 }
 
+impl Tier {
+    /// As it is written.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Local => "local",
+            Self::Clouds => "clouds",
+        }
+    }
+
+    /// The one of that name.
+    #[must_use]
+    pub fn named(name: &[u8]) -> Option<Self> {
+        [Self::Memory, Self::Local, Self::Clouds]
+            .into_iter()
+            .find(|tier| tier.name().as_bytes() == name)
+    }
+}
+
 impl Inner {
+    /// What close and fsync of the file wait for.
+    fn tier_of(&self, state: &State) -> Tier {
+        state.tier.unwrap_or(self.options.tier)
+    }
+
     /// The journal, if what is written goes there.
     fn kept_in(&self, state: &State) -> Option<&Journal> {
         let journal = self.journal.as_deref();
+        let wanted = state.kept.is_some() || self.tier_of(state) == Tier::Local;
         // Nobody can see what is written to a deleted file after a crash.
-        journal.filter(|_| self.options.tier == Tier::Local && !state.unlinked)
+        journal.filter(|_| wanted && !state.unlinked)
     }
 
-    /// The journal, if it has no room for another write.
-    pub(crate) fn full_journal(&self) -> Option<&Journal> {
-        let journal = self.journal.as_deref()?;
-        (self.options.tier == Tier::Local && !journal.has_room()).then_some(journal)
+    /// The journal, if what is written to the file goes there and it has no room for more.
+    pub(crate) fn full_journal(&self, node: &Node) -> Option<&Journal> {
+        let journal = self.kept_in(&node.state())?;
+        (!journal.has_room()).then_some(journal)
     }
 
     pub(crate) fn journal_is_pressed(&self) -> bool {
@@ -71,6 +104,7 @@ impl Inner {
 
     fn keep(&self, node: &Node, state: &mut State, entry: Entry) {
         let Some(journal) = self.kept_in(state) else {
+            state.unkept = true;
             return;
         };
         if state.kept.is_none() {
@@ -80,7 +114,9 @@ impl Inner {
                 ground: Ground::of(&state.base),
             }));
         }
-        state.kept = journal.push(entry).or(state.kept);
+        let pushed = journal.push(entry);
+        state.unkept |= pushed.is_none();
+        state.kept = pushed.or(state.kept);
     }
 
     /// Takes written bytes in, here and in the journal.
@@ -90,6 +126,7 @@ impl Inner {
         state.pending.mtime = Some(mtime);
         state.wait_for_commit();
         if self.kept_in(state).is_none() {
+            state.unkept = true;
             return;
         }
         let (mut at, mut rest) = (offset, data.clone());
@@ -144,9 +181,17 @@ impl Inner {
 
     /// Makes durable that a commit is about to be ordered.
     pub(crate) async fn tell_of_commit(&self, node: &Node, departure: &Departure) {
-        let (Some(journal), Some(_)) = (&self.journal, departure.through) else {
+        let Some(journal) = &self.journal else {
             return;
         };
+        if departure.through.is_none() {
+            // What goes now is not in the journal; that what went before is void has to be.
+            let settled = node.state().settled.take();
+            if let Some(settled) = settled {
+                let _ = journal.synced(settled).await;
+            }
+            return;
+        }
         let version = node.state().base.version;
         let told = journal.push(Entry::from(Record::Ordering {
             inode: node.inode,
@@ -232,17 +277,28 @@ impl Inner {
         state.give_up(Some(told));
     }
 
-    /// Makes what the file has waiting as safe as the tier says, and reports what was given up
+    /// Makes what the file has waiting as safe as its tier says, and reports what was given up
     /// earlier.
     pub(crate) async fn make_safe(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
-        let (kept, nothing) = {
+        let tier = self.tier_of(&node.state());
+        self.make_safe_at(node, tier).await
+    }
+
+    /// As [`Inner::make_safe`], at a tier of the caller's.
+    pub(crate) async fn make_safe_at(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        tier: Tier,
+    ) -> Result<(), VfsError> {
+        let (kept, nothing, unkept) = {
             let state = node.state();
-            (state.kept, state.unlinked || !state.is_waiting())
+            let nothing = state.unlinked || !state.is_waiting();
+            (state.kept, nothing, state.unkept && !nothing)
         };
-        let safe = match (self.options.tier, &self.journal, kept) {
+        let safe = match (tier, &self.journal, kept) {
             (Tier::Memory, ..) => true,
             // What was written after it failed is not in it.
-            (Tier::Local, Some(journal), Some(kept)) => {
+            (Tier::Local, Some(journal), Some(kept)) if !unkept => {
                 journal.synced(kept).await.is_ok() && journal.usable().is_ok()
             }
             (Tier::Local, Some(journal), None) => nothing && journal.usable().is_ok(),

@@ -8,6 +8,7 @@ use super::cache::Known;
 use super::caller::Caller;
 use super::content::ContentMap;
 use super::file_system::{FileSystem, Inner};
+use super::keep::Tier;
 use super::uncut::uncut;
 use super::{VfsError, clock};
 use crate::keys::NAME_BYTES_MAX;
@@ -30,6 +31,7 @@ const KIND_MASK: u32 = 0o170_000;
 pub(crate) struct Made {
     pub(crate) attributes: Attributes,
     pub(crate) existed: bool,
+    pub(crate) tier: Option<Tier>,
 }
 
 impl FileSystem {
@@ -478,9 +480,8 @@ impl Inner {
         let credentials = self.credentials(caller);
         let (inner, name) = (self.clone(), name.to_vec());
         let order = async move {
-            inner
-                .order_creation(what, credentials, directory, &name, step)
-                .await
+            let made = inner.order_creation(what, credentials, directory, &name, step);
+            inner.inherit_tier(directory, made.await?).await
         };
         uncut(order).await
     }
@@ -511,6 +512,7 @@ impl Inner {
                 Ok(Made {
                     attributes: self.seen(&attributes),
                     existed,
+                    tier: None,
                 })
             }
             Ok(other) => Err(self.metadata.mismatch(what, &other)),

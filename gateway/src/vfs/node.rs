@@ -15,6 +15,7 @@ use super::VfsError;
 use super::ahead::{Ahead, EarlyUpload};
 use super::content::ContentMap;
 use super::dirty::{DirtyRuns, FrozenRuns};
+use super::keep::Tier;
 use crate::journal::Sequence;
 use quorumfs_metadata::attributes::{Attributes, Mode, Timestamp};
 use quorumfs_metadata::identity::InodeId;
@@ -101,6 +102,10 @@ pub(crate) struct State {
     pub(crate) kept: Option<Sequence>,
     /// The record that says that what waited before is in the clouds.
     pub(crate) settled: Option<Sequence>,
+    /// Something waits that the journal has not.
+    pub(crate) unkept: bool,
+    /// The file's own tier, if it has one.
+    pub(crate) tier: Option<Tier>,
     /// What the budget was told that this file holds, in bytes.
     pub(crate) booked: u64,
 }
@@ -136,6 +141,8 @@ impl Node {
                 lost: None,
                 kept: None,
                 settled: None,
+                unkept: false,
+                tier: None,
                 booked: 0,
             }),
             content: tokio::sync::Mutex::new(()),
@@ -266,6 +273,7 @@ impl State {
         if !self.is_waiting() {
             self.waiting_since = None;
         }
+        self.unkept &= self.is_waiting();
         self.resized(attributes);
     }
 
@@ -286,6 +294,7 @@ impl State {
     pub(crate) fn arrive(&mut self, attributes: &Attributes, content: ContentMap) {
         self.frozen = FrozenRuns::default();
         self.departing = Pending::default();
+        self.unkept &= self.is_waiting();
         if attributes.version >= self.base.version {
             self.base = *attributes;
             self.base_at = Instant::now();
@@ -316,6 +325,7 @@ impl State {
         self.pending = Pending::default();
         self.departing = Pending::default();
         self.waiting_since = None;
+        self.unkept = false;
         if error.is_some() {
             self.lost = error;
         }

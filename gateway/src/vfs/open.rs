@@ -3,6 +3,7 @@
 use super::caller::Caller;
 use super::file_system::{FileSystem, Inner};
 use super::handle::{FileHandle, HandleId, OpenMode};
+use super::keep::Tier;
 use super::node::{Node, State};
 use super::readahead::Readahead;
 use super::uncut::uncut;
@@ -90,7 +91,7 @@ impl FileSystem {
             let attributes = inner.attributes(inode).await?;
             return Ok((attributes, opening.deliver()));
         }
-        let opening = inner.open_handle(&made.attributes, mode);
+        let opening = inner.open_handle(&made.attributes, mode, made.tier);
         Ok((made.attributes, opening.deliver()))
     }
 
@@ -154,7 +155,12 @@ impl Inner {
         if mode.read {
             self.access_times.note(&attributes);
         }
-        let opening = self.open_handle(&attributes, mode);
+        let tier = if mode.write {
+            self.own_tier(&attributes).await?
+        } else {
+            None
+        };
+        let opening = self.open_handle(&attributes, mode, tier);
         // Also if it is opened for reading only: Linux asks for the right to write, and cuts.
         if mode.truncate {
             let change = AttributeChange {
@@ -166,15 +172,19 @@ impl Inner {
         Ok((opening, keep_pages && !mode.truncate))
     }
 
-    /// A new handle on a file.
+    /// A new handle on a file; of one that is open for writing, with the file's own tier.
     pub(super) fn open_handle(
         self: &Arc<Self>,
         attributes: &Attributes,
         mode: OpenMode,
+        tier: Option<Tier>,
     ) -> Undelivered {
         let count = |state: &mut State| {
             state.handles = state.handles.saturating_add(1);
             state.writers = state.writers.saturating_add(u32::from(mode.write));
+            if mode.write {
+                state.tier = tier;
+            }
         };
         let (node, ()) = self.node_with(attributes, Self::fresh_content, count);
         let readahead = Mutex::new(Readahead::new(self.options.readahead_bytes_max));

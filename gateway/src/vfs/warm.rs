@@ -50,7 +50,7 @@ impl FileSystem {
             return Err(VfsError::refused("warm", Errno::INVAL));
         }
         // Held open meanwhile; not by `open`, from which the kernel is told what it may keep.
-        let opening = inner.open_handle(&attributes, OpenMode::READ);
+        let opening = inner.open_handle(&attributes, OpenMode::READ, None);
         let node = opening.node()?;
         let mut sources = None;
         for _ in 0..PAGES_MAX {

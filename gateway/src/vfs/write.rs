@@ -3,7 +3,7 @@
 //! A write returns once its bytes are in memory. They are committed when somebody asks (flush,
 //! fsync, the last release), when a file holds enough for its slices to be worth while, when they
 //! waited long enough, or when room runs out. Flushes run in tasks of their own: a caller that
-//! gives up does not cut one in the middle. What flush and fsync wait for is told by the tier
+//! gives up does not cut one in the middle. What flush and fsync wait for is told by the file's tier
 //! ([`keep`](super::keep)).
 
 use super::VfsError;
@@ -111,7 +111,7 @@ impl FileSystem {
         self.inner.make_safe(&handle.node).await
     }
 
-    /// Makes what was written to the file as safe as the mount's tier says.
+    /// Makes what was written to the file as safe as its tier says, or the mount's if it has none.
     ///
     /// # Errors
     /// If it could not be committed; it is kept and tried again.
@@ -151,7 +151,7 @@ impl Inner {
                         flushed = self.flush(node) => flushed?,
                         () = left => {}
                     }
-                } else if let Some(journal) = self.full_journal() {
+                } else if let Some(journal) = self.full_journal(node) {
                     self.pressure.notify_one();
                     journal.room().await;
                 } else if let Some(room) = self.budget.try_take(bytes) {

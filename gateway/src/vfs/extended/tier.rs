@@ -1,0 +1,103 @@
+//! The tier of a file or of everything beneath a directory: an attribute of a name of ours.
+//!
+//! `user.quorumfs.tier` is `memory`, `local` or `clouds`, and close and fsync of the file wait for
+//! that instead of for what the mount says. A file or directory that is made in a directory that
+//! has it is given the same one, as it is given a default access list; what is there already stays
+//! as it is. It is sealed as every attribute is: servers do not know the tier of anything.
+//!
+//! Whoever opens a file to write is told its tier by the attributes of the inode, which say at once
+//! that there are none. If there are some, what was opened of them is kept ([`kept`](super::kept)).
+//!
+//! What cannot be read (a damaged value, one of a later release) counts as `clouds`: nobody is told
+//! that something is safer than it is.
+
+use super::super::caller::Caller;
+use super::super::file_system::Inner;
+use super::super::keep::Tier;
+use super::super::namespace::Made;
+use super::name::Name;
+use super::{Change, Value};
+use crate::vfs::VfsError;
+use bytes::Bytes;
+use quorumfs_metadata::attributes::{Attributes, FileType, Namespace};
+use quorumfs_metadata::identity::InodeId;
+use quorumfs_metadata::operation::SetMode;
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// What stands behind `user.`.
+const REST: &[u8] = b"quorumfs.tier";
+
+impl Name {
+    /// Whether it is that of a tier.
+    pub(super) fn is_tier(&self) -> bool {
+        self.namespace == Namespace::User && self.rest == REST
+    }
+}
+
+impl Change {
+    /// What it makes of the inode's tier, if it does anything to that.
+    pub(super) fn of_tier(&self) -> Option<Option<Tier>> {
+        match self {
+            Self::Set(name, value, _) if name.is_tier() => Some(Tier::named(value)),
+            Self::Remove(name) if name.is_tier() => Some(None),
+            _ => None,
+        }
+    }
+}
+
+impl Inner {
+    /// The inode's own tier, if it has one.
+    ///
+    /// # Errors
+    /// If it has attributes, and the servers do not say which.
+    pub(crate) async fn own_tier(&self, of: &Attributes) -> Result<Option<Tier>, VfsError> {
+        if of.extended.count == 0 {
+            return Ok(None);
+        }
+        let opened = self.extended(of).await?;
+        let found = opened.all.iter().find(|plain| plain.name.is_tier());
+        Ok(found.map(|plain| match &plain.value {
+            Value::Known(value) => Tier::named(value).unwrap_or(Tier::Clouds),
+            Value::Hidden | Value::Damaged(_) => Tier::Clouds,
+        }))
+    }
+
+    /// Gives what was just made in `directory` the directory's tier.
+    ///
+    /// # Errors
+    /// If the servers do not answer, or there is no room.
+    pub(crate) async fn inherit_tier(
+        self: &Arc<Self>,
+        directory: InodeId,
+        mut made: Made,
+    ) -> Result<Made, VfsError> {
+        let inode = made.attributes.inode;
+        let kind = made.attributes.file_type();
+        if made.existed || !matches!(kind, FileType::File | FileType::Directory) {
+            return Ok(made);
+        }
+        let directory = self.attributes(directory).await?;
+        let Some(tier) = self.own_tier(&directory).await? else {
+            return Ok(made);
+        };
+        made.tier = Some(tier);
+        let own = self.metadata.own();
+        let caller = Caller::user(own.uid.0, own.gid.0, Vec::new());
+        let name = Name {
+            namespace: Namespace::User,
+            rest: REST.to_vec(),
+        };
+        let value = Bytes::from_static(tier.name().as_bytes());
+        let change = Change::Set(name, value, SetMode::Any);
+        match self.change_extended(&caller, inode, &change).await {
+            Ok(()) => made.attributes = self.attributes(inode).await?,
+            // Its owner made it so that the owner may not write it.
+            Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => {
+                tracing::warn!(%inode, %error, "the tier is kept while it is open");
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(made)
+    }
+}
