@@ -6,7 +6,9 @@ mod common;
 
 use common::{Fault, World, content, is_commit, new_file, root};
 use quorumfs_gateway::journal::Directory;
-use quorumfs_gateway::vfs::{FileSystem, InodeId, OpenMode, SetMode, Tier, VfsOptions};
+use quorumfs_gateway::vfs::{
+    FileSystem, InodeId, OpenMode, RESCUE_DIRECTORY, SetMode, Tier, VfsOptions,
+};
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -233,4 +235,28 @@ async fn a_sync_at_a_tier_waits_for_that_and_reports_what_failed() {
     clouds_fail(&world, false);
     fs.sync_at(Some(inode), Tier::Local).await.unwrap();
     assert_eq!(fs.status().dirty_files, 0);
+}
+
+#[tokio::test]
+async fn what_is_rescued_is_no_less_safe_than_it_was_in_the_journal() {
+    for tier in ALL {
+        let (world, journal) = (World::new(), new_journal());
+        let (fs, ..) = world.mount_journalled(of(Tier::Local), at(&journal)).await;
+        let (inode, handle) = new_file(&fs, b"file").await;
+        fs.write(handle, 0, &[1; 5000]).await.unwrap();
+        fs.fsync(handle).await.unwrap();
+        let left = killed(&journal);
+        let newer = world.mount(VfsOptions::default()).await;
+        newer.unlink(&root(), newer.root(), b"file").await.unwrap();
+        let (_, replayed, _) = world.mount_journalled(of(tier), at(&left)).await;
+        assert_eq!(replayed.rescued.len(), 1);
+        let left = killed(&left);
+        let (fs, ..) = world.mount_journalled(of(tier), at(&left)).await;
+        let name = RESCUE_DIRECTORY.as_bytes();
+        let directory = fs.lookup(&root(), fs.root(), name).await.unwrap().unwrap();
+        let name = format!("inode-{inode}");
+        let found = fs.lookup(&root(), directory.inode, name.as_bytes()).await;
+        let found = found.unwrap().unwrap().inode;
+        assert_eq!(content(&fs, found).await, [1; 5000], "{tier:?}");
+    }
 }

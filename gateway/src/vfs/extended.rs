@@ -210,7 +210,9 @@ impl Inner {
             if outcome.is_ok()
                 && let Some(tier) = change.of_tier()
             {
-                node.state().tier = tier;
+                let mut state = node.state();
+                let base = state.base;
+                state.learn_tier(&base, tier);
             }
             self.retire(node);
         }

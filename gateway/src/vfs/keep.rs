@@ -81,7 +81,7 @@ impl Tier {
 impl Inner {
     /// What close and fsync of the file wait for.
     fn tier_of(&self, state: &State) -> Tier {
-        state.tier.unwrap_or(self.options.tier)
+        state.tier().unwrap_or(self.options.tier)
     }
 
     /// The journal, if what is written goes there.

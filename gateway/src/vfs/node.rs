@@ -18,7 +18,7 @@ use super::dirty::{DirtyRuns, FrozenRuns};
 use super::keep::Tier;
 use crate::journal::Sequence;
 use quorumfs_metadata::attributes::{Attributes, Mode, Timestamp};
-use quorumfs_metadata::identity::InodeId;
+use quorumfs_metadata::identity::{InodeId, InodeVersion};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -104,8 +104,8 @@ pub(crate) struct State {
     pub(crate) settled: Option<Sequence>,
     /// Something waits that the journal has not.
     pub(crate) unkept: bool,
-    /// The file's own tier, if it has one.
-    pub(crate) tier: Option<Tier>,
+    /// The file's own tier, if it has one, and which version of the inode's attributes says so.
+    tier: (InodeVersion, Option<Tier>),
     /// What the budget was told that this file holds, in bytes.
     pub(crate) booked: u64,
 }
@@ -142,7 +142,7 @@ impl Node {
                 kept: None,
                 settled: None,
                 unkept: false,
-                tier: None,
+                tier: (InodeVersion(0), None),
                 booked: 0,
             }),
             content: tokio::sync::Mutex::new(()),
@@ -228,6 +228,18 @@ impl State {
             self.wait_for_commit();
         }
         without != mode
+    }
+
+    /// The file's own tier, if it has one.
+    pub(crate) fn tier(&self) -> Option<Tier> {
+        self.tier.1
+    }
+
+    /// Its attributes, as of `of`, say which tier it has; newer ones may have been seen already.
+    pub(crate) fn learn_tier(&mut self, of: &Attributes, tier: Option<Tier>) {
+        if of.extended.changed >= self.tier.0 {
+            self.tier = (of.extended.changed, tier);
+        }
     }
 
     /// Something now waits to be committed.

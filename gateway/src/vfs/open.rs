@@ -183,7 +183,7 @@ impl Inner {
             state.handles = state.handles.saturating_add(1);
             state.writers = state.writers.saturating_add(u32::from(mode.write));
             if mode.write {
-                state.tier = tier;
+                state.learn_tier(attributes, tier);
             }
         };
         let (node, ()) = self.node_with(attributes, Self::fresh_content, count);

@@ -12,6 +12,7 @@
 
 use super::dirty::DirtyRuns;
 use super::file_system::{FileSystem, Inner};
+use super::keep::Tier;
 use super::node::Pending;
 use super::slice_store::SliceStore;
 use super::{Caller, HandleId, OpenMode, VfsError, VfsOptions};
@@ -207,7 +208,8 @@ impl FileSystem {
             self.inner.take_in(&node, &mut state, offset, run);
             self.inner.book(&mut state);
         }
-        self.fsync(handle).await
+        // Whatever the mount's tier: what was in the journal is to be no less safe than there.
+        self.inner.make_safe_at(&node, Tier::Local).await
     }
 
     /// A new file in the directory of rescued ones, which nobody but us may read.
