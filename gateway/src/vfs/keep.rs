@@ -80,7 +80,7 @@ impl Tier {
 
 impl Inner {
     /// What close and fsync of the file wait for.
-    fn tier_of(&self, state: &State) -> Tier {
+    pub(crate) fn tier_of(&self, state: &State) -> Tier {
         state.tier().unwrap_or(self.options.tier)
     }
 

@@ -12,7 +12,7 @@ use super::dirty::RUN_BYTES_MAX;
 use super::file_system::{FileSystem, Inner};
 use super::handle::HandleId;
 use super::keep::Tier;
-use super::node::Node;
+use super::node::{Node, State};
 use super::uncut::uncut;
 use bytes::Bytes;
 use quorumfs_metadata::identity::Uid;
@@ -60,7 +60,7 @@ impl FileSystem {
         let node = &handle.node;
         let room = inner.room_for(node, data.len() as u64).await?;
         let commits = node.content.try_lock().is_err();
-        let held = {
+        let full = {
             let mut state = node.state();
             if let Some(lost) = &state.lost {
                 return Err(lost.clone());
@@ -71,12 +71,11 @@ impl FileSystem {
             }
             inner.book(&mut state);
             drop(room);
-            state
-                .dirty
-                .cost()
-                .saturating_add(state.ahead.runs().bytes())
+            let held = state.dirty.cost();
+            let held = held.saturating_add(state.ahead.runs().bytes());
+            held >= inner.flush_from_bytes(&state)
         };
-        if held >= inner.flush_from_bytes() && !commits {
+        if full && !commits {
             inner.flush_in_background(node);
         }
         Ok(count)
@@ -124,8 +123,8 @@ impl FileSystem {
 impl Inner {
     /// What a file holds that is flushed while it is still written to. At tiers at which nobody
     /// waits for the clouds, sealing would only take processors from whoever writes.
-    fn flush_from_bytes(&self) -> u64 {
-        match self.options.tier {
+    fn flush_from_bytes(&self, state: &State) -> u64 {
+        match self.tier_of(state) {
             Tier::Clouds => FLUSH_FROM_BYTES,
             _ => FLUSH_FROM_BYTES.max(self.options.file_dirty_bytes_max / 2),
         }
