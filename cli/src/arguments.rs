@@ -5,6 +5,7 @@
 mod bench;
 mod cluster;
 mod doctor;
+mod key;
 mod scrub;
 mod volume;
 
@@ -17,6 +18,7 @@ pub(crate) use cluster::{
     NewReplica,
 };
 pub(crate) use doctor::DoctorArguments;
+pub(crate) use key::{KeyCommand, KeyProtectArguments, KeyUnlockArguments};
 pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, CloudEvidenceArguments, ScrubArguments};
 pub(crate) use volume::{LockSetting, VolumeCommand, VolumeCreateArguments, VolumeRekeyArguments};
 
@@ -84,6 +86,9 @@ pub(crate) enum Command {
     /// Volumes: create one, give it a new key, see what is sealed under which
     #[command(subcommand)]
     Volume(VolumeCommand),
+    /// The key that opens a volume here: protect it by a passphrase, unlock it, lock it
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// Mount the volume
     Mount(MountArguments),
     /// Unmount it, after everything written has been kept
@@ -121,7 +126,7 @@ pub(crate) enum Command {
 /// The groups of the help: a heading, and the commands under it.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Try it", &["demo"]),
-    ("Set up", &["replica", "volume", "cluster"]),
+    ("Set up", &["replica", "volume", "key", "cluster"]),
     (
         "Use",
         &[
@@ -195,6 +200,9 @@ pub(crate) struct MountArguments {
     /// Leave the session of the terminal
     #[arg(long, hide = true)]
     pub(crate) detached: bool,
+    /// Standard input brings what unlocks the key
+    #[arg(long, hide = true, conflicts_with = "supervised")]
+    pub(crate) unlocked_by_input: bool,
 }
 
 /// `quorumfs umount`

@@ -6,14 +6,16 @@
 //! [`ReplicaConfiguration`] by a metadata replica.
 
 mod host;
+mod keys;
 
 pub(crate) use host::{CacheSection, JournalSection, TierSetting};
+pub(crate) use keys::KeysSection;
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use clap::ValueEnum;
 use quorumfs_gateway::blocks::{Compression, Preference};
-use quorumfs_gateway::memory::{MEMORY_BYTES_DEFAULT, MEMORY_BYTES_MIN, MemoryPlan};
+use quorumfs_gateway::memory::{self, MEMORY_BYTES_MIN, MemoryBudget};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -33,6 +35,9 @@ pub(crate) struct VolumeConfiguration {
     pub(crate) version: u32,
     /// Which volume, and as whom.
     pub(crate) volume: VolumeSection,
+    /// How its key is unlocked.
+    #[serde(default, skip_serializing_if = "KeysSection::is_default")]
+    pub(crate) keys: KeysSection,
     /// How a mount behaves.
     #[serde(default)]
     pub(crate) mount: MountSection,
@@ -80,13 +85,14 @@ pub(crate) struct MountSection {
 }
 
 /// How content is kept, and what for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct DataSection {
     /// What is preferred where there is a choice of clouds: `fast` or `cheap`.
     pub(crate) prefer: Prefer,
-    /// MiB of memory that a mount or a command may hold.
-    pub(crate) memory_mib: u32,
+    /// MiB of memory that a mount or a command may hold, if it is not the usual.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) memory_mib: Option<u32>,
     /// Whether what is written from now on is compressed, which lets lengths tell more.
     pub(crate) compression: CompressionSetting,
 }
@@ -131,36 +137,28 @@ impl From<Prefer> for Preference {
     }
 }
 
-impl Default for DataSection {
-    fn default() -> Self {
-        Self {
-            prefer: Prefer::default(),
-            memory_mib: u32::try_from(MEMORY_BYTES_DEFAULT >> 20).unwrap_or(u32::MAX),
-            compression: CompressionSetting::default(),
-        }
-    }
-}
-
 impl DataSection {
     fn is_default(&self) -> bool {
         *self == Self::default()
     }
 
-    /// How memory is divided.
+    /// How much memory there is to divide.
     ///
     /// # Errors
-    /// If there is too little of it.
-    pub(crate) fn memory(&self) -> Outcome<MemoryPlan> {
-        let bytes = u64::from(self.memory_mib) << 20;
+    /// If too little of it was said.
+    pub(crate) fn memory(&self) -> Outcome<MemoryBudget> {
+        let Some(mib) = self.memory_mib else {
+            return Ok(MemoryBudget::usual(memory::usable()));
+        };
+        let bytes = u64::from(mib) << 20;
         if bytes < MEMORY_BYTES_MIN {
             let least = MEMORY_BYTES_MIN >> 20;
             let message = format!(
-                "`memory_mib` of `[data]` is {}, and a mount works with {least} or more",
-                self.memory_mib
+                "`memory_mib` of `[data]` is {mib}, and a mount works with {least} or more"
             );
             return Err(Failure::new(Exit::Usage, message).hint("raise it, or leave it out"));
         }
-        Ok(MemoryPlan::of(bytes))
+        Ok(MemoryBudget::configured(bytes))
     }
 }
 

@@ -10,6 +10,7 @@
 //!   principal.key  (0600)          volume.genesis              log/  mnt/
 //!   recovery-kit.txt  (0600)       data/
 //!   host.key  (0600)  cache/  journal/
+//!   clouds.shares  (0600; what the clouds gave to open the volume, sealed)
 //!   control.sock  (while mounted)
 //!   membership    (who the replicas are now, if others than at first)
 //!   scrub.position    (how far a scrub came that was stopped)

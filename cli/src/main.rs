@@ -13,6 +13,7 @@
 //! | [`directory`] | where state lies |
 //! | [`control`] | how `status` and `umount` talk to a running mount |
 //! | [`stop`] | how a process is told to stop |
+//! | [`unlock`] | the one way from a key file to a key |
 //! | [`exit`], [`failure`], [`output`] | what is said, and with which exit code |
 
 mod arguments;
@@ -28,6 +29,7 @@ mod failure;
 mod logging;
 mod output;
 mod stop;
+mod unlock;
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};

@@ -15,6 +15,17 @@
 //! The rest is for what is not counted byte by byte: buffers that are used again, connections,
 //! attributes and names, what the allocator keeps. A share has a least size, below which work
 //! would not go on; a setting that is smaller than their sum is not kept.
+//!
+//! | Module | What it holds |
+//! |---|---|
+//! | `budget` | how much it is, if nobody says |
+//! | `host` | how much this process may use |
+
+mod budget;
+mod host;
+
+pub use budget::{BudgetSource, MemoryBudget};
+pub use host::{Limit, Usable, usable, usable_by};
 
 use crate::blocks::BlockConfig;
 use crate::disk_cache::DiskCacheOptions;
@@ -23,7 +34,7 @@ use std::path::PathBuf;
 
 /// The least that a mount works with, in bytes.
 pub const MEMORY_BYTES_MIN: u64 = 128 << 20;
-/// What it gets if nobody says, in bytes.
+/// What it gets if nobody says and there is plenty, in bytes.
 pub const MEMORY_BYTES_DEFAULT: u64 = 768 << 20;
 
 /// How memory is divided.

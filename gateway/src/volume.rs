@@ -31,7 +31,8 @@ pub use rekey::{PreparedEpoch, Rekeyed};
 
 use crate::blocks::ShareError;
 use crate::keys::{
-    CloudSecret, KeyError, KeyFile, Principal, RealmEpochKey, Sealing, SliceKey, WrappingKey,
+    CloudSecret, KeptShares, KeyError, KeyFile, Principal, RealmEpochKey, Sealing, SliceKey,
+    WrappingKey,
 };
 use crate::vfs::VfsError;
 use keyring::Keyring;
@@ -41,7 +42,7 @@ use quorumfs_metadata::genesis::{Genesis, GenesisError, SignedGenesis};
 use quorumfs_metadata::identity::{Gid, InodeId, RealmEpoch, RealmId, SliceId, Uid, VolumeId};
 use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::row::{Assertable, Cloud, Member};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A volume that cannot be made, opened or given a new key.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +89,8 @@ pub struct Volume {
     principal: Principal,
     keyring: Keyring,
     clouds: Vec<CloudSecret>,
+    /// Where what the clouds share is kept on this machine, if it is.
+    kept: OnceLock<KeptShares>,
 }
 
 impl Volume {
@@ -140,6 +143,7 @@ impl Volume {
             keyring: Keyring::default(),
             clouds,
             genesis,
+            kept: OnceLock::new(),
         };
         volume.open_founding()?;
         Ok(volume)
@@ -152,6 +156,12 @@ impl Volume {
     pub fn with_sealing(mut self, sealing: Sealing) -> Self {
         self.keyring.set_sealing(sealing);
         self
+    }
+
+    /// Keeps what the clouds share on this machine from now on, so that the volume is opened while
+    /// they are gone. The first place that is named counts.
+    pub fn keep_shares(&self, kept: KeptShares) {
+        let _ = self.kept.set(kept);
     }
 
     /// The volume's id.

@@ -10,10 +10,10 @@ use common::{content, new_file, root};
 use quorumfs_backends::StoreErrorKind;
 use quorumfs_backends::faulty::{Fault, Plan};
 use quorumfs_gateway::blocks::{ShareError, ShareState};
-use quorumfs_gateway::keys::KeyError;
+use quorumfs_gateway::keys::{KeptShares, KeyError, Secret};
 use quorumfs_gateway::vfs::{FileSystem, OpenMode, SetMode, UnderOldEpochs};
 use quorumfs_gateway::volume::{Volume, VolumeError};
-use quorumfs_metadata::identity::{CloudIndex, InodeId, RealmEpoch, SliceId};
+use quorumfs_metadata::identity::{CloudIndex, InodeId, RealmEpoch, RealmId, SliceId};
 use quorumfs_metadata::row::Lock;
 use std::sync::atomic::Ordering;
 use world::*;
@@ -65,6 +65,59 @@ async fn check_all(fs: &FileSystem, directory: InodeId, seed: u8) {
         assert_eq!(found.len(), bytes.len(), "{seed}-{number}");
         assert_eq!(&found, bytes, "{seed}-{number}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shares_that_are_kept_open_an_epoch_without_clouds_and_wrong_ones_are_dropped() {
+    let world = World::new(Lock::MembersAndClouds).await;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("clouds.shares");
+    let host_key = Secret::from_bytes([4; 32]);
+    let owner = world.gateway();
+    let keeper = || KeptShares::new(path.clone(), host_key.clone(), owner.volume.id());
+    let opens_alone = async || {
+        let late = world.gateway();
+        late.volume.keep_shares(keeper());
+        for cloud in &late.faulty {
+            cloud.set_plan(Plan::always(Fault::Refuse(StoreErrorKind::Unavailable)));
+        }
+        late.refresh().await
+    };
+    assert!(opens_alone().await.is_err(), "nothing is kept yet");
+    let keeping = world.gateway();
+    keeping.volume.keep_shares(keeper());
+    keeping.refresh().await.unwrap();
+    assert_eq!(opens_alone().await.unwrap(), RealmEpoch(0));
+
+    // Of an epoch that was begun elsewhere nothing is kept until it was opened here.
+    owner.rekey(Lock::MembersAndClouds).await.unwrap();
+    assert!(opens_alone().await.is_err(), "of another epoch");
+    keeping.refresh().await.unwrap();
+    assert_eq!(opens_alone().await.unwrap(), RealmEpoch(1));
+
+    // What opens and is not what the signed row says is neither believed nor left.
+    let kept = keeper();
+    let good = kept.recall(RealmId::ROOT, RealmEpoch(1)).unwrap().unwrap();
+    let with = |index: u8, share: &Secret| vec![good[0].clone(), (index, share.clone())];
+    let (second, stranger) = (&good[1], Secret::from_bytes([9; 32]));
+    for wrong in [
+        with(second.0, &stranger),
+        with(good[0].0, &good[0].1),
+        with(200, &second.1),
+        vec![good[0].clone()],
+        [good.clone(), vec![good[0].clone()]].concat(),
+    ] {
+        kept.keep(RealmId::ROOT, RealmEpoch(1), &wrong).unwrap();
+        assert!(opens_alone().await.is_err(), "{wrong:?}");
+        assert!(!path.exists(), "{wrong:?} stays");
+    }
+    // And with the clouds it is as if nothing had been there.
+    std::fs::write(&path, "something else").unwrap();
+    let late = world.gateway();
+    late.volume.keep_shares(keeper());
+    assert_eq!(late.refresh().await.unwrap(), RealmEpoch(1));
+    let found = kept.recall(RealmId::ROOT, RealmEpoch(1)).unwrap();
+    assert_eq!(found.map(|found| found.len()), Some(2));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -88,13 +88,24 @@ fn with_every_cloud_gone_a_mount_reads_what_its_disk_has_and_the_disk_tells_nobo
     fs::write(point.join("large"), &large).unwrap();
     cluster.quorumfs().run_with(["umount"]).ok();
 
-    // Another process, with nothing in its memory and none of its pages in the kernel's.
+    // Another process, with nothing in its memory and none of its pages in the kernel's. It begins
+    // with what the clouds gave the one before.
+    move_clouds(&cluster, true);
+    let kept = cluster.volume().join("clouds.shares");
+    let aside = cluster.directory().join("aside");
+    fs::rename(&kept, &aside).unwrap();
+    let without = cluster.quorumfs().run_with(mount);
+    without.fails(6, "the second lock", "quorumfs status");
+    fs::write(&kept, "quorumfs kept shares, format 1\n").unwrap();
+    let damaged = cluster.quorumfs().run_with(mount);
+    damaged.fails(6, "the second lock", "quorumfs status");
+    assert!(!kept.exists(), "what is of no use is left there");
+    fs::rename(&aside, &kept).unwrap();
     cluster.quorumfs().run_with(mount).ok();
     // What is on disk is learnt in the background.
     eventually("the cache is known", Duration::from_secs(30), || {
         status(&cluster)["chunks"].as_u64() >= Some(37)
     });
-    move_clouds(&cluster, true);
     assert!(fs::read(point.join("small")).unwrap() == small);
     assert!(fs::read(point.join("large")).unwrap() == large);
     let cache = status(&cluster);
@@ -105,6 +116,10 @@ fn with_every_cloud_gone_a_mount_reads_what_its_disk_has_and_the_disk_tells_nobo
     );
     assert!(cache["bytes"].as_u64().unwrap() > 9 << 20);
     move_clouds(&cluster, false);
+    cluster.quorumfs().run_with(["umount"]).ok();
+    cluster.configure("[keys]\nkeep_cloud_secret = false\n");
+    cluster.quorumfs().run_with(mount).ok();
+    assert!(!kept.exists(), "it is kept although nobody wants that");
     cluster.quorumfs().run_with(["umount"]).ok();
     let directory = Path::new(cache["path"].as_str().unwrap()).to_path_buf();
     assert!(directory.starts_with(cluster.volume().join("cache")));

@@ -80,8 +80,7 @@ pub(crate) async fn run(general: &General, arguments: &DoctorArguments, output: 
             "configuration",
             text,
         )])?;
-        let memory = configured.configuration().data.memory_mib;
-        tell(machine::memory(memory).into_iter().collect())?;
+        tell(machine::memory(configured.budget()).into_iter().collect())?;
         tell(vec![replicas(&configured).await])?;
     }
     let clouds: Vec<&NamedCloud> = match &arguments.cloud {

@@ -31,7 +31,10 @@ pub(crate) fn key_failure(error: &KeyError) -> Failure {
         } => return key_file_failure(doing, path, source),
         KeyError::Newer { .. } => Exit::NewerFormat,
         KeyError::Locked { .. } => Exit::CloudsUnreachable,
-        KeyError::Random { .. } | KeyError::TooLong { .. } => Exit::Error,
+        KeyError::EmptyPassphrase => Exit::Usage,
+        KeyError::Random { .. } | KeyError::TooLong { .. } | KeyError::Derivation { .. } => {
+            Exit::Error
+        }
         KeyError::Forged { .. } => Exit::Damaged,
         _ => Exit::WrongKey,
     };

@@ -9,6 +9,7 @@ mod evidence;
 mod explain;
 mod files;
 mod journal;
+mod key;
 mod members;
 mod memory;
 mod mount;
@@ -23,7 +24,7 @@ mod umount;
 pub(crate) mod volume;
 mod warmup;
 
-pub(crate) use explain::{block_failure, store_failure};
+pub(crate) use explain::{block_failure, key_failure, store_failure};
 pub(crate) use mount::Report;
 pub(crate) use opened::Configured;
 
@@ -53,6 +54,7 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
             epochs::rekey(general, &command, output).await
         }
         Command::Volume(VolumeCommand::Epochs) => epochs::run(general, output).await,
+        Command::Key(command) => key::run(general, &command, output),
         Command::Mount(command) => mount::run(general, &command, output).await,
         Command::Umount(command) => umount::run(general, &command, output).await,
         Command::Warmup(command) => warmup::run(general, &command, output).await,

@@ -22,11 +22,12 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::{self, Output};
 use crate::stop::Stop;
+use crate::unlock;
 use quorumfs_fuse::{MountConfig, Mounted};
 use quorumfs_gateway::blocks::{CloudStatus, Poisoned};
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -89,6 +90,12 @@ pub(crate) struct Report {
     /// Some of them, with who wrote them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) poisoned_by: Vec<PoisonedReport>,
+    /// Bytes of memory that it may hold.
+    #[serde(default)]
+    pub(crate) memory_bytes: u64,
+    /// Who said so.
+    #[serde(default)]
+    pub(crate) memory_from: String,
     /// What it keeps on this machine's disk, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cache: Option<CacheReport>,
@@ -138,6 +145,8 @@ impl Report {
                 "; {packs} packs wait to be compacted, {freed} bytes freed"
             ));
         }
+        let memory = mebibytes(self.memory_bytes);
+        text.push_str(&format!("; may hold {memory} ({})", self.memory_from));
         text.push_str(&self.waiting.text());
         text.push_str(
             &self
@@ -294,8 +303,13 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
     if arguments.detached {
         let _ = rustix::process::setsid();
     }
+    let handed = arguments
+        .unlocked_by_input
+        .then(|| unlock::handed_over(std::io::stdin().lock()));
+    // A person may be asked, and change their mind, before signals are listened to.
+    let (configured, _) = Configured::read_with(general, handed.transpose()?)?;
     let mut stop = Stop::listen(arguments.supervised)?;
-    let configured = Configured::read(general)?.at_tier(arguments.tier);
+    let configured = configured.at_tier(arguments.tier);
     let point = point(&configured, arguments)?;
     let lock = configured.state().lock("mount")?;
     mount_point::clear_if_dead(&point)?;
@@ -455,6 +469,8 @@ async fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> Report {
         bytes_freed: blocks.counters.bytes_freed,
         poisoned: blocks.poisoned.len() as u64,
         poisoned_by: PoisonedReport::some(&blocks.poisoned),
+        memory_bytes: opened.budget().bytes,
+        memory_from: opened.budget().from.to_string(),
         cache: opened.cache_report(),
         clouds: blocks.clouds.iter().map(CloudReport::of).collect(),
     }
@@ -473,7 +489,7 @@ async fn count_evidence(opened: &Opened, report: &mut Report) {
 
 /// Starts this program again in a session of its own and waits until that one is ready.
 fn in_background(general: &General, arguments: &MountArguments, output: Output) -> Outcome {
-    let configured = Configured::read(general)?;
+    let (configured, passphrase) = Configured::read_with(general, None)?;
     let point = point(&configured, arguments)?;
     let log = configured.state().join(LOG);
     let open_log = OpenOptions::new()
@@ -497,14 +513,26 @@ fn in_background(general: &General, arguments: &MountArguments, output: Output) 
     if let Some(filter) = &general.log {
         command.args(["--log", filter]);
     }
+    // Who could be asked is here, not there.
+    let input = match &passphrase {
+        Some(_) => {
+            command.arg("--unlocked-by-input");
+            Stdio::piped()
+        }
+        None => Stdio::null(),
+    };
     command
         .arg(&point)
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(Stdio::piped())
         .stderr(stderr);
     let mut child = command
         .spawn()
         .map_err(|error| Failure::new(Exit::Error, format!("cannot start a process: {error}")))?;
+    if let (Some(passphrase), Some(mut stdin)) = (passphrase, child.stdin.take()) {
+        // It fits into the pipe. If the other end is gone already, that one says why.
+        let _ = stdin.write_all(passphrase.expose());
+    }
     let (sender, lines) = std::sync::mpsc::channel();
     if let Some(stdout) = child.stdout.take() {
         std::thread::spawn(move || {

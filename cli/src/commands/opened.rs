@@ -16,6 +16,7 @@ use crate::configuration::{self, TierSetting, VolumeConfiguration};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::unlock::{self, Unlocked};
 use quorumfs_backends::StoreError;
 use quorumfs_bft::identity::PublicKey;
 use quorumfs_bft::membership::{self, Membership};
@@ -25,8 +26,8 @@ use quorumfs_bft_runtime::client::{
 use quorumfs_bft_runtime::keys::NodeKey;
 use quorumfs_bft_runtime::server::first_incarnation;
 use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Cloud, Compaction};
-use quorumfs_gateway::keys::{HostKey, KeyFile};
-use quorumfs_gateway::memory::MemoryPlan;
+use quorumfs_gateway::keys::{HostKey, KeptShares, Passphrase};
+use quorumfs_gateway::memory::MemoryBudget;
 use quorumfs_gateway::metadata::{MetadataClient, Ordered};
 use quorumfs_gateway::vfs::{
     CloudSlices, FileSystem, InodeId, Packing, SliceStore, VfsError, VfsOptions,
@@ -46,7 +47,7 @@ pub(crate) struct Configured {
     configuration: VolumeConfiguration,
     volume: Arc<Volume>,
     client: ClientConfig,
-    memory_plan: MemoryPlan,
+    budget: MemoryBudget,
     clouds: Vec<NamedCloud>,
     memory: Memory,
 }
@@ -68,6 +69,15 @@ pub(crate) enum Access {
 impl Configured {
     /// Reads and checks everything that can be checked without asking anybody.
     pub(crate) fn read(general: &General) -> Outcome<Self> {
+        Ok(Self::read_with(general, None)?.0)
+    }
+
+    /// The same with the passphrase that another process handed over, if it did; and with the one
+    /// that it took, if it took one.
+    pub(crate) fn read_with(
+        general: &General,
+        handed: Option<Passphrase>,
+    ) -> Outcome<(Self, Option<Passphrase>)> {
         let state = StateDirectory::find(general.state.as_deref(), "volume")?;
         let configuration: VolumeConfiguration =
             configuration::read(&state.join(CONFIGURATION), "volume")?;
@@ -76,8 +86,7 @@ impl Configured {
             Failure::file("read", &path, &error)
                 .hint("take the genesis from a replica's directory or from the recovery kit")
         })?;
-        let key = KeyFile::load(&state.join(&configuration.volume.key))
-            .map_err(|error| key_failure(&error))?;
+        let Unlocked { key, passphrase } = unlock::open(&state, &configuration, handed)?;
         let volume = Volume::open(&genesis, &key).map_err(|error| volume_failure(&error))?;
         let mut client = client_config(&configuration, &volume, &state.join(CONFIGURATION))?;
         let memory = Memory {
@@ -86,18 +95,19 @@ impl Configured {
         };
         client.known = memory.recall();
         let clouds = clouds::configured(&configuration, state.path(), volume.id())?;
-        let memory_plan = configuration.data.memory()?;
+        let budget = configuration.data.memory()?;
         configuration.cache.check()?;
         configuration.journal.check()?;
-        Ok(Self {
+        let configured = Self {
             clouds,
-            memory_plan,
+            budget,
             state,
             configuration,
             volume: Arc::new(volume),
             client,
             memory,
-        })
+        };
+        Ok((configured, passphrase))
     }
 
     /// The same, of another tier if one is given.
@@ -121,6 +131,30 @@ impl Configured {
         let (path, volume) = (self.state.join(HOST_KEY), &self.volume);
         HostKey::open_or_create(&path, volume.id(), volume.principal())
             .map_err(|error| key_failure(&error))
+    }
+
+    /// Has the volume keep the clouds' shares of its key on this machine, unless nobody wants that.
+    fn keep_shares(&self) {
+        let kept = self.host_key().map(|key| {
+            let path = self.state.join(KEPT_SHARES);
+            KeptShares::new(path, key.kept_shares(), self.volume.id())
+        });
+        match kept {
+            Ok(kept) if self.configuration.keys.keep_cloud_secret => self.volume.keep_shares(kept),
+            Ok(kept) => {
+                if let Err(error) = kept.forget() {
+                    tracing::warn!(%error, "what was kept of the clouds' shares stays");
+                }
+            }
+            Err(failure) => {
+                tracing::warn!(%failure, "the clouds' shares of the key are not kept here");
+            }
+        }
+    }
+
+    /// How much memory a mount or a command may hold.
+    pub(crate) fn budget(&self) -> &MemoryBudget {
+        &self.budget
     }
 
     /// The configuration.
@@ -254,6 +288,8 @@ fn client_config(
 
 /// The file with the host key, in the state directory.
 const HOST_KEY: &str = "host.key";
+/// The file with shares that the clouds gave, in the state directory.
+const KEPT_SHARES: &str = "clouds.shares";
 
 /// How long opening a session may take: two changes of a leader that died, and some.
 const CONNECT_WITHIN: Duration = Duration::from_secs(15);
@@ -277,6 +313,7 @@ pub(crate) struct Opened {
     metadata: Arc<MetadataClient>,
     blocks: BlockStore,
     disk_cache: MountCache,
+    budget: MemoryBudget,
     access: Access,
     /// Whom the session talks to, and where that is remembered.
     client: Client,
@@ -319,7 +356,7 @@ impl Opened {
                 read_price: named.read_price,
             });
         }
-        let plan = configured.memory_plan;
+        let plan = configured.budget.plan();
         let reader = |cloud: &NamedCloud| cloud.credentials(Role::Reader).is_some();
         let config = BlockConfig {
             compaction: matches!(access, Access::Mount { .. }).then(Compaction::default),
@@ -335,6 +372,9 @@ impl Opened {
                 return Err(block_failure(&error));
             }
         };
+        if matches!(access, Access::Mount { .. }) {
+            configured.keep_shares();
+        }
         let unlocked = async {
             let clouds = blocks.shares().map_err(|error| block_failure(&error))?;
             let newest = volume.refresh(&metadata, Some(&clouds)).await;
@@ -378,6 +418,7 @@ impl Opened {
             metadata,
             blocks,
             disk_cache,
+            budget: configured.budget.clone(),
             access,
             client,
             memory: configured.memory.clone(),
@@ -413,6 +454,11 @@ impl Opened {
     /// How the clouds are.
     pub(crate) fn block_status(&self) -> BlockStatus {
         self.blocks.status()
+    }
+
+    /// How much memory this may hold.
+    pub(crate) fn budget(&self) -> &MemoryBudget {
+        &self.budget
     }
 
     /// How the disk cache is, if there is to be one.
@@ -491,7 +537,7 @@ impl FileSystemOver<'_> {
     /// The file system, with what waited in its journal in place; and how that was damaged.
     async fn open(self) -> Outcome<(FileSystem, Option<String>)> {
         let volume = self.configured.volume.clone();
-        let options = self.configured.memory_plan.vfs();
+        let options = self.configured.budget.plan().vfs();
         if !matches!(self.access, Access::Mount { .. }) {
             let files = FileSystem::new(volume, self.metadata, self.slices, options);
             return Ok((files, None));

@@ -5,20 +5,23 @@
 //! which belongs on paper. The configuration is written last: a directory that has one is whole.
 
 use super::explain::{block_failure, key_failure, store_failure, volume_failure};
+use super::key;
 use crate::arguments::{General, LockSetting, VolumeCreateArguments};
 use crate::clouds::{self, NamedCloud};
 use crate::configuration::{
-    self, CacheSection, CloudSection, DataSection, JournalSection, LimitsSection, MountSection,
-    ReplicaSection, VERSION, VolumeConfiguration, VolumeSection,
+    self, CacheSection, CloudSection, DataSection, JournalSection, KeysSection, LimitsSection,
+    MountSection, ReplicaSection, VERSION, VolumeConfiguration, VolumeSection,
 };
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::unlock::{self, Sources};
 use quorumfs_backends::location::Location;
 use quorumfs_backends::{Deadline, ObjectName, ObjectStore};
 use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
 use quorumfs_gateway::blocks::{Cloud, CloudKeys, Named, ShareStore};
+use quorumfs_gateway::keys::Passphrase;
 use quorumfs_gateway::volume::{Founding, NewCloud, NewVolume};
 use quorumfs_metadata::identity::{ObjectClass, ObjectId, ShardIndex};
 use quorumfs_metadata::placement::Policy;
@@ -54,6 +57,8 @@ pub(crate) struct Plan {
     lock: LockSetting,
     data: DataSection,
     cache: CacheSection,
+    /// What the key is to be sealed under.
+    passphrase: Option<Passphrase>,
 }
 
 impl Plan {
@@ -70,6 +75,7 @@ impl Plan {
             data: DataSection::default(),
             // What is shown has to come from the clouds.
             cache: CacheSection::none(),
+            passphrase: None,
         }
     }
 
@@ -121,8 +127,18 @@ impl Plan {
                 ..DataSection::default()
             },
             cache: CacheSection::default(),
+            passphrase: arguments.protect.then(new_passphrase).transpose()?,
         })
     }
+}
+
+/// What the key of a new volume is to be sealed under.
+fn new_passphrase() -> Outcome<Passphrase> {
+    let sources = Sources::here();
+    if sources.are_automatic() {
+        return Ok(sources.passphrase()?.0);
+    }
+    unlock::ask_twice()
 }
 
 /// A cloud's part of the configuration.
@@ -381,10 +397,11 @@ async fn make(state: &StateDirectory, plan: &Plan, begun: &mut Begun) -> Outcome
     );
     begun.files = vec![genesis.clone(), kit.clone(), key.clone()];
     directory::replace(&genesis, &created.genesis)?;
-    created
-        .owner
-        .save(&key)
-        .map_err(|error| key_failure(&error))?;
+    let saved = match &plan.passphrase {
+        None => created.owner.save(&key),
+        Some(passphrase) => key::seal(&created.owner, passphrase)?.save(&key),
+    };
+    saved.map_err(|error| key_failure(&error))?;
     directory::write_secret(&kit, created.recovery_kit.to_text().as_bytes())?;
     let value = VolumeConfiguration {
         version: VERSION,
@@ -392,6 +409,7 @@ async fn make(state: &StateDirectory, plan: &Plan, begun: &mut Begun) -> Outcome
             genesis: GENESIS.into(),
             key: KEY.into(),
         },
+        keys: KeysSection::default(),
         mount: MountSection::default(),
         data: plan.data,
         cache: plan.cache.clone(),

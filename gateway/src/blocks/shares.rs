@@ -37,7 +37,7 @@ use quorumfs_bft::identity::Digest;
 use quorumfs_metadata::identity::{CloudIndex, ObjectClass, ObjectId, ShardIndex, VolumeId};
 use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::row::Shares;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -342,8 +342,31 @@ impl ShareStore {
         })
     }
 
-    /// f + 1 shares, proved.
-    async fn gather(&self, shares: &Shares) -> Result<Vec<(u8, Share)>, ShareError> {
+    /// The secret, from shares that were fetched before; `None` unless they are f + 1, each of
+    /// another cloud, and each what its digest says.
+    #[must_use]
+    pub fn join(&self, shares: &Shares, found: &[(u8, Share)]) -> Option<SharedSecret> {
+        let mut seen = BTreeSet::new();
+        let good = found.iter().all(|(index, share)| {
+            let place = usize::from(*index);
+            let wanted = shares.digests.get(place);
+            let made = self.links.get(place).map(|link| {
+                let (_, digest) = self.seal_one(link, shares.object, share);
+                digest
+            });
+            seen.insert(*index) && made.is_some() && made.as_ref() == wanted
+        });
+        let enough = found.len() == usize::from(shares.threshold);
+        (good && enough)
+            .then(|| SharedSecret::join(found))
+            .flatten()
+    }
+
+    /// f + 1 shares, each with its cloud's index and proved.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch).
+    pub async fn gather(&self, shares: &Shares) -> Result<Vec<(u8, Share)>, ShareError> {
         let wanted = usize::from(shares.threshold);
         let mut order: Vec<&Arc<Link>> = self.links.iter().collect();
         order.sort_by_cached_key(|link| {

@@ -149,6 +149,13 @@ impl RealmEpochKey {
         Self { sealing, ..self }
     }
 
+    /// The bytes, for whoever looks whether they lie where they must not.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn expose(&self) -> &[u8; 32] {
+        self.secret.expose()
+    }
+
     /// Which epoch it is the key of.
     #[must_use]
     pub fn epoch(&self) -> RealmEpoch {

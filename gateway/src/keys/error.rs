@@ -57,6 +57,23 @@ pub enum KeyError {
         /// The newest format known.
         known: u32,
     },
+    /// A key file's secret is sealed.
+    #[error("the key file is protected by a passphrase, and takes that to be opened")]
+    Sealed,
+    /// A passphrase, or what was sealed under it, is another one.
+    #[error(
+        "the passphrase does not open the key file; if it is the right one, the file was changed"
+    )]
+    WrongPassphrase,
+    /// No passphrase at all.
+    #[error("a passphrase of no characters protects nothing; choose another one")]
+    EmptyPassphrase,
+    /// The key of a passphrase cannot be made.
+    #[error("cannot make a key of the passphrase: {reason}")]
+    Derivation {
+        /// Why.
+        reason: String,
+    },
     /// Others could read a secret.
     #[error(
         "the key file {path} may be read or written by others (mode {mode:04o}): run \

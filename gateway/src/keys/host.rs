@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! host.key:  H, random, wrapped for the principal, signed by it
-//!     H ──derive──► the disk cache's key, the journal's key
+//!     H ──derive──► the disk cache's key, the journal's key, the kept shares' key
 //! ```
 //!
 //! What always holds: the file is void without the principal's own key, for another volume and for
@@ -65,6 +65,12 @@ impl HostKey {
     #[must_use]
     pub fn journal(&self) -> Secret {
         self.0.derive("quorumfs 2026 host journal", &[])
+    }
+
+    /// What shares of the clouds' secret are sealed under.
+    #[must_use]
+    pub fn kept_shares(&self) -> Secret {
+        self.0.derive("quorumfs 2026 host kept shares", &[])
     }
 
     fn load(
@@ -247,5 +253,6 @@ mod tests {
         let key = HostKey(Secret::from_bytes([7; 32]));
         crate::keys::lines::assert_golden("host_cache_key", key.cache().expose());
         crate::keys::lines::assert_golden("host_journal_key", key.journal().expose());
+        crate::keys::lines::assert_golden("host_kept_shares_key", key.kept_shares().expose());
     }
 }

@@ -58,6 +58,7 @@ impl Writer {
 #[derive(Debug)]
 pub(super) struct Lines {
     what: &'static str,
+    format: u32,
     values: Vec<(String, Zeroizing<Vec<u8>>)>,
 }
 
@@ -117,7 +118,16 @@ impl Lines {
                 _ => values.push((label.to_owned(), bytes)),
             }
         }
-        Ok(Self { what, values })
+        Ok(Self {
+            what,
+            format,
+            values,
+        })
+    }
+
+    /// The format that it says it has, at most the newest one known.
+    pub(super) fn format(&self) -> u32 {
+        self.format
     }
 
     /// The value under `label`.

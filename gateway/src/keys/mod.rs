@@ -9,6 +9,7 @@
 //!                ├─► names keys             one for each directory and generation
 //!                ├─► attribute names        one for each inode and generation
 //!                └─► small values           inline content, symlink targets, attributes' values
+//! key file: the principal's seed, to be read, or sealed under a passphrase
 //! cloud i: a random secret, wrapped for each writer ──► object names, header MACs
 //! ```
 //!
@@ -27,10 +28,13 @@ mod cloud;
 mod epoch;
 mod error;
 mod host;
+mod kept_shares;
 mod lines;
 mod names;
+mod passphrase;
 mod principal;
 mod recovery_kit;
+mod sealed_key;
 mod sealing;
 mod secret;
 mod shamir;
@@ -46,11 +50,14 @@ pub use cloud::CloudSecret;
 pub use epoch::{EpochSecret, RealmEpochKey, SharedSecret, SliceKey};
 pub use error::KeyError;
 pub use host::HostKey;
+pub use kept_shares::KeptShares;
 pub use names::{
     NAME_BYTES_MAX, NAME_OVERHEAD_BYTES, NameCiphertext, NameKeys, stand_in, stand_in_cookie,
 };
+pub use passphrase::{Cost, PASSPHRASE_BYTES_MAX, Passphrase};
 pub use principal::{KeyFile, Principal, PrincipalId};
 pub use recovery_kit::RecoveryKit;
+pub use sealed_key::{SealedKey, StoredKey, clear_replacement};
 pub use sealing::Sealing;
 pub use secret::Secret;
 pub use shamir::Share;

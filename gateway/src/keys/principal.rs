@@ -1,9 +1,11 @@
 //! A principal: one key pair to sign with and one that secrets are wrapped to, from one seed.
 //!
 //! Its key file is text with mode 0600 and pins the volume and its root key, so that a client that
-//! has the file needs nobody's word for which volume it is talking about.
+//! has the file needs nobody's word for which volume it is talking about. Here is the form in which
+//! the secret can be read; the one in which it is sealed is in `sealed_key`.
 
 use super::lines::{Lines, Writer};
+use super::sealed_key::sync_parent;
 use super::volume_root::{self, RootKey};
 use super::wrap::{self, Wrapped, WrappingKey};
 use super::{KeyError, Secret};
@@ -15,10 +17,13 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use zeroize::Zeroizing;
 
-const TITLE: &str = "quorumfs principal key";
+pub(super) const TITLE: &str = "quorumfs principal key";
+/// The secret is there to be read.
 const FORMAT: u32 = 1;
+/// The secret is sealed under a passphrase.
+pub(super) const FORMAT_SEALED: u32 = 2;
 /// The longest key file that is read.
-const FILE_BYTES_MAX: u64 = 64 << 10;
+pub(super) const FILE_BYTES_MAX: usize = 64 << 10;
 
 /// The two public keys of a principal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -135,17 +140,13 @@ impl KeyFile {
     /// From text.
     ///
     /// # Errors
-    /// If it is not a key file, or damaged, or contradicts itself.
+    /// If it is not a key file, or sealed, or damaged, or contradicts itself.
     pub fn from_text(text: &str) -> Result<Self, KeyError> {
-        let lines = Lines::parse(TITLE, FORMAT, text)?;
-        let root = RootKey(PublicKey(lines.array("root-key")?));
-        if root.volume().0 != lines.array::<16>("volume")? {
-            return Err(KeyError::Untrusted {
-                what: "the key file",
-                reason: "its volume id does not belong to its root key; take it from a backup"
-                    .into(),
-            });
+        let lines = Lines::parse(TITLE, FORMAT_SEALED, text)?;
+        if lines.format() == FORMAT_SEALED {
+            return Err(KeyError::Sealed);
         }
+        let root = root_in(&lines)?;
         let principal = Principal::from_seed(Secret::from_bytes(lines.array("principal")?));
         Ok(Self { principal, root })
     }
@@ -155,46 +156,70 @@ impl KeyFile {
     /// # Errors
     /// If the file exists or cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), KeyError> {
-        let fail = |doing, source: std::io::Error| KeyError::File {
-            doing,
-            path: path.to_owned(),
-            source,
-        };
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(|error| fail("create the key file", error))?;
-        file.write_all(self.to_text().as_bytes())
-            .and_then(|()| file.sync_all())
-            .map_err(|error| fail("write the key file", error))
+        write_new(path, self.to_text().as_bytes())
     }
 
     /// Reads a file, if nobody but its owner can.
     ///
     /// # Errors
-    /// If it cannot be read, others could read it, or it is no key file.
+    /// If it cannot be read, others could read it, or it is no key file, or a sealed one.
     pub fn load(path: &Path) -> Result<Self, KeyError> {
-        let fail = |source: std::io::Error| KeyError::File {
-            doing: "read the key file",
-            path: path.to_owned(),
-            source,
-        };
-        let file = std::fs::File::open(path).map_err(fail)?;
-        let mode = file.metadata().map_err(fail)?.permissions().mode() & 0o7777;
-        if mode & 0o077 != 0 {
-            return Err(KeyError::Exposed {
-                path: path.to_owned(),
-                mode,
-            });
-        }
-        let mut text = Zeroizing::new(String::new());
-        file.take(FILE_BYTES_MAX)
-            .read_to_string(&mut text)
-            .map_err(fail)?;
-        Self::from_text(&text)
+        Self::from_text(&read_private(path)?)
     }
+}
+
+/// The root key in a key file, which its volume id has to belong to.
+pub(super) fn root_in(lines: &Lines) -> Result<RootKey, KeyError> {
+    let root = RootKey(PublicKey(lines.array("root-key")?));
+    if root.volume().0 != lines.array::<16>("volume")? {
+        return Err(KeyError::Untrusted {
+            what: "the key file",
+            reason: "its volume id does not belong to its root key; take it from a backup".into(),
+        });
+    }
+    Ok(root)
+}
+
+/// Writes a new file with mode 0600, durably.
+pub(super) fn write_new(path: &Path, content: &[u8]) -> Result<(), KeyError> {
+    let fail = |doing, source: std::io::Error| KeyError::File {
+        doing,
+        path: path.to_owned(),
+        source,
+    };
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| fail("create the key file", error))?;
+    file.write_all(content)
+        .and_then(|()| file.sync_all())
+        .and_then(|()| sync_parent(path))
+        .map_err(|error| fail("write the key file", error))
+}
+
+/// Reads a file with a secret, if nobody but its owner can.
+pub(super) fn read_private(path: &Path) -> Result<Zeroizing<String>, KeyError> {
+    let fail = |source: std::io::Error| KeyError::File {
+        doing: "read the key file",
+        path: path.to_owned(),
+        source,
+    };
+    let file = std::fs::File::open(path).map_err(fail)?;
+    let mode = file.metadata().map_err(fail)?.permissions().mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return Err(KeyError::Exposed {
+            path: path.to_owned(),
+            mode,
+        });
+    }
+    // Room for all of it from the start: a string that grows leaves copies behind.
+    let mut text = Zeroizing::new(String::with_capacity(FILE_BYTES_MAX));
+    file.take(FILE_BYTES_MAX as u64)
+        .read_to_string(&mut text)
+        .map_err(fail)?;
+    Ok(text)
 }
 
 #[cfg(test)]

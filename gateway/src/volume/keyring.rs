@@ -5,18 +5,19 @@
 //!    │ not below an epoch that was seen        or the servers are out of date, or lie
 //!    │ signed by who administers, row and all  or they lie
 //!    ▼
-//! M_e unwrapped ──┐
-//! C_e fetched ────┴─► REK_e ─ opens ─► REK_{e−1} ─ opens ─► … down to one that is there already
+//! M_e unwrapped ───────┐
+//! C_e kept or fetched ─┴─► REK_e ─ opens ─► REK_{e−1} ─ opens ─► … down to one that is there already
 //! ```
 //!
 //! What always holds: keys only come, so that what could be read stays readable; they come by a
 //! signature or out of each other, and an epoch that is reached twice must have the same key both
-//! times. C_e is fetched once for each epoch and process.
+//! times. C_e is fetched once for each epoch and process, or once for each epoch and machine where
+//! its shares are kept.
 
 use super::membership::Signed;
 use super::{Volume, VolumeError, no_member};
 use crate::blocks::ShareStore;
-use crate::keys::{KeyError, RealmEpochKey, Sealing};
+use crate::keys::{KeptShares, KeyError, RealmEpochKey, Sealing, SharedSecret};
 use crate::metadata::MetadataClient;
 use quorumfs_metadata::identity::{RealmEpoch, RealmId};
 use quorumfs_metadata::row::{Epoch, Lock, Member, Shares};
@@ -176,11 +177,38 @@ impl Volume {
         let secret = signed.open(&self.principal, member)?;
         let shared = match (&epoch.shares, clouds) {
             (None, _) => None,
-            (Some(shares), Some(clouds)) => Some(clouds.fetch(shares).await?),
+            (Some(shares), Some(clouds)) => Some(self.shared(number, shares, clouds).await?),
             (Some(_), None) => return Err(KeyError::Locked { epoch: number }.into()),
         };
         let (volume, realm) = (signed.volume, signed.realm);
         Ok(secret.realm_epoch_key(shared.as_ref(), volume, realm, number))
+    }
+
+    /// C_e: from what is kept on this machine, if that is proved; else from the clouds, and kept.
+    async fn shared(
+        &self,
+        number: RealmEpoch,
+        shares: &Shares,
+        clouds: &ShareStore,
+    ) -> Result<SharedSecret, VolumeError> {
+        let Some(kept) = self.kept.get() else {
+            return Ok(clouds.fetch(shares).await?);
+        };
+        match kept.recall(RealmId::ROOT, number) {
+            Ok(None) => {}
+            Ok(Some(found)) => match clouds.join(shares, &found) {
+                Some(secret) => return Ok(secret),
+                None => dropped(kept, "it is not what the epoch's row says"),
+            },
+            Err(error) => dropped(kept, &error.to_string()),
+        }
+        let found = clouds.gather(shares).await?;
+        let wrong = || strange("its shares are not of one secret");
+        let secret = clouds.join(shares, &found).ok_or_else(wrong)?;
+        if let Err(error) = kept.keep(RealmId::ROOT, number, &found) {
+            tracing::warn!(%error, "the clouds' shares of the key are not kept on this machine");
+        }
+        Ok(secret)
     }
 
     /// All keys from `newest` down to one that is there already, or the first.
@@ -211,6 +239,15 @@ impl Volume {
         }
         opened.push(key);
         Ok(opened)
+    }
+}
+
+/// What is kept on this machine is of no use, and goes.
+fn dropped(kept: &KeptShares, reason: &str) {
+    let path = kept.path().display();
+    tracing::warn!(%path, reason, "a kept share of the key is dropped; the clouds are asked");
+    if let Err(error) = kept.forget() {
+        tracing::warn!(%error, "it stays, and is not believed");
     }
 }
 

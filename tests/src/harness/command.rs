@@ -45,6 +45,7 @@ pub fn binary() -> &'static Path {
 #[derive(Debug, Clone)]
 pub struct Quorumfs {
     arguments: Vec<OsString>,
+    variables: Vec<(OsString, OsString)>,
     view: View,
 }
 
@@ -74,6 +75,7 @@ impl Quorumfs {
         let arguments = vec!["--json".into(), "--state".into(), state.into()];
         Self {
             arguments,
+            variables: Vec::new(),
             view: View::Everybodys,
         }
     }
@@ -83,6 +85,13 @@ impl Quorumfs {
     pub fn args<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
         self.arguments
             .extend(arguments.into_iter().map(|a| a.as_ref().to_os_string()));
+        self
+    }
+
+    /// Sets a variable for it.
+    #[must_use]
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.variables.push((name.into(), value.into()));
         self
     }
 
@@ -125,6 +134,8 @@ impl Quorumfs {
             }
         };
         command.args(&self.arguments).stdin(Stdio::null());
+        let variables = self.variables.iter().map(|(name, value)| (name, value));
+        command.envs(variables);
         command
     }
 
@@ -136,6 +147,17 @@ impl Quorumfs {
     #[track_caller]
     pub fn start(&self) -> Running {
         Running::start(self.command())
+    }
+
+    /// Runs it to its end on a terminal of its own, where somebody types these lines, each when
+    /// something new was asked; gives what they saw beside how it ended.
+    ///
+    /// # Panics
+    /// If there is no terminal to be had, or it does not end in two minutes.
+    #[must_use]
+    #[track_caller]
+    pub fn run_on_terminal(&self, typed: &[&str]) -> (Finished, String) {
+        super::terminal::run(self.command(), typed)
     }
 
     /// Runs it to its end.

@@ -8,7 +8,7 @@ use quorumfs_bft_runtime::client::{Client, ClientConfig, Member};
 use quorumfs_bft_runtime::keys::NodeKey;
 use quorumfs_bft_runtime::server::first_incarnation;
 use quorumfs_fuse::{MountConfig, Mounted, mount};
-use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud};
+use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud, ShareStore};
 use quorumfs_gateway::keys::{KeyFile, Sealing};
 use quorumfs_gateway::metadata::{MetadataClient, Ordered};
 use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, VfsOptions};
@@ -129,6 +129,21 @@ fn client_config(cluster: &Cluster, volume: &Volume) -> ClientConfig {
     let mut config = ClientConfig::new(volume.id(), model, members.collect(), Arc::new(principal));
     config.connect_deadline = Duration::from_secs(30);
     config
+}
+
+/// The cluster's volume with the keys of its first epoch, which the clouds unlock.
+///
+/// # Panics
+/// If the key is not its owner's, or the clouds do not.
+#[must_use]
+pub fn unlocked(cluster: &Cluster, key: &KeyFile) -> Volume {
+    let genesis = std::fs::read(cluster.volume().join("volume.genesis")).unwrap();
+    let volume = Volume::open(&genesis, key).unwrap();
+    let clouds = clouds(cluster, &volume);
+    let shares = ShareStore::new(volume.id(), volume.policy(), &clouds).unwrap();
+    let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(volume.unlock(&shares)).unwrap();
+    volume
 }
 
 fn clouds(cluster: &Cluster, volume: &Volume) -> Vec<Cloud> {

@@ -22,12 +22,13 @@ mod mounted;
 mod needles;
 mod running;
 mod signed;
+mod terminal;
 
 pub use cluster::Cluster;
 pub use command::{Private, Quorumfs, binary};
 pub use demo::Demo;
 pub use files::{drop_caches, flip_byte, is_mounted, require_fuse, require_private_mounts};
-pub use gateway::Gateway;
+pub use gateway::{Gateway, unlocked};
 pub use mounted::{kill_mount, mount_in_background};
 pub use needles::{Found, Needle, search};
 pub use running::{Finished, Running, run_in_view_of};

@@ -1,7 +1,8 @@
 //! Searching everything that was stored for what must not be readable in it.
 //!
 //! Names of files and directories count as stored bytes, and so do targets of links. A needle is
-//! looked for as it is and as people's tools would show it: in hexadecimal digits and in base64.
+//! looked for as it is and as people's tools would show it: in hexadecimal digits, also in groups of
+//! four, and in base64.
 
 use aho_corasick::AhoCorasick;
 use std::collections::BTreeSet;
@@ -76,8 +77,14 @@ fn walk(directory: &Path, look: &mut impl FnMut(&Path, &[u8])) {
 
 /// The ways in which bytes are written.
 fn forms(bytes: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = |bytes: &[u8]| -> String {
+        let digits = bytes.iter().map(|byte| format!("{byte:02x}"));
+        digits.collect()
+    };
+    let hex = digits(bytes);
+    let groups: Vec<_> = bytes.chunks(2).map(digits).collect();
     let mut forms = vec![
+        ("in groups of digits", groups.join(" ").into_bytes()),
         ("as it is", bytes.to_vec()),
         ("in capital digits", hex.to_uppercase().into_bytes()),
         ("in digits", hex.into_bytes()),

@@ -4,6 +4,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fmt;
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -79,7 +80,7 @@ impl fmt::Debug for Finished {
 pub struct Running {
     child: Reaped,
     stdout: JoinHandle<std::io::Result<Vec<u8>>>,
-    stderr: JoinHandle<std::io::Result<Vec<u8>>>,
+    stderr: Option<JoinHandle<std::io::Result<Vec<u8>>>>,
 }
 
 fn read_all(mut from: impl Read + Send + 'static) -> JoinHandle<std::io::Result<Vec<u8>>> {
@@ -96,7 +97,19 @@ impl Running {
         let mut child = Reaped(command.spawn().unwrap());
         Self {
             stdout: read_all(child.0.stdout.take().unwrap()),
-            stderr: read_all(child.0.stderr.take().unwrap()),
+            stderr: child.0.stderr.take().map(read_all),
+            child,
+        }
+    }
+
+    /// Starts a program that complains to somebody else.
+    #[track_caller]
+    pub(super) fn start_on(mut command: Command, stderr: OwnedFd) -> Self {
+        command.stdout(Stdio::piped()).stderr(stderr);
+        let mut child = Reaped(command.spawn().unwrap());
+        Self {
+            stdout: read_all(child.0.stdout.take().unwrap()),
+            stderr: None,
             child,
         }
     }
@@ -122,7 +135,8 @@ impl Running {
                 None => std::thread::sleep(Duration::from_millis(10)),
             }
         };
-        let stderr = self.stderr.join().unwrap().unwrap();
+        let stderr = self.stderr.map(|stderr| stderr.join().unwrap().unwrap());
+        let stderr = stderr.unwrap_or_default();
         Finished {
             code: status.code(),
             stdout: self.stdout.join().unwrap().unwrap(),

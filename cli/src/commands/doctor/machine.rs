@@ -3,6 +3,7 @@
 use super::finding::{Finding, Level};
 use crate::clouds::{NamedCloud, Role};
 use crate::exit::Exit;
+use quorumfs_gateway::memory::MemoryBudget;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -48,9 +49,9 @@ pub(super) fn mounting() -> Vec<Finding> {
 }
 
 /// Whether what a mount may take is there.
-pub(super) fn memory(wanted_mib: u32) -> Option<Finding> {
+pub(super) fn memory(budget: &MemoryBudget) -> Option<Finding> {
     let told = fs::read_to_string("/proc/meminfo").ok()?;
-    Some(judge_memory(wanted_mib, available_mib(&told)?))
+    Some(judge_memory(budget, available_mib(&told)?))
 }
 
 /// What programs can still get, by `/proc/meminfo`.
@@ -61,10 +62,12 @@ fn available_mib(meminfo: &str) -> Option<u64> {
     Some(kib >> 10)
 }
 
-fn judge_memory(wanted_mib: u32, available_mib: u64) -> Finding {
-    let text = format!("a mount may take {wanted_mib} MiB, {available_mib} MiB can be had");
+fn judge_memory(budget: &MemoryBudget, available_mib: u64) -> Finding {
+    let (wanted_mib, from) = (budget.bytes >> 20, &budget.from);
+    let text =
+        format!("a mount may take {wanted_mib} MiB ({from}), {available_mib} MiB can be had");
     let find = |level| Finding::new(level, MACHINE, "memory", text.clone());
-    match u64::from(wanted_mib) <= available_mib {
+    match wanted_mib <= available_mib {
         true => find(Level::Ok),
         false => find(Level::Warning)
             .remedy("lower `memory_mib` of [data], unless it is a mount that has it already"),
@@ -119,7 +122,7 @@ mod tests {
         let told = "MemTotal:       16000000 kB\nMemAvailable:    1048576 kB\n";
         assert_eq!(available_mib(told), Some(1024));
         assert_eq!(available_mib("MemTotal: 5 kB"), None);
-        let level = |wanted| judge_memory(wanted, 1024).level;
+        let level = |mib: u64| judge_memory(&MemoryBudget::configured(mib << 20), 1024).level;
         assert_eq!(
             [512, 1024, 1025].map(level),
             [Level::Ok, Level::Ok, Level::Warning]

@@ -1,0 +1,237 @@
+//! `quorumfs key`: the key that opens a volume here, and the passphrase that protects it.
+//!
+//! Nobody but this machine is asked. A key is opened with its new passphrase once before the sealed
+//! form takes the other's place, for what could not be opened any more would be lost.
+
+use super::explain::key_failure;
+use super::volume::{CONFIGURATION, RECOVERY_KIT};
+use crate::arguments::{General, KeyCommand, KeyProtectArguments, KeyUnlockArguments};
+use crate::configuration::{self, VolumeConfiguration};
+use crate::directory::StateDirectory;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::unlock::{self, Sources};
+use quorumfs_gateway::keys::{Cost, KeyError, KeyFile, Passphrase, SealedKey, StoredKey};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Does what was typed.
+pub(crate) fn run(general: &General, command: &KeyCommand, output: Output) -> Outcome {
+    let place = Place::find(general)?;
+    match command {
+        KeyCommand::Status => place.tell(output)?,
+        KeyCommand::Protect(arguments) => protect(&place, arguments, output)?,
+        KeyCommand::Unprotect => unprotect(&place, output)?,
+        KeyCommand::Unlock(arguments) => keep(&place, arguments, output)?,
+        KeyCommand::Lock => lock(&place, output)?,
+    }
+    Ok(Exit::Success)
+}
+
+/// A key file and what belongs to it.
+struct Place {
+    state: StateDirectory,
+    configuration: VolumeConfiguration,
+    path: PathBuf,
+}
+
+/// How a key is.
+#[derive(Serialize)]
+struct Report {
+    path: PathBuf,
+    volume: String,
+    principal: String,
+    /// Whether it takes a passphrase.
+    protected: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    argon2id: Option<Argon2idReport>,
+    /// Where the passphrase would come from now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    passphrase_from: Option<&'static str>,
+    #[serde(skip)]
+    source: Option<String>,
+    /// A kit that lies beside it, with which nobody needs the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery_kit: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Argon2idReport {
+    memory_kib: u32,
+    passes: u32,
+    lanes: u32,
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let how = match (&self.argon2id, &self.source) {
+            (None, _) => "NOT PROTECTED: whoever has this file can read the volume; \
+                          `quorumfs key protect` seals it"
+                .to_string(),
+            (Some(_), None) => "protected by a passphrase, which nothing here gives".into(),
+            (Some(_), Some(source)) => {
+                format!("protected by a passphrase, which comes from {source}")
+            }
+        };
+        let kit = self.recovery_kit.as_ref().map_or_else(String::new, |kit| {
+            format!(
+                "\nTHE RECOVERY KIT IS HERE: {} opens everything; print it and delete it",
+                kit.display()
+            )
+        });
+        format!("{}: {how}.{kit}", self.path.display())
+    }
+}
+
+impl Place {
+    fn find(general: &General) -> Outcome<Self> {
+        let state = StateDirectory::find(general.state.as_deref(), "volume")?;
+        let configuration: VolumeConfiguration =
+            configuration::read(&state.join(CONFIGURATION), "volume")?;
+        let path = unlock::path_of(&state, &configuration);
+        Ok(Self {
+            state,
+            configuration,
+            path,
+        })
+    }
+
+    fn load(&self) -> Outcome<StoredKey> {
+        StoredKey::load(&self.path).map_err(|error| key_failure(&error))
+    }
+
+    fn sources(&self, stored: &StoredKey) -> Sources {
+        Sources::of(&self.state, &self.configuration, stored.volume())
+    }
+
+    fn tell(&self, output: Output) -> Outcome<()> {
+        let stored = self.load()?;
+        let cost = match &stored {
+            StoredKey::Plain(_) => None,
+            StoredKey::Sealed(sealed) => Some(sealed.cost()),
+        };
+        let source = cost.and_then(|_| self.sources(&stored).first());
+        let kit = self.state.join(RECOVERY_KIT);
+        let report = Report {
+            path: self.path.clone(),
+            volume: stored.volume().to_string(),
+            principal: stored.signing().to_string(),
+            protected: cost.is_some(),
+            argon2id: cost.map(|cost| Argon2idReport {
+                memory_kib: cost.memory_kib,
+                passes: cost.passes,
+                lanes: cost.lanes,
+            }),
+            passphrase_from: source.as_ref().map(unlock::Source::name),
+            source: source.as_ref().map(unlock::Source::text),
+            recovery_kit: kit.exists().then_some(kit),
+        };
+        output.record("key", &report, Report::text)
+    }
+}
+
+fn protect(place: &Place, arguments: &KeyProtectArguments, output: Output) -> Outcome<()> {
+    let _lock = place.state.lock_as(unlock::LOCK, "key command")?;
+    let stored = place.load()?;
+    let sources = place.sources(&stored);
+    let was_sealed = matches!(stored, StoredKey::Sealed(_));
+    let volume = stored.volume();
+    let key = open(stored, &sources)?;
+    let automatic = sources.without_keyring();
+    let passphrase = match &arguments.from {
+        Some(path) => unlock::read_file(path)?,
+        // They give the old one.
+        None if !was_sealed && automatic.are_automatic() => automatic.passphrase()?.0,
+        None => unlock::ask_twice()?,
+    };
+    let sealed = seal(&key, &passphrase)?;
+    sealed
+        .replace(&place.path)
+        .map_err(|error| key_failure(&error))?;
+    unlock::forget(volume)?;
+    place.tell(output)
+}
+
+/// Seals a key, and makes sure that it can be opened again.
+pub(super) fn seal(key: &KeyFile, passphrase: &Passphrase) -> Outcome<SealedKey> {
+    let failed = |error: KeyError| key_failure(&error);
+    let sealed = SealedKey::seal(key, passphrase, Cost::USUAL).map_err(failed)?;
+    let opened = sealed.open(passphrase).map_err(failed)?;
+    if opened.principal.id() != key.principal.id() {
+        return Err(failed(KeyError::WrongPassphrase));
+    }
+    Ok(sealed)
+}
+
+fn unprotect(place: &Place, output: Output) -> Outcome<()> {
+    let _lock = place.state.lock_as(unlock::LOCK, "key command")?;
+    let stored = place.load()?;
+    let (volume, sources) = (stored.volume(), place.sources(&stored));
+    if matches!(stored, StoredKey::Sealed(_)) {
+        let key = open(stored, &sources)?;
+        key.replace(&place.path)
+            .map_err(|error| key_failure(&error))?;
+        unlock::forget(volume)?;
+    }
+    place.tell(output)
+}
+
+fn open(stored: StoredKey, sources: &Sources) -> Outcome<KeyFile> {
+    match stored {
+        StoredKey::Plain(key) => Ok(key),
+        StoredKey::Sealed(sealed) => Ok(unlock::unseal(&sealed, sources)?.key),
+    }
+}
+
+#[derive(Serialize)]
+struct Kept {
+    volume: String,
+    seconds: u32,
+}
+
+fn keep(place: &Place, arguments: &KeyUnlockArguments, output: Output) -> Outcome<()> {
+    let stored = place.load()?;
+    let sources = place.sources(&stored).without_keyring();
+    let StoredKey::Sealed(sealed) = &stored else {
+        let message = format!("{} is not protected", place.path.display());
+        return Err(Failure::new(Exit::Usage, message).hint("`quorumfs key protect` protects it"));
+    };
+    let unlocked = unlock::unseal(sealed, &sources)?;
+    let kept = Kept {
+        volume: stored.volume().to_string(),
+        seconds: arguments.seconds,
+    };
+    if let Some(passphrase) = &unlocked.passphrase {
+        let time = Duration::from_secs(arguments.seconds.into());
+        unlock::keep(stored.volume(), passphrase, time)?;
+    }
+    output.record("unlocked", &kept, |kept| {
+        let seconds = kept.seconds;
+        format!("Unlocked for {seconds} s, or until `quorumfs key lock`.")
+    })
+}
+
+#[derive(Serialize)]
+struct Locked {
+    volume: String,
+    /// Whether there was anything to forget.
+    forgotten: bool,
+}
+
+fn lock(place: &Place, output: Output) -> Outcome<()> {
+    let volume = place.load()?.volume();
+    let locked = Locked {
+        volume: volume.to_string(),
+        forgotten: unlock::forget(volume)?,
+    };
+    output.record("locked", &locked, |locked| {
+        let what = if locked.forgotten {
+            "Locked. What is mounted stays so."
+        } else {
+            "It was not unlocked."
+        };
+        what.to_string()
+    })
+}

@@ -1,0 +1,78 @@
+//! Asking a person, who sees nothing of what is typed.
+//!
+//! The terminal is given back as it was, also when they change their mind: Control-C is read as the
+//! end of the line here, instead of killing this process before it can do so.
+
+use super::source::taken;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use quorumfs_gateway::keys::{PASSPHRASE_BYTES_MAX, Passphrase};
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, isatty, tcgetattr, tcsetattr,
+};
+use std::io::{Write, stdin};
+use zeroize::Zeroizing;
+
+/// What Control-C sends.
+const INTERRUPT: u8 = 3;
+
+/// Whether there is somebody.
+pub(super) fn is_there() -> bool {
+    isatty(stdin())
+}
+
+/// Tells them something.
+pub(super) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// A terminal that shows nothing, until this is dropped.
+struct Quiet(Termios);
+
+impl Quiet {
+    fn begin() -> rustix::io::Result<Self> {
+        let before = tcgetattr(stdin())?;
+        let mut quiet = before.clone();
+        quiet
+            .local_modes
+            .remove(LocalModes::ECHO | LocalModes::ISIG);
+        quiet
+            .local_modes
+            .insert(LocalModes::ICANON | LocalModes::ECHONL);
+        quiet.special_codes[SpecialCodeIndex::VEOL] = INTERRUPT;
+        tcsetattr(stdin(), OptionalActions::Flush, &quiet)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        let _ = tcsetattr(stdin(), OptionalActions::Now, &self.0);
+    }
+}
+
+/// Asks for a passphrase.
+pub(super) fn ask(prompt: &str) -> Outcome<Passphrase> {
+    let failed =
+        |error: rustix::io::Errno| Failure::file("ask on", "the terminal".as_ref(), &error.into());
+    let _quiet = Quiet::begin().map_err(failed)?;
+    let mut stderr = std::io::stderr();
+    let _ = write!(stderr, "{prompt}").and_then(|()| stderr.flush());
+    let mut line = Zeroizing::new(Vec::with_capacity(PASSPHRASE_BYTES_MAX + 2));
+    let mut byte = Zeroizing::new([0; 1]);
+    // Byte by byte, since what is behind the line is for whoever reads next.
+    while rustix::io::read(stdin(), &mut *byte).map_err(failed)? == 1 {
+        let [read] = *byte;
+        if read == INTERRUPT {
+            say("");
+            return Err(Failure::new(Exit::Cancelled, "cancelled"));
+        }
+        if read == b'\n' {
+            return taken(line);
+        }
+        if line.len() <= PASSPHRASE_BYTES_MAX {
+            line.push(read);
+        }
+    }
+    Err(Failure::new(Exit::Cancelled, "cancelled"))
+}

@@ -1,0 +1,256 @@
+//! Shares of the clouds' secret that were fetched once, kept on this machine's disk: so that a mount
+//! begins while no cloud answers.
+//!
+//! ```text
+//! clouds.shares:  f + 1 shares of C_e, sealed under a key of the host key
+//!     H ──derive──► key ── AES-256-GCM-SIV, bound to volume, realm and epoch
+//! ```
+//!
+//! Shares are kept, and not the secret that they give, because each is proved by its digest in the
+//! epoch's signed row: what comes from here is believed no more than what comes from a cloud. What
+//! always holds: one epoch's shares are there, the newest that was opened here; what does not open
+//! counts as not there. What can go wrong is a [`KeyError`]; the format is in docs/FORMAT.md, "Keys
+//! and names".
+
+use super::lines::{Lines, Writer};
+use super::shamir::Share;
+use super::{KeyError, Secret};
+use aes_gcm_siv::aead::{Aead, KeyInit, Payload};
+use aes_gcm_siv::{Aes256GcmSiv, Nonce};
+use quorumfs_metadata::identity::{RealmEpoch, RealmId, VolumeId};
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
+
+const TITLE: &str = "quorumfs kept shares";
+const FORMAT: u32 = 1;
+const WHAT: &str = "share that is kept here";
+const PLACE: &[u8] = b"quorumfs 2026 kept shares v1\0";
+const NONCE_BYTES: usize = 12;
+/// Bytes of a share with its cloud's index.
+const ENTRY_BYTES: usize = 1 + 32;
+
+/// Where shares are kept, and what they are sealed under.
+#[derive(Clone, Debug)]
+pub struct KeptShares {
+    path: PathBuf,
+    key: Secret,
+    volume: VolumeId,
+}
+
+impl KeptShares {
+    /// The shares at `path`, sealed under a key that the host key gave for this.
+    #[must_use]
+    pub fn new(path: PathBuf, key: Secret, volume: VolumeId) -> Self {
+        Self { path, key, volume }
+    }
+
+    /// Where they are.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The shares of an epoch, each with its cloud's index, if they are there. Nothing has proved
+    /// them yet.
+    ///
+    /// # Errors
+    /// If there is a file that is of another volume, newer or damaged.
+    pub fn recall(
+        &self,
+        realm: RealmId,
+        epoch: RealmEpoch,
+    ) -> Result<Option<Vec<(u8, Share)>>, KeyError> {
+        let text = match fs::read_to_string(&self.path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.failed("read", error)),
+        };
+        let lines = Lines::parse(TITLE, FORMAT, &text)?;
+        let forged = || KeyError::Forged { what: WHAT };
+        if lines.array::<16>("volume")? != self.volume.0 {
+            return Err(forged());
+        }
+        if lines.value("epoch")? != place_of(realm, epoch) {
+            return Ok(None);
+        }
+        let nonce = Nonce::from(lines.array::<NONCE_BYTES>("nonce")?);
+        let payload = Payload {
+            msg: lines.value("sealed")?,
+            aad: &self.place(realm, epoch),
+        };
+        let opened = self.cipher().decrypt(&nonce, payload);
+        let opened = Zeroizing::new(opened.map_err(|_| forged())?);
+        let entries = opened.chunks(ENTRY_BYTES).map(|entry| {
+            let (index, share) = entry.split_first()?;
+            Some((*index, Secret::from_bytes(share.try_into().ok()?)))
+        });
+        entries.collect::<Option<_>>().map(Some).ok_or_else(forged)
+    }
+
+    /// Keeps the shares of an epoch in the place of what was there.
+    ///
+    /// # Errors
+    /// If they cannot be sealed or written.
+    pub fn keep(
+        &self,
+        realm: RealmId,
+        epoch: RealmEpoch,
+        shares: &[(u8, Share)],
+    ) -> Result<(), KeyError> {
+        let mut nonce = [0; NONCE_BYTES];
+        getrandom::fill(&mut nonce).map_err(|error| KeyError::Random {
+            reason: error.to_string(),
+        })?;
+        let text = self.to_text(realm, epoch, shares, nonce)?;
+        let mut name = self.path.file_name().unwrap_or_default().to_os_string();
+        name.push(".new");
+        let next = self.path.with_file_name(name);
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&next)
+            .and_then(|mut file| {
+                file.write_all(text.as_bytes())?;
+                file.sync_all()
+            })
+            .and_then(|()| fs::rename(&next, &self.path))
+            .and_then(|()| super::sealed_key::sync_parent(&self.path))
+            .map_err(|error| self.failed("write", error))
+    }
+
+    /// Removes them.
+    ///
+    /// # Errors
+    /// If they are there and do not go.
+    pub fn forget(&self) -> Result<(), KeyError> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(self.failed("remove", error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn to_text(
+        &self,
+        realm: RealmId,
+        epoch: RealmEpoch,
+        shares: &[(u8, Share)],
+        nonce: [u8; NONCE_BYTES],
+    ) -> Result<String, KeyError> {
+        let mut plain = Zeroizing::new(Vec::with_capacity(shares.len() * ENTRY_BYTES));
+        for (index, share) in shares {
+            plain.push(*index);
+            plain.extend_from_slice(share.expose());
+        }
+        let payload = Payload {
+            msg: plain.as_slice(),
+            aad: &self.place(realm, epoch),
+        };
+        let sealed = self.cipher().encrypt(&Nonce::from(nonce), payload);
+        let sealed = sealed.map_err(|_| KeyError::Forged { what: WHAT })?;
+        let mut writer = Writer::new(TITLE, FORMAT);
+        writer.remark("What the clouds gave to open the volume, for when they are gone. It opens");
+        writer.remark("with the host key alone. Without it, the clouds are asked again.");
+        writer.value("volume", &self.volume.0);
+        writer.value("epoch", &place_of(realm, epoch));
+        writer.value("nonce", &nonce);
+        writer.value("sealed", &sealed);
+        Ok(writer.finish().to_string())
+    }
+
+    fn place(&self, realm: RealmId, epoch: RealmEpoch) -> Vec<u8> {
+        [PLACE, &self.volume.0, &place_of(realm, epoch)].concat()
+    }
+
+    fn cipher(&self) -> Aes256GcmSiv {
+        Aes256GcmSiv::new(self.key.expose().into())
+    }
+
+    fn failed(&self, doing: &'static str, source: std::io::Error) -> KeyError {
+        let path = self.path.clone();
+        KeyError::File {
+            doing,
+            path,
+            source,
+        }
+    }
+}
+
+fn place_of(realm: RealmId, epoch: RealmEpoch) -> [u8; 8] {
+    let mut place = [0; 8];
+    let (head, tail) = place.split_at_mut(4);
+    head.copy_from_slice(&realm.0.to_be_bytes());
+    tail.copy_from_slice(&epoch.0.to_be_bytes());
+    place
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorumfs_bft::identity::ClusterId;
+
+    const VOLUME: VolumeId = ClusterId([7; 16]);
+    const EPOCH: RealmEpoch = RealmEpoch(3);
+
+    fn at(path: &Path, key: u8, volume: VolumeId) -> KeptShares {
+        let key = Secret::from_bytes([key; 32]);
+        KeptShares::new(path.join("clouds.shares"), key, volume)
+    }
+
+    fn shares() -> Vec<(u8, Share)> {
+        [0, 2]
+            .map(|index| (index, Secret::from_bytes([index + 40; 32])))
+            .to_vec()
+    }
+
+    #[test]
+    fn what_is_kept_comes_back_for_its_epoch_volume_and_host_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let kept = at(directory.path(), 1, VOLUME);
+        assert!(kept.recall(RealmId::ROOT, EPOCH).unwrap().is_none());
+        kept.keep(RealmId::ROOT, EPOCH, &shares()).unwrap();
+        let found = kept.recall(RealmId::ROOT, EPOCH).unwrap().unwrap();
+        assert_eq!(found, shares());
+        for (realm, epoch) in [(RealmId::ROOT, RealmEpoch(4)), (RealmId(9), EPOCH)] {
+            assert!(kept.recall(realm, epoch).unwrap().is_none());
+        }
+        let other_host = at(directory.path(), 2, VOLUME);
+        assert!(other_host.recall(RealmId::ROOT, EPOCH).is_err());
+        let other_volume = at(directory.path(), 1, ClusterId([8; 16]));
+        assert!(other_volume.recall(RealmId::ROOT, EPOCH).is_err());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        kept.forget().unwrap();
+        kept.forget().unwrap();
+        assert!(kept.recall(RealmId::ROOT, EPOCH).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_kept_under_another_epochs_name_does_not_open() {
+        let directory = tempfile::tempdir().unwrap();
+        let kept = at(directory.path(), 1, VOLUME);
+        let text = |epoch| {
+            kept.to_text(RealmId::ROOT, epoch, &shares(), [5; 12])
+                .unwrap()
+        };
+        let (old, new) = (text(EPOCH), text(RealmEpoch(4)));
+        let label = |line: &&str| line.starts_with("epoch");
+        let line = |text: &str| text.lines().find(label).unwrap().to_string();
+        let moved = old.replace(&line(&old), &line(&new));
+        fs::write(kept.path(), moved).unwrap();
+        assert!(kept.recall(RealmId::ROOT, RealmEpoch(4)).is_err());
+    }
+
+    #[test]
+    fn the_sealed_shares_are_pinned_to_their_golden_bytes() {
+        let kept = at(Path::new(""), 1, VOLUME);
+        let text = kept
+            .to_text(RealmId::ROOT, EPOCH, &shares(), [5; 12])
+            .unwrap();
+        let digest = blake3::hash(text.as_bytes());
+        crate::keys::lines::assert_golden("kept_shares_digest", digest.as_bytes());
+    }
+}
