@@ -25,6 +25,7 @@ pub(crate) use volume::{LockSetting, VolumeCommand, VolumeCreateArguments, Volum
 use crate::configuration::TierSetting;
 use crate::exit;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -194,6 +195,12 @@ pub(crate) struct MountArguments {
     /// What close and fsync wait for (default: the configuration's, or `clouds`)
     #[arg(long, value_name = "TIER")]
     pub(crate) tier: Option<TierSetting>,
+    /// As in fstab: ro, noexec, allow_other, noallow_other, tier=memory|local|clouds, takeover
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub(crate) options: Vec<String>,
+    /// Pass over options that are not known
+    #[arg(long, hide = true)]
+    pub(crate) sloppy: bool,
     /// Stop in good order when standard input ends
     #[arg(long, hide = true)]
     pub(crate) supervised: bool,
@@ -211,6 +218,10 @@ pub(crate) struct UmountArguments {
     /// Where it is mounted (default: wherever this volume is)
     #[arg(value_name = "DIR")]
     pub(crate) point: Option<PathBuf>,
+    /// If it does not answer or is in use, cut it off: whoever uses it gets an error, and the
+    /// directory is free
+    #[arg(long)]
+    pub(crate) force: bool,
 }
 
 /// `quorumfs sync`
@@ -360,9 +371,9 @@ pub(crate) fn command() -> clap::Command {
         .after_help(format!("{}\n{EXAMPLES}", exit::table()))
 }
 
-/// What was typed; else what to print, which knows its own exit code.
-pub(crate) fn parse() -> Result<Arguments, clap::Error> {
-    Arguments::from_arg_matches(&command().try_get_matches()?)
+/// What was typed, the program's name first; else what to print, which knows its own exit code.
+pub(crate) fn parse(typed: Vec<OsString>) -> Result<Arguments, clap::Error> {
+    Arguments::from_arg_matches(&command().try_get_matches_from(typed)?)
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@
 //! | [`bench`] | measurements of this machine |
 //! | [`configuration`] | TOML files |
 //! | [`directory`] | where state lies |
+//! | [`mount_helper`] | being called by `mount(8)` |
+//! | [`notify`] | telling systemd how a service is |
 //! | [`control`] | how `status` and `umount` talk to a running mount |
 //! | [`stop`] | how a process is told to stop |
 //! | [`unlock`] | the one way from a key file to a key |
@@ -27,13 +29,17 @@ mod directory;
 mod exit;
 mod failure;
 mod logging;
+mod mount_helper;
+mod notify;
 mod output;
 mod stop;
 mod unlock;
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::mount_helper::Wanted;
 use crate::output::Output;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// A replica's work is a great many short-lived messages, most of them freed on another thread than
@@ -42,10 +48,30 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let arguments = match arguments::parse() {
-        Ok(arguments) => arguments,
-        Err(error) => return not_understood(&error),
-    };
+    let mut typed = std::env::args_os();
+    let program = typed.next();
+    if !mount_helper::is_called_as(program.as_deref()) {
+        return match run(std::env::args_os().collect()) {
+            Ok(exit) => exit.into(),
+            Err(code) => code,
+        };
+    }
+    match mount_helper::translate(typed) {
+        Ok(Wanted::Nothing) => ExitCode::SUCCESS,
+        Ok(Wanted::Command(typed)) => match run(typed) {
+            Ok(exit) => mount_helper::code(exit),
+            Err(_) => mount_helper::code(Exit::Usage),
+        },
+        Err(failure) => {
+            Output::new(false).failure(&failure);
+            mount_helper::code(failure.exit)
+        }
+    }
+}
+
+/// Does what was typed and says how that ended; if it was not understood, what to end with.
+fn run(typed: Vec<OsString>) -> Result<Exit, ExitCode> {
+    let arguments = arguments::parse(typed).map_err(|error| not_understood(&error))?;
     let output = Output::new(arguments.general.json);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -62,13 +88,10 @@ fn main() -> ExitCode {
                 .hint("the limits of processes or memory may be too low; see `ulimit -a`"),
         ),
     };
-    match outcome {
-        Ok(exit) => exit.into(),
-        Err(failure) => {
-            output.failure(&failure);
-            failure.exit.into()
-        }
-    }
+    Ok(outcome.unwrap_or_else(|failure| {
+        output.failure(&failure);
+        failure.exit
+    }))
 }
 
 /// Help and version go to standard output; anything else is a usage error, in JSON if asked for.

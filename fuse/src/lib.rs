@@ -35,4 +35,4 @@ mod serve;
 mod watchdog;
 
 pub use error::MountError;
-pub use mount::{MountConfig, Mounted, check, mount};
+pub use mount::{MountConfig, Mounted, abort_at, check, mount};

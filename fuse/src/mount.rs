@@ -39,6 +39,10 @@ pub struct MountConfig {
     pub name: String,
     /// Whether users other than the one who mounts may enter.
     pub allow_other: bool,
+    /// Whether nothing is changed through it.
+    pub read_only: bool,
+    /// Whether no program in it is run.
+    pub no_exec: bool,
     /// How long one request may take.
     pub deadline: Duration,
     /// Event loops; as many as there are cores, at most eight, if not given.
@@ -55,6 +59,8 @@ impl MountConfig {
             mount_point,
             name: "quorumfs".into(),
             allow_other: rustix::process::geteuid().is_root(),
+            read_only: false,
+            no_exec: false,
             deadline: Duration::from_secs(30),
             loops: None,
             watchdog: true,
@@ -180,6 +186,20 @@ impl Mounted {
     }
 }
 
+/// Aborts the connection of whatever FUSE file system is mounted exactly at `path`, and asks
+/// neither it nor its process for anything. Whoever waits for it gets an error. Nothing happens
+/// where there is none.
+pub fn abort_at(path: &Path) {
+    let entry = mounted_at(path).filter(|entry| entry.kind.starts_with("fuse"));
+    if let Some(entry) = entry {
+        let connection = Connection {
+            minor: Some(entry.minor),
+            mount_point: path.to_owned(),
+        };
+        connection.abort();
+    }
+}
+
 fn unmount(place: &Path, flags: UnmountFlags) -> Result<(), MountError> {
     match rustix::mount::unmount(place, flags) {
         // `EINVAL` says that nothing is mounted there any more.
@@ -227,6 +247,12 @@ pub(crate) fn options(config: &MountConfig) -> Config {
         MountOption::NoDev,
         MountOption::NoSuid,
     ];
+    let more = [
+        (config.read_only, MountOption::RO),
+        (config.no_exec, MountOption::NoExec),
+    ];
+    let more = more.into_iter().filter(|(wanted, _)| *wanted);
+    options.mount_options.extend(more.map(|(_, option)| option));
     options.acl = if config.allow_other {
         SessionACL::All
     } else {

@@ -13,7 +13,9 @@ use quorumfs_tests::harness::{
     Cluster, Gateway, eventually, is_mounted, kill_mount, mount_in_background, require_fuse,
 };
 use rustix::io::Errno;
+use rustix::process::{Signal, kill_process};
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,6 +100,69 @@ fn what_was_synced_at_tier_local_survives_a_kill_and_reaches_the_clouds() {
     assert!(cat.ok().stdout == format!("before{content}").as_bytes());
     let umount = cluster.quorumfs().args(["umount"]).args([&point]).run();
     umount.ok();
+    cluster.stop();
+}
+
+#[test]
+fn by_force_a_mount_whose_process_stands_still_lets_go_of_its_users_and_its_point() {
+    require_fuse();
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let point = cluster.mount_point();
+    let process = mount_in_background(&cluster, &point, &[]);
+    fs::write(point.join("kept"), "kept").unwrap();
+    let mut open = fs::File::create(point.join("open")).unwrap();
+    kill_process(process, Signal::STOP).unwrap();
+
+    let (sender, answers) = std::sync::mpsc::channel();
+    let (unknown, other) = (point.join("unknown"), sender.clone());
+    std::thread::spawn(move || sender.send(fs::metadata(unknown).map(drop)));
+    std::thread::spawn(move || {
+        let written = open.write_all(b"never kept").and_then(|()| open.sync_all());
+        other.send(written)
+    });
+    let hangs = answers.recv_timeout(Duration::from_secs(2));
+    assert!(hangs.is_err(), "it does not hang: {hangs:?}");
+    let force = || cluster.quorumfs().args(["umount", "--force"]);
+    force()
+        .run()
+        .fails(2, "not said what", "name the directory");
+    let nothing = force().args([cluster.directory()]).run();
+    nothing.fails(10, "no quorumfs is mounted on", "findmnt");
+    let forced = force().args([&point]).run().ok().records("unmounted");
+    assert_eq!(
+        (&forced[0]["forced"], &forced[0]["still_running"]),
+        (&true.into(), &true.into())
+    );
+    for _ in 0..2 {
+        let answer = answers.recv_timeout(Duration::from_secs(10));
+        let error = answer.expect("somebody still hangs").unwrap_err();
+        let aborted = [Errno::CONNABORTED, Errno::NOTCONN, Errno::IO];
+        let aborted = aborted.map(|errno| Some(errno.raw_os_error()));
+        assert!(aborted.contains(&error.raw_os_error()), "{error}");
+    }
+    assert!(!is_mounted(&point));
+    assert_eq!(
+        fs::read_dir(&point).unwrap().count(),
+        0,
+        "the point is not free"
+    );
+
+    // Once it goes on, it ends in good order, and the next mount needs no force.
+    let held = cluster.quorumfs().args(["mount"]).args([&point]).run();
+    held.fails(11, "another mount is running", "stop that one first");
+    kill_process(process, Signal::CONT).unwrap();
+    let mount = cluster.quorumfs().args(["mount", "--background"]);
+    let mount = mount.args([&point]);
+    eventually("its process has ended", Duration::from_secs(60), || {
+        mount.run().code == Some(0)
+    });
+    assert_eq!(fs::read_to_string(point.join("kept")).unwrap(), "kept");
+    let forced = force().args([&point]).run().ok().records("unmounted");
+    assert_eq!(
+        forced[0]["forced"], false,
+        "one that answers takes no force"
+    );
     cluster.stop();
 }
 

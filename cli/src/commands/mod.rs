@@ -1,6 +1,7 @@
 //! One module for each command; this file only chooses.
 
 mod cloud;
+mod cloud_report;
 mod cluster;
 mod disk_cache;
 mod doctor;
@@ -8,11 +9,13 @@ mod epochs;
 mod evidence;
 mod explain;
 mod files;
+mod force;
 mod journal;
 mod key;
 mod members;
 mod memory;
 mod mount;
+mod mount_options;
 pub(crate) mod mount_point;
 mod observe;
 mod opened;

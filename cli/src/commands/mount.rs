@@ -9,9 +9,11 @@
 //! waits until it is ready, or repeats why it could not. If files are open when the process is told
 //! to stop, the mount leaves the tree at once and what is written already is committed.
 
+use super::cloud_report::{CloudReport, mebibytes};
 use super::disk_cache::CacheReport;
 use super::explain::mount_failure;
 use super::journal::WaitingReport;
+use super::mount_options::MountOptions;
 use super::mount_point;
 use super::opened::{Access, Configured, Opened};
 use super::sync::{self, Synced};
@@ -20,22 +22,26 @@ use crate::arguments::{General, MountArguments};
 use crate::control::{ControlServer, Question};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::notify;
 use crate::output::{self, Output};
 use crate::stop::Stop;
 use crate::unlock;
 use quorumfs_fuse::{MountConfig, Mounted};
-use quorumfs_gateway::blocks::{CloudStatus, Poisoned};
+use quorumfs_gateway::blocks::Poisoned;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a mount in the background may take to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(60);
+/// How long one that is not ready may take to end when it is asked to.
+const GIVEN_UP_WITHIN: Duration = Duration::from_secs(20);
 /// How long a mount that is told to stop waits for those who still use it.
 const BUSY_WITHIN: Duration = Duration::from_secs(2);
 /// How long a status waits for what the order has counted.
@@ -177,105 +183,6 @@ impl Report {
     }
 }
 
-/// What a mount has counted of a cloud, and how it was found.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct CloudReport {
-    /// Its place in the volume's list.
-    pub(crate) index: usize,
-    /// What people call it.
-    pub(crate) name: String,
-    /// Whether it can be used now.
-    pub(crate) usable: bool,
-    /// Why not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) problem: Option<String>,
-    /// What it last did wrong, as the running mount saw it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) last_error: Option<String>,
-    /// How many of its answers were not what had been written.
-    #[serde(default)]
-    pub(crate) shards_refused: u64,
-    /// What half of its last answers took at most, in microseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) latency_median_us: Option<u64>,
-    /// Requests to it since the mount began, every retry included; none of a directory.
-    #[serde(default)]
-    pub(crate) requests: u64,
-    /// Those of them that failed.
-    #[serde(default)]
-    pub(crate) requests_failed: u64,
-    /// Bytes of objects that were sent.
-    #[serde(default)]
-    pub(crate) bytes_sent: u64,
-    /// Bytes of objects that came back.
-    #[serde(default)]
-    pub(crate) bytes_received: u64,
-    /// Whether requests to it are held back for now, because it failed.
-    #[serde(default)]
-    pub(crate) suspended: bool,
-    /// How often it was found at fault, by the order's count; `quorumfs cloud evidence` shows it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) evidence: Option<u64>,
-}
-
-impl CloudReport {
-    fn of(status: &CloudStatus) -> Self {
-        let micros = |latency: Duration| u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
-        Self {
-            index: usize::from(status.index.0),
-            name: status.place.clone(),
-            usable: status.reachable,
-            problem: None,
-            last_error: status.last_error.clone(),
-            shards_refused: status.shards_refused,
-            latency_median_us: status.latency_median.map(micros),
-            requests: status.traffic.requests(),
-            requests_failed: status.traffic.failed,
-            bytes_sent: status.traffic.bytes_sent,
-            bytes_received: status.traffic.bytes_received,
-            suspended: status.suspended,
-            evidence: None,
-        }
-    }
-
-    /// For people.
-    pub(crate) fn text(&self) -> String {
-        let mut text = format!("  cloud {}  {}  ", self.index, self.name);
-        match &self.problem {
-            Some(problem) => text.push_str(&format!("UNUSABLE: {problem}")),
-            None => text.push_str("usable"),
-        }
-        if self.requests > 0 {
-            text.push_str(&format!(
-                "; {} requests, {} failed, {} sent, {} received",
-                self.requests,
-                self.requests_failed,
-                mebibytes(self.bytes_sent),
-                mebibytes(self.bytes_received)
-            ));
-        }
-        if self.suspended {
-            text.push_str("; held back for now");
-        }
-        if let Some(faults) = self.evidence.filter(|faults| *faults > 0) {
-            text.push_str(&format!(
-                "; {faults} FAULTS FOUND, see `quorumfs cloud evidence`"
-            ));
-        }
-        if self.shards_refused > 0 {
-            text.push_str(&format!("; GAVE BACK {} BAD SHARDS", self.shards_refused));
-        }
-        if let (None, Some(error)) = (&self.problem, &self.last_error) {
-            text.push_str(&format!("; last error: {error}"));
-        }
-        text
-    }
-}
-
-fn mebibytes(bytes: u64) -> String {
-    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
-}
-
 /// How a mount answers the wish to stop.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -297,6 +204,7 @@ struct Ready<'a> {
 
 /// Mounts, and stays until told to stop.
 pub(crate) async fn run(general: &General, arguments: &MountArguments, output: Output) -> Outcome {
+    let options = MountOptions::parse(&arguments.options, arguments.sloppy)?;
     if arguments.background {
         return in_background(general, arguments, output);
     }
@@ -309,14 +217,14 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
     // A person may be asked, and change their mind, before signals are listened to.
     let (configured, _) = Configured::read_with(general, handed.transpose()?)?;
     let mut stop = Stop::listen(arguments.supervised)?;
-    let configured = configured.at_tier(arguments.tier);
+    let configured = configured.at_tier(arguments.tier.or(options.tier));
     let point = point(&configured, arguments)?;
     let lock = configured.state().lock("mount")?;
     mount_point::clear_if_dead(&point)?;
     // Before anybody is asked, and before another mount loses the volume for nothing.
     quorumfs_fuse::check(&point).map_err(|error| mount_failure(&error))?;
     let access = Access::Mount {
-        takeover: arguments.takeover,
+        takeover: arguments.takeover || options.takeover,
     };
     let opened = tokio::select! {
         opened = Opened::open(&configured, access) => Arc::new(opened?),
@@ -324,6 +232,8 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
     };
     let mut config = MountConfig::new(point);
     config.allow_other |= configured.configuration().mount.allow_other;
+    config.allow_other = options.allow_other.unwrap_or(config.allow_other);
+    (config.read_only, config.no_exec) = (options.read_only, options.no_exec);
     let mounted = match quorumfs_fuse::mount(opened.file_system().clone(), config).await {
         Ok(mounted) => Arc::new(mounted),
         Err(error) => {
@@ -331,15 +241,32 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
             return Err(mount_failure(&error));
         }
     };
-    let control = ControlServer::bind(configured.state())?;
+    let control = match ControlServer::bind(configured.state()) {
+        Ok(control) => control,
+        Err(failure) => {
+            // Nobody could end it in good order.
+            let _ = mounted.detach().await;
+            let _ = opened.close().await;
+            return Err(failure);
+        }
+    };
     let ready = Ready {
         point: mounted.mount_point(),
         pid: std::process::id(),
     };
+    // Whoever started this in the background did not wait: it is not to stay there unknown.
+    if arguments.detached && !output::is_read() {
+        leave(&mounted).await?;
+        control.finish().await;
+        opened.close().await?;
+        return Ok(Exit::Cancelled);
+    }
     output.record("ready", &ready, |ready| {
         format!("Mounted on {}.", ready.point.display())
     })?;
+    notify::ready(&format!("Mounted on {}", ready.point.display()));
     let served = serve(&opened, &mounted, &control, &mut stop).await;
+    notify::stopping("Keeping what was written");
     control.finish().await;
     let closed = opened.close().await;
     drop(lock);
@@ -409,7 +336,10 @@ async fn serve(
         () = control.serve(answer) => Ok(()),
         () = opened.remember() => Ok(()),
         () = mounted.wait() => Ok(()),
-        () = stop.wanted() => leave(mounted).await,
+        () = stop.wanted() => {
+            notify::stopping("Unmounting");
+            leave(mounted).await
+        }
     }
 }
 
@@ -487,6 +417,27 @@ async fn count_evidence(opened: &Opened, report: &mut Report) {
     }
 }
 
+/// Ends a process that is not ready, and leaves nothing of it: asked first, it unmounts and ends its
+/// session itself.
+fn give_up(child: &mut Child, point: &Path) {
+    let ended = |child: &mut Child| matches!(child.try_wait(), Ok(Some(_)));
+    // It is our child and not waited for yet, so that its number is still its own.
+    if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::TERM);
+    }
+    let began = Instant::now();
+    while !ended(child) && began.elapsed() < GIVEN_UP_WITHIN {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if !ended(child) {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    if let Err(failure) = mount_point::clear_if_dead(point) {
+        tracing::warn!(%failure, "a mount that did not become ready is left behind");
+    }
+}
+
 /// Starts this program again in a session of its own and waits until that one is ready.
 fn in_background(general: &General, arguments: &MountArguments, output: Output) -> Outcome {
     let (configured, passphrase) = Configured::read_with(general, None)?;
@@ -512,6 +463,12 @@ fn in_background(general: &General, arguments: &MountArguments, output: Output) 
     }
     if let Some(filter) = &general.log {
         command.args(["--log", filter]);
+    }
+    if arguments.sloppy {
+        command.arg("--sloppy");
+    }
+    for options in &arguments.options {
+        command.args(["-o", options]);
     }
     // Who could be asked is here, not there.
     let input = match &passphrase {
@@ -557,8 +514,7 @@ fn in_background(general: &General, arguments: &MountArguments, output: Output) 
         })?;
         return Ok(Exit::Success);
     }
-    let _ = child.kill();
-    let _ = child.wait();
+    give_up(&mut child, &point);
     Err(output::failure_in(&record).unwrap_or_else(|| {
         let seconds = READY_WITHIN.as_secs();
         let message = format!("the mount was not ready within {seconds} s");

@@ -49,6 +49,11 @@ pub(crate) fn is_dead(point: &Path) -> bool {
     dead && mounted(point).is_some_and(|(kind, source)| is_ours(&kind, &source))
 }
 
+/// Whether one of our mounts lies here, dead or alive. It is not asked, so that this never hangs.
+pub(super) fn is_ours_at(point: &Path) -> bool {
+    mounted(point).is_some_and(|(kind, source)| is_ours(&kind, &source))
+}
+
 /// What the kernel answers for a mount whose process has ended, or whose connection was aborted.
 fn is_of_the_dead(error: &std::io::Error) -> bool {
     let answers = [Errno::NOTCONN, Errno::CONNABORTED];

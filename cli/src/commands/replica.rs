@@ -11,6 +11,7 @@ use crate::configuration::{self, ReplicaConfiguration, VERSION};
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::notify;
 use crate::output::Output;
 use crate::stop::Stop;
 use quorumfs_bft::authentication::Authentication;
@@ -226,9 +227,13 @@ pub(crate) async fn run(
             ready.listen
         ),
     })?;
+    notify::ready(&format!("Listening on {}", ready.listen));
     let ending = tokio::select! {
         ending = handle.ended() => ending,
-        () = stop.wanted() => handle.shutdown().await,
+        () = stop.wanted() => {
+            notify::stopping("Writing what is not on the disk yet");
+            handle.shutdown().await
+        }
     };
     match ending {
         Ending::Stopped => Ok(Exit::Success),

@@ -4,9 +4,10 @@
 //! mount, if there is one, adds its counters. The view and the sequence of the summary are what a
 //! correct replica has got to at least ([`super::members`]).
 
+use super::cloud_report::CloudReport;
 use super::journal::QueuedReport;
 use super::members::{self, Replica, vouched};
-use super::mount::{CloudReport, Report};
+use super::mount::Report;
 use super::opened::Configured;
 use crate::arguments::{General, StatusArguments};
 use crate::control::{self, Question};

@@ -1,6 +1,7 @@
 //! `quorumfs umount`: keeps everything, unmounts, and returns when the mount's process has ended
 //! its session.
 
+use super::force;
 use super::mount::Stopped;
 use super::mount_point;
 use crate::arguments::{General, UmountArguments};
@@ -17,13 +18,32 @@ use std::time::{Duration, Instant};
 const RELEASED_WITHIN: Duration = Duration::from_secs(45);
 
 #[derive(Serialize)]
-struct Unmounted<'a> {
-    point: &'a Path,
+pub(super) struct Unmounted<'a> {
+    pub(super) point: &'a Path,
+    /// With `--force`, whether it took any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) forced: Option<bool>,
+    /// With `--force`, whether the process behind it is still there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) still_running: Option<bool>,
+}
+
+impl<'a> Unmounted<'a> {
+    fn of(point: &'a Path) -> Self {
+        Self {
+            point,
+            forced: None,
+            still_running: None,
+        }
+    }
 }
 
 /// Unmounts the volume of the state directory.
 pub(crate) async fn run(general: &General, arguments: &UmountArguments, output: Output) -> Outcome {
     let state = StateDirectory::find(general.state.as_deref(), "volume")?;
+    if arguments.force {
+        return force::run(&state, arguments.point.as_deref(), output).await;
+    }
     let point = match &arguments.point {
         // A mount knows its place without links; one that is dead cannot be asked for it.
         Some(point) => Some(
@@ -48,9 +68,7 @@ pub(crate) async fn run(general: &General, arguments: &UmountArguments, output: 
     match control::ask::<Stopped>(&state, Question::Stop).await? {
         Some(Stopped::Clean) => {
             until_released(&state).await?;
-            let record = Unmounted {
-                point: &report.point,
-            };
+            let record = Unmounted::of(&report.point);
             output.record("unmounted", &record, |r| {
                 format!("Unmounted {}.", r.point.display())
             })?;
@@ -66,7 +84,7 @@ pub(crate) async fn run(general: &General, arguments: &UmountArguments, output: 
 }
 
 /// The mount's process ends its session after it has answered; the next mount needs it ended.
-async fn until_released(state: &StateDirectory) -> Outcome<()> {
+pub(super) async fn until_released(state: &StateDirectory) -> Outcome<()> {
     let began = Instant::now();
     loop {
         match state.lock("mount") {
@@ -83,7 +101,7 @@ fn without_process(state: &StateDirectory, point: Option<&Path>, output: Output)
     match point {
         Some(point) if mount_point::is_dead(point) => {
             mount_point::detach(point)?;
-            let record = Unmounted { point };
+            let record = Unmounted::of(point);
             output.record("unmounted", &record, |r| {
                 format!(
                     "Cleared {} away; its process was dead already.",

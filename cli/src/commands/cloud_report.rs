@@ -1,0 +1,104 @@
+//! What `status` says of one cloud: whether it can be used now, and what the mount has counted.
+
+use quorumfs_gateway::blocks::CloudStatus;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// What a mount has counted of a cloud, and how it was found.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct CloudReport {
+    /// Its place in the volume's list.
+    pub(crate) index: usize,
+    /// What people call it.
+    pub(crate) name: String,
+    /// Whether it can be used now.
+    pub(crate) usable: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) problem: Option<String>,
+    /// What it last did wrong, as the running mount saw it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) last_error: Option<String>,
+    /// How many of its answers were not what had been written.
+    #[serde(default)]
+    pub(crate) shards_refused: u64,
+    /// What half of its last answers took at most, in microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) latency_median_us: Option<u64>,
+    /// Requests to it since the mount began, every retry included; none of a directory.
+    #[serde(default)]
+    pub(crate) requests: u64,
+    /// Those of them that failed.
+    #[serde(default)]
+    pub(crate) requests_failed: u64,
+    /// Bytes of objects that were sent.
+    #[serde(default)]
+    pub(crate) bytes_sent: u64,
+    /// Bytes of objects that came back.
+    #[serde(default)]
+    pub(crate) bytes_received: u64,
+    /// Whether requests to it are held back for now, because it failed.
+    #[serde(default)]
+    pub(crate) suspended: bool,
+    /// How often it was found at fault, by the order's count; `quorumfs cloud evidence` shows it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) evidence: Option<u64>,
+}
+
+impl CloudReport {
+    pub(super) fn of(status: &CloudStatus) -> Self {
+        let micros = |latency: Duration| u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            index: usize::from(status.index.0),
+            name: status.place.clone(),
+            usable: status.reachable,
+            problem: None,
+            last_error: status.last_error.clone(),
+            shards_refused: status.shards_refused,
+            latency_median_us: status.latency_median.map(micros),
+            requests: status.traffic.requests(),
+            requests_failed: status.traffic.failed,
+            bytes_sent: status.traffic.bytes_sent,
+            bytes_received: status.traffic.bytes_received,
+            suspended: status.suspended,
+            evidence: None,
+        }
+    }
+
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        let mut text = format!("  cloud {}  {}  ", self.index, self.name);
+        match &self.problem {
+            Some(problem) => text.push_str(&format!("UNUSABLE: {problem}")),
+            None => text.push_str("usable"),
+        }
+        if self.requests > 0 {
+            text.push_str(&format!(
+                "; {} requests, {} failed, {} sent, {} received",
+                self.requests,
+                self.requests_failed,
+                mebibytes(self.bytes_sent),
+                mebibytes(self.bytes_received)
+            ));
+        }
+        if self.suspended {
+            text.push_str("; held back for now");
+        }
+        if let Some(faults) = self.evidence.filter(|faults| *faults > 0) {
+            text.push_str(&format!(
+                "; {faults} FAULTS FOUND, see `quorumfs cloud evidence`"
+            ));
+        }
+        if self.shards_refused > 0 {
+            text.push_str(&format!("; GAVE BACK {} BAD SHARDS", self.shards_refused));
+        }
+        if let (None, Some(error)) = (&self.problem, &self.last_error) {
+            text.push_str(&format!("; last error: {error}"));
+        }
+        text
+    }
+}
+
+pub(super) fn mebibytes(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}

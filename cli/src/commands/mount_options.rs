@@ -1,0 +1,135 @@
+//! The options behind `-o`, as they stand in `/etc/fstab`.
+//!
+//! What is ours is taken, what is for `mount(8)` or systemd is passed over, and everything else is
+//! refused: an option that does nothing and was meant to do something is worse than a mount that
+//! is not there.
+
+use crate::configuration::TierSetting;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::StrDeserializer;
+
+/// For `mount(8)`, systemd or whoever decides what is mounted when; and what holds anyway.
+const PASSED_OVER: &[&str] = &[
+    "defaults", "auto", "noauto", "nofail", "fail", "_netdev", "user", "nouser", "users", "owner",
+    "group", "rw", "exec", "nodev", "nosuid", "async", "relatime", "loud", "silent", "uhelper",
+    "helper", "comment",
+];
+/// What is written before a dash of its own in `fstab`, for other programs.
+const FOR_OTHERS: &[&str] = &["x-", "X-"];
+const KNOWN: &str = "ro, noexec, allow_other, noallow_other, tier=memory|local|clouds, takeover";
+
+/// What was said of one mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct MountOptions {
+    /// Nothing is changed through it.
+    pub(crate) read_only: bool,
+    /// No program in it is run.
+    pub(crate) no_exec: bool,
+    /// Whether others may use it, if that was said.
+    pub(crate) allow_other: Option<bool>,
+    /// What close and fsync wait for, if that was said.
+    pub(crate) tier: Option<TierSetting>,
+    /// Whether another mount loses the volume.
+    pub(crate) takeover: bool,
+}
+
+impl MountOptions {
+    /// Takes options, each as it stands between commas; a later one wins. With `sloppy`, as
+    /// `mount -s` wants it, what is not known is passed over.
+    pub(crate) fn parse(words: &[String], sloppy: bool) -> Outcome<Self> {
+        let mut options = Self::default();
+        for word in words.iter().flat_map(|words| words.split(',')) {
+            let word = word.trim();
+            let (name, value) = match word.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (word, None),
+            };
+            match (name, value) {
+                ("ro", None) => options.read_only = true,
+                ("rw", None) => options.read_only = false,
+                ("noexec", None) => options.no_exec = true,
+                ("exec", None) => options.no_exec = false,
+                ("allow_other", None) => options.allow_other = Some(true),
+                ("noallow_other", None) => options.allow_other = Some(false),
+                ("takeover", None) => options.takeover = true,
+                ("tier", Some(tier)) => options.tier = Some(tier_of(tier)?),
+                ("", None) => {}
+                _ if PASSED_OVER.contains(&name) => {}
+                _ if FOR_OTHERS.iter().any(|prefix| name.starts_with(prefix)) => {}
+                _ if sloppy => {}
+                _ => return Err(unknown(word)),
+            }
+            // `mount(8)` means all three by it, and two of them hold anyway.
+            if matches!(name, "user" | "users" | "owner" | "group") && value.is_none() {
+                options.no_exec = true;
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn tier_of(name: &str) -> Outcome<TierSetting> {
+    let name: StrDeserializer<'_, serde::de::value::Error> = name.into_deserializer();
+    TierSetting::deserialize(name).map_err(|error| {
+        Failure::new(Exit::Usage, format!("tier: {error}")).hint(format!("known are: {KNOWN}"))
+    })
+}
+
+fn unknown(word: &str) -> Failure {
+    Failure::new(Exit::Usage, format!("`{word}` is no option of a mount")).hint(format!(
+        "known are: {KNOWN}; what is for others begins with `x-`"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Outcome<MountOptions> {
+        MountOptions::parse(&[text.to_string()], false)
+    }
+
+    #[test]
+    fn what_is_ours_is_taken_and_what_is_for_others_passed_over() {
+        let ours = parse("rw,allow_other,tier=local").unwrap();
+        assert_eq!((ours.allow_other, ours.read_only), (Some(true), false));
+        assert_eq!(ours.tier, Some(TierSetting::Local));
+        let others =
+            "defaults,noauto,nofail,_netdev,x-systemd.automount,x-gvfs-hide,comment=a,nodev";
+        assert_eq!(parse(others).unwrap(), MountOptions::default());
+        assert_eq!(parse("").unwrap(), MountOptions::default());
+        let last = parse("rw,ro,tier=local,tier=memory").unwrap();
+        assert!(last.read_only);
+        assert_eq!(last.tier, Some(TierSetting::Memory));
+        assert!(!parse("ro,rw").unwrap().read_only);
+    }
+
+    #[test]
+    fn who_lets_users_mount_lets_them_run_nothing_unless_that_is_said() {
+        assert!(parse("user").unwrap().no_exec);
+        assert!(!parse("user,exec").unwrap().no_exec);
+        assert!(!parse("nouser").unwrap().no_exec);
+    }
+
+    #[test]
+    fn what_nobody_knows_is_refused_unless_one_is_sloppy() {
+        for bad in [
+            "allow_root",
+            "sync",
+            "suid",
+            "tier",
+            "tier=fast",
+            "ro=1",
+            "uid=0",
+        ] {
+            let failure = parse(bad).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage, "{bad}");
+            assert!(failure.hint.unwrap().contains("tier=memory"), "{bad}");
+        }
+        let sloppy = MountOptions::parse(&["sync,ro".to_string()], true).unwrap();
+        assert!(sloppy.read_only);
+    }
+}

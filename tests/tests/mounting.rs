@@ -1,0 +1,231 @@
+//! Mounting as `mount(8)`, systemd and people in a hurry do it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use quorumfs_tests::harness::{
+    Cluster, Quorumfs, Running, binary, eventually, is_mounted, mount_in_background, require_fuse,
+};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+fn signal(process: &Running, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(process.id()).unwrap()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+fn helper(program: &Path, cluster: &Cluster, more: &[&str]) -> Output {
+    let mut command = Command::new(program);
+    command.arg(cluster.volume()).arg(cluster.mount_point());
+    command.args(more).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+#[test]
+fn called_as_mounts_helper_it_mounts_with_fstabs_options_and_returns_when_ready() {
+    require_fuse();
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let point = cluster.mount_point();
+    let programs = ["mount.quorumfs", "mount.fuse.quorumfs"].map(|name| {
+        let link = cluster.directory().join(name);
+        std::os::unix::fs::symlink(binary(), &link).unwrap();
+        link
+    });
+    let code = |output: &Output| output.status.code();
+    let said = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let umount = || cluster.quorumfs().run_with(["umount"]).ok();
+    let status = || {
+        cluster
+            .quorumfs()
+            .run_with(["status"])
+            .records("mount")
+            .remove(0)
+    };
+
+    let unknown = helper(&programs[0], &cluster, &["-o", "rw,sync"]);
+    assert_eq!(code(&unknown), Some(1), "{unknown:?}");
+    assert!(
+        said(&unknown).contains("`sync` is no option"),
+        "{unknown:?}"
+    );
+    let fake = helper(&programs[0], &cluster, &["-fn", "-o", "rw"]);
+    assert_eq!((code(&fake), is_mounted(&point)), (Some(0), false));
+
+    let options = "rw,tier=local,_netdev,noauto,nofail,x-systemd.automount";
+    let mounted = helper(&programs[0], &cluster, &["-n", "-o", options]);
+    assert_eq!(code(&mounted), Some(0), "{mounted:?}");
+    assert!(is_mounted(&point));
+    fs::write(point.join("file"), "content").unwrap();
+    assert_eq!(status()["waiting"]["tier"], "local", "{}", status());
+    let again = helper(&programs[1], &cluster, &[]);
+    assert_eq!(code(&again), Some(32), "{again:?}");
+    umount();
+
+    let sloppy = ["-s", "-o", "ro,noexec,sync", "-t", "fuse.quorumfs"];
+    let mounted = helper(&programs[1], &cluster, &sloppy);
+    assert_eq!(code(&mounted), Some(0), "{mounted:?}");
+    assert_eq!(fs::read(point.join("file")).unwrap(), b"content");
+    let refused = fs::write(point.join("file"), "other").unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(Errno::ROFS.raw_os_error()));
+    let table = fs::read_to_string("/proc/self/mounts").unwrap();
+    let ours = |line: &&str| line.split(' ').nth(1) == point.to_str();
+    let flags = table.lines().find(ours).unwrap();
+    assert!(flags.contains("noexec") && flags.contains("ro,"), "{flags}");
+    umount();
+    assert_eq!(status_or_none(&cluster), None);
+    // By hand it takes the same options.
+    let by_hand = mount_in_background(&cluster, &point, &["-o", "ro,tier=memory"]);
+    assert_eq!(status()["waiting"]["tier"], "memory");
+    assert!(
+        fs::write(point.join("file"), "other").is_err(),
+        "{by_hand:?}"
+    );
+    umount();
+    cluster.stop();
+}
+
+fn status_or_none(cluster: &Cluster) -> Option<serde_json::Value> {
+    cluster
+        .quorumfs()
+        .run_with(["status"])
+        .records("mount")
+        .pop()
+}
+
+/// Waits for a datagram that begins so.
+fn told(socket: &UnixDatagram, beginning: &str) -> String {
+    socket
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let mut buffer = [0; 1000];
+    let length = socket.recv(&mut buffer).expect(beginning);
+    let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+    assert!(text.starts_with(beginning), "{text}");
+    text
+}
+
+#[test]
+fn systemd_is_told_when_a_mount_and_a_replica_are_ready_and_when_they_stop() {
+    require_fuse();
+    let mut cluster = Cluster::prepare();
+    let path = cluster.directory().join("notify");
+    let of_mount = UnixDatagram::bind(&path).unwrap();
+    let abstracted = format!("quorumfs-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&abstracted).unwrap();
+    let of_replica = UnixDatagram::bind_addr(&address).unwrap();
+
+    cluster.start_some(0..3);
+    let genesis = cluster.volume().join("volume.genesis");
+    let replica = Quorumfs::on(&cluster.replica(3)).args(["replica", "run", "--genesis"]);
+    let replica = replica
+        .args([genesis])
+        .env("NOTIFY_SOCKET", format!("@{abstracted}"));
+    let replica = replica.start();
+    let listens = told(&of_replica, "READY=1\n");
+    let address = cluster.addresses[3].to_string();
+    assert!(
+        listens.contains("STATUS=") && listens.contains(&address),
+        "{listens}"
+    );
+
+    let point = cluster.mount_point();
+    let mount = cluster.quorumfs().args(["mount"]).args([&point]);
+    let mount = mount.env("NOTIFY_SOCKET", &path).start();
+    let ready = told(&of_mount, "READY=1\n");
+    assert!(is_mounted(&point), "it is ready when it is mounted");
+    assert!(ready.contains(&format!("STATUS=Mounted on {}", point.display())));
+    fs::write(point.join("file"), "content").unwrap();
+    signal(&mount, Signal::TERM);
+    told(&of_mount, "STOPPING=1\nSTATUS=");
+    mount.wait().ok();
+    assert!(!is_mounted(&point));
+
+    signal(&replica, Signal::TERM);
+    told(&of_replica, "STOPPING=1\nSTATUS=");
+    replica.wait().ok();
+    cluster.stop();
+}
+
+#[test]
+fn a_mount_in_the_background_that_nobody_waits_for_any_more_does_not_stay() {
+    require_fuse();
+    let mut cluster = Cluster::prepare();
+    let point = cluster.mount_point();
+    let mount = || {
+        cluster
+            .quorumfs()
+            .args(["mount", "--background"])
+            .args([&point])
+    };
+    // Without replicas it is not ready yet when whoever waits for it is killed.
+    let waiting = mount().start();
+    let lock = cluster.volume().join("lock");
+    eventually(
+        "there is a process that mounts",
+        Duration::from_secs(30),
+        || {
+            let file = fs::File::options().write(true).open(&lock);
+            file.is_ok_and(|file| {
+                let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+                rustix::fs::flock(&file, operation).is_err()
+            })
+        },
+    );
+    signal(&waiting, Signal::KILL);
+    assert_eq!(waiting.wait().code, None);
+    cluster.start();
+    let mount = || {
+        cluster
+            .quorumfs()
+            .args(["mount", "--background"])
+            .args([&point])
+    };
+    eventually("the directory is free", Duration::from_secs(60), || {
+        let tried = mount().run();
+        assert!(matches!(tried.code, Some(0 | 11)), "{tried:?}");
+        tried.code == Some(0)
+    });
+    cluster.quorumfs().run_with(["umount"]).ok();
+    cluster.stop();
+}
+
+#[test]
+fn a_mount_says_how_much_memory_it_may_hold_and_why() {
+    require_fuse();
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let point = cluster.mount_point();
+    let said = || {
+        let mount = status_or_none(&cluster).unwrap();
+        let from = mount["memory_from"].as_str().unwrap().to_string();
+        (mount["memory_bytes"].as_u64().unwrap() >> 20, from)
+    };
+    let _ = mount_in_background(&cluster, &point, &[]);
+    let (mib, from) = said();
+    let usable = quorumfs_gateway::memory::usable().unwrap().bytes >> 20;
+    assert_eq!(mib, (usable / 4).clamp(128, 768), "{from}");
+    assert!(from.contains("usual") || from.contains("quarter"), "{from}");
+    cluster.quorumfs().run_with(["umount"]).ok();
+    cluster.configure("[data]\nmemory_mib = 200\n");
+    let _ = mount_in_background(&cluster, &point, &[]);
+    assert_eq!(said(), (200, "`memory_mib` of [data]".to_string()));
+    let doctor = cluster.quorumfs().run_with(["doctor", "--dry-run"]);
+    let findings = doctor.records("finding");
+    let memory = findings
+        .iter()
+        .find(|it| it.to_string().contains("200 MiB"));
+    assert!(memory.is_some(), "{findings:#?}");
+    cluster.quorumfs().run_with(["umount"]).ok();
+    cluster.stop();
+}
