@@ -6,6 +6,7 @@ mod bench;
 mod cluster;
 mod doctor;
 mod key;
+mod quota;
 mod scrub;
 mod volume;
 
@@ -19,6 +20,7 @@ pub(crate) use cluster::{
 };
 pub(crate) use doctor::DoctorArguments;
 pub(crate) use key::{KeyCommand, KeyProtectArguments, KeyUnlockArguments};
+pub(crate) use quota::{QuotaArguments, QuotaCommand, QuotaSetArguments};
 pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, CloudEvidenceArguments, ScrubArguments};
 pub(crate) use volume::{LockSetting, VolumeCommand, VolumeCreateArguments, VolumeRekeyArguments};
 
@@ -108,6 +110,8 @@ pub(crate) enum Command {
     Cat(CatArguments),
     /// Remove files of the volume
     Rm(RmArguments),
+    /// What the volume and its users have, and may have: show it, set limits
+    Quota(QuotaArguments),
     /// Replicas, clouds, what waits, and what is being tolerated
     Status(StatusArguments),
     /// Try out this machine, the replicas, the clouds, and what the clouds' credentials allow
@@ -127,7 +131,7 @@ pub(crate) enum Command {
 /// The groups of the help: a heading, and the commands under it.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Try it", &["demo"]),
-    ("Set up", &["replica", "volume", "key", "cluster"]),
+    ("Set up", &["replica", "volume", "key", "cluster", "quota"]),
     (
         "Use",
         &[

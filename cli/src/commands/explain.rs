@@ -152,6 +152,10 @@ pub(crate) fn vfs_failure(error: &VfsError) -> Failure {
             let reason = std::io::Error::from(*errno);
             (errno_exit(*errno), format!("{what}: {reason}"))
         }
+        VfsError::Full { .. } => {
+            // What to do is in the message.
+            return Failure::new(Exit::NoSpace, error.to_string());
+        }
         VfsError::Fenced => (Exit::Held, error.to_string()),
         VfsError::Metadata(inner) => {
             let exit = match **inner {

@@ -19,6 +19,7 @@ mod mount_options;
 pub(crate) mod mount_point;
 mod observe;
 mod opened;
+mod quota;
 pub(crate) mod replica;
 mod scrub;
 mod status;
@@ -66,6 +67,7 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         Command::Ls(command) => files::ls(general, &command, output).await,
         Command::Cat(command) => files::cat(general, &command, output).await,
         Command::Rm(command) => files::rm(general, &command, output).await,
+        Command::Quota(command) => quota::run(general, &command, output).await,
         Command::Scrub(command) => scrub::run(general, &command, output).await,
         Command::Cloud(command) => cloud::run(general, command, output).await,
         Command::Status(command) => status::run(general, &command, output).await,

@@ -16,6 +16,7 @@ use super::journal::WaitingReport;
 use super::mount_options::MountOptions;
 use super::mount_point;
 use super::opened::{Access, Configured, Opened};
+use super::quota::Used;
 use super::sync::{self, Synced};
 use super::warmup::WarmedPiece;
 use crate::arguments::{General, MountArguments};
@@ -105,6 +106,9 @@ pub(crate) struct Report {
     /// What it keeps on this machine's disk, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cache: Option<CacheReport>,
+    /// What the volume has and may have, if the servers said so soon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) quota: Option<Used>,
     /// What it found of each cloud.
     pub(crate) clouds: Vec<CloudReport>,
 }
@@ -164,6 +168,7 @@ impl Report {
             let bytes = mebibytes(bytes);
             text.push_str(&format!("; {bytes} are sealed under old keys"));
         }
+        text.extend(self.quota.and_then(|quota| quota.warning()));
         if self.files_lost > 0 {
             text.push_str(&format!(
                 "; WRITTEN DATA OF {} FILES WAS LOST",
@@ -307,6 +312,7 @@ async fn serve(
                     Question::Status => {
                         let mut report = report(&opened, &mounted, began).await;
                         count_evidence(&opened, &mut report).await;
+                        ask_quota(&opened, &mut report).await;
                         Answer::Report(Box::new(report))
                     }
                     Question::Sync { inode, tier } => {
@@ -402,6 +408,7 @@ async fn report(opened: &Opened, mounted: &Mounted, began: Instant) -> Report {
         memory_bytes: opened.budget().bytes,
         memory_from: opened.budget().from.to_string(),
         cache: opened.cache_report(),
+        quota: None,
         clouds: blocks.clouds.iter().map(CloudReport::of).collect(),
     }
 }
@@ -415,6 +422,13 @@ async fn count_evidence(opened: &Opened, report: &mut Report) {
             cloud.evidence = Some(total);
         }
     }
+}
+
+/// Adds what the volume may have, likewise.
+async fn ask_quota(opened: &Opened, report: &mut Report) {
+    let asked = tokio::time::timeout(COUNTED_WITHIN, opened.metadata().realm_quota()).await;
+    let quota = asked.ok().and_then(Result::ok);
+    report.quota = quota.map(|realm| Used::of_realm(&realm));
 }
 
 /// Ends a process that is not ready, and leaves nothing of it: asked first, it unmounts and ends its

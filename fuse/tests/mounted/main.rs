@@ -16,6 +16,7 @@ mod extended;
 mod extents;
 mod names;
 mod permissions;
+mod quota;
 
 use common::World;
 use std::fs::{self, File};

@@ -1,7 +1,7 @@
 //! Typed questions and operations of one session.
 
 use super::ids::{AllocatedId, IdPool};
-use super::{MetadataError, Transport};
+use super::{MetadataError, Transport, quota};
 use crate::vfs::VfsError;
 use bytes::Bytes;
 use quorumfs_metadata::attributes::{Access, Attributes, Credentials, Timestamp};
@@ -119,7 +119,8 @@ impl MetadataClient {
             return VfsError::Fenced;
         }
         tracing::debug!(what, %error, "refused");
-        VfsError::refused(what, Errno::from_raw_os_error(error.errno().0))
+        let errno = Errno::from_raw_os_error(error.errno().0);
+        quota::full(what, errno, error).unwrap_or_else(|| VfsError::refused(what, errno))
     }
 
     fn strange(&self, question: &'static str, reason: String) -> VfsError {

@@ -18,6 +18,7 @@ mod ids;
 mod ordered;
 
 mod placement;
+mod quota;
 mod transport;
 
 pub use client::MetadataClient;
@@ -26,4 +27,5 @@ pub use error::MetadataError;
 pub use ids::AllocatedId;
 
 pub use ordered::Ordered;
+pub use quota::QuotaPage;
 pub use transport::Transport;

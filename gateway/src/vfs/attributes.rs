@@ -18,6 +18,7 @@ use quorumfs_metadata::identity::{Gid, InodeId, Uid};
 use quorumfs_metadata::limits::FILE_SIZE_MAX;
 use quorumfs_metadata::operation::{Precondition, SetAttributes, SetTime, Step};
 use quorumfs_metadata::reply::StepDone;
+use quorumfs_metadata::row::Resource;
 use rustix::io::Errno;
 use std::sync::Arc;
 
@@ -119,14 +120,18 @@ impl FileSystem {
         const FILES: u64 = 1 << 47;
         let (inodes, allocated) = self.inner.metadata.usage().await?;
         let room = self.inner.slices.room().await;
+        let realm = self.inner.metadata.realm_quota().await?;
+        let left = |of| realm.limit.room(of, &realm.used);
         let free = room.map_or(BLOCKS, |bytes| bytes / u64::from(BLOCK_BYTES));
+        let free = free.min(left(Resource::Bytes) / u64::from(BLOCK_BYTES));
+        let files_free = FILES.min(left(Resource::Inodes));
         let used = allocated.div_ceil(u64::from(BLOCK_BYTES));
         Ok(Usage {
             block_bytes: BLOCK_BYTES,
             blocks: free.saturating_add(used),
             blocks_free: free,
-            files: FILES.saturating_add(inodes),
-            files_free: FILES,
+            files: files_free.saturating_add(inodes),
+            files_free,
             name_bytes_max: 255,
         })
     }
@@ -186,7 +191,11 @@ impl Inner {
     ) -> Result<Attributes, VfsError> {
         let _content = node.content.lock().await;
         // What was promised to survive a crash is not dropped before it is cut for certain.
-        if change.size == Some(0) && node.state().kept.is_none() {
+        let void = {
+            let state = node.state();
+            state.kept.is_none() || state.full.is_some()
+        };
+        if change.size == Some(0) && void {
             return self.cut_to_nothing(caller, node, by_handle, change).await;
         }
         self.flush_settled(node).await?;
@@ -210,7 +219,10 @@ impl Inner {
         by_handle: bool,
         change: AttributeChange,
     ) -> Result<Attributes, VfsError> {
-        let departure = node.state().set_aside();
+        let (departure, through) = {
+            let mut state = node.state();
+            (state.set_aside(), state.kept)
+        };
         let order = async {
             self.commit_riding(node, departure.pending).await?;
             self.order_attributes(caller, node.inode, by_handle, change)
@@ -221,6 +233,7 @@ impl Inner {
         let outcome = match outcome {
             Ok(attributes) => {
                 state.cut(&attributes);
+                self.settle(&mut state, through, &attributes);
                 Ok(state.attributes())
             }
             Err(error) => {

@@ -83,6 +83,14 @@ fn due(inner: &Inner) -> Vec<Arc<Node>> {
         .collect();
     waiting.sort_by_key(|(since, _)| *since);
     let pressed = inner.budget.used() > inner.budget.limit() / 2 || inner.journal_is_pressed();
+    waiting.retain(|(_, node)| {
+        let full = node.state().full.as_ref().map(|full| full.retry_at);
+        if full.is_some() && pressed {
+            inner.give_up_under_pressure(node);
+            inner.retire(node);
+        }
+        full.is_none_or(|retry_at| retry_at <= now)
+    });
     let mut bytes = 0_u64;
     waiting
         .into_iter()

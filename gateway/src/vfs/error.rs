@@ -3,6 +3,8 @@
 use crate::blocks::BlockErrorKind;
 use crate::keys::KeyError;
 use crate::metadata::MetadataError;
+use quorumfs_metadata::identity::Uid;
+use quorumfs_metadata::row::Resource;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +19,22 @@ pub enum VfsError {
         what: &'static str,
         /// The answer.
         errno: Errno,
+    },
+    /// A quota has no room for it.
+    #[error("{what}: {reason}; remove something, or have the quota raised (`quorumfs quota`)")]
+    Full {
+        /// What was asked for.
+        what: &'static str,
+        /// The answer.
+        errno: Errno,
+        /// The quota's words.
+        reason: String,
+        /// Whose quota; nobody's: that of the realm.
+        uid: Option<Uid>,
+        /// Of what.
+        of: Resource,
+        /// How much there is room for.
+        room: u64,
     },
     /// Another mount has taken over, or this one's session has ended.
     #[error(
@@ -90,6 +108,7 @@ impl VfsError {
     pub fn errno(&self) -> Errno {
         match self {
             Self::Refused { errno, .. }
+            | Self::Full { errno, .. }
             | Self::Lost { errno, .. }
             | Self::LeftInJournal { errno, .. } => *errno,
             Self::Fenced => Errno::STALE,
@@ -106,7 +125,7 @@ impl VfsError {
     /// Whether an operator should hear of it: anything but a plain no.
     #[must_use]
     pub fn is_alarming(&self) -> bool {
-        !matches!(self, Self::Refused { .. })
+        !matches!(self, Self::Refused { .. } | Self::Full { .. })
     }
 
     /// Whether it was refused because something is not as we thought: look again.

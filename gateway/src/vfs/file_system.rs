@@ -13,6 +13,7 @@ use super::lookups::Lookups;
 use super::newest_keys::{NewestKeys, UnderOldEpochs};
 use super::node::Node;
 use super::open::LastOpen;
+use super::quota::RoomKnown;
 use super::slice_store::SliceStore;
 use super::{VfsError, background};
 use crate::journal::{Journal, JournalStatus};
@@ -130,6 +131,7 @@ pub(crate) struct Inner {
     pub(crate) chunks: ChunkCache,
     pub(crate) extended: KeptAttributes,
     pub(crate) budget: Arc<Budget>,
+    pub(crate) room_known: RoomKnown,
     pub(crate) handles: Handles,
     pub(crate) lookups: Lookups,
     pub(crate) last_open: LastOpen,
@@ -187,6 +189,7 @@ impl FileSystem {
             chunks: ChunkCache::new(options.cache_bytes),
             extended: KeptAttributes::default(),
             budget: Budget::new(options.dirty_bytes_max),
+            room_known: RoomKnown::default(),
             handles: Handles::default(),
             lookups: Lookups::default(),
             last_open: LastOpen::new(options.attributes_max),

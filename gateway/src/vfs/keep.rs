@@ -123,6 +123,8 @@ impl Inner {
     pub(crate) fn take_in(&self, node: &Node, state: &mut State, offset: u64, data: &Bytes) {
         let mtime = clock::now();
         state.dirty.write(offset, data);
+        state.told = false;
+        self.room_known.wrote(data.len() as u64);
         state.pending.mtime = Some(mtime);
         state.wait_for_commit();
         if self.kept_in(state).is_none() {
@@ -290,10 +292,18 @@ impl Inner {
         node: &Arc<Node>,
         tier: Tier,
     ) -> Result<(), VfsError> {
-        let (kept, nothing, unkept) = {
+        let (kept, nothing, unkept, full, written, owner) = {
             let state = node.state();
+            let written = state.holds_written() && !state.unlinked;
             let nothing = state.unlinked || !state.is_waiting();
-            (state.kept, nothing, state.unkept && !nothing)
+            (
+                state.kept,
+                nothing,
+                state.unkept && !nothing,
+                state.full.is_some(),
+                written,
+                state.base.uid,
+            )
         };
         let safe = match (tier, &self.journal, kept) {
             (Tier::Memory, ..) => true,
@@ -304,12 +314,18 @@ impl Inner {
             (Tier::Local, Some(journal), None) => nothing && journal.usable().is_ok(),
             _ => false,
         };
+        // What a quota may refuse later is not promised.
+        let safe = safe && !full && (!written || self.is_sure_of_room(owner, 0).await);
         if !safe {
             return self.flush_file(node).await;
         }
-        match node.state().lost.clone() {
+        let mut state = node.state();
+        match state.lost.clone() {
             Some(lost) => Err(lost),
-            None => Ok(()),
+            None => {
+                state.promised = state.holds_written();
+                Ok(())
+            }
         }
     }
 }

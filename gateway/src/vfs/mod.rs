@@ -10,6 +10,7 @@
 //!  write, fsync -- write -- budget ----+      +- commit -- slices (w acknowledgements)
 //!                  +- keep, replay ----------> journal (on this host)
 //!  warm ------------------ past the chunk cache -------------------^
+//!  close -- quota: what a commit was refused room for waits, or is given up
 //!  lseek -- seek; fallocate -- allocate; copy_file_range -- clone_range
 //! ```
 //!
@@ -56,6 +57,7 @@ mod node;
 mod open;
 mod orphans;
 mod packer;
+mod quota;
 mod read;
 mod readahead;
 mod replay;

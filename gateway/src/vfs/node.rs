@@ -16,6 +16,7 @@ use super::ahead::{Ahead, EarlyUpload};
 use super::content::ContentMap;
 use super::dirty::{DirtyRuns, FrozenRuns};
 use super::keep::Tier;
+use super::quota::Full;
 use crate::journal::Sequence;
 use quorumfs_metadata::attributes::{Attributes, Mode, Timestamp};
 use quorumfs_metadata::identity::{InodeId, InodeVersion};
@@ -98,6 +99,12 @@ pub(crate) struct State {
     pub(crate) unlinked: bool,
     /// Data that had to be given up, to be reported at every close and fsync from now on.
     pub(crate) lost: Option<VfsError>,
+    /// Why what waits was refused, if it was for lack of room.
+    pub(crate) full: Option<Full>,
+    /// The last close was told that what waits could not be committed.
+    pub(crate) told: bool,
+    /// Somebody was told that what waits is safe, before it was committed.
+    pub(crate) promised: bool,
     /// The last record of what waits here in the journal, if any is there.
     pub(crate) kept: Option<Sequence>,
     /// The record that says that what waited before is in the clouds.
@@ -139,6 +146,9 @@ impl Node {
                 writers: 0,
                 unlinked: false,
                 lost: None,
+                full: None,
+                told: false,
+                promised: false,
                 kept: None,
                 settled: None,
                 unkept: false,
@@ -282,6 +292,7 @@ impl State {
     pub(crate) fn cut(&mut self, attributes: &Attributes) {
         self.frozen = FrozenRuns::default();
         self.departing = Pending::default();
+        self.settled_well();
         if !self.is_waiting() {
             self.waiting_since = None;
         }
@@ -307,6 +318,7 @@ impl State {
         self.frozen = FrozenRuns::default();
         self.departing = Pending::default();
         self.unkept &= self.is_waiting();
+        self.settled_well();
         if attributes.version >= self.base.version {
             self.base = *attributes;
             self.base_at = Instant::now();
@@ -315,6 +327,13 @@ impl State {
             // Somebody else changed it right after our commit, and we heard of that first.
             self.content = ContentMap::unknown(self.base.version);
         }
+    }
+
+    /// Nothing is left of what was refused or promised before.
+    fn settled_well(&mut self) {
+        self.full = None;
+        self.told = false;
+        self.promised &= self.holds_written();
     }
 
     /// The commit failed: everything waits again, beneath what came since.
@@ -338,6 +357,7 @@ impl State {
         self.departing = Pending::default();
         self.waiting_since = None;
         self.unkept = false;
+        self.settled_well();
         if error.is_some() {
             self.lost = error;
         }

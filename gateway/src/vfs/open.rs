@@ -212,6 +212,9 @@ impl Inner {
         } else {
             Ok(())
         };
+        if handle.mode.write {
+            node.state().told |= outcome.is_err();
+        }
         let deleted = self.close(node, handle.mode);
         if deleted {
             self.release_orphan(node.inode).await?;
@@ -230,6 +233,7 @@ impl Inner {
                 self.give_up(node, &mut state);
             } else {
                 self.last_open.remember(&state.attributes());
+                self.give_up_if_abandoned(node, &mut state);
             }
             gone
         };
@@ -262,6 +266,15 @@ impl LastOpen {
             seen.clear();
         }
         seen.insert(attributes.inode, (attributes.version, attributes.size));
+    }
+
+    /// Whatever the kernel has of it may not be what is there.
+    pub(crate) fn forget(&self, inode: InodeId) {
+        let mut seen = self
+            .seen
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        seen.remove(&inode);
     }
 
     fn same_as_last_time(&self, attributes: &Attributes) -> bool {

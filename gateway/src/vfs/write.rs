@@ -58,6 +58,7 @@ impl FileSystem {
         }
         inner.metadata.not_fenced()?;
         let node = &handle.node;
+        inner.takes_more(node, data.len() as u64).await?;
         let room = inner.room_for(node, data.len() as u64).await?;
         let commits = node.content.try_lock().is_err();
         let full = {
@@ -222,6 +223,10 @@ impl Inner {
 
     /// Commits what the file has waiting; the caller holds `content`.
     pub(crate) async fn flush_locked(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
+        if let Some(error) = self.still_full(node).await {
+            self.note_full(node, &mut node.state(), &error);
+            return Err(error);
+        }
         let Some(departure) = node.state().depart() else {
             return Ok(());
         };
@@ -248,6 +253,7 @@ impl Inner {
             }
             Err(error) => {
                 state.put_back(&departure);
+                self.note_full(node, &mut state, &error);
                 Err(error)
             }
         };

@@ -34,6 +34,7 @@ pub(crate) fn accessed(
         let could = check_handle(&row, &asker.rights, Access::READ).is_ok();
         if could && time > row.atime {
             row.atime = time;
+            // Nothing that is counted changes.
             change.put(row_key, &row)?;
         }
     }

@@ -19,6 +19,7 @@ use crate::namespace::lookup;
 use crate::operation::Place;
 use crate::permission::{assert_credentials, check, check_handle};
 use crate::query::{Query, Question};
+use crate::quota;
 use crate::reply::{ContentPage, DirectoryPage, Found, ListedEntry, ListedExtent, SealedUnder};
 use crate::row::{
     Cloud, Content, Entry, Epoch, FileBody, Format, HomeCounters, Mount, Node, Numbered, Object,
@@ -197,6 +198,12 @@ fn answer_about_volume(
             rows.realm(*realm)?;
             Ok(Found::Members(epoch::members(rows, *realm)?))
         }
+        Question::Quota { realm, uid } => quota::of_user(rows, &principal.rights, *realm, *uid),
+        Question::Quotas {
+            realm,
+            after,
+            limit,
+        } => quota::of_users(rows, &principal.rights, *realm, *after, *limit),
         Question::SlicesByEpoch { after, limit } => slices_by_epoch(rows, *after, *limit),
         Question::Volume => volume(rows),
         Question::Realm(realm) => find_realm(rows, caller, *realm),

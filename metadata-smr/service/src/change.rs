@@ -7,6 +7,7 @@ use crate::attributes::Timestamp;
 use crate::error::Error;
 use crate::identity::{CloudIndex, Home, InodeId, InodeVersion, PrincipalNumber, SliceId};
 use crate::limits::{ROWS_READ_MAX, ROWS_WRITTEN_MAX};
+use crate::quota::{self, Charged};
 use crate::row::{Cloud, Counters, HomeCounters, Inode, Reap, Rights, Row, Session, key};
 use crate::rows::{Halt, Outcome, Rows, decode, require};
 use quorumfs_bft::identity::Time;
@@ -26,6 +27,8 @@ pub(crate) struct Change<'a, 't> {
     clouds: Option<BTreeMap<CloudIndex, String>>,
     /// References to slices that the operation has dropped and not yet accounted for.
     pub(crate) dropped: BTreeMap<(Home, SliceId), u32>,
+    /// What users were given and have lost, and is not yet accounted for.
+    pub(crate) charged: Charged,
 }
 
 impl Rows for Change<'_, '_> {
@@ -66,6 +69,7 @@ impl<'a, 't> Change<'a, 't> {
             read_max,
             clouds: None,
             dropped: BTreeMap::new(),
+            charged: Charged::new(),
         }
     }
 
@@ -105,7 +109,27 @@ impl<'a, 't> Change<'a, 't> {
     pub(crate) fn save(&mut self, inode: InodeId, row: &mut Inode) -> Outcome<()> {
         row.ctime = Timestamp::from(self.context.time);
         row.version = InodeVersion(row.version.0.saturating_add(1));
-        self.put(key::inode(inode), row)
+        self.put_inode(inode, row)
+    }
+
+    /// Writes an inode as it is, and charges its owner. Nobody writes an inode's row in another
+    /// way unless neither its owner nor its content changes.
+    pub(crate) fn put_inode(&mut self, inode: InodeId, row: &Inode) -> Outcome<()> {
+        let row_key = key::inode(inode);
+        if let Some(before) = self.find::<Inode>(&row_key)? {
+            quota::take(&mut self.charged, &before);
+        }
+        quota::add(&mut self.charged, row);
+        self.put(row_key, row)
+    }
+
+    /// Deletes an inode, and gives back what it took.
+    pub(crate) fn delete_inode(&mut self, inode: InodeId) -> Outcome<()> {
+        let row_key = key::inode(inode);
+        if let Some(before) = self.find::<Inode>(&row_key)? {
+            quota::take(&mut self.charged, &before);
+        }
+        self.delete(row_key)
     }
 
     /// A home's counters.

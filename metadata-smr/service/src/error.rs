@@ -1,6 +1,7 @@
 //! Why something was refused: ordinary results with stable bytes, each with its errno.
 
-use crate::identity::{InodeId, ObjectId, PrincipalId, RealmEpoch, SliceId};
+use crate::identity::{InodeId, ObjectId, PrincipalId, RealmEpoch, SliceId, Uid};
+use crate::row::Resource;
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{SessionId, Time};
 
@@ -201,6 +202,24 @@ pub enum Error {
     /// Nothing that this kind of inode has.
     #[error("not supported by this kind of inode")]
     NotSupported,
+    /// A user would have more than he may.
+    #[error("user {uid} has room for {room} more {of} by his quota, and it takes more")]
+    UserQuota {
+        /// Which user.
+        uid: Uid,
+        /// More of what.
+        of: Resource,
+        /// How much he has room for.
+        room: u64,
+    },
+    /// The realm would have more than it may.
+    #[error("the realm has room for {room} more {of} by its quota, and it takes more")]
+    RealmQuota {
+        /// More of what.
+        of: Resource,
+        /// How much it has room for.
+        room: u64,
+    },
 }
 
 /// A Linux error number.
@@ -231,6 +250,7 @@ impl Errno {
     pub const EPROTO: Self = Self(71);
     pub const EOPNOTSUPP: Self = Self(95);
     pub const ESTALE: Self = Self(116);
+    pub const EDQUOT: Self = Self(122);
 }
 
 impl Error {
@@ -251,7 +271,8 @@ impl Error {
             Self::IntoItself | Self::WrongKind | Self::Invalid => Errno::EINVAL,
             Self::TooDeep => Errno::ELOOP,
             Self::NameTooLong => Errno::ENAMETOOLONG,
-            Self::NoRoom => Errno::ENOSPC,
+            Self::NoRoom | Self::RealmQuota { .. } => Errno::ENOSPC,
+            Self::UserQuota { .. } => Errno::EDQUOT,
             Self::FileTooLarge => Errno::EFBIG,
             Self::Changed | Self::Reaping | Self::WrongEpoch { .. } => Errno::EAGAIN,
             Self::TooManyRows | Self::TooMany { .. } => Errno::E2BIG,

@@ -6,6 +6,7 @@ use crate::genesis::{Genesis, SignedGenesis};
 use crate::identity::{
     Gid, Home, InodeId, InodeVersion, MountEpoch, PrincipalNumber, RealmEpoch, RealmId, Uid,
 };
+use crate::quota;
 use crate::row::{Counters, Format, HomeCounters, Inode, Node, Numbered, Principal, Realm, key};
 use crate::rows::Outcome;
 
@@ -65,10 +66,9 @@ pub(crate) fn install(
         allocated: 0,
     };
     change.put(key::home(Home(0)), &counters)?;
-    change.put(
-        key::inode(InodeId::ROOT),
-        &root(Timestamp::from(genesis.created)),
-    )
+    let root = root(Timestamp::from(genesis.created));
+    change.put_inode(InodeId::ROOT, &root)?;
+    quota::settle(change)
 }
 
 fn root(created: Timestamp) -> Inode {

@@ -24,6 +24,7 @@
 //! | `set_acl` | changing access control lists |
 //! | `content` | extents over slices over objects |
 //! | [`session`] | sessions, mounts, allocations |
+//! | `quota` | what realms and users have, and may have |
 //! | `epoch` | new epochs of a realm's keys, and who is a member |
 //! | `reap` | what was too large for one operation |
 //! | `answer` | queries |
@@ -52,6 +53,7 @@ pub mod operation;
 mod permission;
 pub mod placement;
 pub mod query;
+mod quota;
 mod reap;
 pub mod reply;
 pub mod row;

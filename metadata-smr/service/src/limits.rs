@@ -128,6 +128,9 @@ pub const EXTENT_PAGE_MAX: u32 = 256;
 /// Objects in one page of a queue.
 pub const QUEUE_PAGE_MAX: u32 = 256;
 
+/// Users in one page of a realm's quotas.
+pub const QUOTA_PAGE_MAX: u32 = 256;
+
 /// Extents that an operation removes by itself when a file shrinks or goes; the rest is queued.
 pub const EXTENTS_DROPPED_MAX: usize = 48;
 /// Slices whose references an operation drops by itself; beyond it they are queued.

@@ -22,7 +22,7 @@ use crate::identity::{
 };
 use crate::limits::OPERATION_BYTES_MAX;
 use crate::placement::{Policy, Receipt, Shard};
-use crate::row::{Epoch, FaultKind, Inline, Member, Sealed, SealedName, SliceKey};
+use crate::row::{Epoch, FaultKind, Inline, Limit, Member, Sealed, SealedName, SliceKey};
 use borsh::{BorshDeserialize, BorshSerialize};
 
 mod extended;
@@ -108,6 +108,30 @@ pub enum Operation {
     /// What is sealed in the realm from now on is sealed under a new epoch. Takes the right to
     /// administer. The same bytes again are the same success; see [`BeginEpoch`].
     BeginEpoch(BeginEpoch),
+    /// What a realm or its users may have from now on. Takes the right to administer.
+    SetQuota(SetQuota),
+}
+
+/// Whose limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub enum QuotaOf {
+    /// The realm's: what all of its inodes may have together.
+    Realm,
+    /// That of each user of the realm who has none of his own.
+    Default,
+    /// One user's. The superuser can have none.
+    User(Uid),
+}
+
+/// Sets a limit. What is there already may be more; it only cannot grow then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
+pub struct SetQuota {
+    /// In which realm.
+    pub realm: RealmId,
+    /// Whose.
+    pub of: QuotaOf,
+    /// The limit; `None`: none for the realm or by default, and the default one for a user.
+    pub limit: Option<Limit>,
 }
 
 /// A realm's next epoch. Signatures in it are the members' to verify, not the servers'.

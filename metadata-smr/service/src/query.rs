@@ -5,7 +5,7 @@
 use crate::attributes::{Access, Credentials};
 use crate::codec::{self, DecodeError};
 use crate::identity::{
-    CloudIndex, Cookie, Home, InodeId, ObjectId, PrincipalNumber, RealmEpoch, RealmId, SliceId,
+    CloudIndex, Cookie, Home, InodeId, ObjectId, PrincipalNumber, RealmEpoch, RealmId, SliceId, Uid,
 };
 use crate::limits::QUERY_BYTES_MAX;
 use crate::operation::Place;
@@ -141,6 +141,24 @@ pub enum Question {
     /// may speak for the superuser, values of `user` ones if it may read the inode. And its access
     /// control lists.
     Extended(InodeId),
+    /// What a realm and one of its users have and may have; about a user whom the principal may
+    /// speak for, or with the right to administer.
+    Quota {
+        /// Which realm.
+        realm: RealmId,
+        /// Which user.
+        uid: Uid,
+    },
+    /// What a realm and its users have and may have, users in the order of their numbers; takes
+    /// the right to administer. One who has nothing and no limit of his own is not among them.
+    Quotas {
+        /// Which realm.
+        realm: RealmId,
+        /// The last user that was seen.
+        after: Option<Uid>,
+        /// At most so many; at most [`QUOTA_PAGE_MAX`](crate::limits::QUOTA_PAGE_MAX).
+        limit: u32,
+    },
 }
 
 impl Query {

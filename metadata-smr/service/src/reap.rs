@@ -12,6 +12,7 @@ use crate::limits::{
     SLICES_DROPPED_MAX, TICK_ROWS_MAX,
 };
 use crate::namespace::drop_holder;
+use crate::quota;
 use crate::row::{Inode, Node, Reap, key};
 use crate::rows::{Halt, Outcome, Rows, decode};
 use crate::session::orphans;
@@ -19,7 +20,7 @@ use quorumfs_bft::identity::{SessionId, Time};
 
 // Pieces are begun in the first half of the bound, so one piece must fit the other half.
 const _: () =
-    assert!(TICK_ROWS_MAX >= 2 * (ROWS_PER_EXTENT * REAPED_PER_PIECE + EXTENDED_DROPPED_MAX + 8));
+    assert!(TICK_ROWS_MAX >= 2 * (ROWS_PER_EXTENT * REAPED_PER_PIECE + EXTENDED_DROPPED_MAX + 10));
 const _: () = assert!(REAPED_PER_PIECE <= SLICES_DROPPED_MAX);
 const _: () = assert!(EXTENTS_DROPPED_MAX <= REAPED_PER_PIECE);
 
@@ -60,6 +61,7 @@ pub(crate) fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
             Reap::Extended { inode, .. } => extended::reap(change, inode, REAPED_PER_PIECE)?,
         };
         settle_dropped(change)?;
+        quota::settle(change)?;
         if kept == Kept::Nothing {
             change.delete(row_key)?;
         }
@@ -91,7 +93,7 @@ fn tail(change: &mut Change<'_, '_>, inode: InodeId) -> Outcome<Kept> {
 
 /// Writes an inode whose change nobody is to see: its version and ctime stay.
 fn put_unchanged(change: &mut Change<'_, '_>, inode: InodeId, row: &Inode) -> Outcome<()> {
-    change.put(key::inode(inode), row)
+    change.put_inode(inode, row)
 }
 
 fn slices(

@@ -9,11 +9,11 @@ use crate::codec::{self, DecodeError};
 use crate::error::{Error, Refusal};
 use crate::identity::{
     AllocationId, AttributeHash, Cookie, Home, InodeId, MountEpoch, ObjectId, PrincipalId,
-    RealmEpoch, SliceId,
+    RealmEpoch, SliceId, Uid,
 };
 use crate::row::{
     Cloud, Epoch, Evidence, Format, Inline, Member, Mount, Numbered, Object, PackedSlice,
-    Principal, Realm, Sealed, Session, Slice,
+    Principal, Realm, RealmQuota, Sealed, Session, Slice, UserQuota,
 };
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{SessionId, Time};
@@ -75,6 +75,8 @@ pub enum Done {
         /// Its number.
         number: RealmEpoch,
     },
+    /// The limit is set.
+    QuotaSet,
 }
 
 /// What a step did.
@@ -282,6 +284,22 @@ pub enum Found {
         acl: Option<AccessAcl>,
         /// A directory's default list.
         default_acl: Option<Acl>,
+    },
+    /// What a realm and one of its users have and may have.
+    Quota {
+        /// The realm.
+        realm: RealmQuota,
+        /// The user.
+        user: UserQuota,
+    },
+    /// A page of what a realm and its users have and may have.
+    Quotas {
+        /// The realm.
+        realm: RealmQuota,
+        /// Some of its users.
+        users: Vec<(Uid, UserQuota)>,
+        /// There are more.
+        more: bool,
     },
 }
 

@@ -12,6 +12,7 @@
 //! | [`inode`] | inode, directory entry, orphan |
 //! | [`extended`] | extended attribute |
 //! | [`content`] | extent, slice, object, what packs hold, queues over objects, the reap queue |
+//! | [`quota`] | what a realm and its users have, and may have |
 //! | [`evidence`] | what clouds were found to have done wrong |
 
 pub mod content;
@@ -20,6 +21,7 @@ pub mod extended;
 pub mod inode;
 pub mod key;
 pub mod principal;
+pub mod quota;
 pub mod realm;
 pub mod volume;
 
@@ -31,6 +33,7 @@ pub use evidence::{Evidence, EvidenceCount, FaultKind, Verdict};
 pub use extended::ExtendedAttribute;
 pub use inode::{Content, Entry, FileBody, Inline, Inode, Node, Orphan, Sealed, SealedName};
 pub use principal::{Allocation, Assertable, Numbered, Principal, Rights, Session};
+pub use quota::{Amount, Limit, RealmQuota, Resource, UserQuota};
 pub use realm::{Epoch, Lock, Member, Mount, Realm, Shares};
 pub use volume::{Cloud, Counters, Format, HomeCounters, ReplicaInfo, WrappedKey};
 
@@ -92,4 +95,6 @@ rows! {
     Reap => "reap queue",
     Evidence => "evidence",
     EvidenceCount => "count of evidence",
+    RealmQuota => "realm quota",
+    UserQuota => "user quota",
 }

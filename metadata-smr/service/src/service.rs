@@ -20,6 +20,7 @@ use crate::namespace;
 use crate::operation::{Compound, Operation, Place, Precondition, Step};
 use crate::permission::assert_credentials;
 use crate::query::{Query, Question};
+use crate::quota;
 use crate::reap;
 use crate::reply::{Answer, Done, Response, StepDone};
 use crate::row::key;
@@ -226,6 +227,7 @@ fn execute_other(
             Ok(Done::Testified { findings })
         }
         Operation::BeginEpoch(begin) => epoch::begin(change, asker, begin),
+        Operation::SetQuota(set) => quota::set(change, asker, set),
     }
 }
 
@@ -242,7 +244,8 @@ fn execute_compound(
     let mut done = Vec::with_capacity(compound.steps.len());
     for (index, step) in (0_u16..).zip(&compound.steps) {
         let result = execute_step(change, asker, compound, step);
-        done.push(result.map_err(|halt| (FailedAt::Step(index), halt))?);
+        let settled = result.and_then(|done| quota::settle(change).map(|()| done));
+        done.push(settled.map_err(|halt| (FailedAt::Step(index), halt))?);
     }
     Ok(done)
 }

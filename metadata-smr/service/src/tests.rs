@@ -15,6 +15,7 @@ mod model;
 mod names;
 mod ownership;
 mod packs;
+mod quota;
 mod sequential;
 mod versions;
 mod watch;

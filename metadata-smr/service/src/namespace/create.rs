@@ -41,7 +41,7 @@ pub(crate) fn create(
     let realm = change.realm(parent.realm)?;
     let row = new_inode(change, who, time, step, &parent, &realm)?;
     let inode = number(change, &realm)?;
-    change.put(key::inode(inode), &row)?;
+    change.put_inode(inode, &row)?;
     let cookie = add(change, &step.place, inode, &row)?;
     let by = Adjustment {
         entries: 1,

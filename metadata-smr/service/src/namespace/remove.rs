@@ -165,7 +165,7 @@ pub(crate) fn drop_holder(
     let mut row: Inode = change.expect_row(&key::inode(inode))?;
     row.holders = row.holders.saturating_sub(1);
     if row.holders > 0 {
-        return change.put(key::inode(inode), &row);
+        return change.put_inode(inode, &row);
     }
     destroy(change, inode, &row)
 }
@@ -182,7 +182,7 @@ fn destroy(change: &mut Change<'_, '_>, inode: InodeId, row: &Inode) -> Outcome<
         let since = change.time();
         change.queue(&Reap::Extended { inode, since })?;
     }
-    change.delete(key::inode(inode))?;
+    change.delete_inode(inode)?;
     let home = inode.home();
     let mut counters = change.home(home)?;
     counters.inodes = counters.inodes.saturating_sub(1);

@@ -6,6 +6,7 @@ use crate::attributes::{
 };
 use crate::identity::{Cookie, DeviceNumber, Gid, InodeId, InodeVersion, RealmEpoch, RealmId, Uid};
 use crate::row::content::Extent;
+use crate::row::quota::Amount;
 use borsh::{BorshDeserialize, BorshSerialize};
 
 /// Ciphertext, and which key opens it.
@@ -157,6 +158,21 @@ impl Inode {
     #[must_use]
     pub const fn is_directory(&self) -> bool {
         matches!(self.node, Node::Directory { .. })
+    }
+
+    /// What it counts for its owner and its realm.
+    #[must_use]
+    pub fn charge(&self) -> Amount {
+        let bytes = match &self.node {
+            Node::File(file) => match &file.content {
+                Content::Inline(inline) => {
+                    file.allocated.saturating_add(u64::from(inline.length))
+                }
+                _ => file.allocated,
+            },
+            _ => 0,
+        };
+        Amount { bytes, inodes: 1 }
     }
 
     /// What `stat` shows of it.

@@ -7,7 +7,7 @@
 use crate::attributes::Namespace;
 use crate::identity::{
     AllocationId, AttributeHash, CloudIndex, Cookie, Home, InodeId, ObjectId, PrincipalId,
-    PrincipalNumber, RealmEpoch, RealmId, SliceId,
+    PrincipalNumber, RealmEpoch, RealmId, SliceId, Uid,
 };
 use quorumfs_bft::identity::SessionId;
 
@@ -46,6 +46,8 @@ const UNDER_REPLICATED: &[u8] = b"U/";
 const REAP: &[u8] = b"T/";
 const EVIDENCE: &[u8] = b"V/";
 const EVIDENCE_COUNT: &[u8] = b"VC/";
+const QUOTA: &[u8] = b"Q/";
+const USER_QUOTA: &[u8] = b"QU/";
 
 /// The volume's format.
 #[must_use]
@@ -310,6 +312,31 @@ pub fn evidence_count(cloud: CloudIndex) -> Vec<u8> {
     key!(EVIDENCE_COUNT, [cloud.0])
 }
 
+/// What a realm has and may have.
+#[must_use]
+pub fn quota(realm: RealmId) -> Vec<u8> {
+    key!(QUOTA, realm.0.to_be_bytes())
+}
+
+/// What each user of a realm has and may have.
+#[must_use]
+pub fn user_quotas(realm: RealmId) -> Vec<u8> {
+    key!(USER_QUOTA, realm.0.to_be_bytes())
+}
+
+/// What a user of a realm has and may have.
+#[must_use]
+pub fn user_quota(realm: RealmId, uid: Uid) -> Vec<u8> {
+    key!(USER_QUOTA, realm.0.to_be_bytes(), uid.0.to_be_bytes())
+}
+
+/// The last 4 bytes of a key as a user.
+#[must_use]
+pub fn trailing_uid(key: &[u8]) -> Option<Uid> {
+    key.last_chunk::<4>()
+        .map(|bytes| Uid(u32::from_be_bytes(*bytes)))
+}
+
 /// The last 32 bytes of a key as a principal.
 #[must_use]
 pub fn trailing_principal(key: &[u8]) -> Option<PrincipalId> {
@@ -400,6 +427,8 @@ mod tests {
             NUMBERED,
             EVIDENCE,
             EVIDENCE_COUNT,
+            QUOTA,
+            USER_QUOTA,
         ];
         for (i, a) in tags.iter().enumerate() {
             for (j, b) in tags.iter().enumerate() {

@@ -10,6 +10,7 @@
 mod acl;
 mod extended;
 mod namespace;
+mod quota;
 mod shards;
 
 use crate::acl::permits;
@@ -29,6 +30,7 @@ pub struct Model {
     inodes: BTreeMap<InodeId, Inode>,
     next: u64,
     shards: shards::Shards,
+    limits: quota::Limits,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,6 +83,7 @@ impl Default for Model {
             inodes: BTreeMap::from([(InodeId::ROOT, root)]),
             next: 2,
             shards: shards::Shards::default(),
+            limits: quota::Limits::default(),
         }
     }
 }
@@ -91,6 +94,11 @@ impl Model {
     pub fn execute(&mut self, operation: &[u8], answer: Option<&[u8]>) -> bool {
         let compound = match Operation::from_bytes(operation) {
             Ok(Operation::Compound(compound)) => compound,
+            Ok(Operation::SetQuota(set)) => {
+                self.limits.set(&set);
+                let done = |answer| Response::from_bytes(answer) == Ok(Response(Ok(Done::QuotaSet)));
+                return answer.is_none_or(done);
+            }
             Ok(other) => {
                 let living = self.living();
                 return self.shards.execute(&other, &living, answer);
@@ -184,7 +192,7 @@ impl Model {
         }
         let steps = compound.steps.iter();
         let told = steps
-            .map(|step| next.step(&compound.credentials, step))
+            .map(|step| next.step_within_limits(&compound.credentials, step))
             .collect::<Result<Vec<_>, _>>()?;
         *self = next;
         Ok(told)
@@ -288,6 +296,16 @@ impl Model {
             // The model keeps no versions: only existence is predicted.
             Precondition::Unchanged { inode, .. } => self.get(*inode).map(|_| ()),
         }
+    }
+
+    fn step_within_limits(&mut self, who: &Credentials, step: &Step) -> Told {
+        if !self.limits.are_any() {
+            return self.step(who, step);
+        }
+        let before = self.usage();
+        let told = self.step(who, step)?;
+        self.limits.allow(&before, &self.usage())?;
+        Ok(told)
     }
 
     fn step(&mut self, who: &Credentials, step: &Step) -> Told {

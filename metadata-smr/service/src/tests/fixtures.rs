@@ -166,6 +166,7 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     fixtures.extend(super::extended::fixtures());
     fixtures.extend(super::acls::fixtures());
     fixtures.extend(super::accessed::fixtures());
+    fixtures.extend(super::quota::fixtures());
     fixtures
 }
 
@@ -591,4 +592,9 @@ fn every_error_keeps_its_number() {
     let first = borsh::to_vec(&Error::NotFound).unwrap();
     let last = borsh::to_vec(&Error::BadEpoch).unwrap();
     assert_eq!((first[0], last[0]), (0, 41));
+    let full = Error::RealmQuota {
+        of: Resource::Bytes,
+        room: 0,
+    };
+    assert_eq!(borsh::to_vec(&full).unwrap()[0], 45);
 }

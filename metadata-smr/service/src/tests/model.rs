@@ -301,6 +301,7 @@ pub(super) fn consistent(world: &World) -> Result<(), TestCaseError> {
         }
     }
     prop_assert_eq!(allocated, in_inodes);
+    super::quota::counts(world)?;
     let mut live: BTreeMap<ObjectId, (u64, u32)> = BTreeMap::new();
     let mut places = BTreeMap::new();
     for (key, value) in world.rows(b"S/") {

@@ -1,0 +1,240 @@
+//! Quotas: what a realm and its users have, and that they do not get more than they may.
+//!
+//! ```text
+//!   every write of an inode's row ──► charged: (realm, owner) ± bytes, ± inodes
+//!   end of a step ──► settle: limits of what grows, then the rows that count
+//! ```
+//!
+//! What always holds, after each operation and each tick: what a user has in a realm is the sum
+//! over the inode rows that he owns there, of one inode and of the bytes that the row says its
+//! content takes (`st_blocks`, and bytes that lie in the inode); what a realm has is the sum over
+//! its users. Counts are taken where rows are written, in [`Change::put_inode`], so no operation
+//! can forget them. Three things follow for what waits in the reap queue:
+//! * An inode that a session holds open counts until it goes.
+//! * The content of an inode that is gone counts no more, though ticks may yet have to delete it.
+//! * A long tail that was cut off counts until ticks have deleted it, unless nothing was left of
+//!   the file.
+//!
+//! Whoever owns an inode pays for it, whoever writes to it. A limit refuses what grows beyond it
+//! and nothing else: who has more than he may, because the limit came later, can still rename,
+//! overwrite and remove. The superuser's own files are bound by the realm's limit alone; what he
+//! gives to others or writes to their files is bound by theirs.
+//!
+//! Source: Linux, `fs/quota/dquot.c` (`dquot_alloc_space`, `dquot_transfer`); that a full tree is
+//! `ENOSPC` is from XFS's project quotas, for `statfs` shows the same limit.
+
+use crate::change::{Asker, Change};
+use crate::error::Error;
+use crate::identity::{RealmId, Uid};
+use crate::limits::QUOTA_PAGE_MAX;
+use crate::operation::{QuotaOf, SetQuota};
+use crate::reply::{Done, Found};
+use crate::row::{Amount, Inode, Limit, RealmQuota, Resource, Row, Rights, UserQuota, key};
+use crate::rows::{Halt, Outcome, Rows, damaged, decode, require};
+use std::collections::BTreeMap;
+
+/// By how much something changes. What is added to it are numbers of 64 bits, at most a few for
+/// each row that an operation writes: it cannot overflow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Delta {
+    bytes: i128,
+    inodes: i128,
+}
+
+impl Delta {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.saturating_add(other.bytes),
+            inodes: self.inodes.saturating_add(other.inodes),
+        }
+    }
+
+    fn of(self, resource: Resource) -> i128 {
+        match resource {
+            Resource::Bytes => self.bytes,
+            Resource::Inodes => self.inodes,
+        }
+    }
+}
+
+/// What an operation has added to and taken from each user.
+pub(crate) type Charged = BTreeMap<(RealmId, Uid), Delta>;
+
+/// Notes that an inode's row is there from now on.
+pub(crate) fn add(charged: &mut Charged, row: &Inode) {
+    note(charged, row, 1);
+}
+
+/// Notes that an inode's row is there no more.
+pub(crate) fn take(charged: &mut Charged, row: &Inode) {
+    note(charged, row, -1);
+}
+
+fn note(charged: &mut Charged, row: &Inode, sign: i128) {
+    let Amount { bytes, inodes } = row.charge();
+    let by = Delta {
+        bytes: i128::from(bytes).saturating_mul(sign),
+        inodes: i128::from(inodes).saturating_mul(sign),
+    };
+    let sum = charged.entry((row.realm, row.uid)).or_default();
+    *sum = sum.plus(by);
+}
+
+/// Accounts for what was charged; refused if anybody would have more than he may.
+pub(crate) fn settle(change: &mut Change<'_, '_>) -> Outcome<()> {
+    let mut by_realm: BTreeMap<RealmId, Vec<(Uid, Delta)>> = BTreeMap::new();
+    for ((realm, uid), by) in std::mem::take(&mut change.charged) {
+        if by != Delta::default() {
+            by_realm.entry(realm).or_default().push((uid, by));
+        }
+    }
+    for (realm, users) in by_realm {
+        let row_key = key::quota(realm);
+        let mut row: RealmQuota = change.find(&row_key)?.unwrap_or_default();
+        let mut sum = Delta::default();
+        for (uid, by) in users {
+            settle_user(change, (realm, uid), &row.default, by)?;
+            sum = sum.plus(by);
+        }
+        let refusal = |of, room| Error::RealmQuota { of, room };
+        check(&row.limit, &row.used, sum, refusal)?;
+        row.used = changed::<RealmQuota>(&row_key, row.used, sum)?;
+        // Also if the sum is nothing: this row covers what is asked about its users.
+        change.put(row_key, &row)?;
+    }
+    Ok(())
+}
+
+fn settle_user(
+    change: &mut Change<'_, '_>,
+    (realm, uid): (RealmId, Uid),
+    default: &Limit,
+    by: Delta,
+) -> Outcome<()> {
+    let row_key = key::user_quota(realm, uid);
+    let mut row: UserQuota = change.find(&row_key)?.unwrap_or_default();
+    if uid != Uid::ROOT {
+        let limit = row.limit.unwrap_or(*default);
+        let refusal = |of, room| Error::UserQuota { uid, of, room };
+        check(&limit, &row.used, by, refusal)?;
+    }
+    row.used = changed::<UserQuota>(&row_key, row.used, by)?;
+    put_user(change, row_key, &row)
+}
+
+fn put_user(change: &mut Change<'_, '_>, row_key: Vec<u8>, row: &UserQuota) -> Outcome<()> {
+    if *row == UserQuota::default() {
+        return change.delete(row_key);
+    }
+    change.put(row_key, row)
+}
+
+/// Refuses what grows beyond a limit.
+fn check(
+    limit: &Limit,
+    used: &Amount,
+    by: Delta,
+    refusal: impl Fn(Resource, u64) -> Error,
+) -> Outcome<()> {
+    for of in [Resource::Inodes, Resource::Bytes] {
+        let room = limit.room(of, used);
+        // Without a limit there is room for whatever can be counted.
+        let fits = by.of(of) <= 0 || room == u64::MAX || by.of(of) <= i128::from(room);
+        require(fits, refusal(of, room))?;
+    }
+    Ok(())
+}
+
+/// An amount after a change. That it would be less than nothing means that rows contradict each
+/// other.
+fn changed<R: Row>(row_key: &[u8], used: Amount, by: Delta) -> Outcome<Amount> {
+    let sum = |used: u64, by: i128| {
+        let sum = i128::from(used).saturating_add(by);
+        if sum < 0 {
+            return Err(Halt::State(damaged::<R>(
+                row_key,
+                "it would have less than nothing",
+            )));
+        }
+        u64::try_from(sum).map_err(|_| Halt::Refused(Error::NoRoom))
+    };
+    Ok(Amount {
+        bytes: sum(used.bytes, by.bytes)?,
+        inodes: sum(used.inodes, by.inodes)?,
+    })
+}
+
+/// Sets a limit.
+pub(crate) fn set(change: &mut Change<'_, '_>, asker: &Asker, set: &SetQuota) -> Outcome<Done> {
+    require(asker.rights.administer, Error::NoRight)?;
+    change.realm(set.realm)?;
+    let row_key = key::quota(set.realm);
+    let mut row: RealmQuota = change.find(&row_key)?.unwrap_or_default();
+    match set.of {
+        QuotaOf::Realm => row.limit = set.limit.unwrap_or_default(),
+        QuotaOf::Default => row.default = set.limit.unwrap_or_default(),
+        QuotaOf::User(uid) => {
+            // Nobody is to believe that the superuser's files were bound.
+            require(uid != Uid::ROOT, Error::Invalid)?;
+            let row_key = key::user_quota(set.realm, uid);
+            let mut user: UserQuota = change.find(&row_key)?.unwrap_or_default();
+            user.limit = set.limit;
+            put_user(change, row_key, &user)?;
+        }
+    }
+    change.put(row_key, &row)?;
+    Ok(Done::QuotaSet)
+}
+
+/// What a realm and one of its users have and may have. The realm's row, which is always there and
+/// written with every user's, covers a user's that is not.
+pub(crate) fn of_user(
+    rows: &impl Rows,
+    rights: &Rights,
+    realm: RealmId,
+    uid: Uid,
+) -> Outcome<Found> {
+    let may = rights.administer || rights.uids.contains(&uid);
+    require(may, Error::NoRight)?;
+    rows.realm(realm)?;
+    Ok(Found::Quota {
+        realm: rows.find(&key::quota(realm))?.unwrap_or_default(),
+        user: rows.find(&key::user_quota(realm, uid))?.unwrap_or_default(),
+    })
+}
+
+/// A page of a realm's users.
+pub(crate) fn of_users(
+    rows: &impl Rows,
+    rights: &Rights,
+    realm: RealmId,
+    after: Option<Uid>,
+    limit: u32,
+) -> Outcome<Found> {
+    require(rights.administer, Error::NoRight)?;
+    rows.view().depend_on_everything();
+    rows.realm(realm)?;
+    let limit = usize::try_from(limit.clamp(1, QUOTA_PAGE_MAX)).unwrap_or(1);
+    let prefix = key::user_quotas(realm);
+    let from = match after {
+        None => prefix.clone(),
+        Some(uid) => {
+            let mut from = key::user_quota(realm, uid);
+            from.push(0);
+            from
+        }
+    };
+    let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
+    let more = found.len() > limit;
+    let mut users = Vec::with_capacity(limit.min(found.len()));
+    for (row_key, bytes) in found.iter().take(limit) {
+        if let Some(uid) = key::trailing_uid(row_key) {
+            users.push((uid, decode(row_key, bytes)?));
+        }
+    }
+    Ok(Found::Quotas {
+        realm: rows.find(&key::quota(realm))?.unwrap_or_default(),
+        users,
+        more,
+    })
+}

@@ -1,0 +1,93 @@
+//! The model's quotas: counted anew from all inodes whenever somebody asks.
+
+use super::{Kind, Model};
+use crate::error::Error;
+use crate::identity::Uid;
+use crate::operation::{QuotaOf, SetQuota};
+use crate::row::{Amount, Limit, Resource};
+use std::collections::BTreeMap;
+
+/// Limits that were set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Limits {
+    realm: Limit,
+    default: Limit,
+    users: BTreeMap<Uid, Limit>,
+}
+
+/// What each user has.
+pub(super) type Usage = BTreeMap<Uid, Amount>;
+
+impl Limits {
+    pub(super) fn set(&mut self, set: &SetQuota) {
+        match (set.of, set.limit) {
+            (QuotaOf::Realm, limit) => self.realm = limit.unwrap_or_default(),
+            (QuotaOf::Default, limit) => self.default = limit.unwrap_or_default(),
+            (QuotaOf::User(uid), Some(limit)) => {
+                self.users.insert(uid, limit);
+            }
+            (QuotaOf::User(uid), None) => {
+                self.users.remove(&uid);
+            }
+        }
+    }
+
+    pub(super) fn are_any(&self) -> bool {
+        *self != Self::default()
+    }
+
+    /// Whether what was `before` may become what is there `after`.
+    pub(super) fn allow(&self, before: &Usage, after: &Usage) -> Result<(), Error> {
+        for (uid, now) in after {
+            let was = before.get(uid).copied().unwrap_or_default();
+            let uid = *uid;
+            if uid != Uid::ROOT {
+                let limit = self.users.get(&uid).unwrap_or(&self.default);
+                exceeds(limit, &was, now)
+                    .map_or(Ok(()), |(of, room)| Err(Error::UserQuota { uid, of, room }))?;
+            }
+        }
+        exceeds(&self.realm, &sum(before), &sum(after))
+            .map_or(Ok(()), |(of, room)| Err(Error::RealmQuota { of, room }))
+    }
+}
+
+fn sum(usage: &Usage) -> Amount {
+    let mut all = Amount::default();
+    for one in usage.values() {
+        all.bytes = all.bytes.saturating_add(one.bytes);
+        all.inodes = all.inodes.saturating_add(one.inodes);
+    }
+    all
+}
+
+fn exceeds(limit: &Limit, was: &Amount, now: &Amount) -> Option<(Resource, u64)> {
+    let inodes = (Resource::Inodes, limit.inodes, was.inodes, now.inodes);
+    let bytes = (Resource::Bytes, limit.bytes, was.bytes, now.bytes);
+    for (of, limit, was, now) in [inodes, bytes] {
+        if let Some(limit) = limit
+            && now > was
+            && now > limit
+        {
+            return Some((of, limit.saturating_sub(was)));
+        }
+    }
+    None
+}
+
+impl Model {
+    /// What each user has: an inode for each that he owns, and the bytes that were written to it.
+    #[must_use]
+    pub fn usage(&self) -> BTreeMap<Uid, Amount> {
+        let mut usage = Usage::new();
+        for inode in self.inodes.values() {
+            let sum = usage.entry(Uid(inode.uid)).or_default();
+            sum.inodes = sum.inodes.saturating_add(1);
+            if let Kind::File { inline, bytes, .. } = &inode.kind {
+                let written = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+                sum.bytes = sum.bytes.saturating_add(*inline).saturating_add(written);
+            }
+        }
+        usage
+    }
+}
