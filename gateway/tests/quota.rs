@@ -216,7 +216,14 @@ async fn no_inode_is_made_beyond_the_limit_and_a_full_volume_is_enospc_for_all()
     let made = fs.mkdir(&user(), fs.root(), b"two", 0o755).await;
     assert_eq!(errno(made), DQUOT);
     let created = fs
-        .create(&user(), fs.root(), b"two", 0o644, OpenMode::READ_WRITE, true)
+        .create(
+            &user(),
+            fs.root(),
+            b"two",
+            0o644,
+            OpenMode::READ_WRITE,
+            true,
+        )
         .await;
     assert_eq!(errno(created), DQUOT);
     assert_eq!(fs.status().open_handles, 0);
@@ -256,7 +263,11 @@ async fn a_tier_that_promises_early_promises_nothing_that_a_quota_may_refuse() {
         let (small, handle) = users_file(&fs, b"small").await;
         fs.write(handle, 0, &[1; 5000]).await.unwrap();
         fs.release(handle).await.unwrap();
-        assert_eq!(fs.status().dirty_files, 1, "{tier:?}: what fits is promised");
+        assert_eq!(
+            fs.status().dirty_files,
+            1,
+            "{tier:?}: what fits is promised"
+        );
         assert_eq!(used(&world).await, 0);
         let (large, handle) = users_file(&fs, b"large").await;
         fs.write(handle, 0, &[2; 60_000]).await.unwrap();

@@ -70,7 +70,9 @@ fn size(text: &str) -> Result<Setting, String> {
     let Some(number) = number else {
         return Ok(Setting(None));
     };
-    let bytes = 1_u64.checked_shl(bits).and_then(|unit| number.checked_mul(unit));
+    let bytes = 1_u64
+        .checked_shl(bits)
+        .and_then(|unit| number.checked_mul(unit));
     bytes
         .map(|bytes| Setting(Some(bytes)))
         .ok_or_else(|| "more than can be counted".to_owned())
@@ -99,7 +101,14 @@ mod tests {
         assert_eq!(good("0"), Some(0));
         assert_eq!(good("none"), None);
         for bad in [
-            "", "GiB", "-1", "1GB", "1.5GiB", "noneKiB", "99999999PiB", "0x10",
+            "",
+            "GiB",
+            "-1",
+            "1GB",
+            "1.5GiB",
+            "noneKiB",
+            "99999999PiB",
+            "0x10",
         ] {
             assert!(size(bad).is_err(), "{bad}");
         }

@@ -119,7 +119,11 @@ struct UserLine {
 
 impl UserLine {
     fn text(&self) -> String {
-        let own = if self.own_limit { " (a limit of its own)" } else { "" };
+        let own = if self.own_limit {
+            " (a limit of its own)"
+        } else {
+            ""
+        };
         format!("uid {:<6} {}{own}", self.uid, self.used.text())
     }
 }
@@ -262,6 +266,9 @@ mod tests {
         assert!(of(91, Some(100), 0, None).warning().is_some());
         assert!(of(0, None, 91, Some(100)).warning().is_some());
         let text = of(3 << 30, Some(u64::MAX), 2, Some(2)).warning().unwrap();
-        assert!(text.contains("3.0 GiB of 16384.0 PiB, 2 files of 2"), "{text}");
+        assert!(
+            text.contains("3.0 GiB of 16384.0 PiB, 2 files of 2"),
+            "{text}"
+        );
     }
 }

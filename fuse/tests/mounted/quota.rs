@@ -121,7 +121,9 @@ fn a_file_that_is_given_away_takes_its_bytes_along() {
         assert_eq!(errno(put(&world, "more", &pattern(5000, 4))), EDQUOT);
     });
     chown(&path, Some(OTHER), None).unwrap();
-    as_user(USER, &[], || put(&world, "more", &pattern(5000, 4)).unwrap());
+    as_user(USER, &[], || {
+        put(&world, "more", &pattern(5000, 4)).unwrap()
+    });
 }
 
 #[test]

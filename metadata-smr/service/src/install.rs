@@ -7,7 +7,9 @@ use crate::identity::{
     Gid, Home, InodeId, InodeVersion, MountEpoch, PrincipalNumber, RealmEpoch, RealmId, Uid,
 };
 use crate::quota;
-use crate::row::{Counters, Format, HomeCounters, Inode, Node, Numbered, Principal, Realm, key};
+use crate::row::{
+    Counters, Format, HomeCounters, Inode, Node, Numbered, Principal, Realm, RealmQuota, key,
+};
 use crate::rows::Outcome;
 
 /// Writes the first rows. The root directory belongs to the superuser; its owner gives it away.
@@ -66,6 +68,7 @@ pub(crate) fn install(
         allocated: 0,
     };
     change.put(key::home(Home(0)), &counters)?;
+    change.put(key::quota(RealmId::ROOT), &RealmQuota::default())?;
     let root = root(Timestamp::from(genesis.created));
     change.put_inode(InodeId::ROOT, &root)?;
     quota::settle(change)

@@ -29,7 +29,7 @@ use crate::identity::{RealmId, Uid};
 use crate::limits::QUOTA_PAGE_MAX;
 use crate::operation::{QuotaOf, SetQuota};
 use crate::reply::{Done, Found};
-use crate::row::{Amount, Inode, Limit, RealmQuota, Resource, Row, Rights, UserQuota, key};
+use crate::row::{Amount, Inode, Limit, RealmQuota, Resource, Rights, Row, UserQuota, key};
 use crate::rows::{Halt, Outcome, Rows, damaged, decode, require};
 use std::collections::BTreeMap;
 
@@ -90,7 +90,7 @@ pub(crate) fn settle(change: &mut Change<'_, '_>) -> Outcome<()> {
     }
     for (realm, users) in by_realm {
         let row_key = key::quota(realm);
-        let mut row: RealmQuota = change.find(&row_key)?.unwrap_or_default();
+        let mut row: RealmQuota = change.expect_row(&row_key)?;
         let mut sum = Delta::default();
         for (uid, by) in users {
             settle_user(change, (realm, uid), &row.default, by)?;
@@ -169,7 +169,7 @@ pub(crate) fn set(change: &mut Change<'_, '_>, asker: &Asker, set: &SetQuota) ->
     require(asker.rights.administer, Error::NoRight)?;
     change.realm(set.realm)?;
     let row_key = key::quota(set.realm);
-    let mut row: RealmQuota = change.find(&row_key)?.unwrap_or_default();
+    let mut row: RealmQuota = change.expect_row(&row_key)?;
     match set.of {
         QuotaOf::Realm => row.limit = set.limit.unwrap_or_default(),
         QuotaOf::Default => row.default = set.limit.unwrap_or_default(),
@@ -198,7 +198,7 @@ pub(crate) fn of_user(
     require(may, Error::NoRight)?;
     rows.realm(realm)?;
     Ok(Found::Quota {
-        realm: rows.find(&key::quota(realm))?.unwrap_or_default(),
+        realm: rows.expect_row(&key::quota(realm))?,
         user: rows.find(&key::user_quota(realm, uid))?.unwrap_or_default(),
     })
 }
@@ -233,7 +233,7 @@ pub(crate) fn of_users(
         }
     }
     Ok(Found::Quotas {
-        realm: rows.find(&key::quota(realm))?.unwrap_or_default(),
+        realm: rows.expect_row(&key::quota(realm))?,
         users,
         more,
     })

@@ -165,9 +165,7 @@ impl Inode {
     pub fn charge(&self) -> Amount {
         let bytes = match &self.node {
             Node::File(file) => match &file.content {
-                Content::Inline(inline) => {
-                    file.allocated.saturating_add(u64::from(inline.length))
-                }
+                Content::Inline(inline) => file.allocated.saturating_add(u64::from(inline.length)),
                 _ => file.allocated,
             },
             _ => 0,

@@ -96,7 +96,8 @@ impl Model {
             Ok(Operation::Compound(compound)) => compound,
             Ok(Operation::SetQuota(set)) => {
                 self.limits.set(&set);
-                let done = |answer| Response::from_bytes(answer) == Ok(Response(Ok(Done::QuotaSet)));
+                let done =
+                    |answer| Response::from_bytes(answer) == Ok(Response(Ok(Done::QuotaSet)));
                 return answer.is_none_or(done);
             }
             Ok(other) => {

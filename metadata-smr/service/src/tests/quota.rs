@@ -3,7 +3,7 @@
 use super::harness::*;
 use super::model::{chance, consistent};
 use crate::attributes::{Credentials, Mode};
-use crate::error::{Error, Errno};
+use crate::error::{Errno, Error};
 use crate::identity::{Gid, InodeId, RealmId, Uid};
 use crate::limits::QUOTA_PAGE_MAX;
 use crate::operation::*;
