@@ -193,8 +193,9 @@ async fn who_has_no_room_can_overwrite_cut_rename_and_remove() {
     fs.write(handle, 0, &[4; 5000]).await.unwrap();
     fs.release(handle).await.unwrap();
     let (parent, mode) = (fs.root(), RenameMode::Replace);
-    let moved = fs.rename(&user(), (parent, b"file"), (parent, b"new"), mode);
-    moved.await.unwrap();
+    fs.rename(&user(), parent, b"file", parent, b"new", mode)
+        .await
+        .unwrap();
     assert_eq!(content(&fs, inode).await, [4; 5000]);
     fs.unlink(&user(), parent, b"new").await.unwrap();
     assert_eq!(used(&world).await, 0);

@@ -331,3 +331,48 @@ fn clouds_that_are_too_few_are_counted() {
         "only the state directory, which is empty, may be there"
     );
 }
+
+#[test]
+fn a_full_quota_is_shown_before_and_told_with_what_to_do() {
+    let demo = Demo::start();
+    let quota = |arguments: &[&str]| {
+        let all = [&["quota"], arguments].concat();
+        demo.quorumfs().run_with(all)
+    };
+    quota(&["set"]).fails(2, "required", "--help");
+    quota(&["set", "--bytes", "1GB"]).fails(2, "--bytes", "--help");
+    quota(&["set", "--uid", "0", "--bytes", "1GiB"]).fails(2, "--uid", "--help");
+    let set = quota(&["set", "--bytes", "1MiB", "--files", "100"]).ok();
+    assert_eq!(set.records("quota_set")[0]["bytes_limit"], 1 << 20);
+    quota(&["set", "--uid", "1234", "--files", "7"]).ok();
+    fs::write(demo.mount().join("most"), vec![1; 1_000_000]).unwrap();
+    let shown = quota(&[]).ok();
+    let volume = &shown.records("quota_volume")[0];
+    assert_eq!(
+        (&volume["bytes"], &volume["bytes_limit"]),
+        (&1_000_000.into(), &(1 << 20).into())
+    );
+    let users = shown.records("quota_user");
+    let user = users.iter().find(|user| user["uid"] == 1234).unwrap();
+    assert_eq!(
+        (&user["files_limit"], &user["own_limit"]),
+        (&7.into(), &true.into())
+    );
+    let status = demo.status();
+    let mount = &status.records("mount")[0];
+    assert_eq!(mount["quota"]["bytes"], 1_000_000, "{mount}");
+
+    let large = demo.state().join("large");
+    fs::write(&large, vec![2; 100_000]).unwrap();
+    let put = || {
+        demo.quorumfs()
+            .args(["put"])
+            .args([&large])
+            .run_with(["/large"])
+    };
+    put().fails(8, "the realm has room for", "quota set");
+    let full = fs::write(demo.mount().join("other"), vec![2; 100_000]).unwrap_err();
+    assert_eq!(full.raw_os_error(), Some(28), "ENOSPC");
+    quota(&["set", "--no-limit"]).ok();
+    put().ok();
+}

@@ -152,9 +152,9 @@ pub(crate) fn vfs_failure(error: &VfsError) -> Failure {
             let reason = std::io::Error::from(*errno);
             (errno_exit(*errno), format!("{what}: {reason}"))
         }
-        VfsError::Full { .. } => {
-            // What to do is in the message.
-            return Failure::new(Exit::NoSpace, error.to_string());
+        VfsError::Full { what, reason, .. } => {
+            return Failure::new(Exit::NoSpace, format!("{what}: {reason}"))
+                .hint("remove something, or raise the limit with `quorumfs quota set`");
         }
         VfsError::Fenced => (Exit::Held, error.to_string()),
         VfsError::Metadata(inner) => {
