@@ -49,7 +49,8 @@ fn clouds_fail(world: &World, fail: bool) {
 }
 
 async fn set_tier(fs: &FileSystem, inode: InodeId, tier: &str) -> Result<(), Errno> {
-    let set = fs.setxattr(&root(), inode, ATTRIBUTE, tier.as_bytes(), SetMode::Any);
+    let root = root();
+    let set = fs.setxattr(&root, inode, ATTRIBUTE, tier.as_bytes(), SetMode::Any);
     set.await.map_err(|error| error.errno())
 }
 
@@ -119,7 +120,8 @@ async fn what_is_made_in_a_directory_with_a_tier_has_it_as_well() {
     let beneath = fs.mkdir(&root(), top.inode, b"beneath", 0o755).await;
     let beneath = beneath.unwrap().inode;
     let mode = OpenMode::READ_WRITE;
-    let made = fs.create(&root(), beneath, b"file", 0o400, mode, true);
+    let root = root();
+    let made = fs.create(&root, beneath, b"file", 0o400, mode, true);
     let (made, handle) = made.await.unwrap();
     assert_eq!(made, fs.getattr(made.inode).await.unwrap());
     clouds_fail(&world, true);
@@ -129,10 +131,10 @@ async fn what_is_made_in_a_directory_with_a_tier_has_it_as_well() {
     fs.release(handle).await.unwrap();
     let fresh = world.mount(of(Tier::Memory)).await;
     for inode in [beneath, made.inode] {
-        let found = fresh.getxattr(&root(), inode, ATTRIBUTE).await.unwrap();
+        let found = fresh.getxattr(&root, inode, ATTRIBUTE).await.unwrap();
         assert_eq!(found, b"clouds".as_slice());
     }
-    let none = fresh.getxattr(&root(), before, ATTRIBUTE).await;
+    let none = fresh.getxattr(&root, before, ATTRIBUTE).await;
     assert_eq!(none.unwrap_err().errno(), Errno::NODATA);
 }
 
@@ -148,7 +150,8 @@ async fn a_tier_that_there_is_not_is_refused() {
     let names = fs.listxattr(&root(), inode).await.unwrap();
     assert_eq!(names, [0; 0]);
     let other = b"trusted.quorumfs.tier";
-    let set = fs.setxattr(&root(), inode, other, b"anything", SetMode::Any);
+    let root = root();
+    let set = fs.setxattr(&root, inode, other, b"anything", SetMode::Any);
     set.await.unwrap();
 }
 
