@@ -184,3 +184,32 @@ fn direct_io_goes_around_the_kernels_pages() {
     world.remount();
     assert!(fs::read(world.path("f")).unwrap() == expected);
 }
+
+#[test]
+fn what_a_file_shows_once_it_is_written_stays_when_it_is_committed() {
+    // git compares what it saw of a file before it closed it with what it sees later.
+    let mut world = World::new();
+    let times = |found: std::io::Result<fs::Metadata>| {
+        let found = found.unwrap();
+        let (modified, changed) = (found.mtime_nsec(), found.ctime_nsec());
+        (found.mtime(), modified, found.ctime(), changed)
+    };
+    for (name, length) in [("inline", 100), ("slices", 200_000), ("group", 9_000_000)] {
+        let path = world.path(name);
+        let mut file = File::create(&path).unwrap();
+        let made = times(file.metadata());
+        std::thread::sleep(Duration::from_millis(20));
+        file.write_all(&pattern(length, 3)).unwrap();
+        let written = times(file.metadata());
+        assert!((written.2, written.3) > (made.2, made.3), "{name}");
+        std::thread::sleep(Duration::from_millis(20));
+        file.sync_all().unwrap();
+        assert_eq!(times(file.metadata()), written, "{name}: synced");
+        drop(file);
+        assert_eq!(times(fs::metadata(&path)), written, "{name}: closed");
+    }
+    let before = ["inline", "slices", "group"].map(|name| times(fs::metadata(world.path(name))));
+    world.remount();
+    let after = ["inline", "slices", "group"].map(|name| times(fs::metadata(world.path(name))));
+    assert_eq!(after, before);
+}

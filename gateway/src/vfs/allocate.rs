@@ -83,7 +83,8 @@ impl Inner {
                     // It counts as a change of content even if nothing was ordered for it.
                     let mut state = node.state();
                     if state.base.version == before {
-                        state.pending.mtime = Some(clock::now());
+                        let now = Some(clock::now());
+                        (state.pending.mtime, state.pending.changed) = (now, now);
                         state.wait_for_commit();
                     }
                     return Ok(());

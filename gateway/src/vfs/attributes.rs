@@ -375,6 +375,7 @@ fn ride(state: &mut State, caller: &Caller, change: AttributeChange) -> Option<A
         state.pending.mtime = Some(now);
     }
     if !state.pending.is_empty() {
+        state.pending.changed = Some(now);
         state.wait_for_commit();
     }
     Some(state.attributes())

@@ -34,7 +34,7 @@ use crate::keys::ValueBinding;
 use crate::metadata::AllocatedId;
 use bytes::Bytes;
 use quorumfs_bft::identity::{SessionId, Time};
-use quorumfs_metadata::attributes::{Attributes, Credentials};
+use quorumfs_metadata::attributes::{Attributes, Credentials, Timestamp};
 use quorumfs_metadata::identity::{InodeId, InodeVersion, PrincipalNumber};
 use quorumfs_metadata::limits::{COMMIT_EXTENTS_MAX, INLINE_BYTES_MAX, PACK_SLICES_MAX};
 use quorumfs_metadata::operation::{
@@ -337,7 +337,7 @@ impl Inner {
         let step = Step::Commit(commit);
         match self
             .metadata
-            .step("commit", credentials, clock::now(), step)
+            .step("commit", credentials, done_at(departure), step)
             .await?
         {
             StepDone::Committed(attributes) => Ok(attributes),
@@ -450,9 +450,10 @@ impl Inner {
         let count = steps.len() as u64;
         let credentials = owner(departure, base, self.metadata.own());
         let preconditions = vec![unchanged(base.inode, base.version)];
+        let at = done_at(departure);
         let done = self
             .metadata
-            .compound("commit", credentials, clock::now(), preconditions, steps)
+            .compound("commit", credentials, at, preconditions, steps)
             .await?;
         match done.last() {
             Some(StepDone::Committed(attributes) | StepDone::Set(attributes)) => {
@@ -461,6 +462,11 @@ impl Inner {
             other => Err(self.metadata.mismatch("commit", &other)),
         }
     }
+}
+
+/// When what departs was changed: its ctime has been shown already.
+fn done_at(departure: &Departure) -> Timestamp {
+    departure.pending.changed.unwrap_or_else(clock::now)
 }
 
 /// The inode must be as we know it. An operation whose answer did not come may be executed much

@@ -31,11 +31,13 @@ pub(crate) struct Pending {
     pub(crate) mode: Option<Mode>,
     pub(crate) atime: Option<Timestamp>,
     pub(crate) mtime: Option<Timestamp>,
+    /// When the last of it, or of the content that it goes with, was changed.
+    pub(crate) changed: Option<Timestamp>,
 }
 
 impl Pending {
     pub(crate) fn is_empty(&self) -> bool {
-        *self == Self::default()
+        self.mode.is_none() && self.atime.is_none() && self.mtime.is_none()
     }
 
     /// What of `older` was not decided anew.
@@ -44,6 +46,7 @@ impl Pending {
             mode: self.mode.or(older.mode),
             atime: self.atime.or(older.atime),
             mtime: self.mtime.or(older.mtime),
+            changed: self.changed.or(older.changed),
         }
     }
 }
@@ -195,6 +198,8 @@ impl State {
         seen.mode = pending.mode.unwrap_or(seen.mode);
         seen.atime = pending.atime.unwrap_or(seen.atime);
         seen.mtime = pending.mtime.unwrap_or(seen.mtime);
+        // As the commit will set it: who compares it before and after has to find no difference.
+        seen.ctime = pending.changed.map_or(seen.ctime, |at| at.max(seen.ctime));
         seen
     }
 

@@ -57,6 +57,7 @@ impl Waiting {
             Record::Write { offset, mtime, .. } => {
                 self.runs.write(offset, &entry.bytes);
                 self.pending.mtime = Some(mtime);
+                self.pending.changed = Some(mtime);
             }
             Record::Attributes {
                 mode, atime, mtime, ..

@@ -6,7 +6,9 @@
 use crate::attributes::Timestamp;
 use crate::error::Error;
 use crate::identity::{CloudIndex, Home, InodeId, InodeVersion, PrincipalNumber, SliceId};
-use crate::limits::{ROWS_READ_MAX, ROWS_WRITTEN_MAX};
+use crate::limits::{
+    CTIME_AHEAD_MAX_SECONDS, CTIME_BEHIND_MAX_SECONDS, ROWS_READ_MAX, ROWS_WRITTEN_MAX,
+};
 use crate::quota::{self, Charged};
 use crate::row::{Cloud, Counters, HomeCounters, Inode, Reap, Rights, Row, Session, key};
 use crate::rows::{Halt, Outcome, Rows, decode, require};
@@ -25,6 +27,8 @@ pub(crate) struct Change<'a, 't> {
     read: Cell<usize>,
     read_max: usize,
     clouds: Option<BTreeMap<CloudIndex, String>>,
+    /// When the sender says that it was done; `None`: now.
+    told: Option<Timestamp>,
     /// References to slices that the operation has dropped and not yet accounted for.
     pub(crate) dropped: BTreeMap<(Home, SliceId), u32>,
     /// What users were given and have lost, and is not yet accounted for.
@@ -68,6 +72,7 @@ impl<'a, 't> Change<'a, 't> {
             read: Cell::new(0),
             read_max,
             clouds: None,
+            told: None,
             dropped: BTreeMap::new(),
             charged: Charged::new(),
         }
@@ -105,9 +110,19 @@ impl<'a, 't> Change<'a, 't> {
         require(self.written.len() <= self.written_max, Error::TooManyRows)
     }
 
-    /// Writes an inode after a change: its version and ctime move on.
+    /// From now on inodes are changed when the sender says that they were, as far as that is
+    /// believed: [`CTIME_BEHIND_MAX_SECONDS`].
+    pub(crate) fn done_at(&mut self, told: Timestamp) {
+        let now = Timestamp::from(self.context.time);
+        let ahead = told.seconds.saturating_sub(now.seconds);
+        let believed = -CTIME_BEHIND_MAX_SECONDS..=CTIME_AHEAD_MAX_SECONDS;
+        self.told = believed.contains(&ahead).then_some(told);
+    }
+
+    /// Writes an inode after a change: its version moves on, and its ctime never goes back.
     pub(crate) fn save(&mut self, inode: InodeId, row: &mut Inode) -> Outcome<()> {
-        row.ctime = Timestamp::from(self.context.time);
+        let now = Timestamp::from(self.context.time);
+        row.ctime = row.ctime.max(self.told.unwrap_or(now));
         row.version = InodeVersion(row.version.0.saturating_add(1));
         self.put_inode(inode, row)
     }

@@ -100,6 +100,13 @@ pub const LINKS_MAX: u32 = 1 << 20;
 /// exist only where somebody wants to hurt; they can be read and removed but not moved into.
 pub const DEPTH_MAX: usize = 1024;
 
+/// How much later than it was written content may be committed with the time of its writing as its
+/// ctime, in seconds. What was shown before the commit then stays, for programs that compare it;
+/// and who looks for what changed by ctime has to look only so much further back.
+pub const CTIME_BEHIND_MAX_SECONDS: i64 = 60;
+/// How far ahead of the agreed clock a gateway's may be for the same, in seconds.
+pub const CTIME_AHEAD_MAX_SECONDS: i64 = 5;
+
 /// Ids of each kind in one allocation.
 pub const ALLOCATION_IDS_MAX: u32 = 1024;
 /// Live allocations of one session.

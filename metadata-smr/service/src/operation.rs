@@ -2,7 +2,8 @@
 //!
 //! A [`Compound`] is atomic: its preconditions hold and all of its steps succeed, or nothing
 //! changes and the reply says which one failed and why. It speaks for one caller, in the gateway's
-//! time: [`Compound::time`] becomes atime and mtime where a step sets them; ctime is the batch's.
+//! time: [`Compound::time`] becomes atime and mtime where a step sets them; ctime is the batch's,
+//! or where all that is done is to commit and to set attributes, the gateway's if that is near it.
 //!
 //! Steps are checked against the state that earlier steps left. A step names inodes by number; what
 //! an earlier step of the same compound created is not nameable, because sealed names depend on

@@ -241,6 +241,11 @@ fn execute_compound(
         check_precondition(change, precondition)
             .map_err(|halt| (FailedAt::Precondition(index), halt))?;
     }
+    // What waits in a gateway is shown as changed when it was, and has to stay so.
+    let may_wait = |step: &Step| matches!(step, Step::Commit(_) | Step::SetAttributes(_));
+    if compound.steps.iter().all(may_wait) {
+        change.done_at(compound.time);
+    }
     let mut done = Vec::with_capacity(compound.steps.len());
     for (index, step) in (0_u16..).zip(&compound.steps) {
         let result = execute_step(change, asker, compound, step);

@@ -1,13 +1,13 @@
 //! Objects and slices: what a commit must show, what completion and repair change.
 
 use super::harness::*;
-use crate::attributes::{Credentials, Mode};
+use crate::attributes::{Credentials, Mode, Timestamp};
 use crate::error::Error;
 use crate::identity::{CloudIndex, InodeId, ObjectId, ShardIndex};
 use crate::operation::{Create, NewContent, NewInode, Operation, PlacedShard, Step};
 use crate::query::Question;
 use crate::reply::{Done, Found};
-use crate::simulation::place;
+use crate::simulation::{compound, place};
 use quorumfs_bft::service::Caller;
 
 fn under_replicated(world: &mut World, caller: &Caller) -> Vec<(u8, ObjectId)> {
@@ -387,4 +387,39 @@ fn all_objects_are_listed_page_by_page_whatever_happens_meanwhile() {
         more: false,
     };
     assert_eq!(world.ask(&caller, question), Ok(nothing));
+}
+
+#[test]
+fn content_counts_as_changed_when_it_was_written_if_that_was_about_now_and_never_before() {
+    let mut world = World::new();
+    let caller = world.open(OWNER);
+    let inode = world.create(&caller, InodeId::ROOT, "f");
+    let allocation = world.allocate(&caller, 10);
+    let made = world.attributes(&caller, inode).unwrap().ctime;
+    let mut counter = 0;
+    let mut changed = |told: Timestamp| {
+        let step = Step::Commit(commit(inode, allocation, counter, &[(0, 100)]));
+        counter += 1;
+        let operation = compound(Credentials::root(), told, vec![step]);
+        world.run(&caller, &operation).unwrap();
+        world.attributes(&caller, inode).unwrap().ctime
+    };
+    let at = |seconds| Timestamp {
+        seconds: made.seconds + seconds,
+        nanos: 77,
+    };
+    // These are milliseconds apart, and so are the batches.
+    let later = Timestamp {
+        nanos: made.nanos + 1,
+        ..made
+    };
+    assert_eq!(changed(later), later, "as it was shown before the commit");
+    assert_eq!(changed(at(-30)), later, "it never goes back");
+    let by_the_order = changed(at(-61));
+    assert!(
+        by_the_order > later && by_the_order < at(1),
+        "{by_the_order:?}"
+    );
+    assert_eq!(changed(at(5)), at(5));
+    assert_eq!(changed(at(7)), at(5), "not believed, and not back");
 }
