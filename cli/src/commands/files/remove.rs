@@ -1,16 +1,20 @@
 //! `rm`: files, and with `--recursive` directories with all that is in them.
 
-use super::walk::{child, entries, missing, parent, shown};
+use super::walk::{Listed, child, missing, parent, shown};
 use super::{Progress, caller, closing, counted, refused};
 use crate::arguments::{General, RmArguments};
 use crate::commands::opened::Opened;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use quorumfs_gateway::vfs::{FileSystem, FileType, InodeId};
+use quorumfs_gateway::vfs::{FileSystem, FileType, InodeId, VfsError};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use tokio::task::JoinSet;
+
+/// How many names are removed at once.
+const UNDER_WAY_MAX: usize = 256;
 
 /// Something to remove, by its entry.
 struct Doomed {
@@ -59,49 +63,108 @@ async fn find(fs: &FileSystem, path: &Path, recursive: bool) -> Outcome<Doomed> 
     })
 }
 
-/// Removes a tree, children before parents, without recursion.
+/// Removes a tree, children before parents, without recursion. Files are removed while their
+/// directory is listed, many at once: however many there are, few are held.
 async fn remove(fs: &FileSystem, doomed: Doomed, progress: &mut Progress) -> Outcome<()> {
     let mut waiting = vec![doomed];
+    let mut under_way = UnderWay::default();
     while let Some(mut doomed) = waiting.pop() {
-        let failed = |error| refused(&doomed.path, &error);
         if doomed.kind != FileType::Directory {
-            match fs
-                .unlink(&caller(), doomed.directory, &doomed.name)
-                .await
-                .map_err(failed)
-            {
-                Ok(()) => progress.done(0),
-                Err(failure) => progress.failed(&doomed.path, failure)?,
-            }
+            under_way.begin(fs, doomed, progress).await?;
         } else if doomed.emptied {
-            match fs
-                .rmdir(&caller(), doomed.directory, &doomed.name)
-                .await
-                .map_err(failed)
-            {
-                Ok(()) => progress.done(0),
-                Err(failure) => progress.failed(&doomed.path, failure)?,
-            }
+            under_way.end(progress).await?;
+            let removed = fs.rmdir(&caller(), doomed.directory, &doomed.name).await;
+            tell(&doomed.path, removed, progress)?;
         } else {
-            let all = match entries(fs, doomed.inode, &doomed.path).await {
-                Ok(all) => all,
+            let (directory, path) = (doomed.inode, doomed.path.clone());
+            let listed = Listed::open(fs, directory, &path).await;
+            let mut listed = match listed {
+                Ok(listed) => listed,
                 Err(failure) => {
                     progress.failed(&doomed.path, failure)?;
                     continue;
                 }
             };
             doomed.emptied = true;
-            let (directory, path) = (doomed.inode, doomed.path.clone());
             waiting.push(doomed);
-            waiting.extend(all.into_iter().map(|(entry, found)| Doomed {
-                directory,
-                path: path.join(OsStr::from_bytes(&entry.name)),
-                name: entry.name,
-                inode: found.inode,
-                kind: found.file_type(),
-                emptied: false,
-            }));
+            loop {
+                let page = match listed.page().await {
+                    Ok(page) if page.is_empty() => break,
+                    Ok(page) => page,
+                    Err(failure) => {
+                        progress.failed(&path, failure)?;
+                        break;
+                    }
+                };
+                for (entry, found) in page {
+                    let child = Doomed {
+                        directory,
+                        path: path.join(OsStr::from_bytes(&entry.name)),
+                        name: entry.name,
+                        inode: found.inode,
+                        kind: found.file_type(),
+                        emptied: false,
+                    };
+                    match child.kind {
+                        FileType::Directory => waiting.push(child),
+                        _ => under_way.begin(fs, child, progress).await?,
+                    }
+                }
+            }
         }
     }
-    Ok(())
+    under_way.end(progress).await
+}
+
+/// Says what came of one path.
+fn tell(path: &Path, removed: Result<(), VfsError>, progress: &mut Progress) -> Outcome<()> {
+    match removed {
+        Ok(()) => {
+            progress.done(0);
+            Ok(())
+        }
+        Err(error) => progress.failed(path, refused(path, &error)),
+    }
+}
+
+/// Files whose names are being removed.
+#[derive(Default)]
+struct UnderWay {
+    files: JoinSet<(PathBuf, Result<(), VfsError>)>,
+}
+
+impl UnderWay {
+    /// Removes one more, once there is room.
+    async fn begin(
+        &mut self,
+        fs: &FileSystem,
+        doomed: Doomed,
+        progress: &mut Progress,
+    ) -> Outcome<()> {
+        while self.files.len() >= UNDER_WAY_MAX {
+            self.one(progress).await?;
+        }
+        let fs = fs.clone();
+        self.files.spawn(async move {
+            let removed = fs.unlink(&caller(), doomed.directory, &doomed.name).await;
+            (doomed.path, removed)
+        });
+        Ok(())
+    }
+
+    async fn one(&mut self, progress: &mut Progress) -> Outcome<()> {
+        match self.files.join_next().await {
+            None => Ok(()),
+            Some(Ok((path, removed))) => tell(&path, removed, progress),
+            Some(Err(error)) => Err(Failure::new(Exit::Error, error.to_string())),
+        }
+    }
+
+    /// Waits for all of them.
+    async fn end(&mut self, progress: &mut Progress) -> Outcome<()> {
+        while !self.files.is_empty() {
+            self.one(progress).await?;
+        }
+        Ok(())
+    }
 }

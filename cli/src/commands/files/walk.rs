@@ -6,7 +6,7 @@
 use super::{caller, refused};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use quorumfs_gateway::vfs::{Attributes, DirectoryEntry, FileSystem, InodeId};
+use quorumfs_gateway::vfs::{Attributes, DirectoryEntry, FileSystem, HandleId, InodeId};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -74,31 +74,71 @@ pub(super) async fn child(
         .map_err(|error| refused(path, &error))
 }
 
+/// A directory that is being listed, a page at a time.
+pub(super) struct Listed<'a> {
+    fs: &'a FileSystem,
+    handle: HandleId,
+    offset: u64,
+    path: &'a Path,
+}
+
+impl<'a> Listed<'a> {
+    /// Opens it; `path` is what it is called.
+    pub(super) async fn open(
+        fs: &'a FileSystem,
+        directory: InodeId,
+        path: &'a Path,
+    ) -> Outcome<Self> {
+        let opened = fs.opendir(&caller(), directory).await;
+        Ok(Self {
+            fs,
+            handle: opened.map_err(|error| refused(path, &error))?,
+            offset: 0,
+            path,
+        })
+    }
+
+    /// The next entries but `.` and `..`; none at the end.
+    pub(super) async fn page(&mut self) -> Outcome<Vec<(DirectoryEntry, Attributes)>> {
+        loop {
+            let page = self
+                .fs
+                .readdir_plus(self.handle, self.offset, ENTRIES_MAX)
+                .await;
+            let mut page = page.map_err(|error| refused(self.path, &error))?;
+            let Some((last, _)) = page.last() else {
+                return Ok(page);
+            };
+            self.offset = last.cookie.0;
+            page.retain(|(entry, _)| entry.name != b"." && entry.name != b"..");
+            if !page.is_empty() {
+                return Ok(page);
+            }
+        }
+    }
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.fs.releasedir(self.handle);
+    }
+}
+
 /// All entries of a directory but `.` and `..`, sorted by name.
 pub(super) async fn entries(
     fs: &FileSystem,
     directory: InodeId,
     path: &Path,
 ) -> Outcome<Vec<(DirectoryEntry, Attributes)>> {
-    let failed = |error| refused(path, &error);
-    let handle = fs.opendir(&caller(), directory).await.map_err(failed)?;
+    let mut listed = Listed::open(fs, directory, path).await?;
     let mut all = Vec::new();
-    let mut offset = 0;
-    let outcome = loop {
-        match fs.readdir_plus(handle, offset, ENTRIES_MAX).await {
-            Ok(page) => {
-                let Some((last, _)) = page.last() else {
-                    break Ok(());
-                };
-                offset = last.cookie.0;
-                all.extend(page);
-            }
-            Err(error) => break Err(failed(error)),
+    loop {
+        let page = listed.page().await?;
+        if page.is_empty() {
+            break;
         }
-    };
-    fs.releasedir(handle);
-    outcome?;
-    all.retain(|(entry, _)| entry.name != b"." && entry.name != b"..");
+        all.extend(page);
+    }
     all.sort_by(|(left, _), (right, _)| left.name.cmp(&right.name));
     Ok(all)
 }
