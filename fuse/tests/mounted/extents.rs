@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
@@ -222,4 +223,52 @@ fn a_copy_within_a_file_and_of_tiny_files_is_right_too() {
     assert!(fs::read(world.path("within")).unwrap() == bytes);
     let tiny = fs::read(world.path("tiny")).unwrap();
     assert!(tiny[..2] == *b"ti" && tiny[2..] == bytes[100..105]);
+}
+
+#[test]
+fn sixteen_tebibytes_with_holes_are_copied_cut_grown_and_punched_in_seconds() {
+    const TIB: u64 = 1 << 40;
+    let began = Instant::now();
+    let mut world = World::new();
+    let huge = world.path("huge");
+    let file = open(&huge);
+    let pieces = [0, 8 * TIB + 12_345, 16 * TIB - 100_000];
+    for (number, at) in pieces.into_iter().enumerate() {
+        file.write_all_at(&pattern(100_000, number), at).unwrap();
+    }
+    let runs = pieces.map(|at| (at, at + 100_000));
+    assert_eq!(data(&file), runs);
+    drop(file);
+    let copy = |how: &str, to: &str| {
+        let (from, to) = (world.path("huge"), world.path(to));
+        let paths = [from.to_str().unwrap(), to.to_str().unwrap()];
+        world.run("cp", &[how, paths[0], paths[1]]);
+    };
+    copy("--sparse=auto", "cloned");
+    // Without `copy_file_range`: what is written is what was read, and zeros are looked for.
+    copy("--sparse=always", "written");
+    world.remount();
+    for name in ["huge", "cloned", "written"] {
+        let file = open(&world.path(name));
+        let found = file.metadata().unwrap();
+        assert_eq!(found.len(), 16 * TIB, "{name}");
+        assert!(found.blocks() < 2000, "{name}: {}", found.blocks());
+        for (number, at) in pieces.into_iter().enumerate() {
+            let mut bytes = vec![0; 100_000];
+            file.read_exact_at(&mut bytes, at).unwrap();
+            assert!(bytes == pattern(100_000, number), "{name} at {at}");
+        }
+    }
+    let file = open(&huge);
+    assert_eq!(data(&file), runs);
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&file, flags, 50_000, 12 * TIB).unwrap();
+    assert_eq!(data(&file), [(0, 50_000), runs[2]]);
+    file.set_len(TIB).unwrap();
+    file.set_len(16 * TIB).unwrap();
+    assert_eq!(data(&file), [(0, 50_000)], "what was cut off stays away");
+    let mut end = [1; 100];
+    file.read_exact_at(&mut end, 16 * TIB - 100).unwrap();
+    assert_eq!(end, [0; 100]);
+    assert!(began.elapsed() < Duration::from_secs(60), "{began:?}");
 }

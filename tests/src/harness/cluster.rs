@@ -236,6 +236,11 @@ impl Cluster {
         }
     }
 
+    /// The process ids of the replicas that run.
+    pub fn processes(&self) -> impl Iterator<Item = u32> {
+        self.running.values().map(|replica| replica.0.id())
+    }
+
     /// Everything lies below it.
     #[must_use]
     pub fn directory(&self) -> &Path {

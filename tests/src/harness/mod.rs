@@ -31,6 +31,7 @@ pub use files::{drop_caches, flip_byte, is_mounted, require_fuse, require_privat
 pub use gateway::{Gateway, unlocked};
 pub use mounted::{kill_mount, mount_in_background};
 pub use needles::{Found, Needle, search};
+pub(crate) use running::Reaped;
 pub use running::{Finished, Running, run_in_view_of};
 pub use signed::{Answer, Keys, Request};
 

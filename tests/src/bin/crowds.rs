@@ -1,0 +1,37 @@
+//! `crowds`: a directory with very many entries in a real mount: made, listed, changed, removed.
+//!
+//! ```text
+//! cargo run --release -p quorumfs-tests --bin crowds -- --entries 1000000
+//! ```
+//!
+//! It prints one JSON line with what it took, and ends with exit code 0 only if every entry was
+//! listed once and the mount and the replicas stayed within their memory. It mounts, and needs what
+//! that takes. The suite `crowds` does the same with fewer entries.
+
+use clap::Parser;
+use quorumfs_tests::crowds::{Plan, run};
+
+/// A directory with very many entries.
+#[derive(Parser)]
+struct Arguments {
+    /// How many.
+    #[arg(long, default_value_t = 1_000_000)]
+    entries: u32,
+    /// How many of them are made and removed in the mount; the others with `put` and `rm`.
+    #[arg(long, default_value_t = 10_000)]
+    in_the_mount: u32,
+    /// How many operations of each kind are timed.
+    #[arg(long, default_value_t = 300)]
+    timed: u32,
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let plan = Plan {
+        entries: arguments.entries,
+        in_the_mount: arguments.in_the_mount,
+        timed: arguments.timed,
+    };
+    println!("{}", serde_json::to_string(&run(plan))?);
+    Ok(())
+}
