@@ -328,7 +328,7 @@ fn the_disk_of_a_killed_mount_with_a_protected_key_tells_nothing() {
     let flags = rustix::fs::XattrFlags::empty();
     let written = directory.join("committed");
     rustix::fs::setxattr(&written, attribute.0, attribute.1.as_bytes(), flags).unwrap();
-    write(text("name"));
+    write("more");
     kill_mount(process, &point);
     cluster
         .quorumfs()
