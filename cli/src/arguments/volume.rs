@@ -73,8 +73,8 @@ pub(crate) struct VolumeCreateArguments {
     /// What it takes to read: a member's key alone, or f + 1 clouds as well
     #[arg(long, value_enum, default_value = "clouds")]
     pub(crate) lock: LockSetting,
-    /// Seal the key under a passphrase from the start, so that its secret is never on the disk as it
-    /// is; `quorumfs key protect` does it later
+    /// Seal the key under a passphrase from the start, so that its secret never lies on the disk as
+    /// it is; `quorumfs key protect` does it later
     #[arg(long)]
     pub(crate) protect: bool,
     /// Whether content is compressed before it is encrypted, which lets lengths tell more

@@ -431,8 +431,8 @@ async fn ask_quota(opened: &Opened, report: &mut Report) {
     report.quota = quota.map(|realm| Used::of_realm(&realm));
 }
 
-/// Ends a process that is not ready, and leaves nothing of it: asked first, it unmounts and ends its
-/// session itself.
+/// Ends a process that is not ready, and leaves nothing of it: asked first, it unmounts and ends
+/// its session itself.
 fn give_up(child: &mut Child, point: &Path) {
     let ended = |child: &mut Child| matches!(child.try_wait(), Ok(Some(_)));
     // It is our child and not waited for yet, so that its number is still its own.

@@ -1,5 +1,5 @@
-//! Shares of the clouds' secret that were fetched once, kept on this machine's disk: so that a mount
-//! begins while no cloud answers.
+//! Shares of the clouds' secret that were fetched once, kept on this machine's disk, so that a
+//! mount begins while no cloud answers.
 //!
 //! ```text
 //! clouds.shares:  f + 1 shares of C_e, sealed under a key of the host key

@@ -1,8 +1,8 @@
 //! How much memory this process may use: the machine's, or what its control groups leave of it.
 //!
 //! A limit anywhere up the hierarchy binds, so that the smallest one counts. Version 2 has one
-//! hierarchy with `memory.max` and, from which on a process is slowed down, `memory.high`; version 1
-//! has one for memory with `memory.limit_in_bytes`. In a container the path may be one of the
+//! hierarchy with `memory.max` and, from which on a process is slowed down, `memory.high`; version
+//! 1 has one for memory with `memory.limit_in_bytes`. In a container the path may be one of the
 //! machine's, which is not there; what the container itself may use stands at the root then. What
 //! cannot be read limits nothing.
 
@@ -67,7 +67,7 @@ fn total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1 << 10)
 }
 
-/// The files with the limits of a line of `/proc/self/cgroup`, from the group itself up to the root.
+/// The files with the limits of a line of `/proc/self/cgroup`, from the group up to the root.
 fn files_of(line: &str) -> Option<Vec<PathBuf>> {
     let mut parts = line.splitn(3, ':');
     let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);

@@ -6,7 +6,7 @@
 //!    │ signed by who administers, row and all  or they lie
 //!    ▼
 //! M_e unwrapped ───────┐
-//! C_e kept or fetched ─┴─► REK_e ─ opens ─► REK_{e−1} ─ opens ─► … down to one that is there already
+//! C_e kept or fetched ─┴─► REK_e ─ opens ─► REK_{e−1} ─ opens ─► … down to one that is there
 //! ```
 //!
 //! What always holds: keys only come, so that what could be read stays readable; they come by a

@@ -1,8 +1,8 @@
 //! Searching everything that was stored for what must not be readable in it.
 //!
 //! Names of files and directories count as stored bytes, and so do targets of links. A needle is
-//! looked for as it is and as people's tools would show it: in hexadecimal digits, also in groups of
-//! four, and in base64.
+//! looked for as it is and as people's tools would show it: in hexadecimal digits, also in groups
+//! of four, and in base64.
 
 use aho_corasick::AhoCorasick;
 use std::collections::BTreeSet;
