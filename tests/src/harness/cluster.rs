@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
@@ -137,11 +137,20 @@ impl Cluster {
     /// If it does not start.
     #[track_caller]
     pub fn start_with(&mut self, number: usize, options: &[&str]) {
-        let mut command = Quorumfs::on(&self.replica(number))
+        let command = Quorumfs::on(&self.replica(number))
             .args(["replica", "run", "--genesis"])
             .args([self.volume().join("volume.genesis")])
             .args(options)
             .command();
+        self.start_as(number, command);
+    }
+
+    /// Starts another program as a replica; it says that it is ready as the usual one does.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[track_caller]
+    pub fn start_as(&mut self, number: usize, mut command: Command) {
         let log = std::fs::File::create(self.log(number)).unwrap();
         command.stdout(Stdio::piped()).stderr(log);
         let mut child = Reaped(command.spawn().unwrap());

@@ -1,0 +1,120 @@
+//! `twins`: the same random operations on a mount and on tmpfs, compared after each.
+//!
+//! ```text
+//! cargo run --release -p quorumfs-tests --bin twins -- --steps 100000 --seed 1
+//! ```
+//!
+//! It ends with exit code 0 only if there was no difference, and otherwise prints the shortest trace
+//! that it found. It mounts, is several users, and has to be run as root. The suite `twins` does the
+//! same for some minutes.
+
+use clap::{Parser, Subcommand, ValueEnum};
+use quorumfs_tests::harness::Cluster;
+use quorumfs_tests::twins::attack::FOUL;
+use quorumfs_tests::twins::defect::Defect;
+use quorumfs_tests::twins::place::{Mount, Place, Tmpfs};
+use quorumfs_tests::twins::{FAIR, Plan, Report, run, run_under_attack, worker};
+use std::process::ExitCode;
+
+/// Does the same on a mount and on tmpfs.
+#[derive(Parser)]
+struct Arguments {
+    /// How many steps.
+    #[arg(long, default_value_t = 100_000)]
+    steps: usize,
+    /// Decides what they are.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// While one cloud is damaged, one replica lies, and the mount is killed.
+    #[arg(long, conflicts_with = "tmpfs")]
+    attack: bool,
+    /// Another tmpfs in the place of the mount: tries the comparison.
+    #[arg(long)]
+    tmpfs: bool,
+    /// What the second twin does wrong on purpose.
+    #[arg(long)]
+    defect: Option<Defect>,
+    /// Prints one JSON line.
+    #[arg(long)]
+    json: bool,
+    #[command(subcommand)]
+    command: Option<Part>,
+}
+
+#[derive(Subcommand)]
+enum Part {
+    /// A user; the program starts these itself.
+    #[command(hide = true)]
+    Worker {
+        user: usize,
+        #[arg(long)]
+        on_tmpfs: bool,
+        #[arg(long)]
+        defect: Option<Defect>,
+    },
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let arguments = Arguments::parse();
+    if let Some(Part::Worker {
+        user,
+        on_tmpfs,
+        defect,
+    }) = arguments.command
+    {
+        worker::serve(user, on_tmpfs, defect)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let defect = arguments.defect.and_then(|it| it.to_possible_value());
+    let plan = Plan {
+        program: std::env::current_exe()?,
+        steps: arguments.steps,
+        seed: arguments.seed,
+        weather: if arguments.attack { FOUL } else { FAIR },
+        defect: defect.map(|it| it.get_name().to_owned()),
+        shrinks: true,
+    };
+    let report = if arguments.attack {
+        let liar = plan.program.with_file_name("lying_replica");
+        let (report, suffered) = run_under_attack(&plan, &liar);
+        eprintln!("{suffered:?}");
+        report
+    } else if arguments.tmpfs {
+        run(&plan, &mut Place::Tmpfs(Tmpfs::mount()))
+    } else {
+        let mut cluster = Cluster::prepare();
+        cluster.start();
+        run(&plan, &mut Place::Mount(Box::new(Mount::new(cluster))))
+    };
+    show(&report, arguments.json)?;
+    Ok(match report.difference {
+        None => ExitCode::SUCCESS,
+        Some(_) => ExitCode::FAILURE,
+    })
+}
+
+fn show(report: &Report, json: bool) -> anyhow::Result<()> {
+    if json {
+        println!("{}", serde_json::to_string(report)?);
+        return Ok(());
+    }
+    println!("{} steps", report.steps);
+    println!(
+        "done: {:?}\nrefused by both: {:?}",
+        report.succeeded, report.refused
+    );
+    println!("in between: {:?}", report.weather);
+    if let Some(difference) = &report.difference {
+        let (chapter, step) = difference.at;
+        println!("\nstep {step} of chapter {chapter}: {}", difference.what);
+        match &difference.again {
+            Some(again) => println!("\nthe shortest trace shows: {again}"),
+            None => println!("\nit did not come again; the last steps:"),
+        }
+        difference
+            .trace
+            .iter()
+            .for_each(|step| println!("  {step}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! What a mount has to bear while the twins are compared: one cloud that is damaged all the time, and
+//! one replica that lies. The mount is killed by steps of their own ([`Step::Kill`]).
+//!
+//! The policy tolerates f = 1 cloud and the replicas r = 1 liar, so that nothing of it may ever show.
+//!
+//! [`Step::Kill`]: super::step::Step::Kill
+
+use super::draw::Weather;
+use super::liar::Lies;
+use super::place::Mount;
+use crate::harness::Cluster;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The weather in which mounts are killed.
+pub const FOUL: Weather = Weather {
+    drop_caches: 300,
+    wait: 700,
+    remount: 1500,
+    kill: Some(150),
+};
+/// Which replica lies, and which cloud is damaged.
+const LIAR: usize = 1;
+const DAMAGED: usize = 2;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// How much there was of it.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Suffered {
+    /// Objects of a cloud in which a bit was flipped.
+    pub objects_damaged: u64,
+    /// Lies in the results of operations.
+    pub lies_in_replies: u64,
+    /// Lies in the answers to queries.
+    pub lies_in_answers: u64,
+    /// Checkpoints of a state that nobody has.
+    pub lies_in_checkpoints: u64,
+    /// Times that the mount was killed.
+    pub kills: u32,
+}
+
+impl Suffered {
+    /// Refuses what was no attack.
+    ///
+    /// # Panics
+    /// If any part of it did not take place.
+    pub fn assert_everything_happened(&self) {
+        let all = [
+            self.objects_damaged,
+            self.lies_in_replies,
+            self.lies_in_answers,
+            self.lies_in_checkpoints,
+            self.kills.into(),
+        ];
+        assert!(!all.contains(&0), "something did not happen: {self:?}");
+    }
+}
+
+/// An attack that is under way.
+#[derive(Debug)]
+pub struct Attack {
+    lies: PathBuf,
+    ends: Arc<AtomicBool>,
+    damaged: Arc<AtomicU64>,
+    damaging: Option<JoinHandle<()>>,
+}
+
+impl Attack {
+    /// A mount of tier `local` under attack; the liar is the program at `liar`.
+    ///
+    /// # Panics
+    /// If something cannot be started.
+    #[must_use]
+    pub fn begin(liar: &Path, seed: u64) -> (Self, Mount) {
+        let mut cluster = Cluster::prepare();
+        cluster.set_tier("local");
+        let lies = cluster.directory().join("lies");
+        for number in 0..cluster.addresses.len() {
+            if number != LIAR {
+                cluster.start_some(number..number + 1);
+                continue;
+            }
+            let mut command = Command::new(liar);
+            command.arg("--state").arg(cluster.replica(number));
+            command
+                .arg("--genesis")
+                .arg(cluster.volume().join("volume.genesis"));
+            command.args(["--listen", &cluster.addresses[number].to_string()]);
+            command.arg("--lies").arg(&lies);
+            command.args(["--seed", &seed.to_string()]);
+            cluster.start_as(number, command);
+        }
+        let (ends, damaged) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
+        let cloud = cluster.cloud(DAMAGED);
+        let (until, count) = (ends.clone(), damaged.clone());
+        let damaging = std::thread::spawn(move || damage(&cloud, &until, &count));
+        let attack = Self {
+            lies,
+            ends,
+            damaged,
+            damaging: Some(damaging),
+        };
+        (attack, Mount::new(cluster))
+    }
+
+    /// Ends it, and tells how much there was of it. The mount is unmounted and all replicas stop in
+    /// good order.
+    ///
+    /// # Panics
+    /// If something does not stop.
+    #[must_use]
+    pub fn end(mut self, mut mount: Mount) -> Suffered {
+        mount.unmount();
+        mount.cluster.stop();
+        self.ends.store(true, Ordering::Release);
+        self.damaging.take().unwrap().join().unwrap();
+        let [replies, answers, checkpoints] = Lies::load(&self.lies).unwrap();
+        Suffered {
+            objects_damaged: self.damaged.load(Ordering::Relaxed),
+            lies_in_replies: replies,
+            lies_in_answers: answers,
+            lies_in_checkpoints: checkpoints,
+            kills: mount.kills,
+        }
+    }
+}
+
+impl Drop for Attack {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Release);
+    }
+}
+
+/// Flips a bit in whatever appears in a cloud.
+fn damage(cloud: &Path, ends: &AtomicBool, damaged: &AtomicU64) {
+    let mut known = BTreeSet::new();
+    while !ends.load(Ordering::Acquire) {
+        for object in objects(cloud).unwrap_or_default() {
+            // It may be deleted meanwhile, or not be whole yet: then another time.
+            if !known.contains(&object) && flip(&object).is_ok() {
+                damaged.fetch_add(1, Ordering::Relaxed);
+                known.insert(object);
+            }
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+fn objects(cloud: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut objects = Vec::new();
+    for group in fs::read_dir(cloud)? {
+        let group = group?.path();
+        let is_group = group.file_name().is_some_and(|name| name.len() == 2);
+        if is_group && group.is_dir() {
+            for object in fs::read_dir(group)? {
+                objects.push(object?.path());
+            }
+        }
+    }
+    Ok(objects)
+}
+
+fn flip(object: &Path) -> io::Result<()> {
+    let mode = fs::metadata(object)?.permissions().mode();
+    fs::set_permissions(object, fs::Permissions::from_mode(mode | 0o600))?;
+    let file = File::options().read(true).write(true).open(object)?;
+    let place = file.metadata()?.len() / 2;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, place)?;
+    file.write_all_at(&byte.map(|byte| byte ^ 1), place)
+}

@@ -1,0 +1,86 @@
+//! Where the twins may differ, each with its reason. There are no others.
+//!
+//! Every one is a statement of docs/SEMANTICS.md.
+
+use super::act::{Outcome, Value};
+use super::picture::{Picture, Time};
+use super::step::Operation;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Times of names and attributes are those of the servers' agreed clock, which ticks with their
+/// batches: two changes that are closer than this may bear the same.
+pub const TICK: Duration = Duration::from_millis(60);
+
+/// What is compared of an inode. The length of a directory means nothing; the number of an inode is
+/// each file system's own; the time of access moves as each file system likes, and is compared where
+/// it was set; times are compared by [`explicit`] and by whether they moved.
+#[must_use]
+pub fn compared(picture: &Picture) -> Picture {
+    let mut compared = picture.clone();
+    if compared.is_directory() {
+        compared.length = 0;
+    }
+    compared.inode = 0;
+    (compared.accessed, compared.modified, compared.changed) = Default::default();
+    compared
+}
+
+/// Whether what came of an operation is the same. Where data and holes are, tmpfs knows by the
+/// page, and takes for data what was only read through a mapping or reserved: what is data here is
+/// data there, and what is a hole there is one here.
+#[must_use]
+pub fn same(operation: &Operation, reference: &Outcome, ours: &Outcome) -> bool {
+    const NXIO: i32 = 6;
+    let place = |outcome: &Outcome| match outcome {
+        Ok(Value::Number(place)) => Some(*place),
+        _ => None,
+    };
+    match (operation, reference, ours) {
+        (Operation::Seek { whence: 3, .. }, Ok(_), Err(NXIO)) => true,
+        (Operation::Seek { whence: 3, .. }, Ok(_), Ok(_)) => place(ours) >= place(reference),
+        (
+            Operation::Seek {
+                whence: 4, offset, ..
+            },
+            Ok(_),
+            Ok(_),
+        ) => {
+            let found = place(ours);
+            found <= place(reference) && found >= u64::try_from(*offset).ok()
+        }
+        (_, Ok(Value::Attributes(reference)), Ok(Value::Attributes(ours))) => {
+            compared(reference) == compared(ours)
+        }
+        _ => reference == ours,
+    }
+}
+
+/// Nanoseconds since 1970 of a wall clock.
+#[must_use]
+pub fn now() -> Time {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    (now.as_secs() as i64, now.subsec_nanos())
+}
+
+/// A time that is not of the run itself was set by somebody, and has to be the same to the
+/// nanosecond.
+#[must_use]
+pub fn explicit(time: Time, began: Time) -> bool {
+    time.0 < began.0 - 2 || time.0 > now().0 + 2
+}
+
+/// Whether an inode's time of change may move later than what changed it: what is written to a file
+/// is committed some time after, and that is when the servers say the time. It never goes back.
+#[must_use]
+pub fn change_waits(picture: &Picture) -> bool {
+    picture.is_file()
+}
+
+/// Whether a time was so near when a step began that the clock may not have ticked since.
+#[must_use]
+pub fn within_a_tick(time: Time, began: Time) -> bool {
+    let nanos = |it: Time| i128::from(it.0) * 1_000_000_000 + i128::from(it.1);
+    nanos(began) - nanos(time) < TICK.as_nanos() as i128
+}

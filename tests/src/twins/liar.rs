@@ -1,0 +1,181 @@
+//! A replica that lies, as a real process: a correct one behind a proxy that changes what it says.
+//!
+//! It keeps its own state right, so that it goes on for ever and its lies are plausible. To clients it
+//! gives results of other operations, results with a changed bit, answers to queries that were
+//! given to other queries or that were true once, and versions that never were; to the other
+//! replicas it signs, with its own key, checkpoints of a state that nobody has. With r = 1 nobody
+//! may believe any of it. What simulated liars do besides, who also break the protocol of the order,
+//! is in the simulator's `liar`.
+
+use bytes::Bytes;
+use quorumfs_bft::authentication::Signer;
+use quorumfs_bft::identity::{Digest, Now, Sequence};
+use quorumfs_bft::metrics::ReplicaStatus;
+use quorumfs_bft::step::{Effect, Effects, Event};
+use quorumfs_bft::wire::message::{AnswerBody, Kind, Message, Outcome};
+use quorumfs_bft::wire::{Envelope, Unsigned, encode};
+use quorumfs_bft_runtime::event_loop::Core;
+use quorumfs_bft_runtime::keys::NodeKey;
+use quorumfs_bft_simulator::random::Random;
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Of what it says, one in so many is a lie.
+const SELDOM: u64 = 3;
+/// Earlier answers that it passes off as others.
+const OLD_MAX: usize = 32;
+
+/// How many lies were told.
+#[derive(Debug, Default)]
+pub struct Lies {
+    /// Results of operations.
+    pub replies: AtomicU64,
+    /// Answers to queries.
+    pub answers: AtomicU64,
+    /// Checkpoints.
+    pub checkpoints: AtomicU64,
+}
+
+impl Lies {
+    /// Writes them down.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn store(&self, path: &Path) -> std::io::Result<()> {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let all = [of(&self.replies), of(&self.answers), of(&self.checkpoints)];
+        let new = path.with_extension("new");
+        std::fs::write(&new, serde_json::to_vec(&all)?)?;
+        std::fs::rename(new, path)
+    }
+
+    /// Reads them: of replies, of answers, of checkpoints.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn load(path: &Path) -> anyhow::Result<[u64; 3]> {
+        Ok(serde_json::from_slice(&std::fs::read(path)?)?)
+    }
+}
+
+/// A core behind a proxy.
+pub struct Liar<C> {
+    core: C,
+    key: Arc<NodeKey>,
+    random: Random,
+    lies: Arc<Lies>,
+    results: VecDeque<Bytes>,
+    answers: VecDeque<Bytes>,
+}
+
+impl<C: Core> Liar<C> {
+    /// A liar around a correct core, which signs with its key.
+    pub fn new(core: C, key: Arc<NodeKey>, random: Random, lies: Arc<Lies>) -> Self {
+        let (results, answers) = Default::default();
+        Self {
+            core,
+            key,
+            random,
+            lies,
+            results,
+            answers,
+        }
+    }
+
+    /// What a frame becomes, if it becomes a lie.
+    fn twist(&mut self, frame: &Bytes) -> Option<Bytes> {
+        let kind = frame.get(..8).and_then(Kind::of_tag)?;
+        if !matches!(kind, Kind::Reply | Kind::ReadAnswer | Kind::Checkpoint) {
+            return None;
+        }
+        let envelope = Envelope::decode(frame.clone()).ok()?;
+        let (header, mut message) = (*envelope.header(), envelope.message().clone());
+        let lies = match &mut message {
+            Message::Reply(reply) => {
+                let Outcome::Results(results) = &mut reply.outcome else {
+                    return None;
+                };
+                for result in results.iter_mut().flatten() {
+                    *result = other(&mut self.random, &mut self.results, result);
+                }
+                &self.lies.replies
+            }
+            Message::ReadAnswer(answer) => {
+                for answered in answer.answers.iter_mut().flatten() {
+                    match &mut answered.body {
+                        AnswerBody::Bytes(bytes) => {
+                            *bytes = other(&mut self.random, &mut self.answers, bytes);
+                        }
+                        AnswerBody::Digest(digest) => *digest = Digest([7; 32]),
+                        AnswerBody::NoRoom => {}
+                    }
+                    if self.random.chance(1, 4) {
+                        answered.version = Sequence(answered.version.0.saturating_add(1));
+                    }
+                }
+                &self.lies.answers
+            }
+            Message::Checkpoint(vote) => {
+                vote.checkpoint.root = Digest([7; 32]);
+                self.lies.checkpoints.fetch_add(1, Ordering::Relaxed);
+                let signer: &dyn Signer = &*self.key;
+                let signed = Unsigned::new(header, message).sign(signer);
+                return Some(signed.frame().clone());
+            }
+            _ => return None,
+        };
+        let told = encode(header, &message);
+        // One of those before may have been the same.
+        if told == *frame {
+            return None;
+        }
+        lies.fetch_add(1, Ordering::Relaxed);
+        Some(told)
+    }
+}
+
+/// An earlier one in the place of this, or this with a changed bit.
+fn other(random: &mut Random, old: &mut VecDeque<Bytes>, this: &Bytes) -> Bytes {
+    let told = match old.get(random.index(old.len())) {
+        Some(old) if random.chance(2, 3) => old.clone(),
+        _ => {
+            let mut bytes = this.to_vec();
+            let place = random.index(bytes.len());
+            if let Some(byte) = bytes.get_mut(place) {
+                *byte ^= 1 << random.below(8);
+            }
+            Bytes::from(bytes)
+        }
+    };
+    if old.len() >= OLD_MAX {
+        old.pop_front();
+    }
+    old.push_back(this.clone());
+    told
+}
+
+impl<C: Core> Core for Liar<C> {
+    fn step(&mut self, now: Now, event: Event, effects: &mut Effects) {
+        let mut emitted = Effects::default();
+        self.core.step(now, event, &mut emitted);
+        for mut effect in emitted.drain() {
+            if let Effect::Send { frame, .. } = &mut effect
+                && self.random.chance(1, SELDOM)
+                && let Some(told) = self.twist(frame)
+            {
+                *frame = told;
+            }
+            effects.push(effect);
+        }
+    }
+
+    fn status(&self) -> ReplicaStatus {
+        self.core.status()
+    }
+
+    fn committed(&self) -> Sequence {
+        self.core.committed()
+    }
+}

@@ -1,0 +1,258 @@
+//! Both twins side by side, and a chapter of steps on them.
+
+use super::act::Outcome;
+use super::compare::{self, Both};
+use super::differences::{now, same};
+use super::picture::{Picture, Time};
+use super::place::Place;
+use super::step::{Operation, Step, Text};
+use super::user::USERS;
+use super::worker::{Ask, Tell, Worker};
+use crate::harness::drop_caches;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Steps after which everything is compared.
+const WHOLE_EVERY: usize = 64;
+/// Of so many looks one reads.
+const CONTENT_EVERY: usize = 4;
+
+/// Two directories that should be the same after every step.
+#[derive(Debug)]
+pub struct Pair<'a> {
+    program: &'a Path,
+    reference: &'a Path,
+    ours: &'a mut Place,
+    defect: Option<&'a str>,
+    name: String,
+    workers: Both<Vec<Worker>>,
+    began: Time,
+    steps: usize,
+}
+
+type Tree = BTreeMap<Text, Picture>;
+
+impl<'a> Pair<'a> {
+    /// Two empty directories of this name.
+    ///
+    /// # Panics
+    /// If they cannot be made.
+    #[must_use]
+    pub fn new(
+        program: &'a Path,
+        reference: &'a Path,
+        ours: &'a mut Place,
+        defect: Option<&'a str>,
+        name: &str,
+    ) -> Self {
+        for root in [reference, ours.root()] {
+            let directory = root.join(name);
+            fs::create_dir(&directory).unwrap();
+            fs::set_permissions(&directory, fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        let mut pair = Self {
+            program,
+            reference,
+            ours,
+            defect,
+            name: name.to_owned(),
+            workers: (Vec::new(), Vec::new()),
+            began: now(),
+            steps: 0,
+        };
+        pair.start();
+        pair
+    }
+
+    fn directories(&self) -> Both<PathBuf> {
+        (
+            self.reference.join(&self.name),
+            self.ours.root().join(&self.name),
+        )
+    }
+
+    /// New processes for everybody: nothing is open, and masks are as at first.
+    fn start(&mut self) {
+        self.stop();
+        let (reference, ours) = self.directories();
+        let on_tmpfs = matches!(self.ours, Place::Tmpfs(_));
+        for user in 0..USERS.len() {
+            let start = |directory: &Path, on_tmpfs, defect| {
+                Worker::start(self.program, directory, user, on_tmpfs, defect)
+            };
+            self.workers.0.push(start(&reference, true, None));
+            self.workers.1.push(start(&ours, on_tmpfs, self.defect));
+        }
+    }
+
+    fn stop(&mut self) {
+        self.workers = (Vec::new(), Vec::new());
+    }
+
+    fn both(&mut self, user: usize, ask: &Ask) -> Both<Tell> {
+        let workers = (&mut self.workers.0[user], &mut self.workers.1[user]);
+        workers.0.ask(ask);
+        workers.1.ask(ask);
+        (workers.0.hear(), workers.1.hear())
+    }
+
+    fn look(
+        &mut self,
+        paths: &[Text],
+        content: bool,
+    ) -> Result<Both<Vec<Option<Picture>>>, String> {
+        match self.both(0, &Ask::Look(paths.to_vec(), content)) {
+            (Tell::Looked(reference), Tell::Looked(ours)) => {
+                Ok((reference.map_err(at("tmpfs"))?, ours.map_err(at("ours"))?))
+            }
+            other => Err(format!("not what was asked: {other:?}")),
+        }
+    }
+
+    fn scan(&mut self) -> Result<Both<Tree>, String> {
+        match self.both(0, &Ask::Scan(true)) {
+            (Tell::Scanned(reference), Tell::Scanned(ours)) => {
+                Ok((reference.map_err(at("tmpfs"))?, ours.map_err(at("ours"))?))
+            }
+            other => Err(format!("not what was asked: {other:?}")),
+        }
+    }
+
+    /// What the reference has.
+    ///
+    /// # Panics
+    /// If that cannot be said.
+    pub fn reference(&mut self) -> Tree {
+        let worker = &mut self.workers.0[0];
+        worker.ask(&Ask::Scan(false));
+        match worker.hear() {
+            Tell::Scanned(Ok(tree)) => tree,
+            other => panic!("tmpfs: {other:?}"),
+        }
+    }
+
+    /// Compares everything.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn compare(&mut self) -> compare::Told {
+        let trees = self.scan()?;
+        compare::trees((&trees.0, &trees.1), self.began)
+    }
+
+    /// Takes a step, and compares; tells what came of it for the reference.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn step(&mut self, step: &Step) -> Result<Option<Outcome>, String> {
+        self.steps += 1;
+        let outcome = match step {
+            Step::Does { user, operation } => Some(self.does(*user, operation)?),
+            Step::DropCaches => {
+                drop_caches();
+                None
+            }
+            Step::Wait(milliseconds) => {
+                std::thread::sleep(Duration::from_millis(*milliseconds));
+                None
+            }
+            Step::Remount => {
+                self.stop();
+                self.ours.remount();
+                self.start();
+                None
+            }
+            Step::Kill => {
+                self.kill()?;
+                None
+            }
+        };
+        if outcome.is_none() || self.steps.is_multiple_of(WHOLE_EVERY) {
+            self.compare()?;
+        }
+        Ok(outcome)
+    }
+
+    fn does(&mut self, user: usize, operation: &Operation) -> Result<Outcome, String> {
+        let mut paths: Vec<Text> = Vec::new();
+        for path in operation.paths() {
+            for path in [path.clone(), path.parent()] {
+                if !paths.contains(&path) {
+                    paths.push(path);
+                }
+            }
+        }
+        let before = self.look(&paths, false)?;
+        let began = now();
+        let did = self.both(user, &Ask::Do(operation.clone()));
+        let after = self.look(&paths, self.steps.is_multiple_of(CONTENT_EVERY))?;
+        let (reference, ours) = match did {
+            (Tell::Did(a, b, c), Tell::Did(d, e, f)) => ((a, b, c), (d, e, f)),
+            other => return Err(format!("not what was asked: {other:?}")),
+        };
+        if !same(operation, &reference.0, &ours.0) {
+            return Err(outcomes(&reference.0, &ours.0));
+        }
+        let times = (self.began, began);
+        let (old, new) = ((&before.0[..], &before.1[..]), (&after.0[..], &after.1[..]));
+        compare::looks(&paths, old, new, times)?;
+        for (number, slot) in operation.slots().into_iter().enumerate() {
+            let place = format!("open file {slot}");
+            let now = (&reference.2[number], &ours.2[number]);
+            compare::still(&place, now, self.began)?;
+            let was = (&reference.1[number], &ours.1[number]);
+            if let ((Some(a), Some(b)), (Some(c), Some(d))) = (was, now)
+                && a.inode == c.inode
+            {
+                compare::moved(&place, (a, b), (c, d), began)?;
+            }
+        }
+        Ok(reference.0)
+    }
+
+    fn kill(&mut self) -> compare::Told {
+        match self.both(0, &Ask::SyncAll) {
+            (Tell::Synced(Ok(_)), Tell::Synced(Ok(_))) => {}
+            other => return Err(format!("sync: {other:?}")),
+        }
+        // Files stay open while it dies.
+        self.ours.kill();
+        self.stop();
+        self.ours.mount_again();
+        self.start();
+        Ok(())
+    }
+
+    /// Takes all of it away.
+    ///
+    /// # Errors
+    /// If something cannot be removed.
+    pub fn remove(mut self) -> compare::Told {
+        self.stop();
+        let (reference, ours) = self.directories();
+        for directory in [reference, ours] {
+            let place = directory.display();
+            fs::remove_dir_all(&directory).map_err(|error| format!("remove {place}: {error}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn at(twin: &'static str) -> impl Fn(String) -> String {
+    move |error| format!("{twin}: {error}")
+}
+
+fn outcomes(reference: &Outcome, ours: &Outcome) -> String {
+    let told = |outcome: &Outcome| match outcome {
+        Ok(value) => format!("{value:?}"),
+        Err(code) => std::io::Error::from_raw_os_error(*code).to_string(),
+    };
+    format!(
+        "the outcome differs\n    tmpfs: {}\n    ours:  {}",
+        told(reference),
+        told(ours)
+    )
+}

@@ -1,0 +1,152 @@
+//! Where twins live: a tmpfs that is mounted for them, and a mount of ours with all that it takes.
+
+use crate::harness::{Cluster, kill_mount, mount_in_background, require_fuse};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use rustix::process::Pid;
+use std::path::{Path, PathBuf};
+
+/// A tmpfs; gone when dropped.
+#[derive(Debug)]
+pub struct Tmpfs {
+    directory: tempfile::TempDir,
+}
+
+impl Tmpfs {
+    /// Mounts one as a mount of ours is mounted.
+    ///
+    /// # Panics
+    /// If it cannot; it takes the superuser.
+    #[must_use]
+    pub fn mount() -> Self {
+        let directory = tempfile::Builder::new().prefix("twin").tempdir().unwrap();
+        let flags = MountFlags::NOSUID | MountFlags::NODEV;
+        let options = c"mode=0777,size=1g";
+        mount("tmpfs", directory.path(), "tmpfs", flags, options)
+            .expect("a tmpfs is mounted: run this as root");
+        Self { directory }
+    }
+
+    /// Where.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = unmount(self.directory.path(), UnmountFlags::DETACH);
+    }
+}
+
+/// Where our twin lives.
+#[derive(Debug)]
+pub enum Place {
+    /// A second tmpfs: what is compared there is the comparison.
+    Tmpfs(Tmpfs),
+    /// A mount.
+    Mount(Box<Mount>),
+}
+
+/// A mount over four replicas and four clouds.
+#[derive(Debug)]
+pub struct Mount {
+    /// What it is a mount of.
+    pub cluster: Cluster,
+    point: PathBuf,
+    process: Option<Pid>,
+    /// Times that it was killed.
+    pub kills: u32,
+    /// Times that it was mounted.
+    pub mounts: u32,
+}
+
+impl Place {
+    /// The directory that everything lies below.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        match self {
+            Self::Tmpfs(tmpfs) => tmpfs.path(),
+            Self::Mount(mount) => &mount.point,
+        }
+    }
+
+    /// Unmounts and mounts again.
+    ///
+    /// # Panics
+    /// If it cannot.
+    pub fn remount(&mut self) {
+        if let Self::Mount(mount) = self {
+            mount.unmount();
+            mount.mount();
+        }
+    }
+
+    /// Kills the process behind it.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn kill(&mut self) {
+        if let Self::Mount(mount) = self {
+            kill_mount(mount.process.take().expect("it is mounted"), &mount.point);
+            mount.kills += 1;
+        }
+    }
+
+    /// Mounts after that.
+    ///
+    /// # Panics
+    /// If it cannot.
+    pub fn mount_again(&mut self) {
+        if let Self::Mount(mount) = self {
+            mount.mount();
+        }
+    }
+}
+
+impl Mount {
+    /// Mounts a volume of this cluster, whose replicas run.
+    ///
+    /// # Panics
+    /// If it cannot.
+    #[must_use]
+    pub fn new(cluster: Cluster) -> Self {
+        require_fuse();
+        let point = cluster.mount_point();
+        let mut mount = Self {
+            cluster,
+            point,
+            process: None,
+            kills: 0,
+            mounts: 0,
+        };
+        mount.mount();
+        mount
+    }
+
+    fn mount(&mut self) {
+        let takeover = ["--takeover"];
+        self.process = Some(mount_in_background(&self.cluster, &self.point, &takeover));
+        self.mounts += 1;
+    }
+
+    /// Unmounts, which has everything on the clouds.
+    ///
+    /// # Panics
+    /// If it cannot.
+    pub fn unmount(&mut self) {
+        if self.process.take().is_some() {
+            self.cluster.quorumfs().args(["umount"]).run().ok();
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Nothing is left mounted by a run that failed.
+        if let Some(process) = self.process.take() {
+            let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+            let _ = unmount(&self.point, UnmountFlags::DETACH);
+        }
+    }
+}
