@@ -157,7 +157,7 @@ pub fn run(plan: Plan, mut report: impl FnMut(&Report)) {
     for mode in run.plan.modes.clone() {
         report(&run.mode(mode));
     }
-    run.from_the_clouds();
+    run.compare_the_clouds();
 }
 
 impl Run {
@@ -266,7 +266,7 @@ impl Run {
     }
 
     /// The last comparison: with nothing left on this machine.
-    fn from_the_clouds(&mut self) {
+    fn compare_the_clouds(&mut self) {
         self.cluster.quorumfs().args(["umount"]).run().ok();
         for gone in ["journal", "cache"] {
             let gone = self.cluster.volume().join(gone);

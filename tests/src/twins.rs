@@ -175,7 +175,7 @@ fn tell(
         if number % LEARN_EVERY == 0 {
             draw.learn(pair.reference());
         }
-        let step = draw.next();
+        let step = draw.step();
         trace.push(step.clone());
         let outcome = pair.step(&step)?;
         report.steps += 1;

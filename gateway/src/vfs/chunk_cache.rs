@@ -113,7 +113,7 @@ struct Map {
 }
 
 impl Map {
-    fn to_front(&mut self, key: Key) {
+    fn renew(&mut self, key: Key) {
         let Some(kept) = self.kept.get_mut(&key) else {
             return;
         };
@@ -132,10 +132,10 @@ impl Map {
             match cell.get() {
                 Some(chunk) => {
                     for number in chunk.numbers.clone() {
-                        self.to_front((key.0, number));
+                        self.renew((key.0, number));
                     }
                 }
-                None => self.to_front(key),
+                None => self.renew(key),
             }
         }
         Some(cell)

@@ -1,6 +1,6 @@
 //! Whether the twins are the same, but for [`differences`].
 
-use super::differences::{change_waits, compared, explicit, within_a_tick};
+use super::differences::{compared, explicit, within_a_tick};
 use super::picture::{Picture, Time};
 use super::step::Text;
 use std::collections::BTreeMap;
@@ -52,7 +52,8 @@ pub fn still(place: &str, both: Both<&Option<Picture>>, began: Time) -> Told {
 /// # Errors
 /// What differs.
 pub fn moved(place: &str, before: Both<&Picture>, after: Both<&Picture>, began: Time) -> Told {
-    let times: [(&str, fn(&Picture) -> Time); 2] = [
+    type OfPicture = fn(&Picture) -> Time;
+    let times: [(&str, OfPicture); 2] = [
         ("change", |it| it.changed),
         ("modification", |it| it.modified),
     ];
@@ -66,8 +67,7 @@ pub fn moved(place: &str, before: Both<&Picture>, after: Both<&Picture>, began: 
             );
         }
         let (should, did) = (reference.0 != reference.1, ours.0 != ours.1);
-        let lags = name == "change" && change_waits(before.1);
-        let excused = lags || should && within_a_tick(ours.0, began);
+        let excused = should && within_a_tick(ours.0, began);
         if should != did && !excused {
             let what = if did { "moved" } else { "did not move" };
             let what = format!("{place}: the time of {name} {what}, at {began:?}");

@@ -71,13 +71,6 @@ pub fn explicit(time: Time, began: Time) -> bool {
     time.0 < began.0 - 2 || time.0 > now().0 + 2
 }
 
-/// Whether an inode's time of change may move later than what changed it: what is written to a file
-/// is committed some time after, and that is when the servers say the time. It never goes back.
-#[must_use]
-pub fn change_waits(picture: &Picture) -> bool {
-    picture.is_file()
-}
-
 /// Whether a time was so near when a step began that the clock may not have ticked since.
 #[must_use]
 pub fn within_a_tick(time: Time, began: Time) -> bool {

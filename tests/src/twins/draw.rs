@@ -77,7 +77,7 @@ impl Draw {
     }
 
     /// The next one.
-    pub fn next(&mut self) -> Step {
+    pub fn step(&mut self) -> Step {
         let weather = self.weather;
         if self.random.chance(1, weather.drop_caches) {
             return Step::DropCaches;

@@ -78,7 +78,7 @@ impl Picture {
             mode: stat.st_mode & 0o7777,
             uid: stat.st_uid,
             gid: stat.st_gid,
-            links: u64::from(stat.st_nlink),
+            links: stat.st_nlink,
             length: u64::try_from(stat.st_size).unwrap_or(u64::MAX),
             device: stat.st_rdev,
             accessed: time(stat.st_atime, stat.st_atime_nsec),
