@@ -2,8 +2,8 @@
 //!
 //! A callback copies what it needs and answers at once what can be answered without waiting; the
 //! rest it hands over to a task, so that few threads read requests while many are served. Every
-//! request has a deadline and is answered with `ETIMEDOUT` when it passes; work that must not be cut
-//! in the middle runs in tasks of the file system's own. A request that panics drops its reply,
+//! request has a deadline and is answered with `ETIMEDOUT` when it passes; work that must not be
+//! cut in the middle runs in tasks of the file system's own. A request that panics drops its reply,
 //! which answers `EIO`.
 
 use crate::convert::{attributes, errno};
@@ -83,9 +83,9 @@ impl Adapter {
         }
     }
 
-    /// Runs `work` with a deadline and gives its outcome to `answer`: here and now as far as nothing
-    /// has to be waited for, since waking another thread costs more than what is known already,
-    /// else as a task.
+    /// Runs `work` with a deadline and gives its outcome to `answer`: here and now as far as
+    /// nothing has to be waited for, since waking another thread costs more than what is known
+    /// already, else as a task.
     pub(crate) fn serve<T: Send + 'static>(
         &self,
         name: &'static str,

@@ -160,6 +160,8 @@ async fn the_tier_of_a_file_without_attributes_costs_no_question() {
     let world = World::new();
     let fs = world.mount(of(Tier::Memory)).await;
     let (inode, handle) = new_file(&fs, b"file").await;
+    // A close also wants to know what the owner has room for, now and then.
+    fs.write(handle, 0, b"first").await.unwrap();
     fs.release(handle).await.unwrap();
     fs.getattr(inode).await.unwrap();
     let before = fs.status().queries;

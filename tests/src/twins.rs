@@ -7,16 +7,18 @@
 //! ```
 //!
 //! [`draw`] draws a step from the seed and from what is there: 37 kinds of system calls, by the
-//! superuser and three others, on files that stay open over many steps, names that are there or not,
-//! access control lists, extended attributes, links. Both twins do it at the same time ([`act`],
-//! in a [`worker`] process of the user's own). Then what came of it is compared, and how everything
-//! that it named looks, who sees what changed when included; now and then the whole tree with all
-//! content ([`compare`]). Where twins may differ stands in [`differences`], and nowhere else.
+//! superuser and three others, on files that stay open over many steps, names that are there or
+//! not, access control lists, extended attributes, links. Both twins do it at the same time
+//! ([`act`], in a [`worker`] process of the user's own). Then what came of it is compared, and how
+//! everything that it named looks, who sees what changed when included; now and then the whole tree
+//! with all content ([`compare`]). Where twins may differ stands in [`differences`], and nowhere
+//! else.
 //!
 //! In between the kernel is made to forget, a while passes, or the mount is mounted anew. A run
-//! consists of chapters, each in a directory of its own, so that a difference can be looked for again
-//! from the start of its chapter: [`shrink`] leaves out what does not take part. The [`attack`] does
-//! all of that while one cloud is damaged all the time, one replica lies, and the mount is killed.
+//! consists of chapters, each in a directory of its own, so that a difference can be looked for
+//! again from the start of its chapter: [`shrink`] leaves out what does not take part. The
+//! [`attack`] does all of that while one cloud is damaged all the time, one replica lies, and the
+//! mount is killed.
 
 #![allow(
     clippy::unwrap_used,

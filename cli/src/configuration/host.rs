@@ -49,7 +49,8 @@ impl From<TierSetting> for Tier {
     }
 }
 
-/// Where a mount of tier `local`, or with files of it, keeps, encrypted, what is not in the clouds yet.
+/// Where a mount of tier `local`, or with files of it, keeps, encrypted, what is not in the clouds
+/// yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct JournalSection {

@@ -3,8 +3,8 @@
 //! A write returns once its bytes are in memory. They are committed when somebody asks (flush,
 //! fsync, the last release), when a file holds enough for its slices to be worth while, when they
 //! waited long enough, or when room runs out. Flushes run in tasks of their own: a caller that
-//! gives up does not cut one in the middle. What flush and fsync wait for is told by the file's tier
-//! ([`keep`](super::keep)).
+//! gives up does not cut one in the middle. What flush and fsync wait for is told by the file's
+//! tier ([`keep`](super::keep)).
 
 use super::VfsError;
 use super::budget::Room;

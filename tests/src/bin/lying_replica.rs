@@ -1,7 +1,7 @@
 //! `lying_replica`: a metadata replica that lies, on the disk and with the key of a correct one.
 //!
-//! `twins --attack` starts it in the place of one of the four. It says that it is ready as a correct one
-//! does, ends when it is told to, and writes down how often it lied.
+//! `twins --attack` starts it in the place of one of the four. It says that it is ready as a
+//! correct one does, ends when it is told to, and writes down how often it lied.
 
 use anyhow::Context as _;
 use clap::Parser;

@@ -4,9 +4,9 @@
 //! cargo run --release -p quorumfs-tests --bin twins -- --steps 100000 --seed 1
 //! ```
 //!
-//! It ends with exit code 0 only if there was no difference, and otherwise prints the shortest trace
-//! that it found. It mounts, is several users, and has to be run as root. The suite `twins` does the
-//! same for some minutes.
+//! It ends with exit code 0 only if there was no difference, and otherwise prints the shortest
+//! trace that it found. It mounts, is several users, and has to be run as root. The suite `twins`
+//! does the same for some minutes.
 
 use clap::{Parser, Subcommand, ValueEnum};
 use quorumfs_tests::harness::Cluster;

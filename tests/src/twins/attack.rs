@@ -1,7 +1,8 @@
-//! What a mount has to bear while the twins are compared: one cloud that is damaged all the time, and
-//! one replica that lies. The mount is killed by steps of their own ([`Step::Kill`]).
+//! What a mount has to bear while the twins are compared: one cloud that is damaged all the time,
+//! and one replica that lies. The mount is killed by steps of their own ([`Step::Kill`]).
 //!
-//! The policy tolerates f = 1 cloud and the replicas r = 1 liar, so that nothing of it may ever show.
+//! The policy tolerates f = 1 cloud and the replicas r = 1 liar, so that nothing of it may ever
+//! show.
 //!
 //! [`Step::Kill`]: super::step::Step::Kill
 

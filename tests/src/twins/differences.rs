@@ -12,8 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub const TICK: Duration = Duration::from_millis(60);
 
 /// What is compared of an inode. The length of a directory means nothing; the number of an inode is
-/// each file system's own; the time of access moves as each file system likes, and is compared where
-/// it was set; times are compared by [`explicit`] and by whether they moved.
+/// each file system's own; the time of access moves as each file system likes, and is compared
+/// where it was set; times are compared by [`explicit`] and by whether they moved.
 #[must_use]
 pub fn compared(picture: &Picture) -> Picture {
     let mut compared = picture.clone();

@@ -1,11 +1,11 @@
 //! A replica that lies, as a real process: a correct one behind a proxy that changes what it says.
 //!
-//! It keeps its own state right, so that it goes on for ever and its lies are plausible. To clients it
-//! gives results of other operations, results with a changed bit, answers to queries that were
+//! It keeps its own state right, so that it goes on for ever and its lies are plausible. To clients
+//! it gives results of other operations, results with a changed bit, answers to queries that were
 //! given to other queries or that were true once, and versions that never were; to the other
 //! replicas it signs, with its own key, checkpoints of a state that nobody has. With r = 1 nobody
-//! may believe any of it. What simulated liars do besides, who also break the protocol of the order,
-//! is in the simulator's `liar`.
+//! may believe any of it. What simulated liars do besides, who also break the protocol of the
+//! order, is in the simulator's `liar`.
 
 use bytes::Bytes;
 use quorumfs_bft::authentication::Signer;

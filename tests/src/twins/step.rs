@@ -1,8 +1,8 @@
 //! What is done to both twins: operations, who does them, and what happens around them.
 //!
 //! Everything is data, so that a trace can be told to another process, printed, shortened and run
-//! again. Paths are relative to the twin's directory. Content follows from a stamp, so that what was
-//! read can be told from what should have been.
+//! again. Paths are relative to the twin's directory. Content follows from a stamp, so that what
+//! was read can be told from what should have been.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,9 +1,9 @@
 //! A user as a process: told what to do, and telling what came of it, line by line.
 //!
 //! One process for each user and twin: the kernel tells the mount which user's thread calls, and
-//! the mount reads that thread's groups. The program is this crate's `twins` with the hidden command
-//! `worker`. It is in the twin's directory from the start, so that it needs no permission to come
-//! there, and gives up being the superuser before anything is asked of it.
+//! the mount reads that thread's groups. The program is this crate's `twins` with the hidden
+//! command `worker`. It is in the twin's directory from the start, so that it needs no permission
+//! to come there, and gives up being the superuser before anything is asked of it.
 
 use super::act::{Actor, Outcome};
 use super::defect::Defect;
