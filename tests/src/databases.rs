@@ -14,8 +14,7 @@
 //!   was acknowledged is there after either kill, at most the one after it besides, and nothing
 //!   else.
 //! * `memory` and `off` keep no journal on disk, so that SQLite itself promises nothing after a
-//!   kill:
-//!   they are held against the model without one.
+//!   kill: they are held against the model without one.
 //! * Several processes exclude one another, and see what the others committed. `off` is not asked
 //!   to: it cannot take back what waits for a lock.
 

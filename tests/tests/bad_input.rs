@@ -10,6 +10,7 @@
 
 use quorumfs_tests::harness::{Cluster, Demo, Quorumfs, binary, is_mounted};
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -371,8 +372,11 @@ fn a_full_quota_is_shown_before_and_told_with_what_to_do() {
             .run_with(["/large"])
     };
     put().fails(8, "the realm has room for", "quota set");
-    let full = fs::write(demo.mount().join("other"), vec![2; 100_000]).unwrap_err();
+    let mut other = fs::File::create(demo.mount().join("other")).unwrap();
+    let written = other.write_all(&vec![2; 100_000]);
+    let full = written.and_then(|()| other.sync_all()).unwrap_err();
     assert_eq!(full.raw_os_error(), Some(28), "ENOSPC");
+    drop(other);
     quota(&["set", "--no-limit"]).ok();
     put().ok();
 }

@@ -6,7 +6,7 @@
 //!
 //! It prints one JSON line with what it took, and ends with exit code 0 only if every entry was
 //! listed once and the mount and the replicas stayed within their memory. It mounts, and needs what
-//! that takes. The suite `crowds` does the same with fewer entries.
+//! that takes.
 
 use clap::Parser;
 use quorumfs_tests::crowds::{Plan, run};

@@ -7,7 +7,7 @@
 //!
 //! It prints one JSON line for each mode, and ends with exit code 0 only if every acknowledged
 //! transaction was there, every row was what it has to be, and nobody got in another one's way. It
-//! mounts, and needs what that takes. The suite `databases` does the same with fewer transactions.
+//! mounts, and needs what that takes.
 
 use clap::{Parser, Subcommand};
 use quorumfs_tests::databases::{Mode, Plan, Task, run, work};

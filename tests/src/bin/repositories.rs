@@ -6,8 +6,7 @@
 //! ```
 //!
 //! It prints one JSON line with what each step took in both places, and ends with exit code 0 only
-//! if both always said the same. It mounts, and needs what that takes, and git. The suite
-//! `repositories` does the same with a smaller one.
+//! if both always said the same. It mounts, and needs what that takes, and git.
 
 use clap::Parser;
 use quorumfs_tests::repositories::{Plan, run};

@@ -5,8 +5,7 @@
 //! ```
 //!
 //! It ends with exit code 0 only if there was no difference, and otherwise prints the shortest
-//! trace that it found. It mounts, is several users, and has to be run as root. The suite `twins`
-//! does the same for some minutes.
+//! trace that it found. It mounts, is several users, and has to be run as root.
 
 use clap::{Parser, Subcommand, ValueEnum};
 use quorumfs_tests::harness::Cluster;

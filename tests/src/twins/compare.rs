@@ -1,8 +1,8 @@
 //! Whether the twins are the same, but for [`differences`].
 
-use super::differences::{compared, explicit, within_a_tick};
+use super::differences::{compared, explicit, may_change_nothing, within_a_tick};
 use super::picture::{Picture, Time};
-use super::step::Text;
+use super::step::{Operation, Text};
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
@@ -51,7 +51,13 @@ pub fn still(place: &str, both: Both<&Option<Picture>>, began: Time) -> Told {
 ///
 /// # Errors
 /// What differs.
-pub fn moved(place: &str, before: Both<&Picture>, after: Both<&Picture>, began: Time) -> Told {
+pub fn moved(
+    place: &str,
+    before: Both<&Picture>,
+    after: Both<&Picture>,
+    began: Time,
+    operation: &Operation,
+) -> Told {
     type OfPicture = fn(&Picture) -> Time;
     let times: [(&str, OfPicture); 2] = [
         ("change", |it| it.changed),
@@ -67,7 +73,8 @@ pub fn moved(place: &str, before: Both<&Picture>, after: Both<&Picture>, began: 
             );
         }
         let (should, did) = (reference.0 != reference.1, ours.0 != ours.1);
-        let excused = should && within_a_tick(ours.0, began);
+        let nothing = name == "change" && may_change_nothing(operation);
+        let excused = should && (nothing || within_a_tick(ours.0, began));
         if should != did && !excused {
             let what = if did { "moved" } else { "did not move" };
             let what = format!("{place}: the time of {name} {what}, at {began:?}");
@@ -86,6 +93,7 @@ pub fn looks(
     before: Both<&[Option<Picture>]>,
     after: Both<&[Option<Picture>]>,
     times: (Time, Time),
+    operation: &Operation,
 ) -> Told {
     let (run, step) = times;
     for (path, (reference, ours)) in paths.iter().zip(after.0.iter().zip(after.1)) {
@@ -107,7 +115,7 @@ pub fn looks(
             continue;
         };
         if let (Some(old), Some(other)) = (&before.0[was], &before.1[was]) {
-            moved(&place, (old, other), (reference, ours), step)?;
+            moved(&place, (old, other), (reference, ours), step, operation)?;
         }
     }
     Ok(())

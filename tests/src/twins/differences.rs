@@ -71,6 +71,20 @@ pub fn explicit(time: Time, began: Time) -> bool {
     time.0 < began.0 - 2 || time.0 > now().0 + 2
 }
 
+/// Whether the time of change may stay where it is on our side: tmpfs moves it with every access
+/// control list that is set or removed, also where nothing changes by it; a list that was not there
+/// and is removed, or says what the mode says, changes nothing here.
+#[must_use]
+pub fn may_change_nothing(operation: &Operation) -> bool {
+    match operation {
+        Operation::SetAcl { .. } => true,
+        Operation::RemoveAttribute { name, .. } | Operation::SetAttribute { name, .. } => {
+            name.0.starts_with(b"system.posix_acl")
+        }
+        _ => false,
+    }
+}
+
 /// Whether a time was so near when a step began that the clock may not have ticked since.
 #[must_use]
 pub fn within_a_tick(time: Time, began: Time) -> bool {

@@ -198,7 +198,7 @@ impl<'a> Pair<'a> {
         }
         let times = (self.began, began);
         let (old, new) = ((&before.0[..], &before.1[..]), (&after.0[..], &after.1[..]));
-        compare::looks(&paths, old, new, times)?;
+        compare::looks(&paths, old, new, times, operation)?;
         for (number, slot) in operation.slots().into_iter().enumerate() {
             let place = format!("open file {slot}");
             let now = (&reference.2[number], &ours.2[number]);
@@ -207,7 +207,7 @@ impl<'a> Pair<'a> {
             if let ((Some(a), Some(b)), (Some(c), Some(d))) = (was, now)
                 && a.inode == c.inode
             {
-                compare::moved(&place, (a, b), (c, d), began)?;
+                compare::moved(&place, (a, b), (c, d), began, operation)?;
             }
         }
         Ok(reference.0)

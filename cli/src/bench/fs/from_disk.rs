@@ -7,7 +7,8 @@ use super::Places;
 use super::content::{mib_per_second, read_in_order};
 use super::in_turns;
 use crate::bench::failed;
-use crate::commands::Report;
+use crate::commands::{Report, Synced};
+use crate::configuration::TierSetting;
 use crate::control::Question;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
@@ -36,6 +37,25 @@ fn ask(places: &Places, question: Question) -> Outcome<Report> {
     let runtime = tokio::runtime::Handle::current();
     let answer = runtime.block_on(crate::control::ask::<Report>(&places.state, question))?;
     answer.ok_or_else(|| Failure::new(Exit::Error, "the mount has ended"))
+}
+
+/// Waits until everything that was written is committed, so that what is measured next has the
+/// machine for itself and reads what was sealed.
+pub(super) fn settle(places: &Places) -> Outcome<()> {
+    let runtime = tokio::runtime::Handle::current();
+    loop {
+        let question = Question::Sync {
+            inode: None,
+            tier: TierSetting::Clouds,
+        };
+        let answer = runtime.block_on(crate::control::ask::<Synced>(&places.state, question))?;
+        match answer {
+            Some(Synced::Done) => return Ok(()),
+            Some(Synced::Failed { message }) => return Err(Failure::new(Exit::Error, message)),
+            Some(Synced::Waiting { .. }) => {}
+            None => return Err(Failure::new(Exit::Error, "the mount has ended")),
+        }
+    }
 }
 
 fn hits(report: &Report) -> Outcome<u64> {
@@ -111,6 +131,7 @@ fn bare(path: &Path, size: u64) -> Outcome<f64> {
 pub(super) fn read(places: &Places, size: u64) -> Outcome<(f64, f64)> {
     let (ours, sealed) = (places.ours.join("large"), places.local.join("sealed"));
     write_sealed(&sealed, size)?;
+    settle(places)?;
     let both = in_turns(
         |round| through_the_mount(places, &ours, size, round > 0),
         |_| bare(&sealed, size),
