@@ -127,7 +127,7 @@ impl Inner {
     fn flush_from_bytes(&self, state: &State) -> u64 {
         match self.tier_of(state) {
             Tier::Clouds => FLUSH_FROM_BYTES,
-            _ => FLUSH_FROM_BYTES.max(self.options.file_dirty_bytes_max / 2),
+            _ => FLUSH_FROM_BYTES.max(self.options.file_dirty_bytes_max / 8 * 7),
         }
     }
 
