@@ -1,6 +1,6 @@
 //! Each kernel request as a call of the file system.
 
-use crate::convert::{absent, attributes, kind, number, open_mode, time_change};
+use crate::convert::{attributes, kind, number, open_mode, time_change};
 use crate::serve::{
     Adapter, BACKGROUND_MAX, GENERATION, VALID_FOR, WRITE_BYTES_MAX, caller, capabilities, maker,
 };
@@ -38,22 +38,16 @@ impl Filesystem for Adapter {
             caller(request),
             self.inode(parent),
         );
-        let (name, root) = (name.as_bytes().to_vec(), self.root);
+        let name = name.as_bytes().to_vec();
+        let place = (parent, name.clone());
         let work = async move { fs.lookup(&caller, parent, &name).await };
-        self.serve("lookup", work, move |outcome| match outcome {
-            Ok(Some(found)) => reply.entry(&VALID_FOR, &attributes(&found, root), GENERATION),
-            Ok(None) => reply.entry(&VALID_FOR, &absent(), GENERATION),
-            Err(error) => reply.error(error),
-        });
+        self.entry("lookup", place, work, reply);
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let (fs, inode, root) = (self.file_system.clone(), self.inode(inode), self.root);
+        let (fs, inode) = (self.file_system.clone(), self.inode(inode));
         let work = async move { fs.getattr(inode).await };
-        self.serve("getattr", work, move |outcome| match outcome {
-            Ok(found) => reply.attr(&VALID_FOR, &attributes(&found, root)),
-            Err(error) => reply.error(error),
-        });
+        self.attributes("getattr", work, reply);
     }
 
     fn setattr(
@@ -75,7 +69,6 @@ impl Filesystem for Adapter {
         reply: ReplyAttr,
     ) {
         let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
-        let root = self.root;
         let change = AttributeChange {
             mode: mode.map(|mode| u16::try_from(mode & 0o7777).unwrap_or(0)),
             uid,
@@ -86,10 +79,7 @@ impl Filesystem for Adapter {
         };
         let handle = handle.map(|handle| HandleId(handle.0));
         let work = async move { fs.setattr(&caller, inode, handle, change).await };
-        self.serve("setattr", work, move |outcome| match outcome {
-            Ok(found) => reply.attr(&VALID_FOR, &attributes(&found, root)),
-            Err(error) => reply.error(error),
-        });
+        self.attributes("setattr", work, reply);
     }
 
     fn readlink(&self, _: &Request, inode: INodeNo, reply: ReplyData) {
@@ -117,8 +107,13 @@ impl Filesystem for Adapter {
             self.inode(parent),
         );
         let name = name.as_bytes().to_vec();
-        let work = async move { fs.mknod(&caller, parent, &name, mode, device).await };
-        self.entry("mknod", work, reply);
+        let place = (parent, name.clone());
+        let work = async move {
+            fs.mknod(&caller, parent, &name, mode, device)
+                .await
+                .map(Some)
+        };
+        self.entry("mknod", place, work, reply);
     }
 
     fn mkdir(
@@ -136,8 +131,9 @@ impl Filesystem for Adapter {
             self.inode(parent),
         );
         let name = name.as_bytes().to_vec();
-        let work = async move { fs.mkdir(&caller, parent, &name, mode).await };
-        self.entry("mkdir", work, reply);
+        let place = (parent, name.clone());
+        let work = async move { fs.mkdir(&caller, parent, &name, mode).await.map(Some) };
+        self.entry("mkdir", place, work, reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -185,8 +181,9 @@ impl Filesystem for Adapter {
             name.as_bytes().to_vec(),
             target.as_os_str().as_bytes().to_vec(),
         );
-        let work = async move { fs.symlink(&caller, parent, &name, &target).await };
-        self.entry("symlink", work, reply);
+        let place = (parent, name.clone());
+        let work = async move { fs.symlink(&caller, parent, &name, &target).await.map(Some) };
+        self.entry("symlink", place, work, reply);
     }
 
     fn rename(
@@ -223,8 +220,9 @@ impl Filesystem for Adapter {
         let (fs, caller) = (self.file_system.clone(), caller(request));
         let (inode, parent) = (self.inode(inode), self.inode(new_parent));
         let name = new_name.as_bytes().to_vec();
-        let work = async move { fs.link(&caller, inode, parent, &name).await };
-        self.entry("link", work, reply);
+        let place = (parent, name.clone());
+        let work = async move { fs.link(&caller, inode, parent, &name).await.map(Some) };
+        self.entry("link", place, work, reply);
     }
 
     fn open(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -412,28 +410,35 @@ impl Filesystem for Adapter {
     fn readdirplus(
         &self,
         _: &Request,
-        _inode: INodeNo,
+        inode: INodeNo,
         handle: FileHandle,
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let (fs, root) = (self.file_system.clone(), self.root);
-        let work = async move {
-            fs.readdir_plus(HandleId(handle.0), offset, ENTRIES_MAX)
-                .await
+        let (fs, kept, root) = (self.file_system.clone(), self.kept.clone(), self.root);
+        let work = {
+            let fs = fs.clone();
+            async move {
+                fs.readdir_plus(HandleId(handle.0), offset, ENTRIES_MAX)
+                    .await
+            }
         };
+        let directory = self.inode(inode);
         self.serve("readdirplus", work, move |outcome| match outcome {
-            Ok(entries) => {
+            Ok(entries) => kept.giving(|giving| {
                 for (entry, found) in entries {
                     let inode = number(entry.inode, root);
                     let attr = attributes(&found, root);
                     let name = OsStr::from_bytes(&entry.name);
-                    if reply.add(inode, entry.cookie.0, name, &VALID_FOR, &attr, GENERATION) {
+                    // One figure for both.
+                    let lasts = giving.entry(&fs, (directory, &entry.name), Some(&found));
+                    let lasts = lasts.attributes.min(lasts.name);
+                    if reply.add(inode, entry.cookie.0, name, &lasts, &attr, GENERATION) {
                         break;
                     }
                 }
                 reply.ok();
-            }
+            }),
             Err(error) => reply.error(error),
         });
     }

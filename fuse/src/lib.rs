@@ -12,6 +12,7 @@
 //! | `adapter` | each kernel request as a call of the file system |
 //! | `extents` | requests about where files have bytes |
 //! | `serve` | a request while it is served: its task, its deadline, its answer |
+//! | `kept` | what the kernel may keep for long, and how it is taken back |
 //! | `convert` | attributes, flags and errors between the two vocabularies |
 //! | `watchdog` | requests under way, and the abort of a stuck connection |
 //! | `mount_table` | what is mounted where, as the kernel tells it |
@@ -20,13 +21,14 @@
 //! # What it is not
 //!
 //! Locks stay with the kernel: a realm has one mount session, so locks that are local to the
-//! mount are right. There are no extended attributes yet.
+//! mount are right.
 
 mod adapter;
 mod convert;
 mod error;
 mod extended;
 mod extents;
+mod kept;
 mod mount;
 mod mount_table;
 pub mod null;

@@ -11,6 +11,7 @@
 //! that reaches them.
 
 use crate::MountError;
+use crate::kept::{self, Kept};
 use crate::mount_table::mounted_at;
 use crate::serve::Adapter;
 use crate::watchdog::{self, Connection, InFlight};
@@ -84,12 +85,14 @@ pub struct Mounted {
 pub async fn mount(file_system: FileSystem, config: MountConfig) -> Result<Mounted, MountError> {
     let mount_point = check(&config.mount_point)?;
     let in_flight = Arc::new(InFlight::default());
+    let kept = Arc::new(Kept::new());
     let adapter = Adapter {
         file_system: file_system.clone(),
         runtime: tokio::runtime::Handle::current(),
         in_flight: in_flight.clone(),
         deadline: config.deadline,
         root: file_system.root(),
+        kept: kept.clone(),
     };
     let options = options(&config);
     let place = mount_point.clone();
@@ -103,6 +106,7 @@ pub async fn mount(file_system: FileSystem, config: MountConfig) -> Result<Mount
         mount_point: mount_point.clone(),
     };
     let (send_ended, ended) = watch::channel(false);
+    kept::spawn(&file_system, kept, session.notifier(), ended.clone());
     let stop_watching = Arc::new(AtomicBool::new(false));
     if config.watchdog {
         let limit = config.deadline.saturating_mul(STUCK_AFTER);

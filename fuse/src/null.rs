@@ -15,16 +15,17 @@ use crate::mount::{check, options, refused, system};
 use crate::serve::{BACKGROUND_MAX, GENERATION, VALID_FOR, WRITE_BYTES_MAX, capabilities};
 use crate::{MountConfig, null_tree::Tree};
 use fuser::{
-    BsdFileFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, INodeNo, KernelConfig,
-    LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request,
-    TimeOrNow, WriteFlags,
+    BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, INodeNo,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
+    Request, TimeOrNow, WriteFlags,
 };
+use quorumfs_gateway::vfs::KEPT_FOR;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// `O_TRUNC`, as Linux numbers it.
 const TRUNCATE: i32 = 0o1000;
@@ -99,8 +100,16 @@ impl Null {
 
 fn entry(found: Result<FileAttr, Errno>, reply: ReplyEntry) {
     match found {
-        Ok(attr) => reply.entry(&VALID_FOR, &attr, GENERATION),
+        Ok(attr) => reply.entry_with_ttls(&KEPT_FOR, &name_lasts(&attr), &attr, GENERATION),
         Err(error) => reply.error(error),
+    }
+}
+
+/// As with the real one, which has nothing to take back from the kernel meanwhile.
+fn name_lasts(attr: &FileAttr) -> Duration {
+    match attr.kind {
+        FileType::Directory => VALID_FOR,
+        _ => KEPT_FOR,
     }
 }
 
@@ -124,14 +133,14 @@ impl Filesystem for Null {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let found = self.tree().lookup(parent.0, name.as_bytes());
         match found {
-            Err(Errno::ENOENT) => reply.entry(&VALID_FOR, &absent(), GENERATION),
+            Err(Errno::ENOENT) => reply.entry(&KEPT_FOR, &absent(), GENERATION),
             found => entry(found, reply),
         }
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.tree().attributes(inode.0) {
-            Ok(attr) => reply.attr(&VALID_FOR, &attr),
+            Ok(attr) => reply.attr(&KEPT_FOR, &attr),
             Err(error) => reply.error(error),
         }
     }
@@ -155,7 +164,7 @@ impl Filesystem for Null {
         reply: ReplyAttr,
     ) {
         match self.tree().change(inode.0, mode, uid, gid, size) {
-            Ok(attr) => reply.attr(&VALID_FOR, &attr),
+            Ok(attr) => reply.attr(&KEPT_FOR, &attr),
             Err(error) => reply.error(error),
         }
     }
@@ -350,7 +359,7 @@ impl Filesystem for Null {
     ) {
         self.tree().list(inode.0, offset, |cookie, name, attr| {
             let name = OsStr::from_bytes(name);
-            reply.add(attr.ino, cookie, name, &VALID_FOR, attr, GENERATION)
+            reply.add(attr.ino, cookie, name, &name_lasts(attr), attr, GENERATION)
         });
         reply.ok();
     }

@@ -6,9 +6,10 @@
 //! cut in the middle runs in tasks of the file system's own. A request that panics drops its reply,
 //! which answers `EIO`.
 
-use crate::convert::{attributes, errno};
+use crate::convert::{absent, attributes, errno};
+use crate::kept::Kept;
 use crate::watchdog::InFlight;
-use fuser::{Errno, Generation, INodeNo, InitFlags, ReplyEmpty, ReplyEntry, Request};
+use fuser::{Errno, Generation, INodeNo, InitFlags, ReplyAttr, ReplyEmpty, ReplyEntry, Request};
 use quorumfs_gateway::vfs::{Attributes, Caller, FileSystem, GroupSource, InodeId, VfsError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::time::error::Elapsed;
 
-/// How long the kernel may use what it was told. A realm has one mount, and commands beside it
-/// may change things: a second is what both sides agree on.
+/// How long the kernel may use what it was told, unless it is kept up to date (`kept`). A realm has
+/// one mount, and commands beside it may change things: a second is what both sides agree on.
 pub(crate) const VALID_FOR: Duration = Duration::from_secs(1);
 /// Numbers are never used twice, so there is one generation.
 pub(crate) const GENERATION: Generation = Generation(0);
@@ -54,6 +55,7 @@ pub(crate) struct Adapter {
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) deadline: Duration,
     pub(crate) root: InodeId,
+    pub(crate) kept: Arc<Kept>,
 }
 
 pub(crate) fn caller(request: &Request) -> Caller {
@@ -126,15 +128,38 @@ impl Adapter {
         }
     }
 
+    /// Work that answers where a name leads.
     pub(crate) fn entry(
         &self,
         name: &'static str,
-        work: impl Future<Output = Result<Attributes, VfsError>> + Send + 'static,
+        place: (InodeId, Vec<u8>),
+        work: impl Future<Output = Result<Option<Attributes>, VfsError>> + Send + 'static,
         reply: ReplyEntry,
     ) {
-        let root = self.root;
+        let (fs, kept, root) = (self.file_system.clone(), self.kept.clone(), self.root);
         self.serve(name, work, move |outcome| match outcome {
-            Ok(found) => reply.entry(&VALID_FOR, &attributes(&found, root), GENERATION),
+            Ok(found) => kept.giving(|giving| {
+                let lasts = giving.entry(&fs, (place.0, &place.1), found.as_ref());
+                let shown = found.map_or_else(absent, |found| attributes(&found, root));
+                reply.entry_with_ttls(&lasts.attributes, &lasts.name, &shown, GENERATION);
+            }),
+            Err(error) => reply.error(error),
+        });
+    }
+
+    /// Work that answers what an inode's attributes are.
+    pub(crate) fn attributes(
+        &self,
+        name: &'static str,
+        work: impl Future<Output = Result<Attributes, VfsError>> + Send + 'static,
+        reply: ReplyAttr,
+    ) {
+        let (fs, kept, root) = (self.file_system.clone(), self.kept.clone(), self.root);
+        self.serve(name, work, move |outcome| match outcome {
+            Ok(found) => kept.giving(|giving| {
+                let lasts = giving.attributes(&fs, &found);
+                reply.attr(&lasts, &attributes(&found, root));
+            }),
             Err(error) => reply.error(error),
         });
     }

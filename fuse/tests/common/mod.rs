@@ -167,6 +167,19 @@ impl World {
         self.mounted = Some(mounted);
     }
 
+    /// A file system over a session of its own that does not mount.
+    pub fn beside(&self) -> FileSystem {
+        let key = self.created.owner.principal.id().signing;
+        let session = self.embedded.open_session(key).unwrap();
+        let own = self.volume.own_credentials();
+        let client = Arc::new(MetadataClient::new(Arc::new(session), own));
+        let clouds = self.directory.path().join("elsewhere");
+        self.runtime.block_on(async {
+            let slices = slices(&self.volume, &client, &clouds);
+            FileSystem::new(self.volume.clone(), client, slices, VfsOptions::default())
+        })
+    }
+
     /// Unmounts and ends the session.
     pub fn unmount(&mut self) {
         let Some(mounted) = self.mounted.take() else {

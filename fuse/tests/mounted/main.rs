@@ -9,6 +9,7 @@
 )]
 
 mod acls;
+mod beside;
 #[path = "../common/mod.rs"]
 mod common;
 mod contents;

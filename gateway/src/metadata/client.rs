@@ -6,7 +6,7 @@ use crate::vfs::VfsError;
 use bytes::Bytes;
 use quorumfs_metadata::attributes::{Access, Attributes, Credentials, Timestamp};
 use quorumfs_metadata::error::Error;
-use quorumfs_metadata::identity::{AllocationId, Cookie, InodeId, RealmId};
+use quorumfs_metadata::identity::{AllocationId, Cookie, InodeId, MountEpoch, RealmId};
 use quorumfs_metadata::limits::{
     ALLOCATION_IDS_MAX, DIRECTORY_PAGE_MAX, EXTENT_PAGE_MAX, QUEUE_PAGE_MAX,
 };
@@ -34,6 +34,8 @@ pub struct MetadataClient {
     /// Whom to ask as when a question is nobody's in particular.
     own: Credentials,
     fenced: AtomicBool,
+    /// The number of this session's mount; 0 if it has none.
+    mount: AtomicU64,
     operations: AtomicU64,
     queries: AtomicU64,
     ids: Mutex<IdPool>,
@@ -57,6 +59,7 @@ impl MetadataClient {
             realm: RealmId::ROOT,
             own,
             fenced: AtomicBool::new(false),
+            mount: AtomicU64::new(0),
             operations: AtomicU64::new(0),
             queries: AtomicU64::new(0),
             ids: Mutex::default(),
@@ -354,8 +357,29 @@ impl MetadataClient {
             takeover,
         };
         match self.order("mount", &operation).await? {
-            Done::Mounted { .. } => Ok(()),
+            Done::Mounted { epoch, .. } => {
+                self.mount.store(epoch.0, Ordering::Release);
+                Ok(())
+            }
             other => Err(self.mismatch("mount", &other)),
+        }
+    }
+
+    /// Whether this session has the realm mounted, as far as it knows.
+    pub(crate) fn is_mounted(&self) -> bool {
+        self.mount.load(Ordering::Acquire) != 0 && !self.is_fenced()
+    }
+
+    /// How often other sessions have changed something in the realm since this one mounted it;
+    /// nothing if it has it mounted no more.
+    pub(crate) async fn changes_by_others(&self) -> Result<Option<u64>, VfsError> {
+        let own = MountEpoch(self.mount.load(Ordering::Acquire));
+        let question = Question::Mounted(self.realm);
+        match self.ask("mounted", self.own.clone(), question).await? {
+            Found::Mounted(mount) => Ok(mount
+                .filter(|mount| mount.epoch == own)
+                .map(|mount| mount.others)),
+            other => Err(self.mismatch("mounted", &other)),
         }
     }
 
@@ -368,7 +392,10 @@ impl MetadataClient {
             .order("unmount", &Operation::UnmountRealm { realm: self.realm })
             .await?
         {
-            Done::Unmounted => Ok(()),
+            Done::Unmounted => {
+                self.mount.store(0, Ordering::Release);
+                Ok(())
+            }
             other => Err(self.mismatch("unmount", &other)),
         }
     }

@@ -47,8 +47,11 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    pub(crate) fn len(&self) -> usize {
-        self.uploads.len()
+    /// How many are on their way. One that has arrived leaves its place to the next: at the end of a
+    /// commit, which is when the clouds would have nothing to do, the first ones are long there.
+    pub(crate) fn under_way(&self) -> usize {
+        let uploads = self.uploads.values();
+        uploads.filter(|upload| !upload.0.is_finished()).count()
     }
 
     pub(crate) fn runs(&self) -> &FrozenRuns {

@@ -183,11 +183,11 @@ impl Inner {
             mtime: Some(now),
             ..commit_of(base, content)
         };
-        let own = self.metadata.own();
+        let (own, asked) = (self.metadata.own(), self.cache.ask());
         let done = self.metadata.step(what, own, now, Step::Commit(commit));
         match done.await? {
             StepDone::Committed(attributes) => {
-                self.cache.learn(&attributes);
+                self.cache.learn(&attributes, asked);
                 node.state().resized(&attributes);
                 Ok(attributes)
             }

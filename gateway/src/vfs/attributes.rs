@@ -258,7 +258,7 @@ impl Inner {
         if !pending.is_empty() {
             let departure = Departure::of_pending(pending);
             let (attributes, _) = self.commit(node, &departure).await?;
-            self.learn_own(&attributes);
+            self.learn_own(&attributes, self.cache.unasked());
         }
         Ok(())
     }
@@ -317,6 +317,7 @@ impl Inner {
         });
         let credentials = self.credentials(caller);
         let preconditions = self.rests_on(inode, change).await?;
+        let asked = self.cache.ask();
         let done = self
             .metadata
             .compound("setattr", credentials, now, preconditions, vec![step])
@@ -325,9 +326,9 @@ impl Inner {
             [StepDone::Set(attributes)] => {
                 if change.size.is_some() {
                     // A node that was made meanwhile has the old length.
-                    self.learn(attributes);
+                    self.learn(attributes, asked);
                 } else {
-                    self.learn_own(attributes);
+                    self.learn_own(attributes, asked);
                 }
                 Ok(*attributes)
             }

@@ -176,8 +176,9 @@ impl Inner {
 
     /// What we knew of an inode is out of date.
     pub(crate) async fn look_again(&self, inode: InodeId) -> Result<(), VfsError> {
+        let asked = self.cache.ask();
         let attributes = self.metadata.attributes(inode).await?;
-        self.learn(&attributes);
+        self.learn(&attributes, asked);
         Ok(())
     }
 
@@ -414,7 +415,9 @@ impl Inner {
 
     /// Begins to upload full runs that no commit has taken yet, while one is under way.
     pub(crate) fn upload_ahead(self: &Arc<Self>, state: &mut State) {
-        while state.ahead.len() < self.options.slices_in_flight
+        let bytes_max = self.options.file_dirty_bytes_max;
+        while state.ahead.under_way() < self.options.slices_in_flight
+            && state.ahead.runs().bytes() < bytes_max
             && let Some((offset, run)) = state.dirty.take_full()
         {
             let upload = self.clone();

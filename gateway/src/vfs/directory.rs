@@ -4,12 +4,15 @@
 //! to other entries, so a listing goes on where it was, whoever creates or removes meanwhile. The
 //! kernel asks for small pieces; an open directory keeps the page that it got from the servers.
 //!
-//! The kernel takes what it is shown as the truth for a second, names and attributes alike. So a
-//! page is not kept for longer than anything else is believed, nor beyond a change that we made to
-//! the directory, and of what is known of an entry's inode the newest is shown.
+//! The kernel takes what it is shown as the truth for a while, names and attributes alike. So a
+//! page is used no longer than anything else is believed, nor beyond a change that we made to the
+//! directory, and of what is known of an entry's inode the newest is shown. Pages are kept for
+//! whoever lists the same directory next ([`KeptPages`]), for their names: attributes change
+//! without their directory, so they have to be known apart from a page that is not new.
 
 use super::VfsError;
-use super::cache::{Known, Stamp, VALID_FOR};
+use super::belief::VALID_FOR;
+use super::cache::{Known, Stamp};
 use super::caller::Caller;
 use super::file_system::{FileSystem, Inner};
 use super::handle::{DirectoryHandle, HandleId};
@@ -17,6 +20,8 @@ use super::names::WHOLE_DIRECTORY;
 use quorumfs_metadata::attributes::{Attributes, Detail, FileType};
 use quorumfs_metadata::identity::{Cookie, InodeId};
 use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 /// How often to list anew while the directory is being changed under the listing.
@@ -35,31 +40,96 @@ pub struct DirectoryEntry {
     pub name: Vec<u8>,
 }
 
+type Listed = (DirectoryEntry, Option<Attributes>);
+
 /// The page that an open directory has at hand.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
-    page: Option<Page>,
+    page: Option<Arc<Page>>,
+    /// The attributes that came with it, entry by entry, and when; none if it was kept.
+    attributes: Vec<Attributes>,
+    came: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Page {
     after: Cookie,
-    entries: Vec<(DirectoryEntry, Attributes)>,
+    entries: Vec<DirectoryEntry>,
     directory: Attributes,
     more: bool,
-    /// What the directory was when it was asked about, and when that was.
+    /// What the directory was when it was asked about.
     stamp: Stamp,
-    asked: Instant,
+}
+
+/// Pages of directories that were listed lately. Bounded: when the young ones are full, the old
+/// ones go.
+#[derive(Debug)]
+pub(crate) struct KeptPages {
+    generations: Mutex<Generations>,
+    /// Entries in a generation.
+    most: usize,
+}
+
+type ByPlace = HashMap<(InodeId, Cookie), Arc<Page>>;
+
+#[derive(Debug, Default)]
+struct Generations {
+    young: ByPlace,
+    old: ByPlace,
+    entries: usize,
+}
+
+impl KeptPages {
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            generations: Mutex::default(),
+            most,
+        }
+    }
+
+    fn get(&self, directory: InodeId, after: Cookie) -> Option<Arc<Page>> {
+        let kept = &self.generations;
+        let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = (directory, after);
+        kept.young
+            .get(&place)
+            .or_else(|| kept.old.get(&place))
+            .cloned()
+    }
+
+    fn keep(&self, page: &Arc<Page>) {
+        let kept = &self.generations;
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        // A page takes room even if there is nothing on it.
+        let room = page.entries.len().saturating_add(1);
+        if kept.entries.saturating_add(room) > self.most {
+            kept.old = std::mem::take(&mut kept.young);
+            kept.entries = 0;
+        }
+        kept.entries = kept.entries.saturating_add(room);
+        let place = (page.directory.inode, page.after);
+        kept.old.remove(&place);
+        kept.young.insert(place, page.clone());
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        let kept = &self.generations;
+        *kept.lock().unwrap_or_else(PoisonError::into_inner) = Generations::default();
+    }
 }
 
 impl Page {
     /// Whether what follows `after` is on this page.
     fn has(&self, after: Cookie) -> bool {
-        let last = self
-            .entries
-            .last()
-            .map_or(self.after, |(entry, _)| entry.cookie);
+        let last = self.entries.last().map_or(self.after, |entry| entry.cookie);
+        let after = after.max(Cookie::PARENT);
         after >= self.after && (after < last || !self.more)
+    }
+
+    /// How many entries are not behind `after`.
+    fn up_to(&self, after: Cookie) -> usize {
+        self.entries.partition_point(|entry| entry.cookie <= after)
     }
 }
 
@@ -91,8 +161,8 @@ impl FileSystem {
         offset: u64,
         limit: usize,
     ) -> Result<Vec<DirectoryEntry>, VfsError> {
-        let entries = self.readdir_plus(handle, offset, limit).await?;
-        Ok(entries.into_iter().map(|(entry, _)| entry).collect())
+        let listed = self.list(handle, offset, limit, false).await?;
+        Ok(listed.into_iter().map(|(entry, _)| entry).collect())
     }
 
     /// As [`FileSystem::readdir`], with attributes.
@@ -105,40 +175,58 @@ impl FileSystem {
         offset: u64,
         limit: usize,
     ) -> Result<Vec<(DirectoryEntry, Attributes)>, VfsError> {
-        let handle = self.inner.handles.directory(handle)?;
+        let listed = self.list(handle, offset, limit, true).await?;
+        let both = |(entry, attributes): Listed| Some((entry, attributes?));
+        Ok(listed.into_iter().filter_map(both).collect())
+    }
+
+    /// `exact`: with the newest attributes there are.
+    async fn list(
+        &self,
+        handle: HandleId,
+        offset: u64,
+        limit: usize,
+        exact: bool,
+    ) -> Result<Vec<Listed>, VfsError> {
+        let inner = &self.inner;
+        let handle = inner.handles.directory(handle)?;
+        let directory = handle.directory;
         let mut listing = handle.listing.lock().await;
-        let mut found = Vec::new();
-        let mut position = Cookie(offset);
-        if position == Cookie::START {
+        let offset = Cookie(offset);
+        if offset == Cookie::START {
             // Whoever starts over wants to see what is there now.
-            listing.page = None;
+            *listing = Listing::default();
+            inner.confirm().await;
         }
-        let after = Cookie(offset.max(Cookie::PARENT.0));
-        for _ in 0..LISTINGS {
-            let page = listing.page.as_ref();
-            if page.is_some_and(|page| page.has(after) && self.inner.believes(page)) {
-                break;
-            }
-            listing.page = Some(self.inner.page(handle.directory, after).await?);
-        }
-        let Some(page) = &listing.page else {
-            return Ok(found);
+        let place = if offset <= Cookie::PARENT {
+            Cookie::START
+        } else {
+            offset
         };
-        let settled = self.inner.believes(page);
-        while position < Cookie::PARENT && found.len() < limit {
-            position = Cookie(position.0.saturating_add(1));
-            found.push(self.inner.dot(&page.directory, position).await?);
+        let kept = inner.pages.get(directory, place);
+        let mut kept = kept.filter(|page| inner.cache.keeps(page.stamp.asked));
+        for _ in 0..LISTINGS {
+            if let Some(page) = &listing.page
+                && page.has(offset)
+                && inner.believes(page)
+                && let Some(found) = inner.shown(&listing, page, offset, limit, exact).await?
+            {
+                return Ok(found);
+            }
+            *listing = match kept.take() {
+                Some(page) => Listing {
+                    page: Some(page),
+                    ..Listing::default()
+                },
+                None => inner.page(directory, place).await?,
+            };
         }
-        let rest = limit.saturating_sub(found.len());
-        let behind = page
-            .entries
-            .iter()
-            .filter(|(entry, _)| entry.cookie > after)
-            .filter(|(entry, _)| settled || !self.inner.is_gone(handle.directory, &entry.name))
-            .take(rest);
-        found
-            .extend(behind.map(|(entry, attributes)| (entry.clone(), self.inner.seen(attributes))));
-        Ok(found)
+        // The directory is changed faster than it can be listed.
+        let Some(page) = &listing.page else {
+            return Ok(Vec::new());
+        };
+        let found = inner.shown(&listing, page, offset, limit, exact).await?;
+        Ok(found.unwrap_or_default())
     }
 
     /// Closes a directory.
@@ -150,8 +238,7 @@ impl FileSystem {
 impl Inner {
     /// Whether a page still shows what is there, as far as we know.
     fn believes(&self, page: &Page) -> bool {
-        let unchanged = self.cache.stamp(page.directory.inode) == page.stamp;
-        unchanged && page.asked.elapsed() < VALID_FOR
+        self.cache.stands(page.directory.inode, page.stamp)
     }
 
     /// Whether we know that there is no such name.
@@ -159,37 +246,75 @@ impl Inner {
         self.cache.name(directory, name) == Some(Known::Absent)
     }
 
-    async fn page(&self, directory: InodeId, after: Cookie) -> Result<Page, VfsError> {
-        let (stamp, asked) = (self.cache.stamp(directory), Instant::now());
-        let start = if after <= Cookie::PARENT {
-            Cookie::START
-        } else {
-            after
-        };
+    /// Entries of a page behind `offset`; nothing if their attributes have to be exact and are not
+    /// known any more.
+    async fn shown(
+        &self,
+        listing: &Listing,
+        page: &Page,
+        offset: Cookie,
+        limit: usize,
+        exact: bool,
+    ) -> Result<Option<Vec<Listed>>, VfsError> {
+        let directory = page.directory.inode;
+        let settled = self.believes(page);
+        let new = listing.came.is_some_and(|came| came.elapsed() < VALID_FOR);
+        let (mut found, mut position) = (Vec::new(), offset);
+        while position < Cookie::PARENT && found.len() < limit {
+            position = Cookie(position.0.saturating_add(1));
+            let (entry, attributes) = self.dot(&page.directory, position).await?;
+            found.push((entry, Some(attributes)));
+        }
+        let passed = page.up_to(offset);
+        for (at, entry) in page.entries.iter().enumerate().skip(passed) {
+            if found.len() >= limit {
+                break;
+            }
+            if !settled && self.is_gone(directory, &entry.name) {
+                continue;
+            }
+            let attributes = match (exact, listing.attributes.get(at)) {
+                (false, _) => None,
+                (true, Some(listed)) if new => Some(self.seen(listed)),
+                (true, _) => match self.cache.attributes(entry.inode) {
+                    Some(known) => Some(self.seen(&known)),
+                    None => return Ok(None),
+                },
+            };
+            found.push((entry.clone(), attributes));
+        }
+        Ok(Some(found))
+    }
+
+    /// Asks for what is listed behind `after`.
+    async fn page(&self, directory: InodeId, after: Cookie) -> Result<Listing, VfsError> {
+        let stamp = self.cache.stamp(directory);
         let page = self
             .metadata
-            .list(directory, start, WHOLE_DIRECTORY)
+            .list(directory, after, WHOLE_DIRECTORY)
             .await?;
         let names = self.plain_names(directory, &page.entries).await;
-        let whole = start == Cookie::START && !page.more;
-        self.learn_page(&page, &names, whole, stamp, asked);
-        let entries = names.into_iter().zip(&page.entries).map(|(name, entry)| {
-            let listed = DirectoryEntry {
-                inode: entry.inode.inode,
-                file_type: entry.inode.file_type(),
-                cookie: entry.cookie,
-                name,
-            };
-            (listed, entry.inode)
+        let whole = after == Cookie::START && !page.more;
+        self.learn_page(&page, &names, whole, stamp);
+        let entries = names.into_iter().zip(&page.entries);
+        let entries = entries.map(|(name, entry)| DirectoryEntry {
+            inode: entry.inode.inode,
+            file_type: entry.inode.file_type(),
+            cookie: entry.cookie,
+            name,
         });
-        let entries = entries.collect();
-        Ok(Page {
+        let kept = Arc::new(Page {
             after,
-            entries,
+            entries: entries.collect(),
             directory: page.directory,
             more: page.more,
             stamp,
-            asked,
+        });
+        self.pages.keep(&kept);
+        Ok(Listing {
+            page: Some(kept),
+            attributes: page.entries.iter().map(|entry| entry.inode).collect(),
+            came: Some(Instant::now()),
         })
     }
 

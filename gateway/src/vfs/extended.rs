@@ -254,14 +254,14 @@ impl Inner {
                 ("removexattr", Step::RemoveExtended(place))
             }
         };
-        let credentials = self.credentials(caller);
+        let (credentials, asked) = (self.credentials(caller), self.cache.ask());
         match self
             .metadata
             .step(call, credentials, clock::now(), step)
             .await?
         {
             StepDone::Set(attributes) => {
-                self.learn_own(&attributes);
+                self.learn_own(&attributes, asked);
                 Ok(())
             }
             other => Err(self.metadata.mismatch(call, &other)),
@@ -319,7 +319,7 @@ impl Inner {
             return Ok(kept);
         }
         let question = Question::Extended(known.inode);
-        let own = self.metadata.own();
+        let (own, asked) = (self.metadata.own(), self.cache.ask());
         let (attributes, listed, acl, default_acl) =
             match self.metadata.ask("listxattr", own, question).await? {
                 Found::Extended {
@@ -330,7 +330,7 @@ impl Inner {
                 } => (attributes, listed, acl, default_acl),
                 other => return Err(self.metadata.mismatch("listxattr", &other)),
             };
-        self.learn(&attributes);
+        self.learn(&attributes, asked);
         let mut all = Vec::with_capacity(listed.len());
         for attribute in listed {
             all.extend(self.open_extended(&attributes, attribute).await?);

@@ -1,11 +1,14 @@
 //! The file system itself: what every call shares.
 
 use super::access_times::AccessTimes;
+use super::belief::Asked;
 use super::budget::Budget;
-use super::cache::{Cache, VALID_FOR};
+use super::cache::Cache;
 use super::caller::{Caller, GroupCache};
 use super::chunk_cache::ChunkCache;
+use super::confirm::Confirming;
 use super::content::ContentMap;
+use super::directory::KeptPages;
 use super::extended::KeptAttributes;
 use super::handle::Handles;
 use super::keep::Tier;
@@ -15,7 +18,7 @@ use super::node::Node;
 use super::open::LastOpen;
 use super::quota::RoomKnown;
 use super::slice_store::SliceStore;
-use super::{VfsError, background};
+use super::{VfsError, background, confirm};
 use crate::journal::{Journal, JournalStatus};
 use crate::metadata::MetadataClient;
 use crate::volume::Volume;
@@ -135,6 +138,8 @@ pub(crate) struct Inner {
     pub(crate) handles: Handles,
     pub(crate) lookups: Lookups,
     pub(crate) last_open: LastOpen,
+    pub(crate) pages: KeptPages,
+    pub(crate) confirming: Confirming,
     pub(crate) access_times: AccessTimes,
     pub(crate) files_lost: AtomicU64,
     /// Wakes the background task before its time.
@@ -193,6 +198,8 @@ impl FileSystem {
             handles: Handles::default(),
             lookups: Lookups::default(),
             last_open: LastOpen::new(options.attributes_max),
+            pages: KeptPages::new(options.attributes_max),
+            confirming: Confirming::default(),
             access_times: AccessTimes::default(),
             files_lost: AtomicU64::new(0),
             pressure: Arc::default(),
@@ -205,6 +212,7 @@ impl FileSystem {
             options,
         });
         background::spawn(&inner);
+        confirm::spawn(&inner);
         Self { inner }
     }
 
@@ -283,6 +291,7 @@ impl FileSystem {
     /// Forgets everything that can be asked again: attributes, names, content.
     pub fn drop_caches(&self) {
         self.inner.cache.clear();
+        self.inner.pages.clear();
         self.inner.chunks.clear();
         self.inner.extended.clear();
     }
@@ -402,10 +411,10 @@ impl Inner {
         self.namespace.get(at).unwrap_or(&FALLBACK)
     }
 
-    /// The servers told us about an inode.
-    pub(crate) fn learn(&self, attributes: &Attributes) {
+    /// The servers told us about an inode when we asked.
+    pub(crate) fn learn(&self, attributes: &Attributes, asked: Asked) {
         self.learn_epoch(attributes);
-        self.cache.learn(attributes);
+        self.cache.learn(attributes, asked);
         if let Some(node) = self.node(attributes.inode) {
             node.state().learn(attributes);
         }
@@ -437,14 +446,17 @@ impl Inner {
         if let Some(node) = self.node(inode) {
             let state = node.state();
             // While this mount has something to commit, its own view is the newest there is.
-            if state.is_waiting() || state.base_at.elapsed() < VALID_FOR {
+            if state.is_waiting() {
                 return Ok(self.access_times.shown(state.attributes()));
             }
-        } else if let Some(attributes) = self.cache.attributes(inode) {
-            return Ok(self.access_times.shown(attributes));
         }
+        self.confirm().await;
+        if let Some(attributes) = self.cache.attributes(inode) {
+            return Ok(self.seen(&attributes));
+        }
+        let asked = self.cache.ask();
         let attributes = self.metadata.attributes(inode).await?;
-        self.learn(&attributes);
+        self.learn(&attributes, asked);
         Ok(self.seen(&attributes))
     }
 }

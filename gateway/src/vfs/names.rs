@@ -14,7 +14,6 @@ use quorumfs_metadata::operation::{EntryName, Place};
 use quorumfs_metadata::reply::{DirectoryPage, ListedEntry};
 use quorumfs_metadata::row::SealedName;
 use rustix::io::Errno;
-use std::time::Instant;
 
 /// Entries asked for when a whole directory is wanted at once.
 pub(crate) const WHOLE_DIRECTORY: u32 = 512;
@@ -29,9 +28,10 @@ impl Inner {
         };
         let mut known = self.cache.attributes(directory);
         if known.is_none() && self.volume.current_epoch() > Some(FIRST.current) {
-            let asked = self.metadata.attributes(directory).await?;
-            self.learn(&asked);
-            known = Some(asked);
+            let asked = self.cache.ask();
+            let found = self.metadata.attributes(directory).await?;
+            self.learn(&found, asked);
+            known = Some(found);
         }
         Ok(match known.map(|attributes| attributes.detail) {
             Some(Detail::Directory { generations, .. }) => generations,
@@ -157,19 +157,18 @@ impl Inner {
         names: &[Vec<u8>],
         whole: bool,
         stamp: super::cache::Stamp,
-        asked: Instant,
     ) {
         let directory = page.directory.inode;
-        self.learn(&page.directory);
+        self.learn(&page.directory, stamp.asked);
         for entry in &page.entries {
-            self.learn(&entry.inode);
+            self.learn(&entry.inode, stamp.asked);
         }
         let known = names
             .iter()
             .zip(&page.entries)
             .map(|(name, entry)| (name.as_slice(), entry.inode.inode));
         if whole {
-            self.cache.learn_directory(stamp, directory, known, asked);
+            self.cache.learn_directory(stamp, directory, known);
         } else {
             for (name, inode) in known {
                 self.cache
@@ -185,6 +184,7 @@ impl Inner {
         directory: InodeId,
         name: &[u8],
     ) -> Result<Option<Attributes>, VfsError> {
+        self.confirm().await;
         for _ in 0..2 {
             match self.cache.name(directory, name) {
                 Some(Known::Absent) => return Ok(None),
@@ -195,7 +195,7 @@ impl Inner {
                         errno: Errno::STALE | Errno::NOENT,
                         ..
                     }) => {
-                        self.cache.change_name(directory, name, None);
+                        self.cache.doubt_name(directory, name);
                     }
                     Err(error) => return Err(error),
                 },
@@ -221,14 +221,14 @@ impl Inner {
         let stamp = self.cache.stamp(directory);
         let place = self.place(directory, name).await?;
         if let Some((attributes, parent)) = self.metadata.lookup(credentials, place).await? {
-            self.learn(&parent);
-            self.learn(&attributes);
+            self.learn(&parent, stamp.asked);
+            self.learn(&attributes, stamp.asked);
             let known = Known::Entry(attributes.inode);
             self.cache.learn_name(stamp, directory, name, known);
             return Ok(Some(self.seen(&attributes)));
         }
         if let Some(entry) = self.stands_for(directory, name).await? {
-            self.learn(&entry.inode);
+            self.learn(&entry.inode, stamp.asked);
             return Ok(Some(self.seen(&entry.inode)));
         }
         self.cache.learn_name(stamp, directory, name, Known::Absent);
@@ -238,7 +238,7 @@ impl Inner {
     /// Lists a directory that many names are asked of; answers whether all of it is known now.
     async fn learn_whole(&self, directory: InodeId) -> Result<bool, VfsError> {
         let _one_at_a_time = self.lookups.listing(directory).await;
-        let (stamp, asked) = (self.cache.stamp(directory), Instant::now());
+        let stamp = self.cache.stamp(directory);
         if !self.lookups.wants_whole(directory) {
             // Somebody else has just done it.
             return Ok(true);
@@ -249,7 +249,7 @@ impl Inner {
             .await?;
         let names = self.plain_names(directory, &page.entries).await;
         let whole = !page.more;
-        self.learn_page(&page, &names, whole, stamp, asked);
+        self.learn_page(&page, &names, whole, stamp);
         self.lookups.listed(directory, whole);
         Ok(whole)
     }

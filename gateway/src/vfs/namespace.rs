@@ -4,6 +4,7 @@
 //! committed before a rename or link of it is sent, so that no crash shows a new name with old
 //! content; what is about to be deleted is not committed first.
 
+use super::belief::Asked;
 use super::cache::Known;
 use super::caller::Caller;
 use super::content::ContentMap;
@@ -93,12 +94,14 @@ impl FileSystem {
         name: &[u8],
         mode: u32,
     ) -> Result<Attributes, VfsError> {
-        let kind = NewInode::Directory;
+        let (kind, asked) = (NewInode::Directory, self.inner.cache.ask());
         let made = self
             .inner
             .make("mkdir", caller, directory, name, kind, mode, true)
             .await?;
-        self.inner.cache.made_directory(made.attributes.inode);
+        self.inner
+            .cache
+            .made_directory(made.attributes.inode, asked);
         Ok(made.attributes)
     }
 
@@ -180,6 +183,7 @@ impl FileSystem {
         inner.flush_inode(inode).await?;
         let place = inner.place(directory, name).await?;
         let step = Step::Link { inode, place };
+        let stamp = inner.cache.stamp(directory);
         let credentials = inner.credentials(caller);
         match inner
             .metadata
@@ -191,11 +195,10 @@ impl FileSystem {
                 parent,
                 ..
             }) => {
-                inner.learn_own(&parent);
-                inner.learn_own(&attributes);
-                inner
-                    .cache
-                    .change_name(directory, name, Some(Known::Entry(inode)));
+                inner.learn_own(&parent, stamp.asked);
+                inner.learn_own(&attributes, stamp.asked);
+                let known = Known::Entry(inode);
+                inner.cache.change_names(&[(stamp, directory, name, known)]);
                 Ok(inner.seen(&attributes))
             }
             Ok(other) => Err(inner.metadata.mismatch("link", &other)),
@@ -264,16 +267,17 @@ impl FileSystem {
         step: Step,
     ) -> Result<Removed, VfsError> {
         let inner = &self.inner;
+        let stamp = inner.cache.stamp(directory);
         match inner
             .metadata
             .step(call, credentials, clock::now(), step)
             .await
         {
             Ok(StepDone::Removed { removed, parent }) => {
-                inner.learn_own(&parent);
+                inner.learn_own(&parent, stamp.asked);
                 inner
                     .cache
-                    .change_name(directory, name, Some(Known::Absent));
+                    .change_names(&[(stamp, directory, name, Known::Absent)]);
                 Ok(removed)
             }
             Ok(other) => Err(inner.metadata.mismatch(call, &other)),
@@ -393,12 +397,16 @@ impl FileSystem {
                 .as_ref()
                 .is_some_and(|target| inner.is_open(target.inode)),
         });
+        let stamps = (
+            inner.cache.stamp(directory),
+            inner.cache.stamp(new_directory),
+        );
         let outcome = inner
             .metadata
             .step("rename", credentials(), clock::now(), step)
             .await;
         let done = outcome.map_err(|error| {
-            inner.cache.change_name(directory, name, None);
+            inner.cache.doubt_name(directory, name);
             inner.doubt(new_directory, new_name, error)
         })?;
         let StepDone::Renamed {
@@ -413,21 +421,22 @@ impl FileSystem {
             return Err(inner.metadata.mismatch("rename", &done));
         };
         for attributes in [&from_parent, &to_parent, &moved] {
-            inner.learn_own(attributes);
+            inner.learn_own(attributes, stamps.0.asked);
         }
         if let Some(exchanged) = &exchanged {
-            inner.learn_own(exchanged);
+            inner.learn_own(exchanged, stamps.0.asked);
         }
         let left = exchanged.map_or(Known::Absent, |there| Known::Entry(there.inode));
         // Renaming one of two links of an inode onto the other does nothing.
         let same = target.is_some_and(|target| target.inode == source.inode);
-        if !same {
-            inner.cache.change_name(directory, name, Some(left));
-        }
         let arrived = Known::Entry(moved.inode);
-        inner
-            .cache
-            .change_name(new_directory, new_name, Some(arrived));
+        let arrives = (stamps.1, new_directory, new_name, arrived);
+        if same {
+            inner.cache.change_names(&[arrives]);
+        } else {
+            let leaves = (stamps.0, directory, name, left);
+            inner.cache.change_names(&[leaves, arrives]);
+        }
         if let Some(replaced) = &replaced {
             inner.removed(replaced);
         }
@@ -494,6 +503,7 @@ impl Inner {
         name: &[u8],
         step: Step,
     ) -> Result<Made, VfsError> {
+        let stamp = self.cache.stamp(directory);
         match self
             .metadata
             .step(what, credentials, clock::now(), step)
@@ -505,10 +515,10 @@ impl Inner {
                 existed,
                 ..
             }) => {
-                self.learn_own(&parent);
-                self.learn_own(&attributes);
+                self.learn_own(&parent, stamp.asked);
+                self.learn_own(&attributes, stamp.asked);
                 let known = Known::Entry(attributes.inode);
-                self.cache.change_name(directory, name, Some(known));
+                self.cache.change_names(&[(stamp, directory, name, known)]);
                 Ok(Made {
                     attributes: self.seen(&attributes),
                     existed,
@@ -520,9 +530,9 @@ impl Inner {
         }
     }
 
-    /// Our own operation changed an inode, but not its content.
-    pub(crate) fn learn_own(&self, attributes: &Attributes) {
-        self.cache.learn(attributes);
+    /// Our own operation changed an inode, but not its content; `asked` was taken before it.
+    pub(crate) fn learn_own(&self, attributes: &Attributes, asked: Asked) {
+        self.cache.learn(attributes, asked);
         if let Some(node) = self.node(attributes.inode) {
             let mut state = node.state();
             let next = InodeVersion(state.base.version.0.saturating_add(1));
@@ -539,7 +549,7 @@ impl Inner {
 
     /// After a failure nothing is certain about a name any more.
     fn doubt(&self, directory: InodeId, name: &[u8], error: VfsError) -> VfsError {
-        self.cache.change_name(directory, name, None);
+        self.cache.doubt_name(directory, name);
         self.cache.forget(directory);
         error
     }
@@ -554,7 +564,7 @@ impl Inner {
     fn removed(&self, removed: &Removed) {
         let attributes = &removed.inode;
         if attributes.links > 0 && attributes.file_type() != FileType::Directory {
-            self.learn_own(attributes);
+            self.learn_own(attributes, self.cache.unasked());
             return;
         }
         self.cache.forget(attributes.inode);
@@ -568,7 +578,7 @@ impl Inner {
             self.forget_kept(&node, &mut state);
             if removed.held {
                 drop(state);
-                self.learn_own(attributes);
+                self.learn_own(attributes, self.cache.unasked());
             } else {
                 // Nobody can see what was written any more.
                 self.give_up(&node, &mut state);

@@ -83,8 +83,6 @@ impl Departure {
 pub(crate) struct State {
     /// As the servers have it, as far as we know.
     pub(crate) base: Attributes,
-    /// When that was.
-    pub(crate) base_at: Instant,
     pub(crate) dirty: DirtyRuns,
     /// Full runs that are uploaded before a commit wants them.
     pub(crate) ahead: Ahead,
@@ -137,7 +135,6 @@ impl Node {
             inode: base.inode,
             state: Mutex::new(State {
                 base,
-                base_at: Instant::now(),
                 dirty: DirtyRuns::default(),
                 ahead: Ahead::default(),
                 frozen: FrozenRuns::default(),
@@ -230,7 +227,6 @@ impl State {
             self.content = ContentMap::unknown(attributes.version);
         }
         self.base = *attributes;
-        self.base_at = Instant::now();
     }
 
     /// Somebody wrote who may not keep the file's set-id bits.
@@ -326,7 +322,6 @@ impl State {
         self.settled_well();
         if attributes.version >= self.base.version {
             self.base = *attributes;
-            self.base_at = Instant::now();
             self.content = content;
         } else {
             // Somebody else changed it right after our commit, and we heard of that first.

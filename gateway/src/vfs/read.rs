@@ -135,12 +135,13 @@ impl Inner {
 
     /// Asks where the bytes from `from` on are.
     pub(crate) async fn learn_content(&self, node: &Arc<Node>, from: u64) -> Result<(), VfsError> {
+        let asked = self.cache.ask();
         let page = self.metadata.content(node.inode, from).await?;
         let inline = match &page.inline {
             Some(inline) => Some(self.open_inline(node.inode, inline).await?),
             None => None,
         };
-        self.cache.learn(&page.attributes);
+        self.cache.learn(&page.attributes, asked);
         let mut state = node.state();
         state.learn(&page.attributes);
         if state.base.version != page.attributes.version {

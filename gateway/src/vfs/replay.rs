@@ -252,7 +252,7 @@ impl FileSystem {
 impl Inner {
     /// As if it had just been written.
     fn put_in_place(&self, found: &Attributes, waiting: Waiting) {
-        self.learn(found);
+        self.learn(found, self.cache.unasked());
         let Waiting {
             runs,
             pending,

@@ -232,11 +232,12 @@ impl Inner {
         };
         node.left.notify_waiters();
         self.tell_of_commit(node, &departure).await;
+        let asked = self.cache.ask();
         let outcome = self.commit(node, &departure).await;
         let mut state = node.state();
         let outcome = match outcome {
             Ok((attributes, content)) => {
-                self.cache.learn(&attributes);
+                self.cache.learn(&attributes, asked);
                 state.arrive(&attributes, content);
                 self.settle(&mut state, departure.through, &attributes);
                 Ok(())

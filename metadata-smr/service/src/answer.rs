@@ -207,6 +207,10 @@ fn answer_about_volume(
         Question::SlicesByEpoch { after, limit } => slices_by_epoch(rows, *after, *limit),
         Question::Volume => volume(rows),
         Question::Realm(realm) => find_realm(rows, caller, *realm),
+        Question::Mounted(realm) => {
+            let mount = rows.find::<Mount>(&key::mount(*realm))?;
+            Ok(Found::Mounted(mount))
+        }
         _ => {
             let row: Session = rows
                 .find(&key::session(caller.session))?

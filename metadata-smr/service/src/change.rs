@@ -5,14 +5,15 @@
 
 use crate::attributes::Timestamp;
 use crate::error::Error;
-use crate::identity::{CloudIndex, Home, InodeId, InodeVersion, PrincipalNumber, SliceId};
+use crate::identity::{CloudIndex, Home, InodeId, InodeVersion, PrincipalNumber, RealmId, SliceId};
 use crate::limits::{
     CTIME_AHEAD_MAX_SECONDS, CTIME_BEHIND_MAX_SECONDS, ROWS_READ_MAX, ROWS_WRITTEN_MAX,
 };
 use crate::quota::{self, Charged};
 use crate::row::{Cloud, Counters, HomeCounters, Inode, Reap, Rights, Row, Session, key};
 use crate::rows::{Halt, Outcome, Rows, decode, require};
-use quorumfs_bft::identity::Time;
+use crate::session;
+use quorumfs_bft::identity::{SessionId, Time};
 use quorumfs_bft::service::{Caller, Context};
 use quorumfs_bft::state::{Txn, View};
 use std::cell::Cell;
@@ -29,6 +30,9 @@ pub(crate) struct Change<'a, 't> {
     clouds: Option<BTreeMap<CloudIndex, String>>,
     /// When the sender says that it was done; `None`: now.
     told: Option<Timestamp>,
+    session: Option<SessionId>,
+    /// Realms of which it is counted that the session changes something.
+    pub(crate) noted: BTreeSet<RealmId>,
     /// References to slices that the operation has dropped and not yet accounted for.
     pub(crate) dropped: BTreeMap<(Home, SliceId), u32>,
     /// What users were given and have lost, and is not yet accounted for.
@@ -73,9 +77,21 @@ impl<'a, 't> Change<'a, 't> {
             read_max,
             clouds: None,
             told: None,
+            session: None,
+            noted: BTreeSet::new(),
             dropped: BTreeMap::new(),
             charged: Charged::new(),
         }
+    }
+
+    /// It is an operation of this session from here on.
+    pub(crate) const fn act_for(&mut self, session: SessionId) {
+        self.session = Some(session);
+    }
+
+    /// Whose operation it is; nobody's if it is the service's own work.
+    pub(crate) const fn session(&self) -> Option<SessionId> {
+        self.session
     }
 
     /// What all replicas agree on about the batch.
@@ -120,7 +136,12 @@ impl<'a, 't> Change<'a, 't> {
     }
 
     /// Writes an inode after a change: its version moves on, and its ctime never goes back.
+    ///
+    /// Everything that `stat`, `readdir`, `read` or `getxattr` show but times of access moves the
+    /// version of an inode, and this is the one place where versions move: so it is here that what
+    /// others change is counted for whoever has the realm mounted.
     pub(crate) fn save(&mut self, inode: InodeId, row: &mut Inode) -> Outcome<()> {
+        session::note_change(self, row.realm)?;
         let now = Timestamp::from(self.context.time);
         row.ctime = row.ctime.max(self.told.unwrap_or(now));
         row.version = InodeVersion(row.version.0.saturating_add(1));

@@ -159,6 +159,8 @@ pub enum Question {
         /// At most so many; at most [`QUOTA_PAGE_MAX`](crate::limits::QUOTA_PAGE_MAX).
         limit: u32,
     },
+    /// Who has a realm mounted, and how often others have changed something in it since.
+    Mounted(RealmId),
 }
 
 impl Query {

@@ -301,6 +301,8 @@ pub enum Found {
         /// There are more.
         more: bool,
     },
+    /// Who has a realm mounted.
+    Mounted(Option<Mount>),
 }
 
 /// An extended attribute in a listing.

@@ -172,6 +172,7 @@ fn execute(change: &mut Change<'_, '_>, caller: &Caller, bytes: &[u8]) -> Result
     let operation =
         Operation::from_bytes(bytes).map_err(|error| whole(Halt::Refused(undecodable(&error))))?;
     let asker = Asker::admit(change, caller).map_err(whole)?;
+    change.act_for(caller.session);
     match &operation {
         Operation::Compound(compound) => {
             let steps = execute_compound(change, &asker, compound)?;

@@ -120,6 +120,7 @@ pub(crate) fn mount(
         principal: asker.caller.principal,
         epoch: realm.mounts,
         since: change.time(),
+        others: 0,
     };
     change.put(key::realm(realm_id), &realm)?;
     change.put(key::mount(realm_id), &mount)?;
@@ -138,6 +139,25 @@ fn fence(change: &mut Change<'_, '_>, session: SessionId, by: SessionId) -> Outc
         give_up(change, session, &mut row)?;
         row.fenced_by = Some(by);
         change.put(row_key, &row)?;
+    }
+    Ok(())
+}
+
+/// Somebody is about to change something of a realm: counted if another session has it mounted, once
+/// for each operation.
+pub(crate) fn note_change(change: &mut Change<'_, '_>, realm: RealmId) -> Outcome<()> {
+    let Some(session) = change.session() else {
+        // What ticks do is out of sight, but for the space that a cut file takes.
+        return Ok(());
+    };
+    if change.noted.contains(&realm) {
+        return Ok(());
+    }
+    change.noted.insert(realm);
+    let mount = change.find::<Mount>(&key::mount(realm))?;
+    if let Some(mut mount) = mount.filter(|mount| mount.session != session) {
+        mount.others = mount.others.saturating_add(1);
+        change.put(key::mount(realm), &mount)?;
     }
     Ok(())
 }

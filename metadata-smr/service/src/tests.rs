@@ -12,6 +12,7 @@ mod fixtures;
 mod harness;
 mod hostile;
 mod model;
+mod mounted;
 mod names;
 mod ownership;
 mod packs;

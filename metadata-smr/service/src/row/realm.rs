@@ -126,4 +126,7 @@ pub struct Mount {
     pub epoch: MountEpoch,
     /// Since when, by the agreed clock.
     pub since: Time,
+    /// How often other sessions have changed something in the realm since then. As long as this
+    /// stands still, what the mount has learned is still so.
+    pub others: u64,
 }

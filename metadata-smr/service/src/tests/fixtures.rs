@@ -511,6 +511,8 @@ fn beginning_an_epoch(object: ObjectId) -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("query-epochs", query(before)),
         ("query-members", query(Question::Members(RealmId::ROOT))),
+        ("query-mounted", query(Question::Mounted(RealmId::ROOT))),
+        ("answer-mounted", Answer(Ok(mounted())).to_bytes()),
         ("query-slices-by-epoch", query(counting)),
         (
             "reply-epoch-begun",
@@ -523,6 +525,16 @@ fn beginning_an_epoch(object: ObjectId) -> Vec<(&'static str, Vec<u8>)> {
         ),
         ("answer-slices-by-epoch", Answer(Ok(counted)).to_bytes()),
     ]
+}
+
+fn mounted() -> Found {
+    Found::Mounted(Some(Mount {
+        session: SessionId(4),
+        principal: OWNER,
+        epoch: crate::identity::MountEpoch(2),
+        since: Time(5),
+        others: 6,
+    }))
 }
 
 fn object_row(new: &NewObject) -> Object {

@@ -1,0 +1,151 @@
+//! What a mount is told of changes by others: as long as the count stands still, what it has
+//! learned is still so.
+
+use super::harness::*;
+use super::model::chance;
+use crate::attributes::{Credentials, Mode, Timestamp};
+use crate::error::Error;
+use crate::identity::{InodeId, RealmId};
+use crate::operation::{Accessed, Operation, SetAttributes, Step};
+use crate::query::Question;
+use crate::reply::{Found, Response};
+use crate::row::{Inode, Mount, Row};
+use crate::simulation::workload::{Call, Workload};
+use proptest::prelude::*;
+use quorumfs_bft::service::Caller;
+use std::collections::BTreeSet;
+
+const REALM: RealmId = RealmId::ROOT;
+
+/// A world in which the first session has the realm mounted.
+fn mounted() -> (World, Caller, Caller) {
+    let mut world = World::new();
+    let (holder, other) = (world.open(OWNER), world.open(OWNER));
+    world.run(&holder, &mount(false)).unwrap();
+    (world, holder, other)
+}
+
+fn mount(takeover: bool) -> Operation {
+    Operation::MountRealm {
+        realm: REALM,
+        takeover,
+    }
+}
+
+fn change(world: &mut World, caller: &Caller, mode: u16) {
+    let chmod = Step::SetAttributes(SetAttributes {
+        mode: Some(Mode(mode)),
+        ..SetAttributes::of(InodeId::ROOT)
+    });
+    world.step(caller, &Credentials::root(), chmod).unwrap();
+}
+
+fn row(world: &mut World, caller: &Caller) -> Option<Mount> {
+    match world.ask(caller, Question::Mounted(REALM)) {
+        Ok(Found::Mounted(mount)) => mount,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn others(world: &mut World, caller: &Caller) -> u64 {
+    row(world, caller).unwrap().others
+}
+
+#[test]
+fn changes_by_others_are_counted_and_a_mounts_own_are_not() {
+    let (mut world, holder, other) = mounted();
+    assert_eq!(others(&mut world, &holder), 0);
+    change(&mut world, &holder, 0o700);
+    assert_eq!(others(&mut world, &holder), 0);
+    change(&mut world, &other, 0o701);
+    change(&mut world, &other, 0o702);
+    assert_eq!(others(&mut world, &holder), 2);
+
+    let file = world.create(&holder, InodeId::ROOT, "f");
+    world.allocate(&other, 4);
+    let read = Step::Accessed(vec![Accessed {
+        inode: file,
+        time: Timestamp {
+            seconds: 1_950_000_000,
+            nanos: 0,
+        },
+    }]);
+    world.step(&other, &Credentials::root(), read).unwrap();
+    assert_eq!(others(&mut world, &holder), 2, "nothing that is shown");
+}
+
+#[test]
+fn a_mount_that_was_taken_over_is_told_and_the_next_begins_anew() {
+    let (mut world, holder, other) = mounted();
+    change(&mut world, &other, 0o701);
+    let first = row(&mut world, &holder).unwrap();
+    world.run(&other, &mount(true)).unwrap();
+    let asked = world.ask(&holder, Question::Mounted(REALM));
+    let by = other.session;
+    assert_eq!(asked, Err(Error::Fenced { by }));
+    let second = row(&mut world, &other).unwrap();
+    assert_eq!((second.session, second.others), (by, 0));
+    assert!(second.epoch > first.epoch);
+    let unmount = Operation::UnmountRealm { realm: REALM };
+    world.run(&other, &unmount).unwrap();
+    assert_eq!(row(&mut world, &other), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Whatever another session sends: if it changes a row that a mount's answers come from, it is
+    /// counted. What the mount sends never is.
+    #[test]
+    fn nothing_that_another_session_changes_goes_uncounted(seed in any::<u64>()) {
+        let mut chance = chance(seed);
+        let (mut world, holder, other) = mounted();
+        let mut workload = Workload::of_one_session();
+        let mut moved = 0;
+        for round in 0..300 {
+            let Call::Execute(bytes) = workload.next(&mut chance) else {
+                continue;
+            };
+            let sender = if round % 3 == 0 { &holder } else { &other };
+            let (before, count) = (known(&world), others(&mut world, &holder));
+            let answer = world.run_bytes(sender, &bytes);
+            let Response(response) = Response::from_bytes(&answer).unwrap();
+            let after = others(&mut world, &holder);
+            let operation = Operation::from_bytes(&bytes);
+            if sender == &holder || response.is_err() {
+                prop_assert_eq!(after, count, "{:?}", operation);
+            } else if before != known(&world) {
+                prop_assert_eq!(after, count + 1, "{:?}", operation);
+                moved += 1;
+            }
+            workload.learn(&answer);
+        }
+        prop_assert!(moved > 0);
+    }
+}
+
+/// Rows of inodes but for their times of access, entries, extents and extended attributes. What has
+/// no name is nobody's but its holder's.
+fn known(world: &World) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut known = Vec::new();
+    let inodes = world.rows(b"I/").into_iter();
+    let named: BTreeSet<Vec<u8>> = inodes
+        .filter(|(_, bytes)| Inode::from_bytes(bytes).unwrap().links > 0)
+        .map(|(key, _)| key[2..10].to_vec())
+        .collect();
+    for prefix in [b"I/".as_slice(), b"D/", b"E/", b"X/"] {
+        for (key, bytes) in world.rows(prefix) {
+            if !named.contains(&key[2..10]) {
+                continue;
+            }
+            let mut bytes = bytes;
+            if prefix == b"I/" {
+                let mut inode = Inode::from_bytes(&bytes).unwrap();
+                inode.atime = Timestamp::default();
+                bytes = inode.to_bytes();
+            }
+            known.push((key, bytes));
+        }
+    }
+    known
+}
