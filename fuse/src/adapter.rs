@@ -2,7 +2,8 @@
 
 use crate::convert::{attributes, kind, number, open_mode, time_change};
 use crate::serve::{
-    Adapter, BACKGROUND_MAX, GENERATION, VALID_FOR, WRITE_BYTES_MAX, caller, capabilities, maker,
+    Adapter, BACKGROUND_MAX, GENERATION, KEEP_LISTING, VALID_FOR, WRITE_BYTES_MAX, caller,
+    capabilities, maker,
 };
 use bytes::Bytes;
 use fuser::{
@@ -375,9 +376,19 @@ impl Filesystem for Adapter {
 
     fn opendir(&self, request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
+        let keeper = fs.clone();
         let work = async move { fs.opendir(&caller, inode).await };
         self.serve("opendir", work, move |outcome| match outcome {
-            Ok(handle) => reply.opened(FileHandle(handle.0), FopenFlags::empty()),
+            Ok(handle) => {
+                // What the kernel has is older than this listing only if the directory's mtime has
+                // moved, and it looks at that first.
+                let flags = if keeper.keeps_listing(inode) {
+                    KEEP_LISTING
+                } else {
+                    FopenFlags::empty()
+                };
+                reply.opened(FileHandle(handle.0), flags);
+            }
             Err(error) => reply.error(error),
         });
     }

@@ -12,7 +12,9 @@
 use crate::convert::absent;
 use crate::error::MountError;
 use crate::mount::{check, options, refused, system};
-use crate::serve::{BACKGROUND_MAX, GENERATION, VALID_FOR, WRITE_BYTES_MAX, capabilities};
+use crate::serve::{
+    BACKGROUND_MAX, GENERATION, KEEP_LISTING, VALID_FOR, WRITE_BYTES_MAX, capabilities,
+};
 use crate::{MountConfig, null_tree::Tree};
 use fuser::{
     BsdFileFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, INodeNo,
@@ -332,7 +334,7 @@ impl Filesystem for Null {
     }
 
     fn opendir(&self, _: &Request, inode: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(inode.0), FopenFlags::empty());
+        reply.opened(FileHandle(inode.0), KEEP_LISTING);
     }
 
     fn readdir(

@@ -9,7 +9,9 @@
 use crate::convert::{absent, attributes, errno};
 use crate::kept::Kept;
 use crate::watchdog::InFlight;
-use fuser::{Errno, Generation, INodeNo, InitFlags, ReplyAttr, ReplyEmpty, ReplyEntry, Request};
+use fuser::{
+    Errno, FopenFlags, Generation, INodeNo, InitFlags, ReplyAttr, ReplyEmpty, ReplyEntry, Request,
+};
 use quorumfs_gateway::vfs::{Attributes, Caller, FileSystem, GroupSource, InodeId, VfsError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,6 +22,9 @@ use tokio::time::error::Elapsed;
 /// How long the kernel may use what it was told, unless it is kept up to date (`kept`). A realm has
 /// one mount, and commands beside it may change things: a second is what both sides agree on.
 pub(crate) const VALID_FOR: Duration = Duration::from_secs(1);
+/// The kernel may fill what it keeps of a directory, and list from there.
+pub(crate) const KEEP_LISTING: FopenFlags =
+    FopenFlags::FOPEN_CACHE_DIR.union(FopenFlags::FOPEN_KEEP_CACHE);
 /// Numbers are never used twice, so there is one generation.
 pub(crate) const GENERATION: Generation = Generation(0);
 

@@ -151,6 +151,18 @@ impl FileSystem {
         }))
     }
 
+    /// Whether whoever has listed a directory may keep the listing for as long as its attributes, and
+    /// show it again. Only one that is a single page: the kernel finds its place in what it keeps
+    /// by the last entry, which may be gone from a later listing.
+    #[must_use]
+    pub fn keeps_listing(&self, directory: InodeId) -> bool {
+        let inner = &self.inner;
+        let page = inner.pages.get(directory, Cookie::START);
+        page.is_some_and(|page| {
+            !page.more && inner.cache.keeps(page.stamp.asked) && inner.believes(&page)
+        })
+    }
+
     /// Entries behind `offset` (0: from the beginning), at most `limit`; none at the end.
     ///
     /// # Errors
