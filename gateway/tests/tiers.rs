@@ -265,3 +265,29 @@ async fn what_is_rescued_is_no_less_safe_than_it_was_in_the_journal() {
         assert_eq!(content(&fs, found).await, [1; 5000], "{tier:?}");
     }
 }
+
+#[tokio::test]
+async fn what_the_kernel_has_of_a_file_outlives_its_commit_but_not_a_change_by_somebody_else() {
+    let (world, journal) = (World::new(), new_journal());
+    let (fs, ..) = world.mount_journalled(of(Tier::Local), at(&journal)).await;
+    let (inode, handle) = new_file(&fs, b"file").await;
+    fs.write(handle, 0, &[7; 5000]).await.unwrap();
+    fs.release(handle).await.unwrap();
+    fs.sync(inode).await.unwrap();
+    let open = |fs: FileSystem| async move {
+        let opened = fs.open(&root(), inode, OpenMode::READ).await.unwrap();
+        fs.release(opened.handle).await.unwrap();
+        opened.keep_pages
+    };
+    assert!(open(fs.clone()).await, "committed after it was closed");
+
+    let beside = world.beside(of(Tier::Clouds));
+    let mode = OpenMode::READ_WRITE;
+    let handle = beside.open(&root(), inode, mode).await.unwrap().handle;
+    beside.write(handle, 0, &[8; 5000]).await.unwrap();
+    beside.release(handle).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert!(!open(fs.clone()).await, "of the same length");
+    assert_eq!(content(&fs, inode).await, [8; 5000]);
+    assert!(open(fs).await, "nothing new");
+}

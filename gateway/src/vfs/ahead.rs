@@ -16,6 +16,7 @@ use super::commit::Stored;
 use super::dirty::{DirtyRuns, FrozenRuns};
 use bytes::Bytes;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 /// A slice on its way; broken off when it is dropped.
@@ -44,14 +45,30 @@ impl Drop for EarlyUpload {
 pub(crate) struct Ahead {
     runs: FrozenRuns,
     uploads: BTreeMap<u64, EarlyUpload>,
+    /// Held once for each that is on its way.
+    places: Arc<()>,
 }
+
+/// See [`Ahead::place`].
+#[derive(Debug)]
+pub(crate) struct Place(#[allow(dead_code)] Arc<()>); // held, and never looked at
 
 impl Ahead {
     /// How many are on their way. One that has arrived leaves its place to the next: at the end of a
     /// commit, which is when the clouds would have nothing to do, the first ones are long there.
     pub(crate) fn under_way(&self) -> usize {
-        let uploads = self.uploads.values();
-        uploads.filter(|upload| !upload.0.is_finished()).count()
+        // One holder is here.
+        Arc::strong_count(&self.places).saturating_sub(1)
+    }
+
+    /// How many there are, arrived or not.
+    pub(crate) fn len(&self) -> usize {
+        self.uploads.len()
+    }
+
+    /// A place among those on their way, until it is dropped.
+    pub(crate) fn place(&self) -> Place {
+        Place(self.places.clone())
     }
 
     pub(crate) fn runs(&self) -> &FrozenRuns {
@@ -76,7 +93,9 @@ impl Ahead {
         &mut self,
         dirty: &mut DirtyRuns,
     ) -> (FrozenRuns, BTreeMap<u64, EarlyUpload>) {
-        let Self { runs, mut uploads } = std::mem::take(self);
+        let Self {
+            runs, mut uploads, ..
+        } = std::mem::take(self);
         let (mut kept, mut stale) = (FrozenRuns::default(), FrozenRuns::default());
         for (start, run) in runs.iter() {
             if dirty.overlaps(start, run.len()) {

@@ -23,12 +23,11 @@
 //!   runs, and a length that others gave the file, stays.
 
 use super::VfsError;
-use super::ahead::EarlyUpload;
 use super::clock;
 use super::content::{ContentMap, Piece, StoredSlice};
-use super::dirty::{DirtyRuns, FrozenRuns, RUN_BYTES_MAX};
+use super::dirty::{DirtyRuns, FrozenRuns};
 use super::file_system::Inner;
-use super::node::{Departure, Node, State};
+use super::node::{Departure, Node};
 use super::slice_store::{SliceStore, WrittenSlice};
 use crate::keys::ValueBinding;
 use crate::metadata::AllocatedId;
@@ -36,7 +35,7 @@ use bytes::Bytes;
 use quorumfs_bft::identity::{SessionId, Time};
 use quorumfs_metadata::attributes::{Attributes, Credentials, Timestamp};
 use quorumfs_metadata::identity::{InodeId, InodeVersion, PrincipalNumber};
-use quorumfs_metadata::limits::{COMMIT_EXTENTS_MAX, INLINE_BYTES_MAX, PACK_SLICES_MAX};
+use quorumfs_metadata::limits::{COMMIT_EXTENTS_MAX, INLINE_BYTES_MAX};
 use quorumfs_metadata::operation::{
     Commit, NewContent, NewExtent, Precondition, SetAttributes, SetTime, Step,
 };
@@ -51,12 +50,12 @@ pub(crate) const TRIES: u32 = 16;
 
 /// A run of the file with the slice that it became. Abandoned when it is dropped uncommitted.
 pub(crate) struct Stored {
-    offset: u64,
-    written: WrittenSlice,
-    slices: Arc<dyn SliceStore>,
-    committed: bool,
+    pub(super) offset: u64,
+    pub(super) written: WrittenSlice,
+    pub(super) slices: Arc<dyn SliceStore>,
+    pub(super) committed: bool,
     /// Keeps the allocation open until the commit.
-    _id: AllocatedId,
+    pub(super) _id: AllocatedId,
 }
 
 impl Stored {
@@ -346,87 +345,6 @@ impl Inner {
         }
     }
 
-    /// Seals each run and puts it to the clouds: as many at a time as there may be long ones, or
-    /// short ones of no more bytes, for those share objects.
-    async fn upload(
-        self: &Arc<Self>,
-        inode: InodeId,
-        runs: &FrozenRuns,
-        mut early: BTreeMap<u64, EarlyUpload>,
-    ) -> Result<Vec<Stored>, VfsError> {
-        let mut uploads = tokio::task::JoinSet::new();
-        let mut stored = BTreeMap::new();
-        let mut rest = runs.iter().peekable();
-        let most = self.options.slices_in_flight.max(1);
-        let mut bytes = 0;
-        loop {
-            while let Some((_, run)) = rest.peek()
-                && (uploads.len() < most
-                    || (uploads.len() < PACK_SLICES_MAX as usize
-                        && bytes + run.len() <= most * RUN_BYTES_MAX))
-                && let Some((offset, run)) = rest.next()
-            {
-                bytes += run.len();
-                let (inner, run) = (self.clone(), run.clone());
-                let early = early.remove(&offset);
-                uploads.spawn(async move {
-                    if let Some(early) = early
-                        && let Some(stored) = early.finished().await
-                    {
-                        return Ok(stored);
-                    }
-                    inner.upload_run(inode, offset, run).await
-                });
-            }
-            match uploads.join_next().await {
-                None => return Ok(stored.into_values().collect()),
-                Some(Ok(Ok(one))) => {
-                    let length = one.written.slice.length;
-                    bytes = bytes.saturating_sub(usize::try_from(length).unwrap_or(0));
-                    stored.insert(one.offset, one);
-                }
-                Some(Ok(Err(error))) => return Err(error),
-                Some(Err(error)) => {
-                    return Err(VfsError::Internal {
-                        reason: error.to_string(),
-                    });
-                }
-            }
-        }
-    }
-
-    async fn upload_run(
-        self: Arc<Self>,
-        inode: InodeId,
-        offset: u64,
-        run: Bytes,
-    ) -> Result<Stored, VfsError> {
-        let id = self.metadata.allocate().await?;
-        let id = id.in_turn(turn(inode, offset));
-        let written = self.slices.write(&id, run).await?;
-        Ok(Stored {
-            offset,
-            written,
-            slices: self.slices.clone(),
-            committed: false,
-            _id: id,
-        })
-    }
-
-    /// Begins to upload full runs that no commit has taken yet, while one is under way.
-    pub(crate) fn upload_ahead(self: &Arc<Self>, state: &mut State) {
-        let bytes_max = self.options.file_dirty_bytes_max;
-        while state.ahead.under_way() < self.options.slices_in_flight
-            && state.ahead.runs().bytes() < bytes_max
-            && let Some((offset, run)) = state.dirty.take_full()
-        {
-            let upload = self.clone();
-            let upload = upload.upload_run(state.base.inode, offset, run.clone());
-            let upload = tokio::spawn(upload);
-            state.ahead.insert(offset, run, EarlyUpload::new(upload));
-        }
-    }
-
     /// The last operation of a commit: content, size and times, and attributes that rode along.
     /// Answers how many steps changed the inode.
     async fn finish(
@@ -503,13 +421,6 @@ fn kept(node: &Arc<Node>, attributes: &Attributes, changes: u64) -> ContentMap {
         return content;
     }
     ContentMap::unknown(attributes.version)
-}
-
-/// Which one a run is in the order in which things are read: one file's follow each other, and so
-/// do files that were made one after the other, for many have but one.
-fn turn(inode: InodeId, offset: u64) -> u32 {
-    let place = inode.0.wrapping_add(offset / RUN_BYTES_MAX as u64);
-    u32::try_from(place % (1 << 32)).unwrap_or_default()
 }
 
 /// `frozen` over the bytes that a tiny file had.

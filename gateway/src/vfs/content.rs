@@ -5,6 +5,7 @@
 //! covers reads as zeros.
 
 use bytes::Bytes;
+use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::identity::{InodeVersion, SliceId};
 use quorumfs_metadata::row::{Object, Slice};
 use std::collections::BTreeMap;
@@ -86,6 +87,15 @@ impl ContentMap {
                 pieces: BTreeMap::new(),
                 known,
             },
+        }
+    }
+
+    /// A file of which the servers have just told, or have just made it.
+    pub(crate) fn fresh(attributes: &Attributes) -> Self {
+        if attributes.size == 0 && attributes.allocated == 0 {
+            Self::empty(attributes.version)
+        } else {
+            Self::unknown(attributes.version)
         }
     }
 

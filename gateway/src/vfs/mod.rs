@@ -66,6 +66,7 @@ mod replay;
 mod seek;
 mod slice_store;
 mod uncut;
+mod upload;
 mod warm;
 mod write;
 

@@ -7,7 +7,6 @@
 use super::belief::Asked;
 use super::cache::Known;
 use super::caller::Caller;
-use super::content::ContentMap;
 use super::file_system::{FileSystem, Inner};
 use super::keep::Tier;
 use super::uncut::uncut;
@@ -585,22 +584,5 @@ impl Inner {
             }
         }
         self.retire(&node);
-    }
-
-    /// Commits what an inode has waiting, if this mount knows it at all.
-    pub(crate) async fn flush_inode(self: &Arc<Self>, inode: InodeId) -> Result<(), VfsError> {
-        match self.node(inode) {
-            Some(node) => self.flush(&node).await,
-            None => Ok(()),
-        }
-    }
-
-    /// What is known of the content of a file that was just made.
-    pub(crate) fn fresh_content(attributes: &Attributes) -> ContentMap {
-        if attributes.size == 0 && attributes.allocated == 0 {
-            ContentMap::empty(attributes.version)
-        } else {
-            ContentMap::unknown(attributes.version)
-        }
     }
 }

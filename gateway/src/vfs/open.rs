@@ -1,6 +1,7 @@
 //! Opening, creating and closing files.
 
 use super::caller::Caller;
+use super::content::ContentMap;
 use super::file_system::{FileSystem, Inner};
 use super::handle::{FileHandle, HandleId, OpenMode};
 use super::keep::Tier;
@@ -186,7 +187,7 @@ impl Inner {
                 state.learn_tier(attributes, tier);
             }
         };
-        let (node, ()) = self.node_with(attributes, Self::fresh_content, count);
+        let (node, ()) = self.node_with(attributes, ContentMap::fresh, count);
         let readahead = Mutex::new(Readahead::new(self.options.readahead_bytes_max));
         let handle = self.handles.add_file(FileHandle {
             node,
@@ -266,6 +267,20 @@ impl LastOpen {
             seen.clear();
         }
         seen.insert(attributes.inode, (attributes.version, attributes.size));
+    }
+
+    /// What was written through the kernel is committed, and nobody else has changed anything since
+    /// version `before`: the kernel's pages are as good as they were.
+    pub(crate) fn committed(&self, before: InodeVersion, now: &Attributes) {
+        let mut seen = self
+            .seen
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(last) = seen.get_mut(&now.inode)
+            && *last == (before, now.size)
+        {
+            last.0 = now.version;
+        }
     }
 
     /// Whatever the kernel has of it may not be what is there.

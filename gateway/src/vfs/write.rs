@@ -15,7 +15,7 @@ use super::keep::Tier;
 use super::node::{Node, State};
 use super::uncut::uncut;
 use bytes::Bytes;
-use quorumfs_metadata::identity::Uid;
+use quorumfs_metadata::identity::{InodeId, Uid};
 use quorumfs_metadata::limits::FILE_SIZE_MAX;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl FileSystem {
             }
             inner.take_in(node, &mut state, offset, &data);
             if commits {
-                inner.upload_ahead(&mut state);
+                inner.upload_ahead(node, &mut state);
             }
             inner.book(&mut state);
             drop(room);
@@ -201,6 +201,14 @@ impl Inner {
         }
     }
 
+    /// Commits what an inode has waiting, if this mount knows it at all.
+    pub(crate) async fn flush_inode(self: &Arc<Self>, inode: InodeId) -> Result<(), VfsError> {
+        match self.node(inode) {
+            Some(node) => self.flush(&node).await,
+            None => Ok(()),
+        }
+    }
+
     /// Commits what the file has waiting, in a task that nobody's patience cuts short.
     pub(crate) async fn flush(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
         if !node.state().is_waiting() {
@@ -238,6 +246,9 @@ impl Inner {
         let outcome = match outcome {
             Ok((attributes, content)) => {
                 self.cache.learn(&attributes, asked);
+                if !content.is_unknown() {
+                    self.last_open.committed(state.base.version, &attributes);
+                }
                 state.arrive(&attributes, content);
                 self.settle(&mut state, departure.through, &attributes);
                 Ok(())
