@@ -1,6 +1,6 @@
 //! What the rest of the program holds of the disk cache.
 
-use super::index::{CACHE_BYTES_MIN, ChunkKey, Index, Limits};
+use super::index::{CACHE_BYTES_MIN, ChunkKey, Index, Limits, TAG_BYTES};
 use super::place::{Directory, SegmentPlace};
 use super::writer::{Job, Queued, Shared, Writer};
 use crate::keys::Secret;
@@ -233,12 +233,7 @@ impl DiskCache {
     }
 
     /// Some chunks of a slice of `length` bytes, those that are there.
-    pub(super) async fn get(
-        &self,
-        slice: SliceId,
-        numbers: Range<u32>,
-        length: u32,
-    ) -> Vec<Option<Bytes>> {
+    pub(super) async fn get(&self, slice: SliceId, numbers: Range<u32>, length: u32) -> Found {
         let wanted: Vec<(ChunkKey, u32)> = numbers
             .map(|number| {
                 let begin = number.saturating_mul(CHUNK_BYTES);
@@ -246,7 +241,8 @@ impl DiskCache {
                 (ChunkKey::new(slice, number), chunk)
             })
             .collect();
-        let nothing = vec![None; wanted.len()];
+        let count = wanted.len() as u64;
+        let nothing = Found::Parts(vec![None; wanted.len()]);
         let is_there = {
             let index = self.shared.index();
             wanted.iter().any(|(key, _)| index.holds(*key))
@@ -259,18 +255,60 @@ impl DiskCache {
             let shared = self.shared.clone();
             let read = move || {
                 let _turn = turn;
-                let read = |(key, length): &(ChunkKey, u32)| shared.read(*key, *length);
-                wanted.iter().map(read).collect()
+                Found::read(&shared, &wanted)
             };
             tokio::task::spawn_blocking(read).await.unwrap_or(nothing)
         } else {
             nothing
         };
-        let hits = found.iter().flatten().count() as u64;
-        let misses = (found.len() as u64).saturating_sub(hits);
+        let hits = match &found {
+            Found::All(_) => count,
+            Found::Parts(parts) => parts.iter().flatten().count() as u64,
+        };
+        let misses = count.saturating_sub(hits);
         self.shared.hits.fetch_add(hits, Ordering::Relaxed);
         self.shared.misses.fetch_add(misses, Ordering::Relaxed);
         found
+    }
+}
+
+/// Chunks that follow each other in a slice, as far as they were on the disk.
+pub(super) enum Found {
+    /// The bytes of all of them.
+    All(Bytes),
+    /// Those that were there, in their places.
+    Parts(Vec<Option<Bytes>>),
+}
+
+impl Found {
+    /// Reads them into one run of memory, in which they are answered from then on. Each tag lies
+    /// where the next chunk will be.
+    fn read(shared: &Shared, wanted: &[(ChunkKey, u32)]) -> Self {
+        let tag = TAG_BYTES as usize;
+        let bytes: usize = wanted.iter().map(|(_, length)| *length as usize).sum();
+        let mut buffer = vec![0; bytes.saturating_add(tag)];
+        let mut rest = buffer.as_mut_slice();
+        let mut is_there = Vec::with_capacity(wanted.len());
+        for (key, length) in wanted {
+            let length = *length as usize;
+            let room = rest.get_mut(..length.saturating_add(tag));
+            is_there.push(room.is_some_and(|room| shared.read(*key, room)));
+            rest = std::mem::take(&mut rest)
+                .get_mut(length..)
+                .unwrap_or_default();
+        }
+        buffer.truncate(bytes);
+        if is_there.iter().all(|is_there| *is_there) {
+            return Self::All(Bytes::from(buffer));
+        }
+        let mut begin = 0_usize;
+        let parts = wanted.iter().zip(is_there).map(|((_, length), is_there)| {
+            let end = begin.saturating_add(*length as usize);
+            let part = buffer.get(begin..end).filter(|_| is_there);
+            begin = end;
+            part.map(Bytes::copy_from_slice)
+        });
+        Self::Parts(parts.collect())
     }
 }
 

@@ -128,12 +128,11 @@ impl SegmentCipher {
         sealed.ok()
     }
 
-    /// Opens a chunk in place, and takes the tag off.
-    pub(super) fn open(&self, key: ChunkKey, place: Place, sealed: &mut Vec<u8>) -> Option<()> {
+    /// Opens a chunk in place: its tag is what lies behind it.
+    pub(super) fn open(&self, key: ChunkKey, place: Place, sealed: &mut [u8]) -> Option<()> {
         let aad = of_chunk(key, place.length);
         let opened = self.key.open_in_place(nonce(0, place.record), aad, sealed);
         let length = opened.ok()?.len();
-        sealed.truncate(length);
         (length == place.length as usize).then_some(())
     }
 
@@ -217,7 +216,9 @@ mod tests {
         cipher.seal(key(1, 2), 9, &mut sealed).unwrap();
         let open = |cipher: &SegmentCipher, key, place| {
             let mut bytes = sealed.clone();
-            cipher.open(key, place, &mut bytes).map(|()| bytes)
+            cipher.open(key, place, &mut bytes)?;
+            bytes.truncate(place.length as usize);
+            Some(bytes)
         };
         let again = SegmentCipher::of_header(&cache, &header).unwrap();
         assert_eq!(

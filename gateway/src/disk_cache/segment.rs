@@ -8,7 +8,6 @@ use super::index::{ChunkKey, HEADER_BYTES, Place, SegmentId, TABLE_ENTRY_BYTES, 
 use super::place::{SegmentFile, SegmentPlace};
 use super::sealing::{SegmentCipher, TableEntry};
 use crate::keys::Secret;
-use bytes::Bytes;
 use std::io;
 
 /// What a segment's table says that it holds.
@@ -76,13 +75,13 @@ impl Segment {
         self.file.write_at(&entry, at)
     }
 
-    /// The chunk in a place; `None` if what lies there is not that.
-    pub(super) fn read(&self, key: ChunkKey, place: Place) -> io::Result<Option<Bytes>> {
-        let length = usize::try_from(place.end()).unwrap_or(usize::MAX);
-        let length = length.saturating_sub(place.offset as usize);
-        let mut sealed = vec![0; length];
-        self.file.read_at(&mut sealed, u64::from(place.offset))?;
-        let opened = self.cipher.open(key, place, &mut sealed);
-        Ok(opened.map(|()| Bytes::from(sealed)))
+    /// Reads the chunk in a place into a buffer that it fills together with its tag; answers
+    /// whether what lies there is that.
+    pub(super) fn read(&self, key: ChunkKey, place: Place, buffer: &mut [u8]) -> io::Result<bool> {
+        if buffer.len() as u64 != place.end().saturating_sub(u64::from(place.offset)) {
+            return Ok(false);
+        }
+        self.file.read_at(buffer, u64::from(place.offset))?;
+        Ok(self.cipher.open(key, place, buffer).is_some())
     }
 }

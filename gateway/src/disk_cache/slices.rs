@@ -1,6 +1,6 @@
 //! The disk cache before whoever keeps slices.
 
-use super::cache::DiskCache;
+use super::cache::{DiskCache, Found};
 use crate::blocks::ShareStore;
 use crate::metadata::AllocatedId;
 use crate::vfs::{CHUNK_BYTES, SliceStore, StoredSlice, VfsError, Warmed, WrittenSlice};
@@ -87,16 +87,16 @@ impl SliceStore for CachedSlices {
             return self.inner.read(stored, range).await;
         };
         let first = numbers.start;
-        let mut found = self.cache.get(stored.id, numbers, length).await;
+        let mut found = match self.cache.get(stored.id, numbers, length).await {
+            Found::All(bytes) => return Ok(bytes),
+            Found::Parts(parts) => parts,
+        };
         if found.iter().all(Option::is_none) {
             let bytes = self.inner.read(stored, range).await?;
             self.cache.offer(stored.id, first, &bytes);
             return Ok(bytes);
         }
         self.complete(stored, first, &mut found).await?;
-        if let [Some(only)] = found.as_slice() {
-            return Ok(only.clone());
-        }
         let bytes = usize::try_from(range.end - range.start).unwrap_or(0);
         let mut whole = BytesMut::with_capacity(bytes);
         for chunk in found.iter().flatten() {

@@ -3,8 +3,8 @@
 
 mod disk;
 
-use super::cache::{DiskCache, DiskCacheOptions};
-use super::index::{CACHE_BYTES_MIN, ChunkKey, Index, Limits};
+use super::cache::{DiskCache, DiskCacheOptions, Found};
+use super::index::{CACHE_BYTES_MIN, ChunkKey, Index, Limits, TAG_BYTES};
 use super::place::SegmentPlace;
 use super::writer::{Shared, Writer};
 use crate::keys::Secret;
@@ -62,13 +62,13 @@ impl Cache {
     /// Whether a chunk is there; what is read is what was put, or nothing.
     fn has(&self, number: u32) -> bool {
         let (key, bytes) = content(number);
-        match self.shared.read(key, bytes.len() as u32) {
-            Some(found) => {
-                assert_eq!(found, bytes, "another chunk's bytes for {number}");
-                true
-            }
-            None => false,
+        let mut found = vec![0; bytes.len() + TAG_BYTES as usize];
+        let is_there = self.shared.read(key, &mut found);
+        if is_there {
+            let found = &found[..bytes.len()];
+            assert_eq!(found, &bytes[..], "another chunk's bytes for {number}");
         }
+        is_there
     }
 
     fn is_within_bounds(&self, disk: &Disk, limits: Limits) {
@@ -276,10 +276,11 @@ async fn a_directory_keeps_chunks_over_restarts_and_shows_neither_content_nor_ke
 
     let cache = DiskCache::open(options(directory.path()), key());
     cache.settle().await;
-    let found = cache.get(slice(1), 0..chunks, length).await;
-    let found: Vec<Bytes> = found.into_iter().map(Option::unwrap).collect();
-    assert_eq!(found.concat(), bytes);
-    let other = cache.get(slice(2), 0..chunks, length).await;
+    let Found::All(found) = cache.get(slice(1), 0..chunks, length).await else {
+        panic!("something is missing");
+    };
+    assert_eq!(found, bytes);
+    let other = parts(cache.get(slice(2), 0..chunks, length).await);
     assert!(other.iter().all(Option::is_none));
     let status = cache.status();
     assert_eq!(
@@ -287,14 +288,24 @@ async fn a_directory_keeps_chunks_over_restarts_and_shows_neither_content_nor_ke
         (u64::from(chunks), u64::from(chunks), 0, None)
     );
     // A slice that is said to have another length is another slice.
-    let shorter = cache.get(slice(1), 0..chunks, length - 1).await;
-    assert!(shorter.last().unwrap().is_none());
+    let shorter = parts(cache.get(slice(1), 0..chunks, length - 1).await);
+    let (last, before) = shorter.split_last().unwrap();
+    assert!(last.is_none());
+    let before: Vec<Bytes> = before.iter().cloned().map(Option::unwrap).collect();
+    assert_eq!(before.concat(), bytes[..before.concat().len()]);
 
     assert!(!holds(directory.path(), PLANTED));
     assert!(!holds(directory.path(), &key().expose()[..16]));
     // The search finds what is there.
     std::fs::write(directory.path().join("plain"), &bytes).unwrap();
     assert!(holds(directory.path(), PLANTED));
+}
+
+fn parts(found: Found) -> Vec<Option<Bytes>> {
+    match found {
+        Found::Parts(parts) => parts,
+        Found::All(_) => panic!("something that is not there"),
+    }
 }
 
 #[tokio::test]
@@ -313,7 +324,7 @@ async fn nobody_waits_for_a_disk_that_hangs_and_its_queue_is_bounded() {
     assert_eq!(cache.status().refused, 4 * 92, "eight MiB wait");
     let missed = cache.get(slice(1), 0..4, 1 << 20);
     let missed = tokio::time::timeout(Duration::from_secs(10), missed).await;
-    assert!(missed.unwrap().iter().all(Option::is_none));
+    assert!(parts(missed.unwrap()).iter().all(Option::is_none));
     release.send(()).unwrap();
     cache.settle().await;
     assert_eq!(cache.status().chunks, 32);
@@ -331,7 +342,7 @@ async fn a_directory_that_another_uses_or_that_cannot_be_is_done_without() {
         second.settle().await;
         second.offer(slice(1), 0, &planted());
         let found = second.get(slice(1), 0..1, 10).await;
-        assert_eq!(found, [None]);
+        assert_eq!(parts(found), [None]);
         assert!(second.status().problem.is_some(), "{path:?}");
         second.close().await;
     }

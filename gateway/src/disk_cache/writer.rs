@@ -3,7 +3,7 @@
 //! It is the only one that changes segments, on a thread of its own; readers meet it at the index
 //! alone. An error of the disk ends its writing for good, and what is there can still be read.
 
-use super::index::{ChunkKey, Evicted, Index, SegmentId};
+use super::index::{ChunkKey, Evicted, Index, SegmentId, TAG_BYTES};
 use super::place::SegmentPlace;
 use super::segment::Segment;
 use crate::keys::Secret;
@@ -54,14 +54,17 @@ impl Shared {
         }
     }
 
-    /// What a reader finds; whatever does not open is forgotten.
-    pub(super) fn read(&self, key: ChunkKey, length: u32) -> Option<Bytes> {
+    /// Reads a chunk into a buffer that it fills together with its tag; answers whether it was
+    /// there. Whatever does not open is forgotten.
+    pub(super) fn read(&self, key: ChunkKey, buffer: &mut [u8]) -> bool {
         let found = self.index().lookup(key);
-        let (segment, id, place) = found?;
-        let read = segment.read(key, place);
+        let Some((segment, id, place)) = found else {
+            return false;
+        };
+        let read = segment.read(key, place, buffer);
         let read = read.inspect_err(|error| tracing::debug!(%error, "the disk cache fails"));
-        let whole = read.ok().flatten().filter(|it| it.len() == length as usize);
-        if whole.is_none() {
+        let whole = read.unwrap_or(false);
+        if !whole {
             self.damaged.fetch_add(1, Ordering::Relaxed);
             self.index().forget(key, id, place);
         }
@@ -239,8 +242,10 @@ impl Writer {
                     break;
                 }
                 // What cannot be read any more is no loss here.
-                if let Ok(Some(chunk)) = handle.read(key, place)
-                    && self.append(key, &chunk)?
+                let mut chunk = vec![0; place.length as usize + TAG_BYTES as usize];
+                if let Ok(true) = handle.read(key, place, &mut chunk)
+                    && let Some(plain) = chunk.get(..place.length as usize)
+                    && self.append(key, plain)?
                 {
                     bytes = bytes.saturating_sub(length);
                     records = records.saturating_sub(1);

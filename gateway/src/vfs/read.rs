@@ -314,8 +314,11 @@ impl Inner {
         let read = async {
             self.key_of(stored.slice.key.epoch()).await?;
             let bytes = self.slices.read(stored, range).await?;
-            // A copy: what was read into is wanted for the next block.
-            Ok::<_, VfsError>(Bytes::copy_from_slice(&bytes))
+            // What others have a part in is a buffer that is wanted for the next block.
+            Ok::<_, VfsError>(match bytes.is_unique() {
+                true => bytes,
+                false => Bytes::copy_from_slice(&bytes),
+            })
         };
         let read = read.shared();
         let chunks = numbers.clone().map(|number| {
