@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{World, new_file, root};
+use common::{World, content, new_file, root, set_size};
 use quorumfs_gateway::vfs::{AttributeChange, FileSystem, InodeId, VfsOptions};
 use std::time::{Duration, Instant};
 
@@ -73,6 +73,35 @@ async fn what_nobody_else_changes_is_asked_for_once() {
         let asked = fs.status().queries - before;
         assert!(asked <= 1, "{asked} questions");
     }
+}
+
+#[tokio::test]
+async fn small_files_that_were_read_or_written_are_read_again_without_a_question() {
+    let world = World::new();
+    let fs = world.mount(VfsOptions::default()).await;
+    fs.lookup(&root(), fs.root(), b"nothing").await.unwrap();
+    let mut files = Vec::new();
+    for number in 0..40_u32 {
+        let (inode, handle) = new_file(&fs, &name(number)).await;
+        let bytes = vec![number as u8 + 1; 200 * number as usize];
+        fs.write(handle, 0, &bytes).await.unwrap();
+        fs.release(handle).await.unwrap();
+        files.push((inode, bytes));
+    }
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        let before = fs.status().queries;
+        for (inode, bytes) in &files {
+            assert_eq!(content(&fs, *inode).await, *bytes);
+        }
+        let asked = fs.status().queries - before;
+        assert!(asked <= 1, "{asked} questions");
+    }
+    let (inode, bytes) = &files[39];
+    let beside = world.beside(VfsOptions::default());
+    set_size(&beside, *inode, None, 5).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert_eq!(content(&fs, *inode).await, bytes[..5]);
 }
 
 #[tokio::test]

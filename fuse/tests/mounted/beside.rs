@@ -1,19 +1,11 @@
 //! What the kernel shows of what is changed beside the mount.
 
+use super::soon;
 use crate::common::World;
 use quorumfs_gateway::vfs::Caller;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
-
-/// Waits until something is so, for the time in which it has to be.
-fn soon(what: &str, is_so: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_so() {
-        assert!(start.elapsed() < Duration::from_secs(3), "{what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
+use std::time::Duration;
 
 #[test]
 fn what_the_kernel_keeps_for_long_is_taken_back_when_somebody_else_changes_something() {

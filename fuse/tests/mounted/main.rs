@@ -24,7 +24,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes that look like nothing else.
 fn pattern(length: usize, seed: u64) -> Vec<u8> {
@@ -37,6 +37,15 @@ fn pattern(length: usize, seed: u64) -> Vec<u8> {
             state as u8
         })
         .collect()
+}
+
+/// Waits until something is so, for the time in which it has to be.
+fn soon(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(4), "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

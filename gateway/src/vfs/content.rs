@@ -117,6 +117,14 @@ impl ContentMap {
         matches!(self.kind, Kind::Unknown)
     }
 
+    /// How many runs of bytes are known, each somewhere else.
+    pub(crate) fn pieces(&self) -> usize {
+        match &self.kind {
+            Kind::Extents { pieces, .. } => pieces.len(),
+            Kind::Unknown | Kind::Inline(_) => 0,
+        }
+    }
+
     /// The bytes in the inode, if that is where they are.
     pub(crate) fn inline_bytes(&self) -> Option<&Bytes> {
         match &self.kind {

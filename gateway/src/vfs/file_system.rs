@@ -12,6 +12,7 @@ use super::directory::KeptPages;
 use super::extended::KeptAttributes;
 use super::handle::Handles;
 use super::keep::Tier;
+use super::kept_contents::KeptContents;
 use super::lookups::Lookups;
 use super::newest_keys::{NewestKeys, UnderOldEpochs};
 use super::node::Node;
@@ -139,6 +140,7 @@ pub(crate) struct Inner {
     pub(crate) lookups: Lookups,
     pub(crate) last_open: LastOpen,
     pub(crate) pages: KeptPages,
+    pub(crate) contents: KeptContents,
     pub(crate) confirming: Confirming,
     pub(crate) access_times: AccessTimes,
     pub(crate) files_lost: AtomicU64,
@@ -199,6 +201,7 @@ impl FileSystem {
             lookups: Lookups::default(),
             last_open: LastOpen::new(options.attributes_max),
             pages: KeptPages::new(options.attributes_max),
+            contents: KeptContents::new(options.attributes_max / 16 + 1),
             confirming: Confirming::default(),
             access_times: AccessTimes::default(),
             files_lost: AtomicU64::new(0),
@@ -292,6 +295,7 @@ impl FileSystem {
     pub fn drop_caches(&self) {
         self.inner.cache.clear();
         self.inner.pages.clear();
+        self.inner.contents.clear();
         self.inner.chunks.clear();
         self.inner.extended.clear();
     }
@@ -380,7 +384,11 @@ impl Inner {
         let base = self.newest(attributes);
         let node = nodes
             .entry(attributes.inode)
-            .or_insert_with(|| Arc::new(Node::new(base, content(&base))))
+            .or_insert_with(|| {
+                let kept = self.contents.get(base.inode, base.version);
+                let content = kept.unwrap_or_else(|| content(&base));
+                Arc::new(Node::new(base, content))
+            })
             .clone();
         let outcome = with(&mut node.state());
         (node, outcome)
@@ -395,6 +403,9 @@ impl Inner {
                 .get(&node.inode)
                 .is_some_and(|held| Arc::ptr_eq(held, node))
         {
+            if !state.unlinked && state.content.version() == state.base.version {
+                self.contents.keep(node.inode, &state.content);
+            }
             nodes.remove(&node.inode);
         }
     }

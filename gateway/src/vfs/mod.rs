@@ -51,6 +51,7 @@ mod extended;
 mod file_system;
 mod handle;
 mod keep;
+mod kept_contents;
 mod lookups;
 mod names;
 mod namespace;

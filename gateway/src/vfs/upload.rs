@@ -113,6 +113,9 @@ impl Inner {
             return;
         }
         let mut state = node.state();
+        if state.full.is_some() {
+            return;
+        }
         let before = state.dirty.cost();
         self.upload_ahead(node, &mut state);
         if state.dirty.cost() < before {
