@@ -347,6 +347,9 @@ fn ride(state: &mut State, caller: &Caller, change: AttributeChange) -> Option<A
     // Whether the group bit may be set depends on groups, which the servers judge.
     let set_group = change.mode.is_some_and(|mode| mode & Mode::SET_GID != 0);
     let same_size = change.size.is_none() || (change.size == Some(0) && state.holds_nothing());
+    // Giving a file to whom it belongs changes its time, and takes its set-id bits.
+    let gives = change.uid.is_some() || change.gid.is_some();
+    let keeps_bits = !gives || seen.mode == seen.mode.without_set_id();
     let rides = seen.file_type() == FileType::File
         && state.writers > 0
         && !state.unlinked
@@ -354,6 +357,7 @@ fn ride(state: &mut State, caller: &Caller, change: AttributeChange) -> Option<A
         && same_owner
         && same_group
         && same_size
+        && keeps_bits
         && (superuser || !set_group);
     if !rides {
         return None;
@@ -365,6 +369,8 @@ fn ride(state: &mut State, caller: &Caller, change: AttributeChange) -> Option<A
     };
     if let Some(mode) = change.mode {
         state.pending.mode = Some(Mode(mode & Mode::ALL));
+    } else if gives {
+        state.pending.mode = Some(seen.mode);
     }
     if let Some(atime) = change.atime {
         state.pending.atime = Some(at(atime));

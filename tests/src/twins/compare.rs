@@ -1,6 +1,6 @@
 //! Whether the twins are the same, but for [`differences`].
 
-use super::differences::{compared, explicit, may_change_nothing, within_a_tick};
+use super::differences::{compared, explicit, may_change_nothing, within_a_jiffy, within_a_tick};
 use super::picture::{Picture, Time};
 use super::step::{Operation, Text};
 use std::collections::BTreeMap;
@@ -74,7 +74,10 @@ pub fn moved(
         }
         let (should, did) = (reference.0 != reference.1, ours.0 != ours.1);
         let nothing = name == "change" && may_change_nothing(operation);
-        let excused = should && (nothing || within_a_tick(ours.0, began));
+        let excused = match should {
+            true => nothing || within_a_tick(ours.0, began),
+            false => within_a_jiffy(reference.0, began),
+        };
         if should != did && !excused {
             let what = if did { "moved" } else { "did not move" };
             let what = format!("{place}: the time of {name} {what}, at {began:?}");

@@ -11,6 +11,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// batches: two changes that are closer than this may bear the same.
 pub const TICK: Duration = Duration::from_millis(60);
 
+/// Times of tmpfs are those of the kernel's coarse clock, which ticks a hundred times in a second
+/// or more often: the same holds there.
+pub const JIFFY: Duration = Duration::from_millis(12);
+
 /// What is compared of an inode. The length of a directory means nothing; the number of an inode is
 /// each file system's own; the time of access moves as each file system likes, and is compared
 /// where it was set; times are compared by [`explicit`] and by whether they moved.
@@ -88,6 +92,16 @@ pub fn may_change_nothing(operation: &Operation) -> bool {
 /// Whether a time was so near when a step began that the clock may not have ticked since.
 #[must_use]
 pub fn within_a_tick(time: Time, began: Time) -> bool {
+    within(time, began, TICK)
+}
+
+/// The same for the clock of tmpfs.
+#[must_use]
+pub fn within_a_jiffy(time: Time, began: Time) -> bool {
+    within(time, began, JIFFY)
+}
+
+fn within(time: Time, began: Time, tick: Duration) -> bool {
     let nanos = |it: Time| i128::from(it.0) * 1_000_000_000 + i128::from(it.1);
-    nanos(began) - nanos(time) < TICK.as_nanos() as i128
+    nanos(began) - nanos(time) < tick.as_nanos() as i128
 }
