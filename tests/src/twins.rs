@@ -238,6 +238,7 @@ fn look_again(
     };
     let start = match shrunk.shows {
         Some(_) => 0,
+        None if !plan.shrinks => 0,
         None => shrunk.steps.len().saturating_sub(LAST_SHOWN),
     };
     let trace = shrunk.steps[start..].iter().map(|step| format!("{step:?}"));

@@ -420,11 +420,12 @@ impl FileSystem {
         else {
             return Err(inner.metadata.mismatch("rename", &done));
         };
-        for attributes in [&from_parent, &to_parent, &moved] {
+        for attributes in [&from_parent, &to_parent] {
             inner.learn_own(attributes, stamps.0.asked);
         }
-        if let Some(exchanged) = &exchanged {
-            inner.learn_own(exchanged, stamps.0.asked);
+        for attributes in [Some(&moved), exchanged.as_ref()].into_iter().flatten() {
+            inner.learn_own(attributes, stamps.0.asked);
+            inner.cache.moved_directory(attributes.inode);
         }
         let left = exchanged.map_or(Known::Absent, |there| Known::Entry(there.inode));
         // Renaming one of two links of an inode onto the other does nothing.

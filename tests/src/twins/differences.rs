@@ -5,6 +5,7 @@
 use super::act::{Outcome, Value};
 use super::picture::{Picture, Time};
 use super::step::Operation;
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Times of names and attributes are those of the servers' agreed clock, which ticks with their
@@ -87,6 +88,17 @@ pub fn may_change_nothing(operation: &Operation) -> bool {
         }
         _ => false,
     }
+}
+
+/// Files of the reference that were written through a mapping, and when tmpfs says that they were
+/// modified: it leaves their times as they are. Other file systems move them, as ours does; until
+/// something else moves them there too, those of the twins differ.
+pub type Mapped = BTreeMap<u64, Time>;
+
+/// Whether times may move on our side alone: see [`Mapped`].
+#[must_use]
+pub fn maps(operation: &Operation) -> bool {
+    matches!(operation, Operation::Map { .. })
 }
 
 /// Whether a time was so near when a step began that the clock may not have ticked since.
