@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of what it says, one in so many is a lie.
+/// Of what it says to clients, one in so many is a lie.
 const SELDOM: u64 = 3;
 /// Earlier answers that it passes off as others.
 const OLD_MAX: usize = 32;
@@ -82,7 +82,13 @@ impl<C: Core> Liar<C> {
     /// What a frame becomes, if it becomes a lie.
     fn twist(&mut self, frame: &Bytes) -> Option<Bytes> {
         let kind = frame.get(..8).and_then(Kind::of_tag)?;
-        if !matches!(kind, Kind::Reply | Kind::Checkpoint) {
+        let lies = match kind {
+            Kind::Reply => self.random.chance(1, SELDOM),
+            // There are few of them.
+            Kind::Checkpoint => true,
+            _ => false,
+        };
+        if !lies {
             return None;
         }
         let envelope = Envelope::decode(frame.clone()).ok()?;
@@ -142,7 +148,6 @@ impl<C: Core> Core for Liar<C> {
         self.core.step(now, event, &mut emitted);
         for mut effect in emitted.drain() {
             if let Effect::Send { frame, .. } = &mut effect
-                && self.random.chance(1, SELDOM)
                 && let Some(told) = self.twist(frame)
             {
                 *frame = told;
