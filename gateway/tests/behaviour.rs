@@ -488,12 +488,19 @@ async fn giving_an_open_file_to_its_owner_moves_its_time_of_change_and_takes_its
         uid,
         ..AttributeChange::default()
     };
-    let mine = change(None, Some(0));
-    for mode in [0o644, 0o4755] {
+    // Also where nobody is named, by anybody.
+    let mine = [
+        (root(), change(None, Some(0))),
+        (Caller::user(7, 7, Vec::new()), change(None, None)),
+    ];
+    for (mode, (caller, mine)) in [0o644, 0o4755]
+        .into_iter()
+        .flat_map(|it| mine.clone().map(|mine| (it, mine)))
+    {
         let mode = change(Some(mode), None);
         let before = fs.setattr(&root(), inode, None, mode).await.unwrap();
         tokio::time::sleep(Duration::from_millis(5)).await;
-        let after = fs.setattr(&root(), inode, None, mine).await.unwrap();
+        let after = fs.setattr(&caller, inode, None, mine).await.unwrap();
         assert!(after.ctime > before.ctime);
         assert_eq!(after.mode, before.mode.without_set_id());
         fs.fsync(handle).await.unwrap();

@@ -1,5 +1,5 @@
 //! The same on a mount and on tmpfs, compared after each step; `twins` does it for as long as one
-//! likes. Here with other seeds than the long runs begin with.
+//! likes.
 
 use quorumfs_tests::harness::Cluster;
 use quorumfs_tests::twins::attack::FOUL;
@@ -22,10 +22,9 @@ fn plan(steps: usize, seed: u64, weather: Weather) -> Plan {
 
 #[track_caller]
 fn assert_the_same(report: &Report, steps: usize) {
-    if let Some(difference) = &report.difference {
-        let (chapter, step) = difference.at;
-        panic!("step {step} of chapter {chapter}: {}", difference.what);
-    }
+    let difference = report.difference.as_ref();
+    let told = difference.map(|it| (it.at, it.what.as_str()));
+    assert_eq!(told, None);
     assert_eq!(report.steps, steps);
 }
 
@@ -34,7 +33,7 @@ fn a_mount_does_what_tmpfs_does() {
     let mut cluster = Cluster::prepare();
     cluster.start();
     let mut place = Place::Mount(Box::new(Mount::new(cluster)));
-    let report = run(&plan(1500, 7, FAIR), &mut place);
+    let report = run(&plan(1500, 3, FAIR), &mut place);
     assert_the_same(&report, 1500);
 }
 

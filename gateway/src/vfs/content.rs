@@ -5,6 +5,7 @@
 //! covers reads as zeros.
 
 use bytes::Bytes;
+use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::identity::{InodeVersion, SliceId};
 use quorumfs_metadata::row::{Object, Slice};
 use std::collections::BTreeMap;
@@ -69,6 +70,15 @@ fn end_of(start: u64, length: u32) -> u64 {
 }
 
 impl ContentMap {
+    /// What is known of the content of a file that was just made.
+    pub(crate) fn fresh(attributes: &Attributes) -> Self {
+        if attributes.size == 0 && attributes.allocated == 0 {
+            Self::empty(attributes.version)
+        } else {
+            Self::unknown(attributes.version)
+        }
+    }
+
     /// A file of which nothing is known yet.
     pub(crate) fn unknown(version: InodeVersion) -> Self {
         Self {

@@ -7,7 +7,6 @@
 use super::belief::Asked;
 use super::cache::Known;
 use super::caller::Caller;
-use super::content::ContentMap;
 use super::file_system::{FileSystem, Inner};
 use super::keep::Tier;
 use super::uncut::uncut;
@@ -454,10 +453,7 @@ impl FileSystem {
         const TRIES: u32 = 4;
         for _ in 1..TRIES {
             match attempt().await {
-                Err(VfsError::Refused {
-                    errno: Errno::AGAIN,
-                    ..
-                }) => {}
+                Err(error) if error.is_out_of_date() => {}
                 outcome => return outcome,
             }
         }
@@ -593,15 +589,6 @@ impl Inner {
         match self.node(inode) {
             Some(node) => self.flush(&node).await,
             None => Ok(()),
-        }
-    }
-
-    /// What is known of the content of a file that was just made.
-    pub(crate) fn fresh_content(attributes: &Attributes) -> ContentMap {
-        if attributes.size == 0 && attributes.allocated == 0 {
-            ContentMap::empty(attributes.version)
-        } else {
-            ContentMap::unknown(attributes.version)
         }
     }
 }

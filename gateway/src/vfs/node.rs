@@ -73,6 +73,11 @@ impl Departure {
         }
     }
 
+    /// When it was changed: its ctime has been shown already.
+    pub(crate) fn done_at(&self) -> Timestamp {
+        self.pending.changed.unwrap_or_else(clock::now)
+    }
+
     /// The uploads that have begun already.
     pub(crate) fn take_uploads(&self) -> BTreeMap<u64, EarlyUpload> {
         std::mem::take(&mut *self.uploads.lock().unwrap_or_else(PoisonError::into_inner))

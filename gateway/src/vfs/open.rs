@@ -1,6 +1,7 @@
 //! Opening, creating and closing files.
 
 use super::caller::Caller;
+use super::content::ContentMap;
 use super::file_system::{FileSystem, Inner};
 use super::handle::{FileHandle, HandleId, OpenMode};
 use super::keep::Tier;
@@ -186,7 +187,7 @@ impl Inner {
                 state.learn_tier(attributes, tier);
             }
         };
-        let (node, ()) = self.node_with(attributes, Self::fresh_content, count);
+        let (node, ()) = self.node_with(attributes, ContentMap::fresh, count);
         let readahead = Mutex::new(Readahead::new(self.options.readahead_bytes_max));
         let handle = self.handles.add_file(FileHandle {
             node,

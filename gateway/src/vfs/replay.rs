@@ -10,6 +10,7 @@
 //! once it is as safe as the tier says, the journal forgets the bytes; a crash before that rescues
 //! them again.
 
+use super::content::ContentMap;
 use super::dirty::DirtyRuns;
 use super::file_system::{FileSystem, Inner};
 use super::keep::Tier;
@@ -258,7 +259,7 @@ impl Inner {
             pending,
             last,
         } = waiting;
-        let (node, ()) = self.node_with(found, Self::fresh_content, |state| {
+        let (node, ()) = self.node_with(found, ContentMap::fresh, |state| {
             state.dirty = runs;
             state.pending = pending;
             state.kept = Some(last);
