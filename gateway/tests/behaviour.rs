@@ -477,3 +477,35 @@ async fn a_mount_that_was_taken_over_without_noticing_reads_nothing_more() {
     assert_eq!(error.errno(), Errno::STALE);
     assert!(first.status().fenced);
 }
+
+#[tokio::test]
+async fn giving_an_open_file_to_its_owner_moves_its_time_of_change_and_takes_its_bits() {
+    let world = World::new();
+    let fs = world.mount(VfsOptions::default()).await;
+    let (inode, handle) = new_file(&fs, b"file").await;
+    let change = |mode, uid| AttributeChange {
+        mode,
+        uid,
+        ..AttributeChange::default()
+    };
+    // Also where nobody is named, by anybody.
+    let mine = [
+        (root(), change(None, Some(0))),
+        (Caller::user(7, 7, Vec::new()), change(None, None)),
+    ];
+    for (mode, (caller, mine)) in [0o644, 0o4755]
+        .into_iter()
+        .flat_map(|it| mine.clone().map(|mine| (it, mine)))
+    {
+        let mode = change(Some(mode), None);
+        let before = fs.setattr(&root(), inode, None, mode).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let after = fs.setattr(&caller, inode, None, mine).await.unwrap();
+        assert!(after.ctime > before.ctime);
+        assert_eq!(after.mode, before.mode.without_set_id());
+        fs.fsync(handle).await.unwrap();
+        let kept = fs.getattr(inode).await.unwrap();
+        assert_eq!((kept.mode, kept.ctime), (after.mode, after.ctime));
+    }
+    fs.release(handle).await.unwrap();
+}

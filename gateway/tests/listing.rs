@@ -5,7 +5,7 @@
 mod common;
 
 use common::{World, content, new_file, root};
-use quorumfs_gateway::vfs::{OpenMode, VfsOptions};
+use quorumfs_gateway::vfs::{OpenMode, RenameMode, VfsOptions};
 use std::time::Duration;
 
 #[tokio::test]
@@ -65,4 +65,31 @@ async fn a_page_of_a_listing_is_not_kept_for_longer_than_a_second() {
     let rest = fs.readdir_plus(listing, 2, 100).await.unwrap();
     assert_eq!(rest[0].1.size, 4);
     assert_eq!(content(&fs, inode).await, b"more");
+}
+
+#[tokio::test]
+async fn a_directory_that_was_moved_away_from_one_that_is_gone_is_listed() {
+    let world = World::new();
+    let fs = world.mount(VfsOptions::default()).await;
+    let (caller, top) = (root(), fs.root());
+    let make = async |parent, name: &[u8]| fs.mkdir(&caller, parent, name, 0o755).await.unwrap();
+    let (from, to) = (make(top, b"from").await, make(top, b"to").await);
+    let moved = make(from.inode, b"moved").await;
+    let list = async || {
+        let listing = fs.opendir(&caller, moved.inode).await.unwrap();
+        let shown = fs.readdir_plus(listing, 0, 10).await.unwrap();
+        fs.releasedir(listing);
+        shown
+            .iter()
+            .map(|(entry, _)| entry.inode)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(list().await, [moved.inode, from.inode]);
+    let mode = RenameMode::NoReplace;
+    fs.rename(&caller, from.inode, b"moved", to.inode, b"moved", mode)
+        .await
+        .unwrap();
+    assert!(!fs.keeps_listing(moved.inode), "its parent is another");
+    fs.rmdir(&caller, top, b"from").await.unwrap();
+    assert_eq!(list().await, [moved.inode, to.inode]);
 }

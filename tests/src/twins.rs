@@ -225,7 +225,9 @@ fn look_again(
         let mut told = steps.iter().try_for_each(|step| pair.step(step).map(drop));
         told = told.and_then(|()| pair.compare());
         let removed = pair.remove();
-        told.and(removed).err()
+        told.and(removed)
+            .err()
+            .filter(|again| shape(again) == shape(&what))
     };
     let shrunk = match plan.shrinks {
         true => shrink::shrink(&trace, &mut fails),
@@ -236,6 +238,7 @@ fn look_again(
     };
     let start = match shrunk.shows {
         Some(_) => 0,
+        None if !plan.shrinks => 0,
         None => shrunk.steps.len().saturating_sub(LAST_SHOWN),
     };
     let trace = shrunk.steps[start..].iter().map(|step| format!("{step:?}"));
@@ -245,6 +248,14 @@ fn look_again(
         trace: trace.collect(),
         again: shrunk.shows,
     }
+}
+
+/// What is said of a difference, without where and when: another one is no reason to leave out
+/// steps that this one needs.
+fn shape(what: &str) -> String {
+    let first = what.lines().next().unwrap_or_default();
+    let outside = first.split('"').step_by(2).collect::<String>();
+    outside.chars().filter(|it| !it.is_ascii_digit()).collect()
 }
 
 /// Steps that are shown of a trace that does not come again.

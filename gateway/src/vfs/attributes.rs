@@ -99,11 +99,35 @@ impl FileSystem {
         handle: Option<HandleId>,
         change: AttributeChange,
     ) -> Result<Attributes, VfsError> {
+        if change == AttributeChange::default() {
+            return self.give_to_nobody(caller, inode).await;
+        }
         let by_handle = handle
             .and_then(|handle| self.inner.handles.file(handle).ok())
             .is_some_and(|handle| handle.mode.write && handle.node.inode == inode);
         self.inner
             .set_attributes(caller, inode, by_handle, change)
+            .await
+    }
+
+    /// `chown` that names neither an owner nor a group, of which the kernel tells nothing: anybody
+    /// may, the time of change moves, and set-id bits and capabilities go.
+    async fn give_to_nobody(
+        &self,
+        caller: &Caller,
+        inode: InodeId,
+    ) -> Result<Attributes, VfsError> {
+        let uid = Some(self.inner.attributes(inode).await?.uid.0);
+        let change = AttributeChange {
+            uid,
+            ..AttributeChange::default()
+        };
+        // Whoever may not speak for the superuser leaves it to the servers to judge.
+        let superuser = Caller::user(Uid::ROOT.0, 0, Vec::new());
+        let speaks = self.inner.metadata.own().uid == Uid::ROOT;
+        let caller = if speaks { &superuser } else { caller };
+        self.inner
+            .set_attributes(caller, inode, false, change)
             .await
     }
 
@@ -347,6 +371,10 @@ fn ride(state: &mut State, caller: &Caller, change: AttributeChange) -> Option<A
     // Whether the group bit may be set depends on groups, which the servers judge.
     let set_group = change.mode.is_some_and(|mode| mode & Mode::SET_GID != 0);
     let same_size = change.size.is_none() || (change.size == Some(0) && state.holds_nothing());
+    // Giving a file to whom it belongs changes its time, and takes its set-id bits and a capability.
+    let gives = change.uid.is_some() || change.gid.is_some();
+    let has_neither = seen.mode == seen.mode.without_set_id() && seen.extended.count == 0;
+    let keeps_bits = !gives || has_neither;
     let rides = seen.file_type() == FileType::File
         && state.writers > 0
         && !state.unlinked
@@ -354,6 +382,7 @@ fn ride(state: &mut State, caller: &Caller, change: AttributeChange) -> Option<A
         && same_owner
         && same_group
         && same_size
+        && keeps_bits
         && (superuser || !set_group);
     if !rides {
         return None;
@@ -365,6 +394,8 @@ fn ride(state: &mut State, caller: &Caller, change: AttributeChange) -> Option<A
     };
     if let Some(mode) = change.mode {
         state.pending.mode = Some(Mode(mode & Mode::ALL));
+    } else if gives {
+        state.pending.mode = Some(seen.mode);
     }
     if let Some(atime) = change.atime {
         state.pending.atime = Some(at(atime));

@@ -318,6 +318,12 @@ impl Cache {
         }
     }
 
+    /// We moved a directory: of its names only `..` leads elsewhere, and no listing from before
+    /// shows that.
+    pub(crate) fn moved_directory(&self, directory: InodeId) {
+        self.inner().count_change(directory);
+    }
+
     /// Nothing is certain about `name` any more.
     pub(crate) fn doubt_name(&self, directory: InodeId, name: &[u8]) {
         let mut inner = self.inner();

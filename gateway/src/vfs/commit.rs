@@ -23,7 +23,6 @@
 //!   runs, and a length that others gave the file, stays.
 
 use super::VfsError;
-use super::clock;
 use super::content::{ContentMap, Piece, StoredSlice};
 use super::dirty::{DirtyRuns, FrozenRuns};
 use super::file_system::Inner;
@@ -33,7 +32,7 @@ use crate::keys::ValueBinding;
 use crate::metadata::AllocatedId;
 use bytes::Bytes;
 use quorumfs_bft::identity::{SessionId, Time};
-use quorumfs_metadata::attributes::{Attributes, Credentials, Timestamp};
+use quorumfs_metadata::attributes::{Attributes, Credentials};
 use quorumfs_metadata::identity::{InodeId, InodeVersion, PrincipalNumber};
 use quorumfs_metadata::limits::{COMMIT_EXTENTS_MAX, INLINE_BYTES_MAX};
 use quorumfs_metadata::operation::{
@@ -337,7 +336,7 @@ impl Inner {
         let step = Step::Commit(commit);
         match self
             .metadata
-            .step("commit", credentials, done_at(departure), step)
+            .step("commit", credentials, departure.done_at(), step)
             .await?
         {
             StepDone::Committed(attributes) => Ok(attributes),
@@ -371,7 +370,7 @@ impl Inner {
         let count = steps.len() as u64;
         let credentials = owner(departure, base, self.metadata.own());
         let preconditions = vec![unchanged(base.inode, base.version)];
-        let at = done_at(departure);
+        let at = departure.done_at();
         let done = self
             .metadata
             .compound("commit", credentials, at, preconditions, steps)
@@ -383,11 +382,6 @@ impl Inner {
             other => Err(self.metadata.mismatch("commit", &other)),
         }
     }
-}
-
-/// When what departs was changed: its ctime has been shown already.
-fn done_at(departure: &Departure) -> Timestamp {
-    departure.pending.changed.unwrap_or_else(clock::now)
 }
 
 /// The inode must be as we know it. An operation whose answer did not come may be executed much

@@ -70,6 +70,15 @@ fn end_of(start: u64, length: u32) -> u64 {
 }
 
 impl ContentMap {
+    /// What is known of the content of a file that was just made.
+    pub(crate) fn fresh(attributes: &Attributes) -> Self {
+        if attributes.size == 0 && attributes.allocated == 0 {
+            Self::empty(attributes.version)
+        } else {
+            Self::unknown(attributes.version)
+        }
+    }
+
     /// A file of which nothing is known yet.
     pub(crate) fn unknown(version: InodeVersion) -> Self {
         Self {
@@ -87,15 +96,6 @@ impl ContentMap {
                 pieces: BTreeMap::new(),
                 known,
             },
-        }
-    }
-
-    /// A file of which the servers have just told, or have just made it.
-    pub(crate) fn fresh(attributes: &Attributes) -> Self {
-        if attributes.size == 0 && attributes.allocated == 0 {
-            Self::empty(attributes.version)
-        } else {
-            Self::unknown(attributes.version)
         }
     }
 

@@ -336,6 +336,8 @@ impl Inner {
         directory: &Attributes,
         cookie: Cookie,
     ) -> Result<(DirectoryEntry, Attributes), VfsError> {
+        // It may have been moved since the page came, and where it was be gone.
+        let directory = &self.newest(directory);
         let (name, attributes) = match directory.detail {
             Detail::Directory { parent, .. } if cookie == Cookie::PARENT => {
                 let known = parent == directory.inode;

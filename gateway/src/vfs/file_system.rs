@@ -445,7 +445,7 @@ impl Inner {
     }
 
     /// Answers may overtake each other: what we heard of an inode since counts more.
-    fn newest(&self, attributes: &Attributes) -> Attributes {
+    pub(crate) fn newest(&self, attributes: &Attributes) -> Attributes {
         let known = self.cache.attributes(attributes.inode);
         known
             .filter(|known| known.version > attributes.version)

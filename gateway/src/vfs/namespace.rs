@@ -419,11 +419,12 @@ impl FileSystem {
         else {
             return Err(inner.metadata.mismatch("rename", &done));
         };
-        for attributes in [&from_parent, &to_parent, &moved] {
+        for attributes in [&from_parent, &to_parent] {
             inner.learn_own(attributes, stamps.0.asked);
         }
-        if let Some(exchanged) = &exchanged {
-            inner.learn_own(exchanged, stamps.0.asked);
+        for attributes in [Some(&moved), exchanged.as_ref()].into_iter().flatten() {
+            inner.learn_own(attributes, stamps.0.asked);
+            inner.cache.moved_directory(attributes.inode);
         }
         let left = exchanged.map_or(Known::Absent, |there| Known::Entry(there.inode));
         // Renaming one of two links of an inode onto the other does nothing.
@@ -452,10 +453,7 @@ impl FileSystem {
         const TRIES: u32 = 4;
         for _ in 1..TRIES {
             match attempt().await {
-                Err(VfsError::Refused {
-                    errno: Errno::AGAIN,
-                    ..
-                }) => {}
+                Err(error) if error.is_out_of_date() => {}
                 outcome => return outcome,
             }
         }

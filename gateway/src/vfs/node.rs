@@ -11,12 +11,12 @@
 //! these follow each other; readers and writers take only the short lock on the state. Attributes
 //! that ride with the next commit are *pending*: they are what callers see at once.
 
-use super::VfsError;
 use super::ahead::{Ahead, EarlyUpload};
 use super::content::ContentMap;
 use super::dirty::{DirtyRuns, FrozenRuns};
 use super::keep::Tier;
 use super::quota::Full;
+use super::{VfsError, clock};
 use crate::journal::Sequence;
 use quorumfs_metadata::attributes::{Attributes, Mode, Timestamp};
 use quorumfs_metadata::identity::{InodeId, InodeVersion};
@@ -71,6 +71,11 @@ impl Departure {
             uploads: Mutex::default(),
             through: None,
         }
+    }
+
+    /// When it was changed: its ctime has been shown already.
+    pub(crate) fn done_at(&self) -> Timestamp {
+        self.pending.changed.unwrap_or_else(clock::now)
     }
 
     /// The uploads that have begun already.
@@ -236,6 +241,8 @@ impl State {
         let without = mode.without_set_id();
         if without != mode {
             self.pending.mode = Some(without);
+            // The write that it goes with may be on its way already.
+            self.pending.changed.get_or_insert_with(clock::now);
             self.wait_for_commit();
         }
         without != mode

@@ -33,6 +33,9 @@ struct Arguments {
     /// What the second twin does wrong on purpose.
     #[arg(long)]
     defect: Option<Defect>,
+    /// Leaves the trace that led to a difference as it is: shortening takes minutes.
+    #[arg(long)]
+    no_shrink: bool,
     /// Prints one JSON line.
     #[arg(long)]
     json: bool,
@@ -71,7 +74,7 @@ fn main() -> anyhow::Result<ExitCode> {
         seed: arguments.seed,
         weather: if arguments.attack { FOUL } else { FAIR },
         defect: defect.map(|it| it.get_name().to_owned()),
-        shrinks: true,
+        shrinks: !arguments.no_shrink,
     };
     let report = if arguments.attack {
         let liar = plan.program.with_file_name("lying_replica");

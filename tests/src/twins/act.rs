@@ -208,6 +208,11 @@ impl Actor {
     /// Where there is data or a hole is asked without moving: twins may differ in that.
     fn seek(&self, slot: Slot, whence: u8, offset: i64) -> Result<Value, Errno> {
         let file = self.file(slot)?;
+        // Where a directory ends each file system says for itself; tmpfs does not.
+        let kind = fs::FileType::from_raw_mode(fs::fstat(file)?.st_mode);
+        if whence >= 2 && kind == fs::FileType::Directory {
+            return Err(Errno::INVAL);
+        }
         let place = u64::try_from(offset).map_err(|_| Errno::INVAL);
         let to = match whence {
             0 => SeekFrom::Start(place?),

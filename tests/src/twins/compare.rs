@@ -1,6 +1,8 @@
 //! Whether the twins are the same, but for [`differences`].
 
-use super::differences::{compared, explicit, may_change_nothing, within_a_tick};
+use super::differences::{
+    Mapped, compared, explicit, maps, may_change_nothing, within_a_jiffy, within_a_tick,
+};
 use super::picture::{Picture, Time};
 use super::step::{Operation, Text};
 use std::collections::BTreeMap;
@@ -23,7 +25,7 @@ fn differ(what: &str, both: Both<impl Debug>) -> Told {
 ///
 /// # Errors
 /// What differs.
-pub fn still(place: &str, both: Both<&Option<Picture>>, began: Time) -> Told {
+pub fn still(place: &str, both: Both<&Option<Picture>>, began: Time, mapped: &Mapped) -> Told {
     let (reference, ours) = match both {
         (None, None) => return Ok(()),
         (Some(reference), Some(ours)) => (reference, ours),
@@ -32,6 +34,9 @@ pub fn still(place: &str, both: Both<&Option<Picture>>, began: Time) -> Told {
     let (left, right) = (compared(reference), compared(ours));
     if left != right {
         return differ(&format!("{place} differs"), (left, right));
+    }
+    if mapped.get(&reference.inode) == Some(&reference.modified) {
+        return Ok(());
     }
     let (left, right) = (reference.modified, ours.modified);
     let is_wrong = match explicit(left, began) {
@@ -74,7 +79,10 @@ pub fn moved(
         }
         let (should, did) = (reference.0 != reference.1, ours.0 != ours.1);
         let nothing = name == "change" && may_change_nothing(operation);
-        let excused = should && (nothing || within_a_tick(ours.0, began));
+        let excused = match should {
+            true => nothing || within_a_tick(ours.0, began),
+            false => maps(operation) || within_a_jiffy(reference.0, began),
+        };
         if should != did && !excused {
             let what = if did { "moved" } else { "did not move" };
             let what = format!("{place}: the time of {name} {what}, at {began:?}");
@@ -94,11 +102,12 @@ pub fn looks(
     after: Both<&[Option<Picture>]>,
     times: (Time, Time),
     operation: &Operation,
+    mapped: &Mapped,
 ) -> Told {
     let (run, step) = times;
     for (path, (reference, ours)) in paths.iter().zip(after.0.iter().zip(after.1)) {
         let place = format!("{path:?}");
-        still(&place, (reference, ours), run)?;
+        still(&place, (reference, ours), run, mapped)?;
         let (Some(reference), Some(ours)) = (reference, ours) else {
             continue;
         };
@@ -125,11 +134,11 @@ pub fn looks(
 ///
 /// # Errors
 /// What differs.
-pub fn trees(both: Both<&BTreeMap<Text, Picture>>, began: Time) -> Told {
+pub fn trees(both: Both<&BTreeMap<Text, Picture>>, began: Time, mapped: &Mapped) -> Told {
     let paths = both.0.keys().chain(both.1.keys());
     for path in paths {
         let (reference, ours) = (both.0.get(path).cloned(), both.1.get(path).cloned());
-        still(&format!("{path:?}"), (&reference, &ours), began)?;
+        still(&format!("{path:?}"), (&reference, &ours), began, mapped)?;
     }
     let names = (groups(both.0), groups(both.1));
     if names.0 != names.1 {

@@ -5,11 +5,16 @@
 use super::act::{Outcome, Value};
 use super::picture::{Picture, Time};
 use super::step::Operation;
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Times of names and attributes are those of the servers' agreed clock, which ticks with their
 /// batches: two changes that are closer than this may bear the same.
 pub const TICK: Duration = Duration::from_millis(60);
+
+/// Times of tmpfs are those of the kernel's coarse clock, which ticks a hundred times in a second
+/// or more often: the same holds there.
+pub const JIFFY: Duration = Duration::from_millis(12);
 
 /// What is compared of an inode. The length of a directory means nothing; the number of an inode is
 /// each file system's own; the time of access moves as each file system likes, and is compared
@@ -27,16 +32,19 @@ pub fn compared(picture: &Picture) -> Picture {
 
 /// Whether what came of an operation is the same. Where data and holes are, tmpfs knows by the
 /// page, and takes for data what was only read through a mapping or reserved: what is data here is
-/// data there, and what is a hole there is one here.
+/// data there, and what is a hole there is one here. Only in the last page that a file can have
+/// tmpfs finds no data, whatever was written there.
 #[must_use]
 pub fn same(operation: &Operation, reference: &Outcome, ours: &Outcome) -> bool {
     const NXIO: i32 = 6;
+    const LAST_PAGE: u64 = i64::MAX as u64 - 4095;
     let place = |outcome: &Outcome| match outcome {
         Ok(Value::Number(place)) => Some(*place),
         _ => None,
     };
     match (operation, reference, ours) {
         (Operation::Seek { whence: 3, .. }, Ok(_), Err(NXIO)) => true,
+        (Operation::Seek { whence: 3, .. }, Err(NXIO), Ok(_)) => place(ours) >= Some(LAST_PAGE),
         (Operation::Seek { whence: 3, .. }, Ok(_), Ok(_)) => place(ours) >= place(reference),
         (
             Operation::Seek {
@@ -85,9 +93,30 @@ pub fn may_change_nothing(operation: &Operation) -> bool {
     }
 }
 
+/// Files of the reference that were written through a mapping, and when tmpfs says that they were
+/// modified: it leaves their times as they are. Other file systems move them, as ours does; until
+/// something else moves them there too, those of the twins differ.
+pub type Mapped = BTreeMap<u64, Time>;
+
+/// Whether times may move on our side alone: see [`Mapped`].
+#[must_use]
+pub fn maps(operation: &Operation) -> bool {
+    matches!(operation, Operation::Map { .. })
+}
+
 /// Whether a time was so near when a step began that the clock may not have ticked since.
 #[must_use]
 pub fn within_a_tick(time: Time, began: Time) -> bool {
+    within(time, began, TICK)
+}
+
+/// The same for the clock of tmpfs.
+#[must_use]
+pub fn within_a_jiffy(time: Time, began: Time) -> bool {
+    within(time, began, JIFFY)
+}
+
+fn within(time: Time, began: Time, tick: Duration) -> bool {
     let nanos = |it: Time| i128::from(it.0) * 1_000_000_000 + i128::from(it.1);
-    nanos(began) - nanos(time) < TICK.as_nanos() as i128
+    nanos(began) - nanos(time) < tick.as_nanos() as i128
 }

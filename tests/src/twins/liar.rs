@@ -12,7 +12,7 @@ use quorumfs_bft::authentication::Signer;
 use quorumfs_bft::identity::{Digest, Now, Sequence};
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::step::{Effect, Effects, Event};
-use quorumfs_bft::wire::message::{AnswerBody, Kind, Message, Outcome};
+use quorumfs_bft::wire::message::{Kind, Message, Outcome};
 use quorumfs_bft::wire::{Envelope, Unsigned, encode};
 use quorumfs_bft_runtime::event_loop::Core;
 use quorumfs_bft_runtime::keys::NodeKey;
@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of what it says, one in so many is a lie.
+/// Of what it says to clients, one in so many is a lie.
 const SELDOM: u64 = 3;
 /// Earlier answers that it passes off as others.
 const OLD_MAX: usize = 32;
@@ -30,10 +30,8 @@ const OLD_MAX: usize = 32;
 /// How many lies were told.
 #[derive(Debug, Default)]
 pub struct Lies {
-    /// Results of operations.
+    /// Results of operations and queries.
     pub replies: AtomicU64,
-    /// Answers to queries.
-    pub answers: AtomicU64,
     /// Checkpoints.
     pub checkpoints: AtomicU64,
 }
@@ -45,17 +43,17 @@ impl Lies {
     /// Those of the disk.
     pub fn store(&self, path: &Path) -> std::io::Result<()> {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let all = [of(&self.replies), of(&self.answers), of(&self.checkpoints)];
+        let all = [of(&self.replies), of(&self.checkpoints)];
         let new = path.with_extension("new");
         std::fs::write(&new, serde_json::to_vec(&all)?)?;
         std::fs::rename(new, path)
     }
 
-    /// Reads them: of replies, of answers, of checkpoints.
+    /// Reads them: of replies, of checkpoints.
     ///
     /// # Errors
     /// If there are none.
-    pub fn load(path: &Path) -> anyhow::Result<[u64; 3]> {
+    pub fn load(path: &Path) -> anyhow::Result<[u64; 2]> {
         Ok(serde_json::from_slice(&std::fs::read(path)?)?)
     }
 }
@@ -67,27 +65,30 @@ pub struct Liar<C> {
     random: Random,
     lies: Arc<Lies>,
     results: VecDeque<Bytes>,
-    answers: VecDeque<Bytes>,
 }
 
 impl<C: Core> Liar<C> {
     /// A liar around a correct core, which signs with its key.
     pub fn new(core: C, key: Arc<NodeKey>, random: Random, lies: Arc<Lies>) -> Self {
-        let (results, answers) = Default::default();
         Self {
             core,
             key,
             random,
             lies,
-            results,
-            answers,
+            results: VecDeque::new(),
         }
     }
 
     /// What a frame becomes, if it becomes a lie.
     fn twist(&mut self, frame: &Bytes) -> Option<Bytes> {
         let kind = frame.get(..8).and_then(Kind::of_tag)?;
-        if !matches!(kind, Kind::Reply | Kind::ReadAnswer | Kind::Checkpoint) {
+        let lies = match kind {
+            Kind::Reply => self.random.chance(1, SELDOM),
+            // There are few of them.
+            Kind::Checkpoint => true,
+            _ => false,
+        };
+        if !lies {
             return None;
         }
         let envelope = Envelope::decode(frame.clone()).ok()?;
@@ -101,21 +102,6 @@ impl<C: Core> Liar<C> {
                     *result = other(&mut self.random, &mut self.results, result);
                 }
                 &self.lies.replies
-            }
-            Message::ReadAnswer(answer) => {
-                for answered in answer.answers.iter_mut().flatten() {
-                    match &mut answered.body {
-                        AnswerBody::Bytes(bytes) => {
-                            *bytes = other(&mut self.random, &mut self.answers, bytes);
-                        }
-                        AnswerBody::Digest(digest) => *digest = Digest([7; 32]),
-                        AnswerBody::NoRoom => {}
-                    }
-                    if self.random.chance(1, 4) {
-                        answered.version = Sequence(answered.version.0.saturating_add(1));
-                    }
-                }
-                &self.lies.answers
             }
             Message::Checkpoint(vote) => {
                 vote.checkpoint.root = Digest([7; 32]);
@@ -162,7 +148,6 @@ impl<C: Core> Core for Liar<C> {
         self.core.step(now, event, &mut emitted);
         for mut effect in emitted.drain() {
             if let Effect::Send { frame, .. } = &mut effect
-                && self.random.chance(1, SELDOM)
                 && let Some(told) = self.twist(frame)
             {
                 *frame = told;

@@ -2,7 +2,7 @@
 
 use super::act::Outcome;
 use super::compare::{self, Both};
-use super::differences::{now, same};
+use super::differences::{Mapped, now, same};
 use super::picture::{Picture, Time};
 use super::place::Place;
 use super::step::{Operation, Step, Text};
@@ -31,6 +31,7 @@ pub struct Pair<'a> {
     workers: Both<Vec<Worker>>,
     began: Time,
     steps: usize,
+    mapped: Mapped,
 }
 
 type Tree = BTreeMap<Text, Picture>;
@@ -62,6 +63,7 @@ impl<'a> Pair<'a> {
             workers: (Vec::new(), Vec::new()),
             began: now(),
             steps: 0,
+            mapped: Mapped::new(),
         };
         pair.start();
         pair
@@ -140,7 +142,7 @@ impl<'a> Pair<'a> {
     /// What differs.
     pub fn compare(&mut self) -> compare::Told {
         let trees = self.scan()?;
-        compare::trees((&trees.0, &trees.1), self.began)
+        compare::trees((&trees.0, &trees.1), self.began, &self.mapped)
     }
 
     /// Takes a step, and compares; tells what came of it for the reference.
@@ -198,11 +200,15 @@ impl<'a> Pair<'a> {
         }
         let times = (self.began, began);
         let (old, new) = ((&before.0[..], &before.1[..]), (&after.0[..], &after.1[..]));
-        compare::looks(&paths, old, new, times, operation)?;
+        if let Operation::Map { .. } = operation {
+            let file = reference.2[0].iter();
+            self.mapped.extend(file.map(|it| (it.inode, it.modified)));
+        }
+        compare::looks(&paths, old, new, times, operation, &self.mapped)?;
         for (number, slot) in operation.slots().into_iter().enumerate() {
             let place = format!("open file {slot}");
             let now = (&reference.2[number], &ours.2[number]);
-            compare::still(&place, now, self.began)?;
+            compare::still(&place, now, self.began, &self.mapped)?;
             let was = (&reference.1[number], &ours.1[number]);
             if let ((Some(a), Some(b)), (Some(c), Some(d))) = (was, now)
                 && a.inode == c.inode

@@ -1,0 +1,46 @@
+//! The same on a mount and on tmpfs, compared after each step; `twins` does it for as long as one
+//! likes.
+
+use quorumfs_tests::harness::Cluster;
+use quorumfs_tests::twins::attack::FOUL;
+use quorumfs_tests::twins::draw::Weather;
+use quorumfs_tests::twins::place::{Mount, Place};
+use quorumfs_tests::twins::{FAIR, Plan, Report, run, run_under_attack};
+use std::path::Path;
+
+fn plan(steps: usize, seed: u64, weather: Weather) -> Plan {
+    Plan {
+        program: env!("CARGO_BIN_EXE_twins").into(),
+        steps,
+        seed,
+        weather,
+        defect: None,
+        // That takes minutes; the program does it with the same seed.
+        shrinks: false,
+    }
+}
+
+#[track_caller]
+fn assert_the_same(report: &Report, steps: usize) {
+    let difference = report.difference.as_ref();
+    let told = difference.map(|it| (it.at, it.what.as_str()));
+    assert_eq!(told, None);
+    assert_eq!(report.steps, steps);
+}
+
+#[test]
+fn a_mount_does_what_tmpfs_does() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let mut place = Place::Mount(Box::new(Mount::new(cluster)));
+    let report = run(&plan(1500, 3, FAIR), &mut place);
+    assert_the_same(&report, 1500);
+}
+
+#[test]
+fn a_mount_does_what_tmpfs_does_while_it_is_attacked_from_all_sides() {
+    let liar = Path::new(env!("CARGO_BIN_EXE_lying_replica"));
+    let (report, suffered) = run_under_attack(&plan(1000, 7, FOUL), liar);
+    println!("{suffered:?}");
+    assert_the_same(&report, 1000);
+}
