@@ -9,7 +9,7 @@
 
 mod common;
 
-use common::{World, content, new_file, root};
+use common::{TRUNCATE, World, content, new_file, root};
 use quorumfs_gateway::metadata::MetadataClient;
 use quorumfs_gateway::vfs::{
     AttributeChange, Caller, Cookie, OpenMode, RenameMode, VfsError, VfsOptions,
@@ -506,6 +506,33 @@ async fn giving_an_open_file_to_its_owner_moves_its_time_of_change_and_takes_its
         fs.fsync(handle).await.unwrap();
         let kept = fs.getattr(inode).await.unwrap();
         assert_eq!((kept.mode, kept.ctime), (after.mode, after.ctime));
+    }
+    fs.release(handle).await.unwrap();
+}
+
+#[tokio::test]
+async fn cutting_an_empty_file_takes_its_set_id_bits_from_its_owner_but_the_superuser_keeps_them() {
+    let world = World::new();
+    let fs = world.mount(VfsOptions::default()).await;
+    let (inode, handle) = new_file(&fs, b"file").await;
+    let owner = Caller::user(7, 7, Vec::new());
+    let owned = AttributeChange {
+        uid: Some(7),
+        gid: Some(7),
+        ..AttributeChange::default()
+    };
+    fs.setattr(&root(), inode, None, owned).await.unwrap();
+    for (caller, left) in [(root(), 0o6755), (owner, 0o755)] {
+        let bits = AttributeChange {
+            mode: Some(0o6755),
+            ..AttributeChange::default()
+        };
+        fs.setattr(&root(), inode, None, bits).await.unwrap();
+        // Open for writing, where changes may wait for a commit.
+        let cut = fs.open(&caller, inode, TRUNCATE).await.unwrap().handle;
+        assert_eq!(fs.getattr(inode).await.unwrap().mode.0, left);
+        fs.release(cut).await.unwrap();
+        assert_eq!(fs.getattr(inode).await.unwrap().mode.0, left);
     }
     fs.release(handle).await.unwrap();
 }
