@@ -1,11 +1,11 @@
 //! What the kernel was told it may keep.
 //!
-//! Usually the kernel believes an answer for [`VALID_FOR`]. What the gateway keeps up to date in any
-//! case ([`FileSystem::keeps`]) it may keep for [`KEPT_FOR`]; so `find` and `git status` over a large
-//! tree are the kernel's business alone the second time. In return all of it is taken back when
-//! others have changed something, or when nothing is heard of the servers ([`FileSystem::doubts`]):
-//! every inode and every name that was given out is invalidated, one by one, since the kernel has
-//! no other way that is as old as it needs to be.
+//! Usually the kernel believes an answer for [`VALID_FOR`]. What the gateway keeps up to date in
+//! any case ([`FileSystem::keeps`]) it may keep for [`KEPT_FOR`]; so `find` and `git status` over
+//! a large tree are the kernel's business alone the second time. In return all of it is taken back
+//! when others have changed something, or when nothing is heard of the servers
+//! ([`FileSystem::doubts`]): every inode and every name that was given out is invalidated, one by
+//! one, since the kernel has no other way that is as old as it needs to be.
 //!
 //! * What was given out stands in a table, in two generations: after [`KEPT_FOR`] the kernel asks
 //!   anyway, and the older generation is dropped. The table is bounded; when it is full, answers
@@ -16,6 +16,8 @@
 //!   on its side: an invalidation of attributes outdates requests that are under way, and one of a
 //!   name waits for whoever looks something up in the directory. That is why it is done by a thread
 //!   of its own, with the gate open again.
+//! * The root's attributes are never kept: whoever wants to know whether a mount is dead looks at
+//!   them, be it to mount again.
 //! * Names of directories are never kept: taking one back unhashes it, and whoever works in the
 //!   directory would find it deleted. Their attributes are.
 
@@ -103,7 +105,8 @@ pub(crate) struct Giving<'k> {
 impl Giving<'_> {
     /// For how long attributes that are about to be shown last.
     pub(crate) fn attributes(&self, fs: &FileSystem, shown: &Attributes) -> Duration {
-        if fs.keeps(shown) && self.kept.tables().note_inode(shown.inode) {
+        if shown.inode != fs.root() && fs.keeps(shown) && self.kept.tables().note_inode(shown.inode)
+        {
             KEPT_FOR
         } else {
             VALID_FOR

@@ -54,8 +54,8 @@ pub(crate) struct Ahead {
 pub(crate) struct Place(#[allow(dead_code)] Arc<()>); // held, and never looked at
 
 impl Ahead {
-    /// How many are on their way. One that has arrived leaves its place to the next: at the end of a
-    /// commit, which is when the clouds would have nothing to do, the first ones are long there.
+    /// How many are on their way. One that has arrived leaves its place to the next: at the end of
+    /// a commit, which is when the clouds would have nothing to do, the first ones are long there.
     pub(crate) fn under_way(&self) -> usize {
         // One holder is here.
         Arc::strong_count(&self.places).saturating_sub(1)

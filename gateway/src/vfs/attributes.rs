@@ -371,8 +371,8 @@ fn ride(state: &mut State, caller: &Caller, change: AttributeChange) -> Option<A
     // Whether the group bit may be set depends on groups, which the servers judge.
     let set_group = change.mode.is_some_and(|mode| mode & Mode::SET_GID != 0);
     let same_size = change.size.is_none() || (change.size == Some(0) && state.holds_nothing());
-    // Giving a file to whom it belongs changes its time, and takes its set-id bits and a capability;
-    // so does cutting it, however empty it is.
+    // Giving a file to whom it belongs changes its time, and takes its set-id bits and a
+    // capability; so does cutting it, however empty it is.
     let gives = change.uid.is_some() || change.gid.is_some();
     let has_neither = seen.mode == seen.mode.without_set_id() && seen.extended.count == 0;
     let keeps_bits = !(gives || change.size.is_some()) || has_neither;

@@ -6,9 +6,9 @@
 //! mounted, and one question after that count *confirms* all that is known, however much it is.
 //!
 //! ```text
-//!   ask for the count ──► 7          ask ──► 7                ask ──► 8
-//!                          ├─ learn a, b …   ├─ a, b confirmed         ├─ nothing from before counts
-//!                          └ round 1         └ for VALID_FOR           └ round 2
+//! ask for the count ─► 7       ask ─► 7               ask ─► 8
+//!                      ├ a, b…      ├ a, b confirmed       ├ nothing from before counts
+//!                      └ round 1    └ for VALID_FOR        └ round 2
 //! ```
 //!
 //! * Answers of one session move forward through the order. So what a question brings that was sent
@@ -18,10 +18,12 @@
 //! * What this mount changes itself is entered as it happens. Something may have been forgotten in
 //!   between, though, while an older answer is still on its way; such an answer is in no round
 //!   either ([`Belief::forget`]).
-//! * When the count has moved, nothing that was asked for before is believed, not even for a second.
-//! * A confirmation reaches from when its question was *sent*: an answer that took long says little.
-//! * When the count is not heard, what is known is not believed any more; when it is heard again and
-//!   stands where it stood, all of it is.
+//! * When the count has moved, nothing that was asked for before is believed, not even for a
+//!   second.
+//! * A confirmation reaches from when its question was *sent*: an answer that took long says
+//!   little.
+//! * When the count is not heard, what is known is not believed any more; when it is heard again
+//!   and stands where it stood, all of it is.
 //!
 //! Without a mount there is no count, no round, and everything lasts for [`VALID_FOR`].
 

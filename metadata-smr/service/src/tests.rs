@@ -14,6 +14,7 @@ mod hostile;
 mod model;
 mod mounted;
 mod names;
+mod numbers;
 mod ownership;
 mod packs;
 mod quota;

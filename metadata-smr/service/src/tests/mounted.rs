@@ -5,17 +5,29 @@ use super::harness::*;
 use super::model::chance;
 use crate::attributes::{Credentials, Mode, Timestamp};
 use crate::error::Error;
-use crate::identity::{InodeId, RealmId};
+use crate::identity::{InodeId, MountEpoch, RealmId};
 use crate::operation::{Accessed, Operation, SetAttributes, Step};
 use crate::query::Question;
 use crate::reply::{Found, Response};
 use crate::row::{Inode, Mount, Row};
 use crate::simulation::workload::{Call, Workload};
 use proptest::prelude::*;
+use quorumfs_bft::identity::{SessionId, Time};
 use quorumfs_bft::service::Caller;
 use std::collections::BTreeSet;
 
 const REALM: RealmId = RealmId::ROOT;
+
+/// An answer, for the fixtures of the format.
+pub(super) fn found() -> Found {
+    Found::Mounted(Some(Mount {
+        session: SessionId(4),
+        principal: OWNER,
+        epoch: MountEpoch(2),
+        since: Time(5),
+        others: 6,
+    }))
+}
 
 /// A world in which the first session has the realm mounted.
 fn mounted() -> (World, Caller, Caller) {
