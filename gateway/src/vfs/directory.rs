@@ -151,9 +151,9 @@ impl FileSystem {
         }))
     }
 
-    /// Whether whoever has listed a directory may keep the listing for as long as its attributes, and
-    /// show it again. Only one that is a single page: the kernel finds its place in what it keeps
-    /// by the last entry, which may be gone from a later listing.
+    /// Whether whoever has listed a directory may keep the listing for as long as its attributes,
+    /// and show it again. Only one that is a single page: the kernel finds its place in what it
+    /// keeps by the last entry, which may be gone from a later listing.
     #[must_use]
     pub fn keeps_listing(&self, directory: InodeId) -> bool {
         let inner = &self.inner;

@@ -143,8 +143,8 @@ fn fence(change: &mut Change<'_, '_>, session: SessionId, by: SessionId) -> Outc
     Ok(())
 }
 
-/// Somebody is about to change something of a realm: counted if another session has it mounted, once
-/// for each operation.
+/// Somebody is about to change something of a realm: counted if another session has it mounted,
+/// once for each operation.
 pub(crate) fn note_change(change: &mut Change<'_, '_>, realm: RealmId) -> Outcome<()> {
     let Some(session) = change.session() else {
         // What ticks do is out of sight, but for the space that a cut file takes.
