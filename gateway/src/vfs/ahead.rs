@@ -51,7 +51,9 @@ pub(crate) struct Ahead {
 
 /// See [`Ahead::place`].
 #[derive(Debug)]
-pub(crate) struct Place(#[allow(dead_code)] Arc<()>); // held, and never looked at
+pub(crate) struct Place {
+    _held: Arc<()>,
+}
 
 impl Ahead {
     /// How many are on their way. One that has arrived leaves its place to the next: at the end of
@@ -68,7 +70,9 @@ impl Ahead {
 
     /// A place among those on their way, until it is dropped.
     pub(crate) fn place(&self) -> Place {
-        Place(self.places.clone())
+        Place {
+            _held: self.places.clone(),
+        }
     }
 
     pub(crate) fn runs(&self) -> &FrozenRuns {
