@@ -100,7 +100,10 @@ impl Inner {
             let upload = tokio::spawn(async move {
                 let stored = upload.await;
                 drop(place);
-                inner.upload_more_ahead(&node);
+                // Where clouds fail, one that did says enough.
+                if stored.is_ok() {
+                    inner.upload_more_ahead(&node);
+                }
                 stored
             });
             state.ahead.insert(offset, run, EarlyUpload::new(upload));
