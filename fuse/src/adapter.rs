@@ -296,7 +296,7 @@ impl Filesystem for Adapter {
 
     fn write(
         &self,
-        _: &Request,
+        request: &Request,
         _inode: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -311,10 +311,11 @@ impl Filesystem for Adapter {
         let data = Bytes::copy_from_slice(data);
         let handle = HandleId(handle.0);
         let kills_set_id = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        let writer = caller(request);
         let work = async move {
             let written = fs.write_bytes(handle, offset, data).await?;
             if kills_set_id {
-                fs.drop_set_id(handle)?;
+                fs.drop_set_id(&writer, handle)?;
             }
             Ok(written)
         };
@@ -462,8 +463,9 @@ impl Filesystem for Adapter {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        self.file_system.releasedir(HandleId(handle.0));
-        reply.ok();
+        let fs = self.file_system.clone();
+        let work = async move { fs.releasedir(HandleId(handle.0)).await };
+        self.empty("closedir", work, reply);
     }
 
     fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {

@@ -1,6 +1,6 @@
 //! Where files have bytes: `fallocate`, `lseek` for data and holes, `copy_file_range`.
 
-use crate::serve::Adapter;
+use crate::serve::{Adapter, caller};
 use fuser::{Errno, ReplyEmpty, ReplyLseek, ReplyWrite, Request};
 use quorumfs_gateway::vfs::{Allocation, HandleId, Seek};
 
@@ -37,11 +37,11 @@ impl Adapter {
         };
         let fs = self.file_system.clone();
         // The kernel leaves the set-id bits to us, and does not say who may keep them.
-        let kills_set_id = request.uid() != 0;
+        let writer = caller(request);
         let work = async move {
             fs.allocate(handle, offset, length, how).await?;
-            if kills_set_id {
-                fs.drop_set_id(handle)?;
+            if writer.uid != 0 {
+                fs.drop_set_id(&writer, handle)?;
             }
             Ok(())
         };
@@ -74,11 +74,11 @@ impl Adapter {
         reply: ReplyWrite,
     ) {
         let fs = self.file_system.clone();
-        let kills_set_id = request.uid() != 0;
+        let writer = caller(request);
         let work = async move {
             let copied = fs.clone_range(source, to, length).await?;
-            if kills_set_id {
-                fs.drop_set_id(to.0)?;
+            if writer.uid != 0 {
+                fs.drop_set_id(&writer, to.0)?;
             }
             Ok(copied)
         };

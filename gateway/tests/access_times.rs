@@ -86,7 +86,7 @@ async fn writing_alone_moves_no_time_of_access_and_reading_after_it_does() {
     assert!(fs.getattr(inode).await.unwrap().atime > first);
     let root_was = fs.getattr(fs.root()).await.unwrap();
     let listing = fs.opendir(&root(), fs.root()).await.unwrap();
-    fs.releasedir(listing);
+    fs.releasedir(listing).await.unwrap();
     assert!(fs.getattr(fs.root()).await.unwrap().atime > root_was.mtime);
 }
 

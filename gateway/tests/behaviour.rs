@@ -488,10 +488,10 @@ async fn giving_an_open_file_to_its_owner_moves_its_time_of_change_and_takes_its
         uid,
         ..AttributeChange::default()
     };
-    // Also where nobody is named, by anybody.
+    // Also where nobody is named.
     let mine = [
         (root(), change(None, Some(0))),
-        (Caller::user(7, 7, Vec::new()), change(None, None)),
+        (root(), change(None, None)),
     ];
     for (mode, (caller, mine)) in [0o644, 0o4755]
         .into_iter()
@@ -502,12 +502,23 @@ async fn giving_an_open_file_to_its_owner_moves_its_time_of_change_and_takes_its
         tokio::time::sleep(Duration::from_millis(5)).await;
         let after = fs.setattr(&caller, inode, None, mine).await.unwrap();
         assert!(after.ctime > before.ctime);
-        assert_eq!(after.mode, before.mode.without_set_id());
+        assert_eq!(after.mode, before.mode.without_set_id(true));
         fs.fsync(handle).await.unwrap();
         let kept = fs.getattr(inode).await.unwrap();
         assert_eq!((kept.mode, kept.ctime), (after.mode, after.ctime));
     }
+    // A stranger takes nobody's bits; of a file that is open he may be about to write.
+    let stranger = Caller::user(7, 7, Vec::new());
+    let nobody = async || fs.setattr(&stranger, inode, None, change(None, None)).await;
+    let plain = fs.getattr(inode).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    assert!(nobody().await.unwrap().ctime > plain.ctime);
+    let bits = change(Some(0o4755), None);
+    let set = fs.setattr(&root(), inode, None, bits).await.unwrap();
+    assert_eq!(nobody().await.unwrap(), set);
     fs.release(handle).await.unwrap();
+    assert_eq!(nobody().await.unwrap_err().errno(), Errno::PERM);
+    assert_eq!(fs.getattr(inode).await.unwrap().mode, set.mode);
 }
 
 #[tokio::test]
@@ -522,9 +533,17 @@ async fn cutting_an_empty_file_takes_its_set_id_bits_from_its_owner_but_the_supe
         ..AttributeChange::default()
     };
     fs.setattr(&root(), inode, None, owned).await.unwrap();
-    for (caller, left) in [(root(), 0o6755), (owner, 0o755)] {
+    let stranger = Caller::user(8, 8, Vec::new());
+    // Where the group may not execute its bit names no program, and its members keep it.
+    let tries = [
+        (root(), 0o6777, 0o6777),
+        (owner.clone(), 0o6777, 0o777),
+        (owner, 0o6767, 0o2767),
+        (stranger, 0o6767, 0o767),
+    ];
+    for (caller, mode, left) in tries {
         let bits = AttributeChange {
-            mode: Some(0o6755),
+            mode: Some(mode),
             ..AttributeChange::default()
         };
         fs.setattr(&root(), inode, None, bits).await.unwrap();

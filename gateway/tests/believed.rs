@@ -42,7 +42,7 @@ async fn look_at_all(fs: &FileSystem, directory: InodeId) {
         offset = last.cookie.0;
         seen += page.len();
     }
-    fs.releasedir(listing);
+    fs.releasedir(listing).await.unwrap();
     assert_eq!(seen, FILES as usize + 2);
     for number in 0..FILES {
         let found = fs.lookup(&root(), directory, &name(number)).await.unwrap();

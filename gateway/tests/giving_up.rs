@@ -6,7 +6,7 @@
 mod common;
 
 use common::{Fault, TRUNCATE, World, content, is_allocation, new_file, root};
-use quorumfs_gateway::vfs::{AttributeChange, FileSystem, VfsOptions};
+use quorumfs_gateway::vfs::{AttributeChange, Caller, FileSystem, VfsOptions};
 use quorumfs_metadata::attributes::Mode;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -149,16 +149,26 @@ async fn set_id_bits_that_a_writer_may_not_keep_go_with_what_was_written() {
     let fs = world.mount(unhurried()).await;
     let (inode, handle) = new_file(&fs, b"program").await;
     fs.release(handle).await.unwrap();
-    let change = AttributeChange {
-        mode: Some(0o6755),
-        ..AttributeChange::default()
-    };
-    fs.setattr(&root(), inode, None, change).await.unwrap();
-    let handle = fs.open(&root(), inode, TRUNCATE).await.unwrap().handle;
-    fs.write(handle, 0, b"new").await.unwrap();
-    fs.drop_set_id(handle).unwrap();
-    assert_eq!(fs.getattr(inode).await.unwrap().mode, Mode(0o755));
-    fs.release(handle).await.unwrap();
+    // The group is 0: only who is in it keeps its bit, where the group may not execute.
+    let (stranger, member) = (Caller::user(7, 7, Vec::new()), Caller::user(7, 7, vec![0]));
+    let tries = [
+        (&stranger, 0o6755, 0o755),
+        (&member, 0o6755, 0o755),
+        (&stranger, 0o6745, 0o745),
+        (&member, 0o6745, 0o2745),
+    ];
+    for (writer, mode, left) in tries {
+        let change = AttributeChange {
+            mode: Some(mode),
+            ..AttributeChange::default()
+        };
+        fs.setattr(&root(), inode, None, change).await.unwrap();
+        let handle = fs.open(&root(), inode, TRUNCATE).await.unwrap().handle;
+        fs.write(handle, 0, b"new").await.unwrap();
+        fs.drop_set_id(writer, handle).unwrap();
+        assert_eq!(fs.getattr(inode).await.unwrap().mode, Mode(left));
+        fs.release(handle).await.unwrap();
+    }
     let again = world.mount(unhurried()).await;
-    assert_eq!(again.getattr(inode).await.unwrap().mode, Mode(0o755));
+    assert_eq!(again.getattr(inode).await.unwrap().mode, Mode(0o2745));
 }

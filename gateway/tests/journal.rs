@@ -12,7 +12,7 @@ mod common;
 use common::{Fault, World, content, is_commit, new_file, root, set_size};
 use quorumfs_gateway::journal::{Directory, Disk, Generation, Reason};
 use quorumfs_gateway::vfs::{
-    Allocation, AttributeChange, FileSystem, HandleId, InodeId, OpenMode, RESCUE_DIRECTORY,
+    Allocation, AttributeChange, Caller, FileSystem, HandleId, InodeId, OpenMode, RESCUE_DIRECTORY,
     RenameMode, Replayed, SetMode, Tier, VfsOptions,
 };
 use quorumfs_metadata::attributes::Mode;
@@ -303,7 +303,8 @@ async fn attributes_that_ride_are_kept_with_the_content_and_others_leave_it_in_p
     fs.setattr(&root(), inode, Some(handle), change)
         .await
         .unwrap();
-    fs.drop_set_id(handle).unwrap();
+    fs.drop_set_id(&Caller::user(7, 7, Vec::new()), handle)
+        .unwrap();
     fs.fsync(handle).await.unwrap();
     // What changes the inode beneath what waits is ours, and known to be.
     let name = async |name: &[u8]| {

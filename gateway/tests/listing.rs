@@ -5,7 +5,7 @@
 mod common;
 
 use common::{World, content, new_file, root};
-use quorumfs_gateway::vfs::{OpenMode, RenameMode, VfsOptions};
+use quorumfs_gateway::vfs::{AttributeChange, OpenMode, RenameMode, VfsOptions};
 use std::time::Duration;
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn a_directory_that_was_moved_away_from_one_that_is_gone_is_listed() {
     let list = async || {
         let listing = fs.opendir(&caller, moved.inode).await.unwrap();
         let shown = fs.readdir_plus(listing, 0, 10).await.unwrap();
-        fs.releasedir(listing);
+        fs.releasedir(listing).await.unwrap();
         shown
             .iter()
             .map(|(entry, _)| entry.inode)
@@ -92,4 +92,56 @@ async fn a_directory_that_was_moved_away_from_one_that_is_gone_is_listed() {
     assert!(!fs.keeps_listing(moved.inode), "its parent is another");
     fs.rmdir(&caller, top, b"from").await.unwrap();
     assert_eq!(list().await, [moved.inode, to.inode]);
+}
+
+#[tokio::test]
+async fn an_open_directory_that_lost_its_name_is_there_until_it_is_closed() {
+    let world = World::new();
+    let options = VfsOptions {
+        orphans_every: Duration::from_millis(100),
+        ..VfsOptions::default()
+    };
+    let fs = world.mount(options).await;
+    let beside = world.beside(VfsOptions::default());
+    let (caller, top) = (root(), fs.root());
+    let inodes = async || {
+        let usage = beside.statfs().await.unwrap();
+        usage.files - usage.files_free
+    };
+    for way in 0..3 {
+        let before = inodes().await;
+        let directory = fs.mkdir(&caller, top, b"directory", 0o755).await.unwrap();
+        let inode = directory.inode;
+        let first = fs.opendir(&caller, inode).await.unwrap();
+        let second = fs.opendir(&caller, inode).await.unwrap();
+        match way {
+            0 => fs.rmdir(&caller, top, b"directory").await.unwrap(),
+            1 => beside.rmdir(&caller, top, b"directory").await.unwrap(),
+            _ => {
+                fs.mkdir(&caller, top, b"other", 0o755).await.unwrap();
+                let (from, to) = ((top, b"other"), (top, b"directory"));
+                let mode = RenameMode::Replace;
+                fs.rename(&caller, from.0, from.1, to.0, to.1, mode)
+                    .await
+                    .unwrap();
+                fs.rmdir(&caller, top, b"directory").await.unwrap();
+            }
+        }
+        fs.releasedir(first).await.unwrap();
+        // What was known is not believed any more, and the orphans were looked through.
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+        let change = AttributeChange {
+            mode: Some(0o700),
+            ..AttributeChange::default()
+        };
+        fs.setattr(&caller, inode, None, change).await.unwrap();
+        let found = fs.getattr(inode).await.unwrap();
+        assert_eq!((found.links, found.mode.0), (0, 0o700));
+        let made = fs.mkdir(&caller, inode, b"below", 0o755).await.unwrap_err();
+        assert_eq!(made.errno(), rustix::io::Errno::NOENT);
+        assert_eq!(inodes().await, before + 1);
+        fs.releasedir(second).await.unwrap();
+        assert_eq!(inodes().await, before);
+        fs.getattr(inode).await.unwrap_err();
+    }
 }

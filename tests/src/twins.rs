@@ -251,10 +251,13 @@ fn look_again(
 }
 
 /// What is said of a difference, without where and when: another one is no reason to leave out
-/// steps that this one needs.
+/// steps that this one needs. What came of a call is of the same kind if it is the same error.
 fn shape(what: &str) -> String {
-    let first = what.lines().next().unwrap_or_default();
-    let outside = first.split('"').step_by(2).collect::<String>();
+    let is_picture = |line: &&str| line.contains("Picture") || line.ends_with(" was");
+    let lines = what.lines().take_while(|line| !is_picture(line));
+    let outside = lines
+        .flat_map(|line| line.split('"').step_by(2))
+        .collect::<String>();
     outside.chars().filter(|it| !it.is_ascii_digit()).collect()
 }
 

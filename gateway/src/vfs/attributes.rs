@@ -110,16 +110,32 @@ impl FileSystem {
             .await
     }
 
-    /// `chown` that names neither an owner nor a group, of which the kernel tells nothing: anybody
-    /// may, the time of change moves, and set-id bits and capabilities go.
+    /// `chown` that names neither an owner nor a group, of which the kernel tells nothing. The time
+    /// of change moves, and set-id bits and capabilities go. Anybody may, unless bits would go of a
+    /// file that is another's.
+    ///
+    /// The kernel says the same when somebody is about to write to a file with such bits, and tells
+    /// of the write right after, which takes them: so nothing happens before, and who gives a file
+    /// to nobody while it is open for writing is told that he did.
     async fn give_to_nobody(
         &self,
         caller: &Caller,
         inode: InodeId,
     ) -> Result<Attributes, VfsError> {
-        let uid = Some(self.inner.attributes(inode).await?.uid.0);
+        let seen = self.inner.attributes(inode).await?;
+        let keeps = self.inner.may_keep_group(caller, &seen);
+        let without = seen.mode.without_set_id(keeps);
+        let takes_bits = seen.file_type() != FileType::Directory && seen.mode != without;
+        if takes_bits && caller.uid != Uid::ROOT.0 && caller.uid != seen.uid.0 {
+            let node = self.inner.node(inode);
+            return match node.is_some_and(|node| node.state().writers > 0) {
+                true => Ok(seen),
+                false => Err(VfsError::refused("chown", Errno::PERM)),
+            };
+        }
         let change = AttributeChange {
-            uid,
+            uid: Some(seen.uid.0),
+            mode: takes_bits.then_some(without.0),
             ..AttributeChange::default()
         };
         // Whoever may not speak for the superuser leaves it to the servers to judge.
@@ -374,7 +390,7 @@ fn ride(state: &mut State, caller: &Caller, change: AttributeChange) -> Option<A
     // Giving a file to whom it belongs changes its time, and takes its set-id bits and a
     // capability; so does cutting it, however empty it is.
     let gives = change.uid.is_some() || change.gid.is_some();
-    let has_neither = seen.mode == seen.mode.without_set_id() && seen.extended.count == 0;
+    let has_neither = seen.mode == seen.mode.without_set_id(false) && seen.extended.count == 0;
     let keeps_bits = !(gives || change.size.is_some()) || has_neither;
     let rides = seen.file_type() == FileType::File
         && state.writers > 0

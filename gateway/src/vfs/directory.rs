@@ -139,6 +139,7 @@ impl FileSystem {
     /// # Errors
     /// If it is none or is gone.
     pub async fn opendir(&self, _caller: &Caller, inode: InodeId) -> Result<HandleId, VfsError> {
+        let _not_removed = self.inner.namespace_lock(inode).read().await;
         let attributes = self.inner.attributes(inode).await?;
         if attributes.file_type() != FileType::Directory {
             return Err(VfsError::refused("opendir", Errno::NOTDIR));
@@ -241,8 +242,20 @@ impl FileSystem {
         Ok(found.unwrap_or_default())
     }
 
-    /// Closes a directory.
-    pub fn releasedir(&self, handle: HandleId) {
+    /// Closes a directory. One that lost its name goes with the last close; if the servers do not
+    /// hear of that, they are told again later.
+    ///
+    /// # Errors
+    /// If the servers do not answer.
+    pub async fn releasedir(&self, handle: HandleId) -> Result<(), VfsError> {
+        match self.inner.handles.remove_directory(handle) {
+            Some(unlinked) => self.inner.release_orphan(unlinked).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The same for who cannot wait: if it lost its name, it is found among the orphans.
+    pub fn leave_directory(&self, handle: HandleId) {
         self.inner.handles.remove_directory(handle);
     }
 }

@@ -23,7 +23,7 @@ use super::{VfsError, background, confirm};
 use crate::journal::{Journal, JournalStatus};
 use crate::metadata::MetadataClient;
 use crate::volume::Volume;
-use quorumfs_metadata::attributes::{Attributes, Credentials};
+use quorumfs_metadata::attributes::{Attributes, Credentials, Mode};
 use quorumfs_metadata::identity::InodeId;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -413,6 +413,12 @@ impl Inner {
     /// Who an operation is for, as the servers want it.
     pub(crate) fn credentials(&self, caller: &Caller) -> Credentials {
         self.groups.credentials(caller)
+    }
+
+    /// Whether the caller keeps the set-group-id bit of what it changes, as far as its group counts.
+    /// Its groups are looked up only where a mode has the bit.
+    pub(crate) fn may_keep_group(&self, caller: &Caller, seen: &Attributes) -> bool {
+        !seen.mode.has(Mode::SET_GID) || self.credentials(caller).may_keep_group(seen.gid)
     }
 
     /// Keeps an `open` (read) and an `unlink` (write) of the same inode apart.

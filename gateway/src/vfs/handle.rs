@@ -64,24 +64,38 @@ enum Handle {
 #[derive(Debug, Default)]
 pub(crate) struct Handles {
     next: AtomicU64,
-    open: Mutex<HashMap<HandleId, Handle>>,
+    open: Mutex<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    handles: HashMap<HandleId, Handle>,
+    directories: HashMap<InodeId, OpenDirectory>,
+}
+
+/// A directory that is open.
+#[derive(Debug, Default)]
+struct OpenDirectory {
+    handles: usize,
+    /// It has no name any more: the last close releases it.
+    unlinked: bool,
 }
 
 const NOT_OPEN: VfsError = VfsError::refused("use of a closed handle", Errno::BADF);
 
 impl Handles {
-    fn open(&self) -> MutexGuard<'_, HashMap<HandleId, Handle>> {
+    fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn insert(&self, handle: Handle) -> HandleId {
         let id = HandleId(self.next.fetch_add(1, Ordering::Relaxed).saturating_add(1));
-        self.open().insert(id, handle);
+        self.open().handles.insert(id, handle);
         id
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.open().len()
+        self.open().handles.len()
     }
 
     pub(crate) fn add_file(&self, handle: FileHandle) -> HandleId {
@@ -89,18 +103,36 @@ impl Handles {
     }
 
     pub(crate) fn add_directory(&self, handle: DirectoryHandle) -> HandleId {
+        {
+            let mut open = self.open();
+            let directory = open.directories.entry(handle.directory).or_default();
+            directory.handles = directory.handles.saturating_add(1);
+        }
         self.insert(Handle::Directory(Arc::new(handle)))
     }
 
+    /// Whether somebody has this directory open.
+    pub(crate) fn has_directory(&self, inode: InodeId) -> bool {
+        self.open().directories.contains_key(&inode)
+    }
+
+    /// A directory lost its name. Answers whether somebody has it open, so that the last close
+    /// releases it.
+    pub(crate) fn unlink_directory(&self, inode: InodeId) -> bool {
+        let mut open = self.open();
+        let directory = open.directories.get_mut(&inode);
+        directory.map(|it| it.unlinked = true).is_some()
+    }
+
     pub(crate) fn file(&self, id: HandleId) -> Result<Arc<FileHandle>, VfsError> {
-        match self.open().get(&id) {
+        match self.open().handles.get(&id) {
             Some(Handle::File(handle)) => Ok(handle.clone()),
             _ => Err(NOT_OPEN),
         }
     }
 
     pub(crate) fn directory(&self, id: HandleId) -> Result<Arc<DirectoryHandle>, VfsError> {
-        match self.open().get(&id) {
+        match self.open().handles.get(&id) {
             Some(Handle::Directory(handle)) => Ok(handle.clone()),
             _ => Err(NOT_OPEN),
         }
@@ -108,20 +140,30 @@ impl Handles {
 
     pub(crate) fn remove_file(&self, id: HandleId) -> Result<Arc<FileHandle>, VfsError> {
         let mut open = self.open();
-        match open.get(&id) {
+        match open.handles.get(&id) {
             Some(Handle::File(handle)) => {
                 let handle = handle.clone();
-                open.remove(&id);
+                open.handles.remove(&id);
                 Ok(handle)
             }
             _ => Err(NOT_OPEN),
         }
     }
 
-    pub(crate) fn remove_directory(&self, id: HandleId) {
+    /// Closes a directory; answers which, if that was the last handle of one without a name.
+    pub(crate) fn remove_directory(&self, id: HandleId) -> Option<InodeId> {
         let mut open = self.open();
-        if matches!(open.get(&id), Some(Handle::Directory(_))) {
-            open.remove(&id);
+        let Some(Handle::Directory(handle)) = open.handles.get(&id) else {
+            return None;
+        };
+        let inode = handle.directory;
+        open.handles.remove(&id);
+        let directory = open.directories.get_mut(&inode)?;
+        directory.handles = directory.handles.saturating_sub(1);
+        if directory.handles > 0 {
+            return None;
         }
+        let directory = open.directories.remove(&inode)?;
+        directory.unlinked.then_some(inode)
     }
 }

@@ -311,15 +311,17 @@ impl FileSystem {
         let Some(target) = target else {
             return Err(VfsError::refused("rmdir", Errno::NOENT));
         };
+        // Nobody opens it between the look at who has it open and the removal.
+        let _closed_to_opens = inner.namespace_lock(target.inode).write().await;
         let step = Step::RemoveDirectory(Remove {
             place,
             expected: Some(target.inode),
-            held: false,
+            held: inner.is_open(target.inode),
         });
         let removed = self
             .remove("rmdir", credentials(), directory, name, step)
             .await?;
-        inner.cache.forget(removed.inode.inode);
+        inner.removed(&removed);
         Ok(())
     }
 
@@ -553,8 +555,10 @@ impl Inner {
 
     /// Whether this mount has the inode open.
     fn is_open(&self, inode: InodeId) -> bool {
-        self.node(inode)
-            .is_some_and(|node| node.state().handles > 0)
+        self.handles.has_directory(inode)
+            || self
+                .node(inode)
+                .is_some_and(|node| node.state().handles > 0)
     }
 
     /// An inode lost an entry, the last one perhaps.
@@ -565,6 +569,10 @@ impl Inner {
             return;
         }
         self.cache.forget(attributes.inode);
+        let open_directory = self.handles.unlink_directory(attributes.inode);
+        if open_directory && removed.held {
+            self.learn_own(attributes, self.cache.unasked());
+        }
         let Some(node) = self.node(attributes.inode) else {
             return;
         };

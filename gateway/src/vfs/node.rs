@@ -234,11 +234,11 @@ impl State {
         self.base = *attributes;
     }
 
-    /// Somebody wrote who may not keep the file's set-id bits.
+    /// Somebody wrote, of the file's group or not, who may not keep its set-id bits.
     /// Answers whether it had any.
-    pub(crate) fn drop_set_id(&mut self) -> bool {
+    pub(crate) fn drop_set_id(&mut self, in_group: bool) -> bool {
         let mode = self.attributes().mode;
-        let without = mode.without_set_id();
+        let without = mode.without_set_id(in_group);
         if without != mode {
             self.pending.mode = Some(without);
             // The write that it goes with may be on its way already.

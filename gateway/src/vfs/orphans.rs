@@ -30,6 +30,9 @@ impl Inner {
 
     async fn release_unless_open(self: &Arc<Self>, inode: InodeId) -> Result<(), VfsError> {
         let _closed_to_opens = self.namespace_lock(inode).write().await;
+        if self.handles.unlink_directory(inode) {
+            return Ok(());
+        }
         if let Some(node) = self.node(inode) {
             let open = {
                 let mut state = node.state();
@@ -51,7 +54,7 @@ impl Inner {
         self.release_orphan(inode).await
     }
 
-    /// The last handle of a file without a name is closed: the servers may delete it.
+    /// The last handle of what has no name is closed: the servers may delete it.
     pub(crate) async fn release_orphan(&self, inode: InodeId) -> Result<(), VfsError> {
         self.cache.forget(inode);
         let credentials = self.metadata.own();

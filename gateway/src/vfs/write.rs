@@ -8,6 +8,7 @@
 
 use super::VfsError;
 use super::budget::Room;
+use super::caller::Caller;
 use super::dirty::RUN_BYTES_MAX;
 use super::file_system::{FileSystem, Inner};
 use super::handle::HandleId;
@@ -87,12 +88,14 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the handle is no file's.
-    pub fn drop_set_id(&self, handle: HandleId) -> Result<(), VfsError> {
+    pub fn drop_set_id(&self, caller: &Caller, handle: HandleId) -> Result<(), VfsError> {
         let handle = self.inner.handles.file(handle)?;
         // Whoever may not speak for the superuser leaves it to the servers.
         if self.inner.metadata.own().uid == Uid::ROOT {
+            let seen = handle.node.state().attributes();
+            let in_group = self.inner.may_keep_group(caller, &seen);
             let mut state = handle.node.state();
-            if state.drop_set_id() {
+            if state.drop_set_id(in_group) {
                 self.inner.keep_riding(&handle.node, &mut state);
             }
         }

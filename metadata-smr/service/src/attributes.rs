@@ -104,12 +104,15 @@ impl Mode {
         Self(self.0 & !bits)
     }
 
-    /// What is left of a file's mode after its owner, group, length or content was changed: set-id
-    /// bits go.
+    /// What is left of a file's mode after its owner, group, length or content was changed by
+    /// somebody who is in its group or not: set-id bits go. Only members keep the group's where the
+    /// group may not execute, since it names no program then.
+    ///
+    /// Source: Linux, `fs/attr.c` (`setattr_should_drop_sgid`).
     #[must_use]
-    pub const fn without_set_id(self) -> Self {
+    pub const fn without_set_id(self, in_group: bool) -> Self {
         let mode = self.without(Self::SET_UID);
-        if mode.has(0o010) {
+        if mode.has(0o010) || !in_group {
             mode.without(Self::SET_GID)
         } else {
             mode
@@ -183,6 +186,12 @@ impl Credentials {
             gid,
             groups: Vec::new(),
         }
+    }
+
+    /// Whether the caller is in `group`, or may do as if it were.
+    #[must_use]
+    pub fn may_keep_group(&self, group: Gid) -> bool {
+        self.uid == Uid::ROOT || self.in_group(group)
     }
 
     /// Whether the caller is in `group`.

@@ -76,7 +76,7 @@ fn group_class(inode: &Inode, rights: &Rights, access: Access) -> bool {
 
 /// The mode as asked for, without set-gid for a group that the caller is not in.
 pub(crate) fn new_mode(inode: &Inode, who: &Credentials, mode: Mode) -> Mode {
-    if who.uid == Uid::ROOT || who.in_group(inode.gid) {
+    if who.may_keep_group(inode.gid) {
         mode
     } else {
         mode.without(Mode::SET_GID)

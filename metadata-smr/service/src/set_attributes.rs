@@ -26,10 +26,11 @@ pub(crate) fn set_attributes(
     check_owner(&row, who, step)?;
     check_times(&row, who, step)?;
     let given = step.uid.is_some() || step.gid.is_some();
+    let in_group = who.may_keep_group(row.gid);
     row.uid = step.uid.unwrap_or(row.uid);
     row.gid = step.gid.unwrap_or(row.gid);
     if given && !row.is_directory() {
-        row.mode = row.mode.without_set_id();
+        row.mode = row.mode.without_set_id(in_group);
         drop_capability(change, step.inode, &mut row)?;
     }
     if let Some(mode) = step.mode {
@@ -101,7 +102,7 @@ fn set_size(
         check(row, who, Access::WRITE)?;
     }
     if who.uid != Uid::ROOT && step.mode.is_none() {
-        row.mode = row.mode.without_set_id();
+        row.mode = row.mode.without_set_id(who.in_group(row.gid));
     }
     drop_capability(change, step.inode, row)?;
     match &mut row.node {

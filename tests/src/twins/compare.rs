@@ -1,7 +1,7 @@
 //! Whether the twins are the same, but for [`differences`].
 
 use super::differences::{
-    Mapped, compared, explicit, maps, may_change_nothing, within_a_jiffy, within_a_tick,
+    Mapped, compared, explicit, maps, may_change_nothing, pipes, within_a_jiffy, within_a_tick,
 };
 use super::picture::{Picture, Time};
 use super::step::{Operation, Text};
@@ -35,7 +35,7 @@ pub fn still(place: &str, both: Both<&Option<Picture>>, began: Time, mapped: &Ma
     if left != right {
         return differ(&format!("{place} differs"), (left, right));
     }
-    if mapped.get(&reference.inode) == Some(&reference.modified) {
+    if reference.is_pipe() || mapped.get(&reference.inode) == Some(&reference.modified) {
         return Ok(());
     }
     let (left, right) = (reference.modified, ours.modified);
@@ -80,7 +80,7 @@ pub fn moved(
         let (should, did) = (reference.0 != reference.1, ours.0 != ours.1);
         let nothing = name == "change" && may_change_nothing(operation);
         let excused = match should {
-            true => nothing || within_a_tick(ours.0, began),
+            true => nothing || pipes(after.0, operation) || within_a_tick(ours.0, began),
             false => maps(operation) || within_a_jiffy(reference.0, began),
         };
         if should != did && !excused {

@@ -98,6 +98,17 @@ pub fn may_change_nothing(operation: &Operation) -> bool {
 /// something else moves them there too, those of the twins differ.
 pub type Mapped = BTreeMap<u64, Time>;
 
+/// Named pipes: what goes through them passes the kernel alone, and a file system in user space
+/// hears nothing of it, so that only tmpfs moves their times with it.
+#[must_use]
+pub fn pipes(picture: &Picture, operation: &Operation) -> bool {
+    picture.is_pipe()
+        && matches!(
+            operation,
+            Operation::Write { .. } | Operation::WriteAt { .. }
+        )
+}
+
 /// Whether times may move on our side alone: see [`Mapped`].
 #[must_use]
 pub fn maps(operation: &Operation) -> bool {

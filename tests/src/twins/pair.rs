@@ -196,7 +196,15 @@ impl<'a> Pair<'a> {
             other => return Err(format!("not what was asked: {other:?}")),
         };
         if !same(operation, &reference.0, &ours.0) {
-            return Err(outcomes(&reference.0, &ours.0));
+            let mut told = outcomes(&reference.0, &ours.0);
+            for (number, path) in paths.iter().enumerate() {
+                let (left, right) = (&before.0[number], &before.1[number]);
+                told += &format!("\n  {path:?} was\n    tmpfs: {left:?}\n    ours:  {right:?}");
+            }
+            for (left, right) in reference.1.iter().zip(&ours.1) {
+                told += &format!("\n  an open file was\n    tmpfs: {left:?}\n    ours:  {right:?}");
+            }
+            return Err(told);
         }
         let times = (self.began, began);
         let (old, new) = ((&before.0[..], &before.1[..]), (&after.0[..], &after.1[..]));

@@ -68,6 +68,12 @@ impl Picture {
         FileType::from_raw_mode(self.kind) == FileType::RegularFile
     }
 
+    /// Whether it is a named pipe.
+    #[must_use]
+    pub fn is_pipe(&self) -> bool {
+        FileType::from_raw_mode(self.kind) == FileType::Fifo
+    }
+
     /// What `stat` tells.
     #[must_use]
     pub fn of(stat: &Stat) -> Self {

@@ -120,7 +120,7 @@ impl<'a> Listed<'a> {
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
-        self.fs.releasedir(self.handle);
+        self.fs.leave_directory(self.handle);
     }
 }
 

@@ -61,7 +61,9 @@ pub(crate) fn commit(
     }
     if !matches!(step.content, NewContent::Same) && !asker.rights.uids.contains(&Uid::ROOT) {
         // As Linux does when anybody writes but the superuser.
-        row.mode = row.mode.without_set_id();
+        row.mode = row
+            .mode
+            .without_set_id(asker.rights.gids.contains(&row.gid));
     }
     if !matches!(step.content, NewContent::Same) {
         drop_capability(change, step.inode, &mut row)?;

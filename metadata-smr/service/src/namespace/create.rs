@@ -102,7 +102,7 @@ fn inherit(who: &Credentials, parent: &Inode, mode: Mode, is_directory: bool) ->
     if is_directory {
         return (parent.gid, mode.with(Mode::SET_GID));
     }
-    let outsider = who.uid != Uid::ROOT && !who.in_group(parent.gid);
+    let outsider = !who.may_keep_group(parent.gid);
     if outsider && mode.has(Mode::SET_GID | 0o010) {
         return (parent.gid, mode.without(Mode::SET_GID));
     }

@@ -358,10 +358,11 @@ impl Model {
             }
         }
         let directory = matches!(inode.kind, Kind::Directory { .. });
+        let stranger = !root && !in_group(who, inode.gid);
         inode.uid = set.uid.map_or(inode.uid, |uid| uid.0);
         inode.gid = set.gid.map_or(inode.gid, |gid| gid.0);
         if !directory && (set.uid.is_some() || set.gid.is_some()) {
-            inode.lose_set_id();
+            inode.lose_set_id(stranger);
             inode.extended.lose_capability();
         }
         if let Some(mode) = set.mode {
@@ -376,7 +377,7 @@ impl Model {
                 return Err(Error::Denied);
             }
             if !root && set.mode.is_none() {
-                inode.lose_set_id();
+                inode.lose_set_id(!in_group(who, inode.gid));
             }
             let Kind::File {
                 size,
@@ -522,9 +523,9 @@ impl Inode {
         permits(of, self.lists.access.as_ref(), who, wanted)
     }
 
-    fn lose_set_id(&mut self) {
+    fn lose_set_id(&mut self, by_stranger: bool) {
         self.mode &= !0o4000;
-        if self.mode & 0o010 != 0 {
+        if self.mode & 0o010 != 0 || by_stranger {
             self.mode &= !0o2000;
         }
     }

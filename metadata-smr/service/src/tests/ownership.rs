@@ -251,6 +251,40 @@ fn a_fenced_session_is_answered_nothing_but_who_it_is() {
 }
 
 #[test]
+fn who_cuts_or_gives_a_file_keeps_the_bit_of_a_group_that_may_not_execute_if_of_that_group() {
+    let member = Credentials {
+        groups: vec![Gid(50)],
+        ..alice()
+    };
+    for (who, left) in [(alice(), 0o666), (member, 0o2666)] {
+        let mut world = World::new();
+        let owner = world.open(OWNER);
+        let inode = world.create(&owner, InodeId::ROOT, "file");
+        let give = Step::SetAttributes(SetAttributes {
+            uid: Some(who.uid),
+            gid: Some(Gid(50)),
+            ..SetAttributes::of(inode)
+        });
+        let cut = Step::SetAttributes(SetAttributes {
+            size: Some(0),
+            ..SetAttributes::of(inode)
+        });
+        let keep = Step::SetAttributes(SetAttributes {
+            uid: Some(who.uid),
+            ..SetAttributes::of(inode)
+        });
+        world.step(&owner, &Credentials::root(), give).unwrap();
+        for step in [cut, keep] {
+            let bits = chmod(inode, 0o6666);
+            world.step(&owner, &Credentials::root(), bits).unwrap();
+            world.step(&owner, &who, step).unwrap();
+            let found = world.attributes(&owner, inode).unwrap();
+            assert_eq!(found.mode, Mode(left));
+        }
+    }
+}
+
+#[test]
 fn set_id_bits_go_when_anybody_writes_but_the_superuser() {
     for (principal, expected) in [(OWNER, 0o4755), (ALICE, 0o755)] {
         let mut world = World::new();
