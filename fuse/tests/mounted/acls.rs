@@ -105,6 +105,13 @@ fn access_control_lists_let_in_whom_they_name() {
         Err(Errno::NODATA),
         "a mode says as much"
     );
+    // With a mask that grants nothing whoever is named is one of all the others.
+    set(&file, ACCESS, &named(6, 4, 0)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o604)).unwrap();
+    as_user(1234, &[], || {
+        assert!(reads(&file) && !writes(&file));
+        assert_eq!(set(&file, "user.a", b"value"), Err(Errno::ACCESS));
+    });
     set(&file, ACCESS, &named(6, 4, 6)).unwrap();
     removexattr(&file, ACCESS).unwrap();
     as_user(1234, &[], || assert!(!reads(&file)));

@@ -174,6 +174,28 @@ fn capabilities_of_a_file_go_when_somebody_writes() {
 }
 
 #[test]
+fn who_owns_a_file_with_capabilities_writes_to_it() {
+    let mut world = World::new();
+    world.let_everybody_in();
+    let file = world.path("file");
+    fs::write(&file, "program").unwrap();
+    rustix::fs::chown(&file, Some(rustix::fs::Uid::from_raw(1234)), None).unwrap();
+    let mut capability = vec![0_u8; 20];
+    capability[..4].copy_from_slice(&0x0200_0001_u32.to_le_bytes());
+    capability[4..8].copy_from_slice(&(1_u32 << 10).to_le_bytes());
+    set(&file, "security.capability", &capability).unwrap();
+    as_user(1234, &[], || {
+        let removed = removexattr(&file, "security.capability");
+        assert_eq!(removed, Err(Errno::PERM));
+        fs::write(&file, "another").unwrap();
+    });
+    assert_eq!(get(&file, "security.capability"), Err(Errno::NODATA));
+    world.remount();
+    assert_eq!(fs::read(&file).unwrap(), b"another");
+    assert_eq!(get(&file, "security.capability"), Err(Errno::NODATA));
+}
+
+#[test]
 fn a_file_without_attributes_is_not_asked_about() {
     let world = World::new();
     let (file, other) = (world.path("file"), world.path("other"));

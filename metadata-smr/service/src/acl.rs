@@ -169,6 +169,10 @@ impl AccessAcl {
 
 /// Whether the permission bits of a mode, and the list on top of it, let `who` do all of `access`.
 /// The superuser is not looked at.
+///
+/// As the kernel does, which asks first and would let in whom we keep out otherwise, a list is not
+/// looked at whose mask grants nothing: whom it names is then one of all the others, unless in the
+/// owning group. Source: Linux, `fs/namei.c` (`acl_permission_check`).
 #[must_use]
 pub fn permits(
     (uid, gid, mode): (Uid, Gid, Mode),
@@ -179,7 +183,7 @@ pub fn permits(
     if who.uid == uid {
         return grants(class(mode, 6), access);
     }
-    let granted = match acl {
+    let granted = match acl.filter(|_| class(mode, 3) != 0) {
         None => who.in_group(gid).then(|| class(mode, 3)),
         Some(acl) => {
             let granted = acl.granted(gid, who, access);
@@ -236,7 +240,8 @@ mod tests {
         entries
     }
 
-    /// The draft's algorithm, step by step over a list of entries.
+    /// The draft's algorithm, step by step over a list of entries; without those that are named, if
+    /// the mask grants nothing, as Linux has it.
     fn model(
         entries: &[Entry],
         (owner, owning): (u32, u32),
@@ -247,8 +252,12 @@ mod tests {
             Entry::Mask(rights) => Some(*rights),
             _ => None,
         });
+        let counts = |entry: &&Entry| {
+            mask != Some(0) || !matches!(entry, Entry::User(..) | Entry::Group(..))
+        };
+        let entries: Vec<Entry> = entries.iter().filter(counts).copied().collect();
         let masked = |rights: u8| (rights & mask.unwrap_or(7)) & wanted == wanted;
-        for entry in entries {
+        for entry in &entries {
             match entry {
                 Entry::Owner(rights) if who.uid.0 == owner => return rights & wanted == wanted,
                 Entry::User(uid, rights) if who.uid.0 == *uid => return masked(*rights),
@@ -256,7 +265,7 @@ mod tests {
             }
         }
         let mut is_member = false;
-        for entry in entries {
+        for entry in &entries {
             let (gid, rights) = match entry {
                 Entry::OwningGroup(rights) => (owning, *rights),
                 Entry::Group(gid, rights) => (*gid, *rights),
