@@ -18,10 +18,9 @@
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use rustix::fs::FlockOperation;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -80,14 +79,14 @@ impl StateDirectory {
             .mode(0o600)
             .open(&path)
             .map_err(|error| Failure::file("open the lock", &path, &error))?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        match quorumfs_gateway::lock::take(&file) {
             Ok(()) => Ok(Lock { _file: file }),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(Failure::new(
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Err(Failure::new(
                 Exit::Held,
                 format!("another {who} is running on {}", self.0.display()),
             )
             .hint("stop that one first, or use another directory with --state")),
-            Err(error) => Err(Failure::file("lock", &path, &error.into())),
+            Err(error) => Err(Failure::file("lock", &path, &error)),
         }
     }
 }

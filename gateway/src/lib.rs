@@ -21,6 +21,7 @@ pub mod blocks;
 pub mod disk_cache;
 pub mod journal;
 pub mod keys;
+pub mod lock;
 pub mod memory;
 pub mod metadata;
 pub mod vfs;

@@ -95,6 +95,36 @@ async fn a_directory_that_was_moved_away_from_one_that_is_gone_is_listed() {
 }
 
 #[tokio::test]
+async fn the_latest_pipes_that_lost_their_names_are_there_in_case_somebody_has_them_open() {
+    let world = World::new();
+    let options = VfsOptions {
+        orphans_every: Duration::from_millis(100),
+        ..VfsOptions::default()
+    };
+    let fs = world.mount(options).await;
+    let (caller, top) = (root(), fs.root());
+    let mut pipes = Vec::new();
+    for _ in 0..300 {
+        let pipe = fs.mknod(&caller, top, b"pipe", 0o010_644, 0).await.unwrap();
+        fs.unlink(&caller, top, b"pipe").await.unwrap();
+        pipes.push(pipe.inode);
+    }
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    let change = AttributeChange {
+        mode: Some(0o600),
+        ..AttributeChange::default()
+    };
+    let latest = *pipes.last().unwrap();
+    fs.setattr(&caller, latest, None, change).await.unwrap();
+    let mut there = 0;
+    for pipe in &pipes {
+        there += usize::from(fs.getattr(*pipe).await.is_ok_and(|it| it.links == 0));
+    }
+    assert_eq!(there, 256);
+    fs.getattr(pipes[0]).await.unwrap_err();
+}
+
+#[tokio::test]
 async fn an_open_directory_that_lost_its_name_is_there_until_it_is_closed() {
     let world = World::new();
     let options = VfsOptions {

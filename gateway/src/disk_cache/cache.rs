@@ -285,6 +285,10 @@ impl Found {
     /// where the next chunk will be.
     fn read(shared: &Shared, wanted: &[(ChunkKey, u32)]) -> Self {
         let tag = TAG_BYTES as usize;
+        // The disk brings the later ones while the earlier ones are opened.
+        for (key, _) in wanted.iter().skip(1) {
+            shared.expect(*key);
+        }
         let bytes: usize = wanted.iter().map(|(_, length)| *length as usize).sum();
         let mut buffer = vec![0; bytes.saturating_add(tag)];
         let mut rest = buffer.as_mut_slice();

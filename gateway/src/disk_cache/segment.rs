@@ -75,6 +75,12 @@ impl Segment {
         self.file.write_at(&entry, at)
     }
 
+    /// The chunk in a place is about to be read.
+    pub(super) fn expect(&self, place: Place) {
+        let offset = u64::from(place.offset);
+        self.file.expect(offset, place.end().saturating_sub(offset));
+    }
+
     /// Reads the chunk in a place into a buffer that it fills together with its tag; answers
     /// whether what lies there is that.
     pub(super) fn read(&self, key: ChunkKey, place: Place, buffer: &mut [u8]) -> io::Result<bool> {

@@ -54,6 +54,14 @@ impl Shared {
         }
     }
 
+    /// A chunk is about to be read, if it is there.
+    pub(super) fn expect(&self, key: ChunkKey) {
+        let found = self.index().lookup(key);
+        if let Some((segment, _, place)) = found {
+            segment.expect(place);
+        }
+    }
+
     /// Reads a chunk into a buffer that it fills together with its tag; answers whether it was
     /// there. Whatever does not open is forgotten.
     pub(super) fn read(&self, key: ChunkKey, buffer: &mut [u8]) -> bool {

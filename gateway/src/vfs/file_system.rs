@@ -26,7 +26,7 @@ use crate::volume::Volume;
 use quorumfs_metadata::attributes::{Attributes, Credentials, Mode};
 use quorumfs_metadata::identity::InodeId;
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -143,6 +143,8 @@ pub(crate) struct Inner {
     pub(crate) contents: KeptContents,
     pub(crate) confirming: Confirming,
     pub(crate) access_times: AccessTimes,
+    /// Special files that lost their last names, and are held in case they are open.
+    pub(crate) specials: Mutex<VecDeque<InodeId>>,
     pub(crate) files_lost: AtomicU64,
     /// Wakes the background task before its time.
     pub(crate) pressure: Arc<Notify>,
@@ -204,6 +206,7 @@ impl FileSystem {
             contents: KeptContents::new(options.attributes_max / 16 + 1),
             confirming: Confirming::default(),
             access_times: AccessTimes::default(),
+            specials: Mutex::default(),
             files_lost: AtomicU64::new(0),
             pressure: Arc::default(),
             stopped: AtomicBool::new(false),

@@ -9,6 +9,7 @@ use super::cache::Known;
 use super::caller::Caller;
 use super::file_system::{FileSystem, Inner};
 use super::keep::Tier;
+use super::orphans::is_special;
 use super::uncut::uncut;
 use super::{VfsError, clock};
 use crate::keys::NAME_BYTES_MAX;
@@ -237,7 +238,7 @@ impl FileSystem {
         if target.links > 1 {
             inner.flush_inode(target.inode).await?;
         }
-        let held = inner.is_open(target.inode);
+        let held = inner.may_be_open(&target);
         let remove = Remove {
             place,
             expected: Some(target.inode),
@@ -316,7 +317,7 @@ impl FileSystem {
         let step = Step::RemoveDirectory(Remove {
             place,
             expected: Some(target.inode),
-            held: inner.is_open(target.inode),
+            held: inner.may_be_open(&target),
         });
         let removed = self
             .remove("rmdir", credentials(), directory, name, step)
@@ -396,7 +397,7 @@ impl FileSystem {
             },
             held: replaced
                 .as_ref()
-                .is_some_and(|target| inner.is_open(target.inode)),
+                .is_some_and(|target| inner.may_be_open(target)),
         });
         let stamps = (
             inner.cache.stamp(directory),
@@ -553,16 +554,16 @@ impl Inner {
         error
     }
 
-    /// Whether this mount has the inode open.
-    fn is_open(&self, inode: InodeId) -> bool {
-        self.handles.has_directory(inode)
-            || self
-                .node(inode)
-                .is_some_and(|node| node.state().handles > 0)
+    /// Whether this mount has the inode open, or may have.
+    fn may_be_open(&self, of: &Attributes) -> bool {
+        let node = self.node(of.inode);
+        is_special(of)
+            || self.handles.has_directory(of.inode)
+            || node.is_some_and(|node| node.state().handles > 0)
     }
 
     /// An inode lost an entry, the last one perhaps.
-    fn removed(&self, removed: &Removed) {
+    fn removed(self: &Arc<Self>, removed: &Removed) {
         let attributes = &removed.inode;
         if attributes.links > 0 && attributes.file_type() != FileType::Directory {
             self.learn_own(attributes, self.cache.unasked());
@@ -570,8 +571,11 @@ impl Inner {
         }
         self.cache.forget(attributes.inode);
         let open_directory = self.handles.unlink_directory(attributes.inode);
-        if open_directory && removed.held {
+        if removed.held && (open_directory || is_special(attributes)) {
             self.learn_own(attributes, self.cache.unasked());
+        }
+        if removed.held && is_special(attributes) {
+            self.hold_special(attributes.inode);
         }
         let Some(node) = self.node(attributes.inode) else {
             return;

@@ -4,13 +4,28 @@
 //! cannot know what a mount has open when somebody beside it removes a name, and we cannot know
 //! what a removal did whose answer was lost. So the session's orphans are looked through from time
 //! to time: what is not open here is released.
+//!
+//! Pipes, sockets and devices are opened by the kernel, which tells us nothing of it: of those the
+//! latest that lost their last names are held as if they were open.
 
 use super::file_system::Inner;
 use super::{VfsError, clock};
+use quorumfs_metadata::attributes::{Attributes, FileType};
 use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::operation::Step;
 use rustix::io::Errno;
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+/// Special files without a name that are held.
+const SPECIALS_HELD: usize = 256;
+
+/// Whether the kernel alone knows who has it open.
+pub(crate) fn is_special(attributes: &Attributes) -> bool {
+    use FileType::{BlockDevice, CharacterDevice, Fifo, Socket};
+    let file_type = attributes.file_type();
+    matches!(file_type, BlockDevice | CharacterDevice | Fifo | Socket)
+}
 
 impl Inner {
     /// Releases every orphan of the session that is not open.
@@ -30,7 +45,7 @@ impl Inner {
 
     async fn release_unless_open(self: &Arc<Self>, inode: InodeId) -> Result<(), VfsError> {
         let _closed_to_opens = self.namespace_lock(inode).write().await;
-        if self.handles.unlink_directory(inode) {
+        if self.handles.unlink_directory(inode) || self.specials().contains(&inode) {
             return Ok(());
         }
         if let Some(node) = self.node(inode) {
@@ -52,6 +67,32 @@ impl Inner {
             self.retire(&node);
         }
         self.release_orphan(inode).await
+    }
+
+    fn specials(&self) -> MutexGuard<'_, VecDeque<InodeId>> {
+        self.specials.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A special file lost its last name; the oldest of those that did is released.
+    pub(crate) fn hold_special(self: &Arc<Self>, inode: InodeId) {
+        let oldest = {
+            let mut held = self.specials();
+            held.push_back(inode);
+            if held.len() > SPECIALS_HELD {
+                held.pop_front()
+            } else {
+                None
+            }
+        };
+        if let Some(oldest) = oldest {
+            let inner = self.clone();
+            tokio::spawn(async move {
+                // What the servers do not hear of now is found among the orphans.
+                if let Err(error) = inner.release_orphan(oldest).await {
+                    tracing::debug!(inode = %oldest, %error, "a special file is not released yet");
+                }
+            });
+        }
     }
 
     /// The last handle of what has no name is closed: the servers may delete it.
