@@ -5,7 +5,7 @@
 
 use super::picture::Picture;
 use super::step::{Entry, Moment, Operation, Slot, Step, Text};
-use super::user::{GROUPS, USERS};
+use super::user::{GROUPS, USERS, performer};
 use quorumfs_bft_simulator::random::Random;
 use std::collections::BTreeMap;
 
@@ -100,10 +100,9 @@ impl Draw {
             };
             return Step::Does { user: 0, operation };
         }
-        Step::Does {
-            user,
-            operation: self.operation(),
-        }
+        let operation = self.operation();
+        let user = performer(user, &operation);
+        Step::Does { user, operation }
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
