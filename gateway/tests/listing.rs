@@ -175,3 +175,22 @@ async fn an_open_directory_that_lost_its_name_is_there_until_it_is_closed() {
         fs.getattr(inode).await.unwrap_err();
     }
 }
+
+#[tokio::test]
+async fn who_has_but_the_path_of_what_is_gone_sees_what_it_was() {
+    let world = World::new();
+    let fs = world.mount(VfsOptions::default()).await;
+    let (caller, top) = (root(), fs.root());
+    let directory = fs.mkdir(&caller, top, b"directory", 0o750).await.unwrap();
+    let (file, handle) = new_file(&fs, b"file").await;
+    fs.write(handle, 0, &[1; 10]).await.unwrap();
+    fs.release(handle).await.unwrap();
+    fs.rmdir(&caller, top, b"directory").await.unwrap();
+    fs.unlink(&caller, top, b"file").await.unwrap();
+    let found = fs.getattr(directory.inode).await.unwrap();
+    assert_eq!((found.links, found.mode.0), (0, 0o750));
+    let found = fs.getattr(file).await.unwrap();
+    assert_eq!((found.links, found.size), (0, 10));
+    fs.open(&caller, file, OpenMode::READ).await.unwrap_err();
+    fs.opendir(&caller, directory.inode).await.unwrap_err();
+}

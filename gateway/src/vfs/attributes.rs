@@ -66,12 +66,17 @@ pub struct Usage {
 }
 
 impl FileSystem {
-    /// What `stat` shows.
+    /// What `stat` shows; of an inode that went lately what it was last, without a name.
     ///
     /// # Errors
     /// If the inode is gone or the servers do not answer.
     pub async fn getattr(&self, inode: InodeId) -> Result<Attributes, VfsError> {
-        self.inner.attributes(inode).await
+        match self.inner.attributes(inode).await {
+            Err(error) if matches!(error.errno(), Errno::NOENT | Errno::STALE) => {
+                self.inner.gone.get(inode).ok_or(error)
+            }
+            outcome => outcome,
+        }
     }
 
     /// Whether the caller may do all of `mask` (4 read, 2 write, 1 execute or search).

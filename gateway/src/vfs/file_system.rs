@@ -17,6 +17,7 @@ use super::lookups::Lookups;
 use super::newest_keys::{NewestKeys, UnderOldEpochs};
 use super::node::Node;
 use super::open::LastOpen;
+use super::orphans::Gone;
 use super::quota::RoomKnown;
 use super::slice_store::SliceStore;
 use super::{VfsError, background, confirm};
@@ -145,6 +146,7 @@ pub(crate) struct Inner {
     pub(crate) access_times: AccessTimes,
     /// Special files that lost their last names, and are held in case they are open.
     pub(crate) specials: Mutex<VecDeque<InodeId>>,
+    pub(crate) gone: Gone,
     pub(crate) files_lost: AtomicU64,
     /// Wakes the background task before its time.
     pub(crate) pressure: Arc<Notify>,
@@ -207,6 +209,7 @@ impl FileSystem {
             confirming: Confirming::default(),
             access_times: AccessTimes::default(),
             specials: Mutex::default(),
+            gone: Gone::default(),
             files_lost: AtomicU64::new(0),
             pressure: Arc::default(),
             stopped: AtomicBool::new(false),

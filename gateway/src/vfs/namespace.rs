@@ -14,7 +14,7 @@ use super::uncut::uncut;
 use super::{VfsError, clock};
 use crate::keys::NAME_BYTES_MAX;
 use crate::keys::ValueBinding;
-use quorumfs_metadata::attributes::{Attributes, Credentials, FileType, Mode};
+use quorumfs_metadata::attributes::{Attributes, Credentials, Mode};
 use quorumfs_metadata::identity::{DeviceNumber, InodeId, InodeVersion};
 use quorumfs_metadata::limits::SYMLINK_BYTES_MAX;
 use quorumfs_metadata::operation::{Create, NewInode, Place, Remove, Rename, Step};
@@ -560,39 +560,5 @@ impl Inner {
         is_special(of)
             || self.handles.has_directory(of.inode)
             || node.is_some_and(|node| node.state().handles > 0)
-    }
-
-    /// An inode lost an entry, the last one perhaps.
-    fn removed(self: &Arc<Self>, removed: &Removed) {
-        let attributes = &removed.inode;
-        if attributes.links > 0 && attributes.file_type() != FileType::Directory {
-            self.learn_own(attributes, self.cache.unasked());
-            return;
-        }
-        self.cache.forget(attributes.inode);
-        let open_directory = self.handles.unlink_directory(attributes.inode);
-        if removed.held && (open_directory || is_special(attributes)) {
-            self.learn_own(attributes, self.cache.unasked());
-        }
-        if removed.held && is_special(attributes) {
-            self.hold_special(attributes.inode);
-        }
-        let Some(node) = self.node(attributes.inode) else {
-            return;
-        };
-        {
-            let mut state = node.state();
-            state.unlinked = true;
-            // It will not outlive this mount.
-            self.forget_kept(&node, &mut state);
-            if removed.held {
-                drop(state);
-                self.learn_own(attributes, self.cache.unasked());
-            } else {
-                // Nobody can see what was written any more.
-                self.give_up(&node, &mut state);
-            }
-        }
-        self.retire(&node);
     }
 }

@@ -6,16 +6,19 @@
 //! to time: what is not open here is released.
 //!
 //! Pipes, sockets and devices are opened by the kernel, which tells us nothing of it: of those the
-//! latest that lost their last names are held as if they were open.
+//! latest that lost their last names are held as if they were open. Nor are we told who has a path
+//! open (`O_PATH`), or works in a directory: of what is gone the latest attributes are remembered
+//! ([`Gone`]), which is all that such a one can ask for.
 
 use super::file_system::Inner;
 use super::{VfsError, clock};
 use quorumfs_metadata::attributes::{Attributes, FileType};
 use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::operation::Step;
+use quorumfs_metadata::reply::Removed;
 use rustix::io::Errno;
-use std::collections::VecDeque;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Special files without a name that are held.
 const SPECIALS_HELD: usize = 256;
@@ -27,7 +30,71 @@ pub(crate) fn is_special(attributes: &Attributes) -> bool {
     matches!(file_type, BlockDevice | CharacterDevice | Fifo | Socket)
 }
 
+/// What inodes were that went lately. Bounded: when the young ones are full, the old ones go.
+#[derive(Debug, Default)]
+pub(crate) struct Gone {
+    generations: Mutex<(HashMap<InodeId, Attributes>, HashMap<InodeId, Attributes>)>,
+}
+
+/// Inodes in a generation.
+const GONE_MAX: usize = 2048;
+
+impl Gone {
+    fn note(&self, attributes: &Attributes) {
+        let generations = &self.generations;
+        let mut both = generations.lock().unwrap_or_else(PoisonError::into_inner);
+        if both.0.len() >= GONE_MAX {
+            both.1 = std::mem::take(&mut both.0);
+        }
+        both.0.insert(attributes.inode, *attributes);
+    }
+
+    /// What it was last.
+    pub(crate) fn get(&self, inode: InodeId) -> Option<Attributes> {
+        let generations = &self.generations;
+        let both = generations.lock().unwrap_or_else(PoisonError::into_inner);
+        both.0.get(&inode).or_else(|| both.1.get(&inode)).copied()
+    }
+}
+
 impl Inner {
+    /// An inode lost an entry, the last one perhaps.
+    pub(super) fn removed(self: &Arc<Self>, removed: &Removed) {
+        let attributes = &removed.inode;
+        if attributes.links > 0 && attributes.file_type() != FileType::Directory {
+            self.learn_own(attributes, self.cache.unasked());
+            return;
+        }
+        self.cache.forget(attributes.inode);
+        let open_directory = self.handles.unlink_directory(attributes.inode);
+        if removed.held && (open_directory || is_special(attributes)) {
+            self.learn_own(attributes, self.cache.unasked());
+        }
+        if removed.held && is_special(attributes) {
+            self.hold_special(attributes.inode);
+        }
+        if !removed.held {
+            self.gone.note(attributes);
+        }
+        let Some(node) = self.node(attributes.inode) else {
+            return;
+        };
+        {
+            let mut state = node.state();
+            state.unlinked = true;
+            // It will not outlive this mount.
+            self.forget_kept(&node, &mut state);
+            if removed.held {
+                drop(state);
+                self.learn_own(attributes, self.cache.unasked());
+            } else {
+                // Nobody can see what was written any more.
+                self.give_up(&node, &mut state);
+            }
+        }
+        self.retire(&node);
+    }
+
     /// Releases every orphan of the session that is not open.
     pub(crate) async fn release_orphans(self: &Arc<Self>) -> Result<(), VfsError> {
         let mut after = None;
