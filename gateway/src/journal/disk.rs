@@ -5,8 +5,10 @@
 //! its name does not go. After an error nothing is assumed at all.
 
 use super::framing::Generation;
+use rustix::fs::Advice;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -36,7 +38,36 @@ pub trait Disk: Send + 'static {
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    current: Option<File>,
+    current: Option<Current>,
+}
+
+/// The file that is appended to.
+#[derive(Debug)]
+struct Current {
+    file: File,
+    length: u64,
+    /// Before here the kernel was told to bring it to the disk.
+    begun: u64,
+}
+
+/// So many bytes are sent on their way to the disk before anybody asks for a sync, which would
+/// otherwise find all of them in memory and wait while the disk had nothing to do.
+const WRITE_BEHIND_BYTES: u64 = 4 << 20;
+
+impl Current {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.length = self.length.saturating_add(bytes.len() as u64);
+        let written = self.length.saturating_sub(self.begun);
+        if written >= WRITE_BEHIND_BYTES {
+            // Linux begins to write out what is not wanted in memory, and waits for nothing. What
+            // this advice fails at the sync does.
+            let advice = Advice::DontNeed;
+            let _ = rustix::fs::fadvise(&self.file, self.begun, NonZeroU64::new(written), advice);
+            self.begun = self.length;
+        }
+        Ok(())
+    }
 }
 
 const SUFFIX: &str = ".journal";
@@ -100,20 +131,24 @@ impl Disk for Directory {
         made.write_all(header)?;
         made.sync_all()?;
         self.sync_names()?;
-        self.current = Some(made);
+        self.current = Some(Current {
+            file: made,
+            length: header.len() as u64,
+            begun: 0,
+        });
         Ok(())
     }
 
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         match &mut self.current {
-            Some(file) => file.write_all(bytes),
+            Some(current) => current.append(bytes),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
 
     fn sync(&mut self) -> io::Result<()> {
         match &mut self.current {
-            Some(file) => file.sync_data(),
+            Some(current) => current.file.sync_data(),
             None => Err(io::ErrorKind::NotFound.into()),
         }
     }
