@@ -32,8 +32,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Bytes that the table may take in all.
-const TABLE_BYTES: usize = 24 << 20;
+/// Bytes that the table may take for each inode whose attributes the gateway keeps: the kernel may
+/// keep several times as many.
+const BYTES_PER_INODE: usize = 384;
 /// What an entry takes beside its name, about.
 const ENTRY_BYTES: usize = 64;
 
@@ -50,6 +51,8 @@ struct Tables {
     old: Generation,
     /// When the young generation began.
     since: Instant,
+    /// Bytes that both may take.
+    most: usize,
 }
 
 /// See the module.
@@ -67,12 +70,14 @@ pub(crate) struct Lasts {
 }
 
 impl Kept {
-    pub(crate) fn new() -> Self {
+    /// For a gateway that keeps attributes of so many inodes.
+    pub(crate) fn new(inodes: usize) -> Self {
         Self {
             tables: Mutex::new(Tables {
                 young: Generation::default(),
                 old: Generation::default(),
                 since: Instant::now(),
+                most: inodes.saturating_mul(BYTES_PER_INODE),
             }),
             gate: RwLock::default(),
         }
@@ -141,7 +146,7 @@ impl Tables {
             self.old = std::mem::take(&mut self.young);
             self.since = Instant::now();
         }
-        self.young.bytes.saturating_add(self.old.bytes) < TABLE_BYTES
+        self.young.bytes.saturating_add(self.old.bytes) < self.most
     }
 
     fn note_inode(&mut self, inode: InodeId) -> bool {
@@ -225,15 +230,15 @@ mod tests {
 
     #[test]
     fn the_table_is_bounded_and_forgets_what_the_kernel_has_forgotten() {
-        let kept = Kept::new();
+        let (kept, most) = (Kept::new(1000), 1000 * BYTES_PER_INODE);
         let mut given = 0;
-        for number in 0..TABLE_BYTES as u64 {
+        for number in 0..most as u64 {
             if !kept.tables().note_inode(InodeId(number)) {
                 break;
             }
             given += 1;
         }
-        assert_eq!(given, TABLE_BYTES / ENTRY_BYTES);
+        assert_eq!(given, most / ENTRY_BYTES);
         assert!(
             kept.tables().note_inode(InodeId(7)),
             "that is there already"

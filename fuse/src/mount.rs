@@ -85,7 +85,7 @@ pub struct Mounted {
 pub async fn mount(file_system: FileSystem, config: MountConfig) -> Result<Mounted, MountError> {
     let mount_point = check(&config.mount_point)?;
     let in_flight = Arc::new(InFlight::default());
-    let kept = Arc::new(Kept::new());
+    let kept = Arc::new(Kept::new(file_system.attributes_max()));
     let adapter = Adapter {
         file_system: file_system.clone(),
         runtime: tokio::runtime::Handle::current(),

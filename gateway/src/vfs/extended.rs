@@ -167,9 +167,9 @@ impl FileSystem {
             Some(kind) => return self.set_acl(caller, inode, kind, None).await,
             None => Change::Remove(Name::parse(name)?),
         };
-        // The kernel lets nobody remove a file's capabilities who may not, but takes them off itself
-        // when somebody writes, in the writer's name. Whoever may not speak for the superuser leaves
-        // it to the servers.
+        // The kernel lets nobody remove a file's capabilities who may not, but takes them off
+        // itself when somebody writes, in the writer's name. Whoever may not speak for the
+        // superuser leaves it to the servers.
         let superuser = Caller::user(Uid::ROOT.0, 0, Vec::new());
         let speaks = self.inner.metadata.own().uid == Uid::ROOT;
         let caller = match change.is_of_capability() && speaks {

@@ -225,6 +225,12 @@ impl FileSystem {
         Self { inner }
     }
 
+    /// Of how many inodes attributes and names are kept, more or less.
+    #[must_use]
+    pub fn attributes_max(&self) -> usize {
+        self.inner.options.attributes_max
+    }
+
     /// The root directory.
     #[must_use]
     pub fn root(&self) -> InodeId {
@@ -421,8 +427,8 @@ impl Inner {
         self.groups.credentials(caller)
     }
 
-    /// Whether the caller keeps the set-group-id bit of what it changes, as far as its group counts.
-    /// Its groups are looked up only where a mode has the bit.
+    /// Whether the caller keeps the set-group-id bit of what it changes, as far as its group
+    /// counts. Its groups are looked up only where a mode has the bit.
     pub(crate) fn may_keep_group(&self, caller: &Caller, seen: &Attributes) -> bool {
         !seen.mode.has(Mode::SET_GID) || self.credentials(caller).may_keep_group(seen.gid)
     }
