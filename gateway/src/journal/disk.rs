@@ -60,8 +60,8 @@ impl Current {
         self.length = self.length.saturating_add(bytes.len() as u64);
         let written = self.length.saturating_sub(self.begun);
         if written >= WRITE_BEHIND_BYTES {
-            // Linux begins to write out what is not wanted in memory, and waits for nothing. What
-            // this advice fails at the sync does.
+            // Linux begins to write out what is not wanted in memory, and does not wait for it. If
+            // this fails, the sync does it all.
             let advice = Advice::DontNeed;
             let _ = rustix::fs::fadvise(&self.file, self.begun, NonZeroU64::new(written), advice);
             self.begun = self.length;

@@ -37,7 +37,8 @@ pub fn compared(picture: &Picture) -> Picture {
 ///
 /// Who gives another's file with set-id bits to nobody may not. While it is open for writing the
 /// kernel tells us of that in the same words as of a write, so that we do nothing and say that it
-/// is done.
+/// is done. Who has it open is not known here: that he is refused while nobody has, a test of the
+/// gateway says.
 #[must_use]
 pub fn same(operation: &Operation, reference: &Outcome, ours: &Outcome) -> bool {
     const NXIO: i32 = 6;
