@@ -1,4 +1,10 @@
 //! A session with the replicated servers.
+//!
+//! What changes something goes through the order. Questions are asked out of it: the answer is from
+//! a state in which everything has happened that anybody was told of before it was asked, which is
+//! all that the order would promise, and it costs one round trip to a quorum where the order costs
+//! several and a signature. Where the replicas do not agree in time, because what is asked about is
+//! changing or one of them is late, the question takes its place in the order by itself.
 
 use super::{MetadataError, Transport};
 use async_trait::async_trait;
@@ -11,7 +17,7 @@ const BUSY_TRIES: u32 = 50;
 /// How long to wait before each.
 const BUSY_WAIT: Duration = Duration::from_millis(20);
 
-/// Carries operations through the order.
+/// Carries operations through the order, and questions past it.
 #[derive(Clone, Debug)]
 pub struct Ordered {
     client: Client,
@@ -74,7 +80,7 @@ impl Transport for Ordered {
     }
 
     async fn query(&self, query: Bytes) -> Result<Bytes, MetadataError> {
-        self.patiently(|| self.client.query(query.clone())).await
+        self.patiently(|| self.client.read(query.clone())).await
     }
 
     async fn close(&self) {

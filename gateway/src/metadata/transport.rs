@@ -13,7 +13,8 @@ pub trait Transport: Send + Sync + 'static {
     /// Executes an operation in the order.
     async fn execute(&self, operation: Bytes) -> Result<Bytes, MetadataError>;
 
-    /// Answers a query.
+    /// Answers a query from a state in which everything has happened that was acknowledged to
+    /// anybody before.
     async fn query(&self, query: Bytes) -> Result<Bytes, MetadataError>;
 
     /// Ends the session. What is under way is answered first.
