@@ -21,11 +21,15 @@
 //! |---|---|
 //! | `budget` | how much it is, if nobody says |
 //! | `host` | how much this process may use |
+//! | `long` | memory for content that comes in megabytes |
 
 mod budget;
 mod host;
+mod long;
 
 pub use budget::{BudgetSource, MemoryBudget};
+pub(crate) use long::LongBytes;
+
 pub use host::{Limit, Usable, usable, usable_by};
 
 use crate::blocks::BlockConfig;

@@ -4,6 +4,7 @@ use super::index::{CACHE_BYTES_MIN, ChunkKey, Index, Limits, TAG_BYTES};
 use super::place::{Directory, SegmentPlace};
 use super::writer::{Job, Queued, Shared, Writer};
 use crate::keys::Secret;
+use crate::memory::LongBytes;
 use crate::vfs::CHUNK_BYTES;
 use bytes::Bytes;
 use quorumfs_metadata::identity::SliceId;
@@ -290,8 +291,8 @@ impl Found {
             shared.expect(*key);
         }
         let bytes: usize = wanted.iter().map(|(_, length)| *length as usize).sum();
-        let mut buffer = vec![0; bytes.saturating_add(tag)];
-        let mut rest = buffer.as_mut_slice();
+        let mut buffer = LongBytes::zeros(bytes.saturating_add(tag));
+        let mut rest = &mut buffer[..];
         let mut is_there = Vec::with_capacity(wanted.len());
         for (key, length) in wanted {
             let length = *length as usize;
@@ -303,7 +304,7 @@ impl Found {
         }
         buffer.truncate(bytes);
         if is_there.iter().all(|is_there| *is_there) {
-            return Self::All(Bytes::from(buffer));
+            return Self::All(buffer.share());
         }
         let mut begin = 0_usize;
         let parts = wanted.iter().zip(is_there).map(|((_, length), is_there)| {

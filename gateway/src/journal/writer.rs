@@ -25,8 +25,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-/// Records that wait to be written, in bytes.
-const QUEUE_BYTES_MAX: u64 = 8 << 20;
+/// Records that wait to be written, in bytes; as many again are being written at the most, so that
+/// whoever writes and the disk do not wait for each other by turns.
+const QUEUE_BYTES_MAX: u64 = 4 << 20;
 /// How often to look what is free on the disk, in bytes written.
 const FREE_EVERY_BYTES: u64 = 16 << 20;
 /// How long a writer waits for room before it looks again.
@@ -79,7 +80,7 @@ pub struct JournalStatus {
 #[derive(Debug, Default)]
 struct Queue {
     entries: Vec<Entry>,
-    /// Bytes of those, and of the group that is being written.
+    /// Bytes of those.
     bytes: u64,
     /// The sequence of the next record that is pushed.
     next: Sequence,
@@ -283,7 +284,7 @@ impl Drop for Journal {
 /// What the thread is to do next.
 struct Work {
     group: Vec<Entry>,
-    /// Bytes of it as the queue counts them.
+    /// Bytes of it as the queue counted them.
     bytes: u64,
     sync: bool,
     looks: bool,
@@ -301,13 +302,16 @@ impl Shared {
         loop {
             let sync = queue.wanted > durable;
             if !queue.entries.is_empty() || sync || queue.looks || queue.ends {
-                return Work {
+                let work = Work {
                     group: std::mem::take(&mut queue.entries),
-                    bytes: queue.bytes,
+                    bytes: std::mem::take(&mut queue.bytes),
                     sync,
                     looks: std::mem::take(&mut queue.looks),
                     ends: queue.ends,
                 };
+                drop(queue);
+                self.room.notify_waiters();
+                return work;
             }
             queue = self
                 .work
@@ -330,7 +334,7 @@ impl Shared {
                 let (before, all) = (log.durable(), log.next());
                 let closed = log.close();
                 let durable = if closed.is_ok() { all } else { before };
-                self.told(&work, closed.err(), durable);
+                self.told(closed.err(), durable);
                 return;
             }
             unlooked = unlooked.saturating_add(work.bytes);
@@ -349,7 +353,7 @@ impl Shared {
                 }
             }
             let failed = outcome.is_err();
-            self.told(&work, outcome.err(), log.durable());
+            self.told(outcome.err(), log.durable());
             if failed {
                 return;
             }
@@ -357,15 +361,13 @@ impl Shared {
     }
 
     /// Tells everybody how a round has ended.
-    fn told(&self, work: &Work, error: Option<JournalError>, durable: Sequence) {
-        {
+    fn told(&self, error: Option<JournalError>, durable: Sequence) {
+        if let Some(error) = error {
+            tracing::error!(%error, "what is written is not journalled any more");
             let mut queue = self.queue();
-            queue.bytes = queue.bytes.saturating_sub(work.bytes);
-            if let Some(error) = error {
-                tracing::error!(%error, "what is written is not journalled any more");
-                queue.status.broken = Some(error.to_string());
-                queue.entries.clear();
-            }
+            queue.status.broken = Some(error.to_string());
+            queue.entries.clear();
+            queue.bytes = 0;
         }
         // Also if it is the same: somebody may wait who has to hear of an error.
         self.durable

@@ -1,11 +1,13 @@
 //! Slices on the volume's clouds: the block store with the volume's keys.
 
+use super::chunk_cache::CHUNK_BYTES;
 use super::packer::{Packer, Packing, SMALL_BYTES};
 use super::slice_store::{SliceStore, WrittenSlice};
 use super::{StoredSlice, VfsError};
 use crate::blocks::{
     BlockError, BlockErrorKind, BlockStore, SealedSlice, ShareStore, StoredObject,
 };
+use crate::memory::LongBytes;
 use crate::metadata::AllocatedId;
 use crate::volume::Volume;
 use async_trait::async_trait;
@@ -98,8 +100,14 @@ impl SliceStore for CloudSlices {
             let object = StoredObject::of_row(stored.slice.object, &stored.object)?;
             self.blocks.read(&object, &slice, &key, range).await
         };
-        read.await
-            .map_err(|error| failed("reading from the clouds", &error))
+        let bytes = read
+            .await
+            .map_err(|error| failed("reading from the clouds", &error))?;
+        // Of a run it is a buffer that is wanted for the next block.
+        Ok(match bytes.len() > CHUNK_BYTES as usize {
+            true => LongBytes::copy_of(&bytes),
+            false => bytes,
+        })
     }
 
     fn shares(&self) -> Option<ShareStore> {

@@ -4,6 +4,7 @@
 //! fills the gaps between runs and changes the rest in place, so nothing is ever split or moved.
 //! A run is what a slice is made of.
 
+use crate::memory::LongBytes;
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,7 +17,7 @@ const RUN_COST_BYTES: u64 = 128;
 /// Runs that are still being written to.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyRuns {
-    runs: BTreeMap<u64, Vec<u8>>,
+    runs: BTreeMap<u64, LongBytes>,
     bytes: u64,
 }
 
@@ -83,7 +84,7 @@ impl DirtyRuns {
                     let (start, room) = extend.unwrap_or((position, RUN_BYTES_MAX));
                     let taken = rest.len().min(gap).min(room);
                     let run = self.runs.entry(start).or_default();
-                    run.extend_from_slice(rest.get(..taken).unwrap_or_default());
+                    run.append(rest.get(..taken).unwrap_or_default(), RUN_BYTES_MAX);
                     (taken, taken)
                 }
             };
@@ -99,7 +100,7 @@ impl DirtyRuns {
         let (&start, _) = runs.find(|(_, run)| run.len() >= RUN_BYTES_MAX)?;
         let run = self.runs.remove(&start)?;
         self.bytes = self.bytes.saturating_sub(run.len() as u64);
-        Some((start, Bytes::from(run)))
+        Some((start, run.share()))
     }
 
     /// Whether anything is dirty of so many bytes from `start` on.
@@ -126,7 +127,7 @@ impl DirtyRuns {
     /// Takes everything out, with neighbouring runs joined.
     pub(crate) fn freeze(&mut self) -> FrozenRuns {
         let mut frozen = BTreeMap::new();
-        let mut last: Option<(u64, Vec<u8>)> = None;
+        let mut last: Option<(u64, LongBytes)> = None;
         self.bytes = 0;
         for (start, run) in std::mem::take(&mut self.runs) {
             match &mut last {
@@ -134,17 +135,17 @@ impl DirtyRuns {
                     if end_of(*first, joined.len()) == start
                         && joined.len().saturating_add(run.len()) <= RUN_BYTES_MAX =>
                 {
-                    joined.extend_from_slice(&run);
+                    joined.append(&run, RUN_BYTES_MAX);
                 }
                 _ => {
                     if let Some((first, joined)) = last.replace((start, run)) {
-                        frozen.insert(first, Bytes::from(joined));
+                        frozen.insert(first, joined.share());
                     }
                 }
             }
         }
         if let Some((first, joined)) = last {
-            frozen.insert(first, Bytes::from(joined));
+            frozen.insert(first, joined.share());
         }
         FrozenRuns { runs: frozen }
     }

@@ -313,12 +313,7 @@ impl Inner {
         let range = begin..at(numbers.end);
         let read = async {
             self.key_of(stored.slice.key.epoch()).await?;
-            let bytes = self.slices.read(stored, range).await?;
-            // What others have a part in is a buffer that is wanted for the next block.
-            Ok::<_, VfsError>(match bytes.is_unique() {
-                true => bytes,
-                false => Bytes::copy_from_slice(&bytes),
-            })
+            self.slices.read(stored, range).await
         };
         let read = read.shared();
         let chunks = numbers.clone().map(|number| {

@@ -2,12 +2,13 @@
 //!
 //! The kernel's own readahead stops at 128 KiB, which hides nothing of a cloud's latency. An open
 //! file that is read in order gets a window that grows up to the bound; a jump closes it again.
-//! While it is small it grows fourfold, since each growth waits for what was fetched before, and a
-//! file may begin on a slow cloud; half of it is fetched at a time. From a block on it doubles, and
-//! whole blocks are fetched, at the places in the file where a writer that began at its beginning
-//! cut it into slices: one request then brings a whole shard instead of parts of it.
+//! It begins at four times what was read at once. While it is small it grows fourfold, since each
+//! growth waits for what was fetched before, and a file may begin on a slow cloud; half of it is
+//! fetched at a time. From a block on it doubles, and whole blocks are fetched, at the places in
+//! the file where a writer that began at its beginning cut it into slices: one request then brings
+//! a whole shard instead of parts of it.
 
-/// The first window, in bytes.
+/// The least window, in bytes.
 const WINDOW_MIN: u64 = 256 << 10;
 
 /// Bytes of a large file that are fetched together.
@@ -49,10 +50,9 @@ impl Readahead {
         }
         self.expected = self.expected.max(end);
         let growth = if self.window < BLOCK_BYTES { 4 } else { 2 };
-        self.window = self
-            .window
-            .saturating_mul(growth)
-            .clamp(WINDOW_MIN, self.window_max.max(1));
+        let least = length.saturating_mul(4).max(WINDOW_MIN);
+        let grown = self.window.saturating_mul(growth).max(least);
+        self.window = grown.min(self.window_max.max(1));
         let mut until = self.expected.saturating_add(self.window);
         let from = self.fetched.max(end);
         if self.window >= BLOCK_BYTES {

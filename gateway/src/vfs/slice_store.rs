@@ -29,7 +29,8 @@ pub trait SliceStore: Send + Sync + 'static {
     /// becomes of it is then told by [`SliceStore::committed`] or [`SliceStore::abandoned`].
     async fn write(&self, id: &AllocatedId, plain: Bytes) -> Result<WrittenSlice, VfsError>;
 
-    /// The bytes of `range` of a slice's plaintext, verified.
+    /// The bytes of `range` of a slice's plaintext, verified. They are the reader's to keep: no
+    /// more memory is kept with them than they take.
     async fn read(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Bytes, VfsError>;
 
     /// Brings a range of a slice, in whole chunks, to where it can be read without the clouds.

@@ -91,7 +91,7 @@ struct Record {
     sequential_read_disk: Throughput,
     /// Blocks of 4 KiB, one at a time.
     random_read: Throughput,
-    /// Acknowledged as `close` and `fsync` are: on w = k + f clouds.
+    /// Until the journal on this machine's disk has all of it.
     sequential_write: Throughput,
     create: Rate,
     read_small: Rate,
