@@ -135,7 +135,7 @@ impl std::str::FromStr for ShardCounts {
 /// `quorumfs bench fs`
 #[derive(Debug, Clone, Args)]
 pub(crate) struct BenchFsArguments {
-    /// MiB of the large file; up to a quarter of a mount's memory stays in it
+    /// MiB of the large file; up to a fifth of a mount's memory stays in it
     #[arg(long, value_name = "MIB", default_value_t = 128,
           value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub(crate) size_mib: u64,

@@ -291,7 +291,7 @@ impl Found {
             shared.expect(*key);
         }
         let bytes: usize = wanted.iter().map(|(_, length)| *length as usize).sum();
-        let mut buffer = LongBytes::zeros(bytes.saturating_add(tag));
+        let mut buffer = LongBytes::to_fill(bytes.saturating_add(tag));
         let mut rest = &mut buffer[..];
         let mut is_there = Vec::with_capacity(wanted.len());
         for (key, length) in wanted {

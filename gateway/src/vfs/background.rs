@@ -3,6 +3,7 @@
 
 use super::file_system::Inner;
 use super::node::Node;
+use crate::memory::give_back_spare;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -47,6 +48,7 @@ async fn round(weak: &Weak<Inner>, swept: &mut Instant) -> Option<()> {
     sweep(&inner, swept);
     inner.refresh_keys_if_due();
     inner.tell_access_times_if_due();
+    give_back_spare();
     let due = due(&inner);
     if due.is_empty() {
         // Only a weak reference is kept while waiting, so that dropping the last file system ends

@@ -4,13 +4,13 @@
 //! fills the gaps between runs and changes the rest in place, so nothing is ever split or moved.
 //! A run is what a slice is made of.
 
-use crate::memory::LongBytes;
+use crate::memory::{BLOCK_BYTES, LongBytes};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The longest run, and so the longest slice that is written.
-pub(crate) const RUN_BYTES_MAX: usize = 4 << 20;
+pub(crate) const RUN_BYTES_MAX: usize = BLOCK_BYTES;
 /// What a run costs beside its bytes, so that a million tiny runs count as what they are.
 const RUN_COST_BYTES: u64 = 128;
 
@@ -18,6 +18,7 @@ const RUN_COST_BYTES: u64 = 128;
 #[derive(Debug, Default)]
 pub(crate) struct DirtyRuns {
     runs: BTreeMap<u64, LongBytes>,
+    /// What they take in memory.
     bytes: u64,
 }
 
@@ -84,8 +85,9 @@ impl DirtyRuns {
                     let (start, room) = extend.unwrap_or((position, RUN_BYTES_MAX));
                     let taken = rest.len().min(gap).min(room);
                     let run = self.runs.entry(start).or_default();
+                    let before = run.held();
                     run.append(rest.get(..taken).unwrap_or_default(), RUN_BYTES_MAX);
-                    (taken, taken)
+                    (taken, run.held().saturating_sub(before))
                 }
             };
             self.bytes = self.bytes.saturating_add(grown as u64);
@@ -99,7 +101,7 @@ impl DirtyRuns {
         let mut runs = self.runs.iter();
         let (&start, _) = runs.find(|(_, run)| run.len() >= RUN_BYTES_MAX)?;
         let run = self.runs.remove(&start)?;
-        self.bytes = self.bytes.saturating_sub(run.len() as u64);
+        self.bytes = self.bytes.saturating_sub(run.held() as u64);
         Some((start, run.share()))
     }
 
