@@ -16,6 +16,8 @@ use quorumfs_gateway::vfs::{
     RenameMode, Replayed, SetMode, Tier, VfsOptions,
 };
 use quorumfs_metadata::attributes::Mode;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,14 +42,24 @@ fn new_journal() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// What a process that is killed now leaves.
+fn names(directory: &TempDir) -> BTreeSet<OsString> {
+    let entries = std::fs::read_dir(directory.path()).unwrap();
+    entries.map(|entry| entry.unwrap().file_name()).collect()
+}
+
+/// What a process that is killed now leaves. This one goes on: what was copied while it made or
+/// removed a file was never there all at once.
 fn killed(directory: &TempDir) -> TempDir {
-    let copy = new_journal();
-    for file in std::fs::read_dir(directory.path()).unwrap() {
-        let file = file.unwrap();
-        std::fs::copy(file.path(), copy.path().join(file.file_name())).unwrap();
+    loop {
+        let (copy, before) = (new_journal(), names(directory));
+        let copied = before.iter().all(|name| {
+            let from = directory.path().join(name);
+            std::fs::copy(from, copy.path().join(name)).is_ok()
+        });
+        if copied && names(directory) == before {
+            return copy;
+        }
     }
-    copy
 }
 
 fn files(directory: &Path) -> usize {

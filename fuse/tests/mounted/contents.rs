@@ -213,3 +213,28 @@ fn what_a_file_shows_once_it_is_written_stays_when_it_is_committed() {
     let after = ["inline", "slices", "group"].map(|name| times(fs::metadata(world.path(name))));
     assert_eq!(after, before);
 }
+
+#[test]
+fn a_write_that_is_to_be_synced_returns_once_it_is_committed() {
+    use rustix::fs::OFlags;
+    use std::os::unix::fs::OpenOptionsExt;
+    let world = World::new();
+    let waiting = || world.file_system.as_ref().unwrap().status().dirty_bytes;
+    for (number, length) in [100, 5000, 3 << 20].into_iter().enumerate() {
+        for flags in [OFlags::DSYNC, OFlags::SYNC, OFlags::SYNC | OFlags::DIRECT] {
+            let path = world.path(&format!("f{number}-{}", flags.bits()));
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true);
+            let later = options.open(&path).unwrap();
+            later.write_all_at(&pattern(length, 1), 0).unwrap();
+            assert!(waiting() > 0, "nobody has asked for it yet");
+            drop(later);
+            options.create_new(false).custom_flags(flags.bits() as i32);
+            let at_once = options.open(&path).unwrap();
+            for turn in 0..3 {
+                at_once.write_all_at(&pattern(length, turn), turn).unwrap();
+                assert_eq!(waiting(), 0, "{flags:?}, {length} bytes, turn {turn}");
+            }
+        }
+    }
+}

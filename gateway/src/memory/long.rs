@@ -25,7 +25,7 @@ const LARGE_PAGE_BYTES: usize = 2 << 20;
 pub(crate) const BLOCK_BYTES: usize = 2 * LARGE_PAGE_BYTES;
 /// What may lie behind it: the tag of what is opened in place.
 const TAIL_BYTES: usize = 4096;
-/// What grows to this length has a mapping.
+/// What grows beyond this has a mapping: more than one write of the kernel is in it.
 const LONG_BYTES: usize = BLOCK_BYTES / 4;
 /// What never becomes longer than this has none: half of it would be for nothing.
 const SHORT_BYTES_MAX: usize = BLOCK_BYTES / 2;
@@ -174,7 +174,7 @@ impl LongBytes {
     pub(crate) fn append(&mut self, bytes: &[u8], most: usize) {
         let longer = self.length.saturating_add(bytes.len());
         if matches!(self.memory, Memory::Allocated(_))
-            && longer >= LONG_BYTES
+            && longer > LONG_BYTES
             && most > SHORT_BYTES_MAX
             && let Some(mut block) = Block::take(most.max(longer))
         {
