@@ -216,24 +216,26 @@ fn what_a_file_shows_once_it_is_written_stays_when_it_is_committed() {
 
 #[test]
 fn a_write_that_is_to_be_synced_returns_once_it_is_committed() {
-    use rustix::fs::OFlags;
     use std::os::unix::fs::OpenOptionsExt;
+    const DSYNC: i32 = 0o10_000;
+    const SYNC: i32 = 0o4_010_000;
+    const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
     let world = World::new();
     let waiting = || world.file_system.as_ref().unwrap().status().dirty_bytes;
     for (number, length) in [100, 5000, 3 << 20].into_iter().enumerate() {
-        for flags in [OFlags::DSYNC, OFlags::SYNC, OFlags::SYNC | OFlags::DIRECT] {
-            let path = world.path(&format!("f{number}-{}", flags.bits()));
+        for flags in [DSYNC, SYNC, SYNC | DIRECT] {
+            let path = world.path(&format!("f{number}-{flags:o}"));
             let mut options = OpenOptions::new();
             options.write(true).create_new(true);
             let later = options.open(&path).unwrap();
             later.write_all_at(&pattern(length, 1), 0).unwrap();
             assert!(waiting() > 0, "nobody has asked for it yet");
             drop(later);
-            options.create_new(false).custom_flags(flags.bits() as i32);
+            options.create_new(false).custom_flags(flags);
             let at_once = options.open(&path).unwrap();
             for turn in 0..3 {
                 at_once.write_all_at(&pattern(length, turn), turn).unwrap();
-                assert_eq!(waiting(), 0, "{flags:?}, {length} bytes, turn {turn}");
+                assert_eq!(waiting(), 0, "{flags:o}, {length} bytes, turn {turn}");
             }
         }
     }

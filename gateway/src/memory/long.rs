@@ -5,13 +5,13 @@
 //! quarter of a microsecond on bare metal, up to some microseconds in a virtual machine, which was
 //! half of the time of reading a large file from the disk cache (docs/PERFORMANCE.md). In large
 //! pages it takes two faults. So content that is long has memory of its own here, which the kernel
-//! is asked to give in large pages where it has any; it is the same memory otherwise. What is short
+//! is asked to give in large pages where it has any; else it is the same memory. What is short
 //! is left to the allocator, and so is what is longer than a block.
 //!
 //! Each mapping holds a block, so that any can be used for any. One that is let go of is put on a
-//! *shelf*, up to a bound, with what is in it: whoever takes it writes over it before anybody reads.
-//! All of it is plaintext; nothing that goes to a cloud is ever made here. What nobody has taken
-//! from the shelf for a while goes back to the kernel.
+//! *shelf*, up to a bound, with what is in it: whoever takes it overwrites that before anybody can
+//! read it. All of it is plaintext; nothing that goes to a cloud is ever made here. What nobody has
+//! taken from the shelf for a while goes back to the kernel.
 
 use bytes::Bytes;
 use memmap2::{Advice, MmapMut};

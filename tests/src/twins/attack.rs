@@ -39,8 +39,10 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub struct Suffered {
     /// Objects of a cloud in which a bit was flipped.
     pub objects_damaged: u64,
-    /// Lies in the results of operations and queries.
+    /// Lies in the results of operations.
     pub lies_in_replies: u64,
+    /// Lies in the answers to queries out of the order.
+    pub lies_in_answers: u64,
     /// Checkpoints of a state that nobody has.
     pub lies_in_checkpoints: u64,
     /// Times that the mount was killed.
@@ -56,6 +58,7 @@ impl Suffered {
         let all = [
             self.objects_damaged,
             self.lies_in_replies,
+            self.lies_in_answers,
             self.lies_in_checkpoints,
             self.kills.into(),
         ];
@@ -121,10 +124,11 @@ impl Attack {
         mount.cluster.stop();
         self.ends.store(true, Ordering::Release);
         self.damaging.take().unwrap().join().unwrap();
-        let [replies, checkpoints] = Lies::load(&self.lies).unwrap();
+        let [replies, answers, checkpoints] = Lies::load(&self.lies).unwrap();
         Suffered {
             objects_damaged: self.damaged.load(Ordering::Relaxed),
             lies_in_replies: replies,
+            lies_in_answers: answers,
             lies_in_checkpoints: checkpoints,
             kills: mount.kills,
         }

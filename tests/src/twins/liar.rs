@@ -1,9 +1,10 @@
 //! A replica that lies, as a real process: a correct one behind a proxy that changes what it says.
 //!
 //! It keeps its own state right, so that it goes on for ever and its lies are plausible. To clients
-//! it gives results of other operations, results with a changed bit, answers to queries that were
-//! given to other queries or that were true once, and versions that never were; to the other
-//! replicas it signs, with its own key, checkpoints of a state that nobody has. With r = 1 nobody
+//! it gives results of other operations, results with a changed bit, answers to queries, in the
+//! order and out of it, that were given to other queries or that were true once, and versions and
+//! states that never were; to the other replicas it signs, with its own key, checkpoints of a state
+//! that nobody has. With r = 1 nobody
 //! may believe any of it. What simulated liars do besides, who also break the protocol of the
 //! order, is in the simulator's `liar`.
 
@@ -12,7 +13,7 @@ use quorumfs_bft::authentication::Signer;
 use quorumfs_bft::identity::{Digest, Now, Sequence};
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::step::{Effect, Effects, Event};
-use quorumfs_bft::wire::message::{Kind, Message, Outcome};
+use quorumfs_bft::wire::message::{AnswerBody, Kind, Message, Outcome, ReadAnswer};
 use quorumfs_bft::wire::{Envelope, Unsigned, encode};
 use quorumfs_bft_runtime::event_loop::Core;
 use quorumfs_bft_runtime::keys::NodeKey;
@@ -30,8 +31,10 @@ const OLD_MAX: usize = 32;
 /// How many lies were told.
 #[derive(Debug, Default)]
 pub struct Lies {
-    /// Results of operations and queries.
+    /// Results of operations, and of queries in the order.
     pub replies: AtomicU64,
+    /// Answers to queries out of it.
+    pub answers: AtomicU64,
     /// Checkpoints.
     pub checkpoints: AtomicU64,
 }
@@ -43,17 +46,17 @@ impl Lies {
     /// Those of the disk.
     pub fn store(&self, path: &Path) -> std::io::Result<()> {
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let all = [of(&self.replies), of(&self.checkpoints)];
+        let all = [&self.replies, &self.answers, &self.checkpoints].map(of);
         let new = path.with_extension("new");
         std::fs::write(&new, serde_json::to_vec(&all)?)?;
         std::fs::rename(new, path)
     }
 
-    /// Reads them: of replies, of checkpoints.
+    /// Reads them: of replies, of answers, of checkpoints.
     ///
     /// # Errors
     /// If there are none.
-    pub fn load(path: &Path) -> anyhow::Result<[u64; 2]> {
+    pub fn load(path: &Path) -> anyhow::Result<[u64; 3]> {
         Ok(serde_json::from_slice(&std::fs::read(path)?)?)
     }
 }
@@ -83,7 +86,7 @@ impl<C: Core> Liar<C> {
     fn twist(&mut self, frame: &Bytes) -> Option<Bytes> {
         let kind = frame.get(..8).and_then(Kind::of_tag)?;
         let lies = match kind {
-            Kind::Reply => self.random.chance(1, SELDOM),
+            Kind::Reply | Kind::ReadAnswer => self.random.chance(1, SELDOM),
             // There are few of them.
             Kind::Checkpoint => true,
             _ => false,
@@ -103,6 +106,10 @@ impl<C: Core> Liar<C> {
                 }
                 &self.lies.replies
             }
+            Message::ReadAnswer(answer) => {
+                twist_answers(&mut self.random, &mut self.results, answer);
+                &self.lies.answers
+            }
             Message::Checkpoint(vote) => {
                 vote.checkpoint.root = Digest([7; 32]);
                 self.lies.checkpoints.fetch_add(1, Ordering::Relaxed);
@@ -119,6 +126,23 @@ impl<C: Core> Liar<C> {
         }
         lies.fetch_add(1, Ordering::Relaxed);
         Some(told)
+    }
+}
+
+/// Other answers, as of other versions, or from a state that nobody has.
+fn twist_answers(random: &mut Random, old: &mut VecDeque<Bytes>, answer: &mut ReadAnswer) {
+    if random.chance(1, 4) {
+        answer.applied = Sequence(answer.applied.0.saturating_add(random.below(1000)));
+    }
+    for answered in answer.answers.iter_mut().flatten() {
+        if random.chance(1, 3) {
+            answered.version = Sequence(random.below(answer.applied.0.saturating_add(1)));
+        }
+        match &mut answered.body {
+            AnswerBody::Bytes(bytes) => *bytes = other(random, old, bytes),
+            AnswerBody::Digest(digest) => digest.0[random.index(32)] ^= 1,
+            AnswerBody::NoRoom => {}
+        }
     }
 }
 
