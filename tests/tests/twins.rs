@@ -40,7 +40,7 @@ fn a_mount_does_what_tmpfs_does() {
 #[test]
 fn a_mount_does_what_tmpfs_does_while_it_is_attacked_from_all_sides() {
     let liar = Path::new(env!("CARGO_BIN_EXE_lying_replica"));
-    let (report, suffered) = run_under_attack(&plan(2000, 7, FOUL), liar);
+    let (report, suffered) = run_under_attack(&plan(4000, 7, FOUL), liar);
     println!("{suffered:?}");
-    assert_the_same(&report, 2000);
+    assert_the_same(&report, 4000);
 }
