@@ -29,9 +29,8 @@ mod host;
 mod long;
 
 pub use budget::{BudgetSource, MemoryBudget};
-pub(crate) use long::{BLOCK_BYTES, LongBytes, give_back_spare, spare};
-
 pub use host::{Limit, Usable, usable, usable_by};
+pub(crate) use long::{BLOCK_BYTES, LongBytes, give_back_spare, spare};
 
 use crate::blocks::BlockConfig;
 use crate::disk_cache::DiskCacheOptions;

@@ -92,6 +92,14 @@ mod tests {
     }
 
     #[test]
+    fn who_reads_much_at_once_is_fetched_ahead_of_in_whole_blocks_from_the_first_read_on() {
+        let mut readahead = Readahead::new(48 << 20);
+        assert_eq!(readahead.on_read(0, 1 << 20), Some(1 << 20..BLOCK_BYTES));
+        let next = readahead.on_read(1 << 20, 1 << 20);
+        assert_eq!(next, Some(BLOCK_BYTES..2 * BLOCK_BYTES));
+    }
+
+    #[test]
     fn a_reader_that_jumps_is_left_alone() {
         let mut readahead = Readahead::new(8 << 20);
         assert!((1..100u64).all(|n| {
