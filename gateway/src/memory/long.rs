@@ -3,9 +3,10 @@
 //! A block of 4 MiB is a thousand pages of 4 KiB. An allocator gives so much back to the kernel as
 //! soon as it is let go of, and gets it back page by page, each zeroed under a fault of its own. In
 //! a virtual machine that takes microseconds, a good part of the time of writing a large file or of
-//! reading it from the disk cache (docs/PERFORMANCE.md). In large pages it takes two faults. So content that is long has memory of its own here, which the kernel
-//! is asked to give in large pages where it has any; else it is the same memory. What is short
-//! is left to the allocator, and so is what is longer than a block.
+//! reading it from the disk cache (docs/PERFORMANCE.md). In large pages it takes two faults. So
+//! content that is long has memory of its own here, which the kernel is asked to give in large
+//! pages where it has any; else it is the same memory. What is short is left to the allocator, and
+//! so is what is longer than a block.
 //!
 //! Each mapping holds a block, so that any can be used for any. One that is let go of is put on a
 //! *shelf*, up to a bound, with what is in it: whoever takes it overwrites that before anybody can
