@@ -223,6 +223,7 @@ fn the_whole_file_system_is_measured_through_the_kernel() {
         "remove",
         "untar",
         "list",
+        "open_directory",
         "git_status",
     ] {
         let rate = number(&format!("/{workload}/files_per_second"));

@@ -1,7 +1,7 @@
 //! One setting for the memory of a mount, and how it is divided.
 //!
 //! ```text
-//! written, not yet committed   7/32   all files; half of it for one file at most
+//! written, not yet committed   7/32   all files; a sixteenth of it one file leaves to others
 //! read, kept for readers       7/32   two sevenths of it ahead of one sequential reader
 //! let go of, for what comes    1/32   content that is long
 //! the disk cache               1/32   half for what lies where, half for what waits to be written
@@ -66,7 +66,7 @@ impl MemoryPlan {
     pub fn vfs(self) -> VfsOptions {
         VfsOptions {
             dirty_bytes_max: self.total / 32 * 7,
-            file_dirty_bytes_max: self.total / 64 * 7,
+            file_dirty_bytes_max: self.total / 512 * 105,
             cache_bytes: self.total / 32 * 7,
             spare_bytes: self.total / 32,
             readahead_bytes_max: self.total / 16,

@@ -5,9 +5,11 @@
 mod common;
 
 use common::{Fault, World, content, is_commit, new_file, root};
+use quorumfs_bft::identity::Time;
 use quorumfs_gateway::journal::Directory;
 use quorumfs_gateway::vfs::{
-    FileSystem, InodeId, OpenMode, RESCUE_DIRECTORY, SetMode, Tier, VfsOptions,
+    AttributeChange, FileSystem, InodeId, OpenMode, RESCUE_DIRECTORY, SetMode, Tier, TimeChange,
+    VfsOptions,
 };
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -85,6 +87,48 @@ async fn the_tier_of_a_file_is_obeyed_whatever_the_mounts_is() {
             assert_eq!(found, expected, "{case}");
             assert!(content(&after, inode).await.iter().all(|byte| *byte == 7));
         }
+    }
+}
+
+/// A database looks at its journal before it writes to it, and gives it to whom it belongs to.
+#[tokio::test]
+async fn what_changes_of_a_file_that_waits_rides_with_its_commit_though_nobody_can_write_to_it() {
+    for tier in [Tier::Memory, Tier::Local] {
+        let (world, journal) = (World::new(), new_journal());
+        let (fs, ..) = world.mount_journalled(of(tier), at(&journal)).await;
+        let (inode, handle) = new_file(&fs, b"file").await;
+        fs.write(handle, 0, &[7; 5000]).await.unwrap();
+        fs.flush(handle).await.unwrap();
+        fs.release(handle).await.unwrap();
+        let before = fs.getattr(inode).await.unwrap();
+        let reader = fs.open(&root(), inode, OpenMode::READ).await.unwrap();
+        let (ordered, _) = world.embedded.counters();
+        let own = AttributeChange {
+            uid: Some(before.uid.0),
+            gid: Some(before.gid.0),
+            ..AttributeChange::default()
+        };
+        let given = fs.setattr(&root(), inode, None, own).await.unwrap();
+        assert!(given.ctime > before.ctime && given.mtime == before.mtime);
+        let old = AttributeChange {
+            mode: Some(0o600),
+            mtime: Some(TimeChange::At(Time(1_000_000_000_000_000).into())),
+            ..AttributeChange::default()
+        };
+        fs.setattr(&root(), inode, None, old).await.unwrap();
+        let seen = fs.getattr(inode).await.unwrap();
+        assert_eq!((seen.mode.0, seen.size), (0o600, 5000));
+        assert_eq!(world.embedded.counters().0, ordered, "nothing is ordered");
+        fs.release(reader.handle).await.unwrap();
+        fs.sync_all().await.unwrap();
+        assert!(world.embedded.counters().0 > ordered);
+        let committed = fs.getattr(inode).await.unwrap();
+        assert_eq!((committed.mode, committed.mtime), (seen.mode, seen.mtime));
+        assert_eq!(committed.ctime, seen.ctime);
+        // Nothing waits any more.
+        let (ordered, _) = world.embedded.counters();
+        fs.setattr(&root(), inode, None, own).await.unwrap();
+        assert_eq!(world.embedded.counters().0, ordered + 1);
     }
 }
 

@@ -17,8 +17,15 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// Chunks that wait to be written at most, however short they are.
 const QUEUE_MAX: usize = 4096;
-/// Reads of the disk side by side.
-const READS_AT_ONCE: usize = 8;
+/// Runs that the disk is asked for side by side.
+const DISK_AT_ONCE: usize = 8;
+
+/// Runs that are opened side by side. More than there are processors would all be ready at the same
+/// time, late, where whoever reads in order wants them one after the other.
+fn open_at_once() -> usize {
+    let processors = std::thread::available_parallelism();
+    processors.map_or(1, usize::from).clamp(2, DISK_AT_ONCE)
+}
 
 /// Where it lies, and its bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +72,8 @@ pub struct DiskCache {
     ended: Mutex<Option<oneshot::Receiver<()>>>,
     queued: Arc<AtomicU64>,
     queue_bytes_max: u64,
-    reads: Arc<Semaphore>,
+    disk: Arc<Semaphore>,
+    opens: Arc<Semaphore>,
 }
 
 impl DiskCache {
@@ -114,7 +122,8 @@ impl DiskCache {
             ended: Mutex::new(Some(ended)),
             queued: Arc::default(),
             queue_bytes_max: options.queue_bytes_max,
-            reads: Arc::new(Semaphore::new(READS_AT_ONCE)),
+            disk: Arc::new(Semaphore::new(DISK_AT_ONCE)),
+            opens: Arc::new(Semaphore::new(open_at_once())),
         }
     }
 
@@ -249,16 +258,7 @@ impl DiskCache {
             wanted.iter().any(|(key, _)| index.holds(*key))
         };
         let found = if is_there {
-            // Never closed.
-            let Ok(turn) = self.reads.clone().acquire_owned().await else {
-                return nothing;
-            };
-            let shared = self.shared.clone();
-            let read = move || {
-                let _turn = turn;
-                Found::read(&shared, &wanted)
-            };
-            tokio::task::spawn_blocking(read).await.unwrap_or(nothing)
+            self.read(wanted).await.unwrap_or(nothing)
         } else {
             nothing
         };
@@ -270,6 +270,31 @@ impl DiskCache {
         self.shared.hits.fetch_add(hits, Ordering::Relaxed);
         self.shared.misses.fetch_add(misses, Ordering::Relaxed);
         found
+    }
+}
+
+impl DiskCache {
+    /// Nothing if the program ends.
+    async fn read(&self, wanted: Vec<(ChunkKey, u32)>) -> Option<Found> {
+        let shared = self.shared.clone();
+        let (shared, wanted) = if wanted.len() > 1 {
+            // The disk brings this run while others are opened.
+            let turn = self.disk.clone().acquire_owned().await.ok()?;
+            let expect = move || {
+                let _turn = turn;
+                wanted.iter().for_each(|(key, _)| shared.expect(*key));
+                (shared, wanted)
+            };
+            tokio::task::spawn_blocking(expect).await.ok()?
+        } else {
+            (shared, wanted)
+        };
+        let turn = self.opens.clone().acquire_owned().await.ok()?;
+        let read = move || {
+            let _turn = turn;
+            Found::read(&shared, &wanted)
+        };
+        tokio::task::spawn_blocking(read).await.ok()
     }
 }
 
@@ -286,10 +311,6 @@ impl Found {
     /// where the next chunk will be.
     fn read(shared: &Shared, wanted: &[(ChunkKey, u32)]) -> Self {
         let tag = TAG_BYTES as usize;
-        // The disk brings the later ones while the earlier ones are opened.
-        for (key, _) in wanted.iter().skip(1) {
-            shared.expect(*key);
-        }
         let bytes: usize = wanted.iter().map(|(_, length)| *length as usize).sum();
         let mut buffer = LongBytes::to_fill(bytes.saturating_add(tag));
         let mut rest = &mut buffer[..];

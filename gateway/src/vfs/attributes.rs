@@ -1,10 +1,12 @@
 //! Attributes: reading, changing, and letting changes ride with a commit.
 //!
-//! Copying a tree sets times and modes of files that were just written and are still open. Such a
-//! change rides with the commit of the content, if its caller would surely be allowed it: the
-//! owner or the superuser, for a mode or times. Everybody on this mount sees it at once; a crash
-//! before the commit loses it together with the content, as on any local file system. Everything
-//! else is one ordered operation, after what waits for the same inode was committed.
+//! Copying a tree sets times and modes of files that were just written, and a database gives its
+//! journal to whom it belongs to already whenever it opens it. Such a change rides with the commit
+//! of the content, if the file is open for writing or has something waiting, and the caller would
+//! surely be allowed it: the owner or the superuser, for a mode or times. Everybody on this mount
+//! sees it at once; a crash before the commit loses it together with the content, as on any local
+//! file system. Everything else is one ordered operation, after what waits for the same inode was
+//! committed.
 
 use super::caller::Caller;
 use super::commit::{TRIES, unchanged};
@@ -398,7 +400,7 @@ fn ride(state: &mut State, caller: &Caller, change: AttributeChange) -> Option<A
     let has_neither = seen.mode == seen.mode.without_set_id(false) && seen.extended.count == 0;
     let keeps_bits = !(gives || change.size.is_some()) || has_neither;
     let rides = seen.file_type() == FileType::File
-        && state.writers > 0
+        && (state.writers > 0 || state.is_waiting())
         && !state.unlinked
         && owner
         && same_owner

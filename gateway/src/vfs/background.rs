@@ -84,7 +84,7 @@ fn due(inner: &Inner) -> Vec<Arc<Node>> {
         .filter_map(|node| Some((node.state().waiting_since?, node.clone())))
         .collect();
     waiting.sort_by_key(|(since, _)| *since);
-    let pressed = inner.budget.used() > inner.budget.limit() / 2 || inner.journal_is_pressed();
+    let pressed = inner.budget.is_pressed() || inner.journal_is_pressed();
     waiting.retain(|(_, node)| {
         let full = node.state().full.as_ref().map(|full| full.retry_at);
         if full.is_some() && pressed {

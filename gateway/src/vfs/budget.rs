@@ -1,11 +1,17 @@
 //! One bound on the memory of everything that is written and not yet committed.
 //!
 //! A writer takes room before its bytes are taken in; when there is none it waits, while the
-//! oldest dirty files are flushed, and gives up after a deadline with an error instead of hanging.
+//! oldest dirty files are flushed. It gives up with an error, instead of hanging, once nothing has
+//! moved for as long as it is willing to wait: no slice has reached its clouds, and nothing was
+//! committed. A cloud that is slow is waited for. Slices that go there once more because a commit
+//! has failed move nothing, or who waits for servers that are away would wait for ever.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
+
+/// From which part of the bound on what waits longest is flushed before it is time.
+const PRESSED_FROM: (u64, u64) = (7, 8);
 
 /// Bytes that may be dirty, shared by all files of a mount.
 #[derive(Debug)]
@@ -13,6 +19,10 @@ pub(crate) struct Budget {
     limit: u64,
     used: AtomicU64,
     released: Notify,
+    /// Counts what brought a release nearer.
+    moves: AtomicU64,
+    /// The last commit has failed.
+    failing: AtomicBool,
 }
 
 /// Room that one writer has taken; given back when it has booked what it wrote.
@@ -34,6 +44,8 @@ impl Budget {
             limit,
             used: AtomicU64::new(0),
             released: Notify::new(),
+            moves: AtomicU64::new(0),
+            failing: AtomicBool::new(false),
         })
     }
 
@@ -42,9 +54,29 @@ impl Budget {
         self.used.load(Ordering::Acquire)
     }
 
-    /// The bound, in bytes.
-    pub(crate) fn limit(&self) -> u64 {
-        self.limit
+    /// Whether so much is in use that the oldest of it has to go.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.used() > self.limit / PRESSED_FROM.1 * PRESSED_FROM.0
+    }
+
+    /// Something is on its clouds, and its bytes will be released when the rest is.
+    pub(crate) fn uploaded(&self) {
+        if !self.failing.load(Ordering::Acquire) {
+            self.moves.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// A commit has come to its end, a good one or not.
+    pub(crate) fn committed(&self, well: bool) {
+        self.failing.store(!well, Ordering::Release);
+        if well {
+            self.moves.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// How often something moved so far.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Acquire)
     }
 
     /// Room for so many bytes, if there is any; one writer may overshoot by the size of one write.

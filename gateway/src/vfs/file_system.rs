@@ -58,7 +58,7 @@ pub struct VfsOptions {
     pub readahead_bytes_max: u64,
     /// Attributes and names that are kept, each about twice this number.
     pub attributes_max: usize,
-    /// How long a writer waits for room before it gets an error.
+    /// How long a writer waits for room, while nothing moves, before it gets an error.
     pub write_wait: Duration,
     /// How long anything waits to be committed if nobody asks for it earlier.
     pub commit_after: Duration,

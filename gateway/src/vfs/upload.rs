@@ -72,6 +72,7 @@ impl Inner {
         let id = self.metadata.allocate().await?;
         let id = id.in_turn(turn(inode, offset));
         let written = self.slices.write(&id, run).await?;
+        self.budget.uploaded();
         Ok(Stored {
             offset,
             written,

@@ -134,7 +134,8 @@ impl Inner {
         }
     }
 
-    /// Waits until the file and the mount have room for another write, and takes it.
+    /// Waits until the file and the mount have room for another write, and takes it; as long as
+    /// anything moves.
     async fn room_for<'a>(
         self: &'a Arc<Self>,
         node: &Arc<Node>,
@@ -165,12 +166,21 @@ impl Inner {
                 }
             }
         };
-        tokio::time::timeout(wait, room).await.unwrap_or_else(|_| {
-            Err(VfsError::NoRoom {
-                waited: wait,
-                dirty_bytes: self.budget.used(),
-            })
-        })
+        tokio::pin!(room);
+        loop {
+            let moves = self.budget.moves();
+            match tokio::time::timeout(wait, room.as_mut()).await {
+                Ok(outcome) => return outcome,
+                // Slow is not stuck.
+                Err(_) if self.budget.moves() != moves => {}
+                Err(_) => {
+                    return Err(VfsError::NoRoom {
+                        waited: wait,
+                        dirty_bytes: self.budget.used(),
+                    });
+                }
+            }
+        }
     }
 
     /// Tells the budget what the file holds now.
@@ -245,6 +255,7 @@ impl Inner {
         self.tell_of_commit(node, &departure).await;
         let asked = self.cache.ask();
         let outcome = self.commit(node, &departure).await;
+        self.budget.committed(outcome.is_ok());
         let mut state = node.state();
         let outcome = match outcome {
             Ok((attributes, content)) => {

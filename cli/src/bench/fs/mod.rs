@@ -13,7 +13,7 @@
 //! | reading in order from the disk cache | a loop that reads a local file and decrypts |
 //! | writing in order, synced once | a loop that encrypts, writes to a local file, and syncs |
 //! | small files made, read, deleted; `tar x` | the null file system |
-//! | a tree listed with attributes, the second time | the null file system |
+//! | a tree listed with attributes, the second time; its directories opened | the null file system |
 //! | `git status`, warm | the same repository on the local disk |
 //! | one directory made, the median | a budget: 1 ms and three times the machine's fdatasync |
 //!
@@ -98,6 +98,8 @@ struct Record {
     remove: Rate,
     untar: Rate,
     list: Rate,
+    /// Opened and closed again, one after the other.
+    open_directory: Rate,
     git_status: Rate,
     latency: latency::Latencies,
     /// Of one core, while nobody asks for anything.
@@ -137,6 +139,7 @@ impl Record {
             rate("remove", &self.remove, null),
             rate("tar x", &self.untar, null),
             rate("list, again", &self.list, null),
+            rate("open directories", &self.open_directory, null),
             rate("git status, warm", &self.git_status, disk),
             self.latency.text(),
             format!(
@@ -191,7 +194,7 @@ async fn measure(world: &World, arguments: &BenchFsArguments) -> Outcome<Record>
     let git_status = blocking(move || trees::git_status(&at, files)).await?;
     note("a tree listed");
     let at = places.clone();
-    let list = blocking(move || trees::list(&at, listed)).await?;
+    let looks = blocking(move || trees::list(&at, listed)).await?;
     note("one operation after the other");
     let latency = blocking(move || latency::measure(&places)).await?;
     note("nothing");
@@ -205,7 +208,8 @@ async fn measure(world: &World, arguments: &BenchFsArguments) -> Outcome<Record>
         read_small: Rate::of(small.read),
         remove: Rate::of(small.remove),
         untar: Rate::of(untar),
-        list: Rate::of(list),
+        list: Rate::of(looks.list),
+        open_directory: Rate::of(looks.open_directory),
         git_status: Rate::of(git_status),
         latency,
         idle_gateway_percent,

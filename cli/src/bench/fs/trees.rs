@@ -13,6 +13,8 @@ use std::time::Instant;
 const SMALL_BYTES: usize = 4 << 10;
 /// Files of a directory of a tree.
 const SIBLINGS: u32 = 100;
+/// Directories that are opened in one round, at least.
+const DIRECTORIES: usize = 2000;
 /// Who makes the files that are listed: that is not measured.
 const MAKERS: u32 = 4;
 
@@ -195,8 +197,29 @@ fn walk(root: &Path) -> Outcome<u32> {
     Ok(seen)
 }
 
-/// A tree listed with attributes, in entries per second, ours and the null file system.
-pub(super) fn list(places: &Places, count: u32) -> Outcome<(f64, f64)> {
+/// Speeds of looking at a tree again, ours and the null file system.
+pub(super) struct Looks {
+    pub(super) list: (f64, f64),
+    pub(super) open_directory: (f64, f64),
+}
+
+/// Opens and closes each directory below `root`, in directories per second: of each the kernel
+/// asks, whatever it has in memory.
+fn open_directories(root: &Path, count: u32) -> Outcome<f64> {
+    let paths: Vec<PathBuf> = (0..count)
+        .step_by(SIBLINGS as usize)
+        .map(|first| root.join(format!("d{first}")))
+        .collect();
+    let times = DIRECTORIES.div_ceil(paths.len().max(1));
+    let began = Instant::now();
+    for path in std::iter::repeat_n(&paths, times).flatten() {
+        fs::File::open(path).map_err(|error| Failure::file("open", path, &error))?;
+    }
+    Ok((times * paths.len()) as f64 / began.elapsed().as_secs_f64())
+}
+
+/// A tree listed with attributes, in entries per second, and its directories opened.
+pub(super) fn list(places: &Places, count: u32) -> Outcome<Looks> {
     let (ours, null) = (places.ours.join("names"), places.null.join("names"));
     make_names(&ours, count)?;
     make_names(&null, count)?;
@@ -211,5 +234,11 @@ pub(super) fn list(places: &Places, count: u32) -> Outcome<(f64, f64)> {
         }
         Ok(per_second(seen, began))
     };
-    in_turns(|_| look(&ours), |_| look(&null))
+    Ok(Looks {
+        list: in_turns(|_| look(&ours), |_| look(&null))?,
+        open_directory: in_turns(
+            |_| open_directories(&ours, count),
+            |_| open_directories(&null, count),
+        )?,
+    })
 }
