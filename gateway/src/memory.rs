@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! written, not yet committed   7/32   all files; a sixteenth of it one file leaves to others
-//! read, kept for readers       7/32   two sevenths of it ahead of one sequential reader
-//! let go of, for what comes    1/32   content that is long
+//! read, kept for readers       1/4    a quarter of it ahead of one sequential reader
 //! the disk cache               1/32   half for what lies where, half for what waits to be written
 //! sealed, on its way           1/4    blocks and shards of reads and writes in the foreground
 //! rebuilt, being rebuilt       1/8    and 1/16 kept for the next read
@@ -30,7 +29,7 @@ mod long;
 
 pub use budget::{BudgetSource, MemoryBudget};
 pub use host::{Limit, Usable, usable, usable_by};
-pub(crate) use long::{BLOCK_BYTES, LongBytes, give_back_spare, spare};
+pub(crate) use long::{BLOCK_BYTES, LongBytes, give_back_spare, keep_at_most};
 
 use crate::blocks::BlockConfig;
 use crate::disk_cache::DiskCacheOptions;
@@ -67,8 +66,7 @@ impl MemoryPlan {
         VfsOptions {
             dirty_bytes_max: self.total / 32 * 7,
             file_dirty_bytes_max: self.total / 512 * 105,
-            cache_bytes: self.total / 32 * 7,
-            spare_bytes: self.total / 32,
+            cache_bytes: self.total / 4,
             readahead_bytes_max: self.total / 16,
             // What is kept of an inode takes half a kibibyte here, and as much again for its name,
             // its place in a listing, and what the kernel was told.
@@ -135,8 +133,7 @@ mod tests {
             let sum = parts.iter().map(|part| *part as u64).sum::<u64>()
                 + disk.queue_bytes_max
                 + vfs.dirty_bytes_max
-                + vfs.cache_bytes
-                + vfs.spare_bytes;
+                + vfs.cache_bytes;
             assert!(sum <= total.max(MEMORY_BYTES_MIN) * 17 / 16, "{total}");
             assert!(vfs.readahead_bytes_max <= vfs.cache_bytes / 2);
             let rest = total.max(MEMORY_BYTES_MIN) / 8;

@@ -32,6 +32,7 @@ pub(crate) use explain::{block_failure, key_failure, store_failure};
 pub(crate) use mount::Report;
 pub(crate) use opened::Configured;
 pub(crate) use sync::Synced;
+pub(crate) use warmup::WarmedPiece;
 
 use crate::arguments::{Arguments, BenchCommand, Command, ReplicaCommand, VolumeCommand};
 use crate::failure::Outcome;

@@ -39,7 +39,7 @@ const FOUND_MAX: usize = 1024;
 /// What the mount says of a piece.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum WarmedPiece {
+pub(crate) enum WarmedPiece {
     /// What became of it, in bytes.
     Done {
         /// They were there.

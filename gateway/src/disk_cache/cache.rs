@@ -17,14 +17,17 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 /// Chunks that wait to be written at most, however short they are.
 const QUEUE_MAX: usize = 4096;
-/// Runs that the disk is asked for side by side.
-const DISK_AT_ONCE: usize = 8;
+/// Chunks that are read side by side, each for somebody who waits for it.
+const READS_AT_ONCE: usize = 8;
+/// Runs that the disk is asked for side by side. It is asked, and not waited for; so one after the
+/// other has them come in the order in which they are wanted.
+const EXPECTED_AT_ONCE: usize = 1;
 
 /// Runs that are opened side by side. More than there are processors would all be ready at the same
 /// time, late, where whoever reads in order wants them one after the other.
-fn open_at_once() -> usize {
-    let processors = std::thread::available_parallelism();
-    processors.map_or(1, usize::from).clamp(2, DISK_AT_ONCE)
+fn runs_at_once() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    processors.clamp(2, READS_AT_ONCE)
 }
 
 /// Where it lies, and its bounds.
@@ -72,8 +75,9 @@ pub struct DiskCache {
     ended: Mutex<Option<oneshot::Receiver<()>>>,
     queued: Arc<AtomicU64>,
     queue_bytes_max: u64,
-    disk: Arc<Semaphore>,
-    opens: Arc<Semaphore>,
+    reads: Arc<Semaphore>,
+    expects: Arc<Semaphore>,
+    runs: Arc<Semaphore>,
 }
 
 impl DiskCache {
@@ -122,8 +126,9 @@ impl DiskCache {
             ended: Mutex::new(Some(ended)),
             queued: Arc::default(),
             queue_bytes_max: options.queue_bytes_max,
-            disk: Arc::new(Semaphore::new(DISK_AT_ONCE)),
-            opens: Arc::new(Semaphore::new(open_at_once())),
+            reads: Arc::new(Semaphore::new(READS_AT_ONCE)),
+            expects: Arc::new(Semaphore::new(EXPECTED_AT_ONCE)),
+            runs: Arc::new(Semaphore::new(runs_at_once())),
         }
     }
 
@@ -276,20 +281,21 @@ impl DiskCache {
 impl DiskCache {
     /// Nothing if the program ends.
     async fn read(&self, wanted: Vec<(ChunkKey, u32)>) -> Option<Found> {
-        let shared = self.shared.clone();
-        let (shared, wanted) = if wanted.len() > 1 {
+        let is_run = wanted.len() > 1;
+        let wanted = Arc::new(wanted);
+        if is_run {
             // The disk brings this run while others are opened.
-            let turn = self.disk.clone().acquire_owned().await.ok()?;
+            let turn = self.expects.clone().acquire_owned().await.ok()?;
+            let (shared, wanted) = (self.shared.clone(), wanted.clone());
             let expect = move || {
                 let _turn = turn;
-                wanted.iter().for_each(|(key, _)| shared.expect(*key));
-                (shared, wanted)
+                shared.expect(wanted.iter().map(|(key, _)| *key));
             };
-            tokio::task::spawn_blocking(expect).await.ok()?
-        } else {
-            (shared, wanted)
-        };
-        let turn = self.opens.clone().acquire_owned().await.ok()?;
+            tokio::task::spawn_blocking(expect).await.ok()?;
+        }
+        let turns = if is_run { &self.runs } else { &self.reads };
+        let turn = turns.clone().acquire_owned().await.ok()?;
+        let shared = self.shared.clone();
         let read = move || {
             let _turn = turn;
             Found::read(&shared, &wanted)

@@ -9,6 +9,7 @@ use super::place::{SegmentFile, SegmentPlace};
 use super::sealing::{SegmentCipher, TableEntry};
 use crate::keys::Secret;
 use std::io;
+use std::ops::Range;
 
 /// What a segment's table says that it holds.
 pub(super) type Held = Vec<(ChunkKey, Place)>;
@@ -75,10 +76,10 @@ impl Segment {
         self.file.write_at(&entry, at)
     }
 
-    /// The chunk in a place is about to be read.
-    pub(super) fn expect(&self, place: Place) {
-        let offset = u64::from(place.offset);
-        self.file.expect(offset, place.end().saturating_sub(offset));
+    /// What lies there is about to be read.
+    pub(super) fn expect(&self, bytes: Range<u64>) {
+        let length = bytes.end.saturating_sub(bytes.start);
+        self.file.expect(bytes.start, length);
     }
 
     /// Reads the chunk in a place into a buffer that it fills together with its tag; answers

@@ -9,9 +9,10 @@
 //! so is what is longer than a block.
 //!
 //! Each mapping holds a block, so that any can be used for any. One that is let go of is put on a
-//! *shelf*, up to a bound, with what is in it: whoever takes it overwrites that before anybody can
-//! read it. All of it is plaintext; nothing that goes to a cloud is ever made here. What nobody has
-//! taken from the shelf for a while goes back to the kernel.
+//! *shelf*, with what is in it: whoever takes it overwrites that before anybody can read it. All of
+//! it is plaintext; nothing that goes to a cloud is ever made here. The shelf has no share of the
+//! memory: what is in use and what lies there are together no more than what may be in use. So many
+//! as nobody has needed for a while go back to the kernel.
 
 use bytes::Bytes;
 use memmap2::{Advice, MmapMut};
@@ -29,59 +30,88 @@ const TAIL_BYTES: usize = 4096;
 const LONG_BYTES: usize = BLOCK_BYTES / 4;
 /// What never becomes longer than this has none: half of it would be for nothing.
 const SHORT_BYTES_MAX: usize = BLOCK_BYTES / 2;
-/// The shelf is emptied if nobody has taken anything from it for so long.
+/// What nobody has needed for so long goes back.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(30);
 
 /// Mappings that nobody uses.
 struct Shelf {
+    /// The last one was let go of last.
     free: Vec<MmapMut>,
+    /// How many are in use.
+    used: usize,
+    /// How many there may be, in use or here.
     most: usize,
-    used: Option<Instant>,
+    /// How many were here all the time since.
+    idle: usize,
+    since: Option<Instant>,
 }
 
-static SHELF: Mutex<Shelf> = Mutex::new(Shelf {
-    free: Vec::new(),
-    most: 4,
-    used: None,
-});
+static SHELF: Mutex<Shelf> = Mutex::new(Shelf::new());
 
 fn shelf() -> MutexGuard<'static, Shelf> {
     SHELF.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shelf {
+    const fn new() -> Self {
+        Self {
+            free: Vec::new(),
+            used: 0,
+            most: 4,
+            idle: 0,
+            since: None,
+        }
+    }
+
     fn keep_at_most(&mut self, bytes: u64) {
         self.most = usize::try_from(bytes / BLOCK_BYTES as u64).unwrap_or(usize::MAX);
-        self.free.truncate(self.most);
+        self.free.truncate(self.most.saturating_sub(self.used));
+        self.idle = self.idle.min(self.free.len());
     }
 
+    /// One more is in use: this one, or a new one.
     fn take(&mut self) -> Option<MmapMut> {
-        self.used = Some(Instant::now());
-        self.free.pop()
+        self.used = self.used.saturating_add(1);
+        let map = self.free.pop();
+        self.idle = self.idle.min(self.free.len());
+        map
     }
 
-    fn put(&mut self, map: Option<MmapMut>) {
-        if self.free.len() < self.most {
-            self.free.extend(map);
+    /// One that was in use is not any more; answers it if it is not kept.
+    fn put(&mut self, map: Option<MmapMut>) -> Option<MmapMut> {
+        self.used = self.used.saturating_sub(1);
+        if self.used.saturating_add(self.free.len()) >= self.most {
+            return map;
         }
+        self.free.extend(map);
+        None
     }
 
-    fn give_back(&mut self, after: Duration) {
-        let forgotten = |used: Instant| used.elapsed() >= after;
-        if self.used.is_none_or(forgotten) {
-            self.free.clear();
+    /// Those that have not been needed for so long.
+    fn forgotten(&mut self, after: Duration) -> Vec<MmapMut> {
+        if self.since.is_some_and(|since| since.elapsed() < after) {
+            return Vec::new();
         }
+        let idle = match self.since {
+            Some(_) => self.idle,
+            None => 0,
+        };
+        let forgotten = self.free.drain(..idle.min(self.free.len())).collect();
+        (self.idle, self.since) = (self.free.len(), Some(Instant::now()));
+        forgotten
     }
 }
 
-/// Sets how many bytes of memory that was let go of are kept for what comes next.
-pub(crate) fn spare(bytes: u64) {
+/// Sets how many bytes may be in use: what is not may be kept for what comes next.
+pub(crate) fn keep_at_most(bytes: u64) {
     shelf().keep_at_most(bytes);
 }
 
-/// Gives back to the kernel what nobody has wanted for a while; to be called now and then.
+/// Gives back to the kernel what nobody has needed for a while; to be called now and then.
 pub(crate) fn give_back_spare() {
-    shelf().give_back(FORGOTTEN_AFTER);
+    let forgotten = shelf().forgotten(FORGOTTEN_AFTER);
+    // Not while others wait for the shelf.
+    drop(forgotten);
 }
 
 /// A mapping, as long as it is used.
@@ -95,16 +125,18 @@ impl Block {
         if bytes > BLOCK_BYTES + TAIL_BYTES {
             return None;
         }
-        let used = shelf().take();
-        if used.is_some() {
-            return Some(Self(used));
+        // Whatever becomes of it now, it is given back.
+        let mut block = Self(shelf().take());
+        if block.0.is_some() {
+            return Some(block);
         }
         // The kernel lays out on the borders of large pages only what is a multiple of them. What
         // nobody writes to takes no memory.
         let map = MmapMut::map_anon(BLOCK_BYTES + LARGE_PAGE_BYTES).ok()?;
         // It is the same memory if the kernel has no large pages.
         let _ = map.advise_range(Advice::HugePage, 0, BLOCK_BYTES);
-        Some(Self(Some(map)))
+        block.0 = Some(map);
+        Some(block)
     }
 
     fn bytes(&self) -> &[u8] {
@@ -118,7 +150,8 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        shelf().put(self.0.take());
+        let too_many = shelf().put(self.0.take());
+        drop(too_many);
     }
 }
 
@@ -306,25 +339,41 @@ mod tests {
     }
 
     #[test]
-    fn the_shelf_is_bounded_and_emptied_when_nobody_takes_from_it() {
+    fn what_is_in_use_and_what_is_kept_are_bounded_together() {
         let map = || Some(MmapMut::map_anon(4096).unwrap());
-        let mut shelf = Shelf {
-            free: Vec::new(),
-            most: 0,
-            used: None,
-        };
-        shelf.put(map());
-        assert!(shelf.take().is_none(), "there was no room");
+        let mut shelf = Shelf::new();
         shelf.keep_at_most(3 * BLOCK_BYTES as u64 + 1);
         for _ in 0..5 {
-            shelf.put(map());
+            assert!(shelf.take().is_none(), "there is none yet");
         }
-        assert_eq!(shelf.free.len(), 3);
-        shelf.give_back(FORGOTTEN_AFTER);
-        assert!(shelf.take().is_some(), "somebody took one a moment ago");
-        shelf.keep_at_most(BLOCK_BYTES as u64);
-        assert_eq!(shelf.free.len(), 1);
-        shelf.give_back(Duration::ZERO);
+        for kept in [false, false, true, true, true] {
+            assert_eq!(shelf.put(map()).is_none(), kept, "{} in use", shelf.used);
+        }
+        assert_eq!((shelf.used, shelf.free.len()), (0, 3));
+        assert!(shelf.take().is_some());
+        shelf.keep_at_most(2 * BLOCK_BYTES as u64);
+        assert_eq!((shelf.used, shelf.free.len()), (1, 1));
+        shelf.keep_at_most(0);
+        assert!(shelf.put(map()).is_some() && shelf.free.is_empty());
+    }
+
+    #[test]
+    fn what_was_not_needed_since_it_was_last_looked_goes_back() {
+        let mut shelf = Shelf::new();
+        shelf.keep_at_most(8 * BLOCK_BYTES as u64);
+        let mut in_use: Vec<_> = (0..6).map(|_| shelf.take()).collect();
+        assert!(shelf.forgotten(FORGOTTEN_AFTER).is_empty());
+        for map in &mut in_use {
+            *map = Some(MmapMut::map_anon(4096).unwrap());
+            assert!(shelf.put(map.take()).is_none());
+        }
+        assert!(shelf.forgotten(Duration::ZERO).is_empty(), "just came");
+        let two = [shelf.take(), shelf.take()];
+        two.into_iter()
+            .for_each(|map| assert!(shelf.put(map).is_none()));
+        assert!(shelf.forgotten(FORGOTTEN_AFTER).is_empty(), "not yet");
+        assert_eq!(shelf.forgotten(Duration::ZERO).len(), 4);
+        assert_eq!(shelf.forgotten(Duration::ZERO).len(), 2);
         assert!(shelf.take().is_none());
     }
 

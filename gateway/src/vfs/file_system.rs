@@ -22,7 +22,7 @@ use super::quota::RoomKnown;
 use super::slice_store::SliceStore;
 use super::{VfsError, background, confirm};
 use crate::journal::{Journal, JournalStatus};
-use crate::memory::spare;
+use crate::memory::keep_at_most;
 use crate::metadata::MetadataClient;
 use crate::volume::Volume;
 use quorumfs_metadata::attributes::{Attributes, Credentials, Mode};
@@ -51,9 +51,6 @@ pub struct VfsOptions {
     pub file_dirty_bytes_max: u64,
     /// Plain content that is kept for readers, in bytes.
     pub cache_bytes: u64,
-    /// Memory of long content that was let go of and is kept for what comes next, in bytes; of all
-    /// file systems in this process, as the last one says.
-    pub spare_bytes: u64,
     /// How far ahead of a sequential reader to fetch, in bytes.
     pub readahead_bytes_max: u64,
     /// Attributes and names that are kept, each about twice this number.
@@ -81,7 +78,6 @@ impl Default for VfsOptions {
             dirty_bytes_max: 256 << 20,
             file_dirty_bytes_max: 64 << 20,
             cache_bytes: 128 << 20,
-            spare_bytes: 16 << 20,
             readahead_bytes_max: 48 << 20,
             attributes_max: 1 << 16,
             write_wait: Duration::from_secs(25),
@@ -197,7 +193,8 @@ impl FileSystem {
         options: VfsOptions,
         journal: Option<Arc<Journal>>,
     ) -> Self {
-        spare(options.spare_bytes);
+        // All file systems of a process share what is kept, as the last one says.
+        keep_at_most(options.dirty_bytes_max.saturating_add(options.cache_bytes));
         let inner = Arc::new(Inner {
             volume,
             metadata,

@@ -17,8 +17,10 @@ use quorumfs_metadata::reply::ContentPage;
 use quorumfs_metadata::row::Inline;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
+use std::task::Poll;
 
 /// How often a read starts over because the content changed under it, before it gives up.
 const TRIES: u32 = 16;
@@ -263,7 +265,12 @@ impl Inner {
                     let _ = fetches.join_next().await;
                 }
                 let (inner, stored) = (self.clone(), stored.clone());
-                fetches.spawn(async move { inner.fetch_run(&stored, numbers).await });
+                let mut fetch = Box::pin(async move { inner.fetch_run(&stored, numbers).await });
+                // They queue for disk and clouds in the order in which they are wanted.
+                let first = poll_fn(|context| Poll::Ready(fetch.as_mut().poll(context)));
+                if first.await.is_pending() {
+                    fetches.spawn(fetch);
+                }
             }
         }
         while fetches.join_next().await.is_some() {}
