@@ -8,8 +8,8 @@ use common::{Fault, World, content, is_commit, new_file, root};
 use quorumfs_bft::identity::Time;
 use quorumfs_gateway::journal::Directory;
 use quorumfs_gateway::vfs::{
-    AttributeChange, FileSystem, InodeId, OpenMode, RESCUE_DIRECTORY, SetMode, Tier, TimeChange,
-    VfsOptions,
+    AttributeChange, Caller, FileSystem, InodeId, OpenMode, RESCUE_DIRECTORY, SetMode, Tier,
+    TimeChange, VfsOptions,
 };
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
@@ -130,6 +130,31 @@ async fn what_changes_of_a_file_that_waits_rides_with_its_commit_though_nobody_c
         fs.setattr(&root(), inode, None, own).await.unwrap();
         assert_eq!(world.embedded.counters().0, ordered + 1);
     }
+}
+
+#[tokio::test]
+async fn an_owner_cannot_cut_by_its_name_what_he_cannot_write_to() {
+    let world = World::new();
+    let fs = world.mount(of(Tier::Memory)).await;
+    let user = Caller::user(1000, 1000, Vec::new());
+    let open_to_all = AttributeChange {
+        mode: Some(0o777),
+        ..AttributeChange::default()
+    };
+    fs.setattr(&root(), fs.root(), None, open_to_all)
+        .await
+        .unwrap();
+    let made = fs.create(&user, fs.root(), b"file", 0o444, OpenMode::READ_WRITE, true);
+    let (file, handle) = made.await.unwrap();
+    let cut = AttributeChange {
+        size: Some(0),
+        ..AttributeChange::default()
+    };
+    let refused = fs.setattr(&user, file.inode, None, cut).await.unwrap_err();
+    assert_eq!(refused.errno(), Errno::ACCESS);
+    fs.setattr(&user, file.inode, Some(handle), cut)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]

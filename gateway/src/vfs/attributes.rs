@@ -213,7 +213,7 @@ impl Inner {
         };
         {
             let mut state = node.state();
-            if let Some(attributes) = ride(&mut state, caller, change) {
+            if let Some(attributes) = ride(&mut state, caller, by_handle, change) {
                 self.keep_riding(&node, &mut state);
                 return Ok(attributes);
             }
@@ -385,7 +385,12 @@ impl Inner {
 }
 
 /// Lets a change ride with the next commit, if it may.
-fn ride(state: &mut State, caller: &Caller, change: AttributeChange) -> Option<Attributes> {
+fn ride(
+    state: &mut State,
+    caller: &Caller,
+    by_handle: bool,
+    change: AttributeChange,
+) -> Option<Attributes> {
     let seen = state.attributes();
     let superuser = caller.uid == Uid::ROOT.0;
     let owner = superuser || caller.uid == seen.uid.0;
@@ -393,7 +398,10 @@ fn ride(state: &mut State, caller: &Caller, change: AttributeChange) -> Option<A
     let same_group = change.gid.is_none_or(|gid| gid == seen.gid.0);
     // Whether the group bit may be set depends on groups, which the servers judge.
     let set_group = change.mode.is_some_and(|mode| mode & Mode::SET_GID != 0);
-    let same_size = change.size.is_none() || (change.size == Some(0) && state.holds_nothing());
+    // An owner may do everything with what is his, but cut it by its name.
+    let may_cut = by_handle || superuser || seen.mode.0 & 0o200 != 0;
+    let cuts_nothing = change.size == Some(0) && state.holds_nothing() && may_cut;
+    let same_size = change.size.is_none() || cuts_nothing;
     // Giving a file to whom it belongs changes its time, and takes its set-id bits and a
     // capability; so does cutting it, however empty it is.
     let gives = change.uid.is_some() || change.gid.is_some();
