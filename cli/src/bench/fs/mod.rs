@@ -13,7 +13,7 @@
 //! | reading in order from the disk cache | a loop that reads a local file and decrypts |
 //! | writing in order, synced once | a loop that encrypts, writes to a local file, and syncs |
 //! | small files made, read, deleted; `tar x` | the null file system |
-//! | a tree listed with attributes, the second time; its directories opened | the null file system |
+//! | a tree listed with attributes, again; its directories opened | the null file system |
 //! | `git status`, warm | the same repository on the local disk |
 //! | one directory made, the median | a budget: 1 ms and three times the machine's fdatasync |
 //!
