@@ -133,6 +133,32 @@ async fn what_changes_of_a_file_that_waits_rides_with_its_commit_though_nobody_c
 }
 
 #[tokio::test]
+async fn the_time_of_a_change_neither_goes_back_nor_moves_again_after_a_crash() {
+    for written in [true, false] {
+        let (world, journal) = (World::new(), new_journal());
+        let (fs, ..) = world.mount_journalled(of(Tier::Local), at(&journal)).await;
+        let (inode, handle) = new_file(&fs, b"file").await;
+        if written {
+            fs.write(handle, 0, &[7; 5000]).await.unwrap();
+        }
+        let mode = AttributeChange {
+            mode: Some(0o600),
+            ..AttributeChange::default()
+        };
+        let seen = fs.setattr(&root(), inode, None, mode).await.unwrap();
+        fs.fsync(handle).await.unwrap();
+        let left = killed(&journal);
+        let (after, ..) = world.mount_journalled(of(Tier::Local), at(&left)).await;
+        let found = after.getattr(inode).await.unwrap();
+        assert!(found.mode == seen.mode && found.ctime >= seen.ctime);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        after.sync_all().await.unwrap();
+        let committed = after.getattr(inode).await.unwrap();
+        assert_eq!(committed.ctime, found.ctime, "written: {written}");
+    }
+}
+
+#[tokio::test]
 async fn an_owner_cannot_cut_by_its_name_what_he_cannot_write_to() {
     let world = World::new();
     let fs = world.mount(of(Tier::Memory)).await;

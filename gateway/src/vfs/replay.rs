@@ -16,7 +16,7 @@ use super::file_system::{FileSystem, Inner};
 use super::keep::Tier;
 use super::node::Pending;
 use super::slice_store::SliceStore;
-use super::{Caller, HandleId, OpenMode, VfsError, VfsOptions};
+use super::{Caller, HandleId, OpenMode, VfsError, VfsOptions, clock};
 use crate::journal::{
     Disk, Entry, Ground, Journal, JournalError, JournalOptions, Reason, Record, Recovered,
     Sequence, Tail, Verdict,
@@ -66,6 +66,8 @@ impl Waiting {
                 self.pending.mode = mode.or(self.pending.mode);
                 self.pending.atime = atime.or(self.pending.atime);
                 self.pending.mtime = mtime.or(self.pending.mtime);
+                // When that was is not in the record.
+                self.pending.changed = None;
             }
             _ => {}
         }
@@ -256,9 +258,12 @@ impl Inner {
         self.learn(found, self.cache.unasked());
         let Waiting {
             runs,
-            pending,
+            mut pending,
             last,
         } = waiting;
+        // What is shown from now on is what the commit will set, and not earlier than what was
+        // shown before.
+        pending.changed.get_or_insert_with(clock::now);
         let (node, ()) = self.node_with(found, ContentMap::fresh, |state| {
             state.dirty = runs;
             state.pending = pending;
