@@ -355,20 +355,20 @@ async fn a_writer_waits_for_clouds_that_are_slow_as_long_as_they_take_something(
     let world = World::new();
     let options = VfsOptions {
         dirty_bytes_max: 16 << 20,
-        write_wait: Duration::from_millis(1000),
+        write_wait: Duration::from_millis(2500),
         slices_in_flight: 1,
         ..VfsOptions::default()
     };
     let fs = world.mount(options).await;
     // A commit of two slices, one after the other, takes longer than a writer waits.
-    world.slices.delay.store(600, Ordering::Relaxed);
+    world.slices.delay.store(1500, Ordering::Relaxed);
     let (inode, handle) = new_file(&fs, b"file").await;
     let started = Instant::now();
     for number in 0..6_u64 {
         let written = fs.write(handle, number << 22, &vec![7; 4 << 20]).await;
         assert_eq!(written.unwrap(), 4 << 20);
     }
-    assert!(started.elapsed() > Duration::from_secs(1), "it had to wait");
+    assert!(started.elapsed() > Duration::from_secs(2), "it had to wait");
     world.slices.delay.store(0, Ordering::Relaxed);
     fs.fsync(handle).await.unwrap();
     assert_eq!(fs.getattr(inode).await.unwrap().size, 24 << 20);
