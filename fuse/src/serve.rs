@@ -99,8 +99,19 @@ impl Adapter {
         work: impl Future<Output = Result<T, VfsError>> + Send + 'static,
         answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
     ) {
+        self.serve_within(self.deadline, name, work, answer);
+    }
+
+    /// The same with a deadline of its own, which ends before the watchdog takes the request for
+    /// stuck.
+    pub(crate) fn serve_within<T: Send + 'static>(
+        &self,
+        deadline: Duration,
+        name: &'static str,
+        work: impl Future<Output = Result<T, VfsError>> + Send + 'static,
+        answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
+    ) {
         let request = self.in_flight.enter(name);
-        let deadline = self.deadline;
         let finish = move |outcome: Result<Result<T, VfsError>, Elapsed>| {
             answer(match outcome {
                 Ok(Ok(value)) => Ok(value),
