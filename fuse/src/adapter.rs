@@ -319,9 +319,7 @@ impl Filesystem for Adapter {
             }
             Ok(written)
         };
-        // A writer that finds no room is told so by itself, unless clouds that are slow make some.
-        let deadline = self.deadline.saturating_mul(2);
-        self.serve_within(deadline, "write", work, move |outcome| match outcome {
+        self.serve("write", work, move |outcome| match outcome {
             Ok(written) => reply.written(written),
             Err(error) => reply.error(error),
         });

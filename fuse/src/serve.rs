@@ -54,6 +54,31 @@ pub(crate) const fn capabilities() -> [InitFlags; 10] {
     ]
 }
 
+/// How many deadlines a request has that waits for content on its way to the clouds.
+const PATIENCE: u32 = 20;
+
+/// Whether a request may have to wait until what a file holds is on its clouds. What cannot go on
+/// is told by the file system itself; clouds that are slow are waited for.
+fn may_wait_for_clouds(request: &str) -> bool {
+    matches!(
+        request,
+        "write"
+            | "flush"
+            | "release"
+            | "fsync"
+            | "open"
+            | "create"
+            | "setattr"
+            | "fallocate"
+            | "copy_file_range"
+            | "rename"
+            | "link"
+            | "unlink"
+            | "setxattr"
+            | "removexattr"
+    )
+}
+
 pub(crate) struct Adapter {
     pub(crate) file_system: FileSystem,
     pub(crate) runtime: tokio::runtime::Handle,
@@ -99,19 +124,12 @@ impl Adapter {
         work: impl Future<Output = Result<T, VfsError>> + Send + 'static,
         answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
     ) {
-        self.serve_within(self.deadline, name, work, answer);
-    }
-
-    /// The same with a deadline of its own, which ends before the watchdog takes the request for
-    /// stuck.
-    pub(crate) fn serve_within<T: Send + 'static>(
-        &self,
-        deadline: Duration,
-        name: &'static str,
-        work: impl Future<Output = Result<T, VfsError>> + Send + 'static,
-        answer: impl FnOnce(Result<T, Errno>) + Send + 'static,
-    ) {
-        let request = self.in_flight.enter(name);
+        let deadline = match may_wait_for_clouds(name) {
+            true => self.deadline.saturating_mul(PATIENCE),
+            false => self.deadline,
+        };
+        let grace = deadline.saturating_sub(self.deadline);
+        let request = self.in_flight.enter(name, grace);
         let finish = move |outcome: Result<Result<T, VfsError>, Elapsed>| {
             answer(match outcome {
                 Ok(Ok(value)) => Ok(value),

@@ -1,6 +1,6 @@
 //! Requests under way, and the abort of a connection that got stuck.
 //!
-//! Every request is answered within its deadline by the task that serves it. If one is much older
+//! Every request is answered within its deadline by the task that serves it. If one is much later
 //! than that, the runtime itself no longer runs, and every process that waits for the mount is
 //! unkillable. A thread of its own then aborts the connection: the kernel answers all waiting
 //! requests with an error (fuser cannot be interrupted; the abort is the only way out).
@@ -16,7 +16,15 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     next: AtomicU64,
-    requests: Mutex<BTreeMap<u64, (Instant, &'static str)>>,
+    requests: Mutex<BTreeMap<u64, Entered>>,
+}
+
+#[derive(Debug)]
+struct Entered {
+    at: Instant,
+    name: &'static str,
+    /// How much later than others it may be answered.
+    grace: Duration,
 }
 
 /// One request; its end is the drop.
@@ -27,27 +35,30 @@ pub(crate) struct Request {
 }
 
 impl InFlight {
-    fn requests(&self) -> MutexGuard<'_, BTreeMap<u64, (Instant, &'static str)>> {
+    fn requests(&self) -> MutexGuard<'_, BTreeMap<u64, Entered>> {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request begins.
-    pub(crate) fn enter(self: &Arc<Self>, name: &'static str) -> Request {
+    /// A request begins that may take longer than others by `grace`.
+    pub(crate) fn enter(self: &Arc<Self>, name: &'static str, grace: Duration) -> Request {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.requests().insert(number, (Instant::now(), name));
+        let at = Instant::now();
+        self.requests().insert(number, Entered { at, name, grace });
         Request {
             number,
             all: self.clone(),
         }
     }
 
-    /// The oldest request's age and name.
-    pub(crate) fn oldest(&self) -> Option<(Duration, &'static str)> {
-        let first = self
-            .requests()
-            .first_key_value()
-            .map(|(_, &(since, name))| (since, name));
-        first.map(|(since, name)| (since.elapsed(), name))
+    /// The age, less its grace, and the name of the request that is latest.
+    pub(crate) fn latest(&self) -> Option<(Duration, &'static str)> {
+        let now = Instant::now();
+        let requests = self.requests();
+        let late = requests.values().map(|request| {
+            let age = now.saturating_duration_since(request.at);
+            (age.saturating_sub(request.grace), request.name)
+        });
+        late.max_by_key(|(late, _)| *late)
     }
 }
 
@@ -92,7 +103,7 @@ impl Connection {
     }
 }
 
-/// Watches until `ended`; aborts when a request is older than `limit`.
+/// Watches until `ended`; aborts when a request is older than `limit` and its grace.
 pub(crate) fn spawn(
     requests: Arc<InFlight>,
     connection: Connection,
@@ -105,7 +116,7 @@ pub(crate) fn spawn(
         .spawn(move || {
             while !ended.load(Ordering::Acquire) {
                 std::thread::sleep(pause);
-                let Some((age, name)) = requests.oldest().filter(|(age, _)| *age > limit) else {
+                let Some((age, name)) = requests.latest().filter(|(age, _)| *age > limit) else {
                     continue;
                 };
                 tracing::error!(
@@ -125,14 +136,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_request_is_known_until_it_is_answered() {
+    fn the_latest_request_is_known_until_it_is_answered() {
         let all = Arc::new(InFlight::default());
-        let first = all.enter("read");
-        let second = all.enter("write");
-        assert_eq!(all.oldest().map(|(_, name)| name), Some("read"));
+        let name = || all.latest().map(|(_, name)| name);
+        let patient = all.enter("write", Duration::from_secs(3600));
+        let first = all.enter("read", Duration::ZERO);
+        std::thread::sleep(Duration::from_millis(20));
+        let second = all.enter("lookup", Duration::ZERO);
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(name(), Some("read"), "not the one that may take longer");
         drop(first);
-        assert_eq!(all.oldest().map(|(_, name)| name), Some("write"));
+        assert_eq!(name(), Some("lookup"));
         drop(second);
-        assert!(all.oldest().is_none());
+        assert_eq!(all.latest().map(|(late, _)| late), Some(Duration::ZERO));
+        drop(patient);
+        assert!(all.latest().is_none());
     }
 }

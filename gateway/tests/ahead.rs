@@ -76,6 +76,7 @@ async fn mount(world: &World, failing: &'static [u32]) -> (FileSystem, Arc<SlowS
     let options = VfsOptions {
         file_dirty_bytes_max: 16 << 20,
         slices_in_flight: 4,
+        part_bytes: 4 << 20,
         ..VfsOptions::default()
     };
     let fs = FileSystem::new(world.volume.clone(), client, slices.clone(), options);

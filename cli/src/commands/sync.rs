@@ -73,18 +73,10 @@ pub(crate) async fn run(general: &General, arguments: &SyncArguments, output: Ou
     let point = report.ok_or_else(not_mounted)?.point;
     let path = arguments.path.as_deref().unwrap_or(&point);
     let (inode, tier) = (inode_of(path, &point)?, arguments.tier);
-    loop {
-        let answer = control::ask::<Synced>(&state, Question::Sync { inode, tier }).await?;
-        match answer.ok_or_else(not_mounted)? {
-            Synced::Done => break,
-            Synced::Failed { message } => {
-                return Err(Failure::new(Exit::CloudsUnreachable, message)
-                    .hint("it is kept and tried again; see `quorumfs status --queue`"));
-            }
-            Synced::Waiting { bytes } => {
-                tracing::info!(bytes, "still on its way");
-            }
-        }
+    let answer = asked(&state, inode, tier).await?;
+    if let Synced::Failed { message } = answer.ok_or_else(not_mounted)? {
+        return Err(Failure::new(Exit::CloudsUnreachable, message)
+            .hint("it is kept and tried again; see `quorumfs status --queue`"));
     }
     output.record("synced", &Done { path, tier }, |done| {
         let path = done.path.display();
@@ -97,6 +89,20 @@ pub(crate) async fn run(general: &General, arguments: &SyncArguments, output: Ou
         }
     })?;
     Ok(Exit::Success)
+}
+
+/// Asks as long as it is on its way; nothing if nobody answers.
+pub(super) async fn asked(
+    state: &StateDirectory,
+    inode: Option<u64>,
+    tier: TierSetting,
+) -> Outcome<Option<Synced>> {
+    loop {
+        match control::ask::<Synced>(state, Question::Sync { inode, tier }).await? {
+            Some(Synced::Waiting { bytes }) => tracing::info!(bytes, "still on its way"),
+            answer => return Ok(answer),
+        }
+    }
 }
 
 /// Which file it is; nothing if it is a directory, for which the whole mount is meant.

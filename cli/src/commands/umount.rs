@@ -3,8 +3,9 @@
 
 use super::force;
 use super::mount::Stopped;
-use super::mount_point;
+use super::{mount_point, sync};
 use crate::arguments::{General, UmountArguments};
+use crate::configuration::TierSetting;
 use crate::control::{self, Question};
 use crate::directory::StateDirectory;
 use crate::exit::Exit;
@@ -65,6 +66,8 @@ pub(crate) async fn run(general: &General, arguments: &UmountArguments, output: 
         );
         return Err(Failure::new(Exit::Usage, message).hint("name the state of the other mount"));
     }
+    // Clouds that are slow are waited for. If that fails the mount says so itself when it stops.
+    sync::asked(&state, None, TierSetting::Clouds).await?;
     match control::ask::<Stopped>(&state, Question::Stop).await? {
         Some(Stopped::Clean) => {
             until_released(&state).await?;

@@ -1,17 +1,25 @@
 //! What is done without being asked for: committing what waited long enough, and the oldest when
 //! room runs out; releasing orphans that are not open; telling when files were read.
+//!
+//! Small files are committed in batches, so that they share objects, and one batch follows the
+//! other. Large ones go beside them: over a slow way one takes minutes, and nothing waits for it.
 
 use super::file_system::Inner;
 use super::node::Node;
 use crate::memory::give_back_spare;
+use quorumfs_metadata::identity::InodeId;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
 
 /// How often to look.
 const PERIOD: Duration = Duration::from_millis(500);
 /// Files that are flushed at once, whatever they hold.
 const AT_ONCE: usize = 4;
+/// A file that holds more, in bytes, is large: it goes beside the others.
+const LARGE_FROM_BYTES: u64 = 4 << 20;
 /// Files that are flushed at once if they are small: those share objects.
 const SMALL_AT_ONCE: usize = 512;
 /// What the small ones may hold together, in bytes.
@@ -22,7 +30,8 @@ pub(crate) fn spawn(inner: &Arc<Inner>) {
     let weak = Arc::downgrade(inner);
     tokio::spawn(async move {
         let mut swept = Instant::now();
-        while let Some(()) = round(&weak, &mut swept).await {}
+        let mut large = Large::new();
+        while let Some(()) = round(&weak, &mut swept, &mut large).await {}
     });
 }
 
@@ -40,7 +49,19 @@ fn sweep(inner: &Arc<Inner>, swept: &mut Instant) {
     });
 }
 
-async fn round(weak: &Weak<Inner>, swept: &mut Instant) -> Option<()> {
+/// Large files that are being flushed.
+type Large = BTreeMap<InodeId, JoinHandle<()>>;
+
+async fn flush(inner: Arc<Inner>, node: Arc<Node>) {
+    if let Err(error) = inner.flush(&node).await {
+        tracing::warn!(inode = %node.inode, %error, "a background commit failed");
+        // What cannot be committed now is tried again after a pause, not in a tight loop.
+        tokio::time::sleep(PERIOD).await;
+    }
+    inner.retire(&node);
+}
+
+async fn round(weak: &Weak<Inner>, swept: &mut Instant, large: &mut Large) -> Option<()> {
     let inner = weak.upgrade()?;
     if inner.stopped.load(Ordering::Acquire) {
         return None;
@@ -49,7 +70,8 @@ async fn round(weak: &Weak<Inner>, swept: &mut Instant) -> Option<()> {
     inner.refresh_keys_if_due();
     inner.tell_access_times_if_due();
     give_back_spare();
-    let due = due(&inner);
+    large.retain(|_, flush| !flush.is_finished());
+    let due = due(&inner, large);
     if due.is_empty() {
         // Only a weak reference is kept while waiting, so that dropping the last file system ends
         // this task.
@@ -61,22 +83,23 @@ async fn round(weak: &Weak<Inner>, swept: &mut Instant) -> Option<()> {
     }
     let mut flushes = tokio::task::JoinSet::new();
     for node in due {
-        let inner = inner.clone();
-        flushes.spawn(async move {
-            if let Err(error) = inner.flush(&node).await {
-                tracing::warn!(inode = %node.inode, %error, "a background commit failed");
-                // What cannot be committed now is tried again after a pause, not in a tight loop.
-                tokio::time::sleep(PERIOD).await;
-            }
-            inner.retire(&node);
-        });
+        let inode = node.inode;
+        if is_large(&node) {
+            large.insert(inode, tokio::spawn(flush(inner.clone(), node)));
+        } else {
+            flushes.spawn(flush(inner.clone(), node));
+        }
     }
     while flushes.join_next().await.is_some() {}
     Some(())
 }
 
+fn is_large(node: &Node) -> bool {
+    node.state().dirty.cost() > LARGE_FROM_BYTES
+}
+
 /// What to commit now: everything that waited long enough; under pressure the oldest as well.
-fn due(inner: &Inner) -> Vec<Arc<Node>> {
+fn due(inner: &Inner, large: &Large) -> Vec<Arc<Node>> {
     let now = Instant::now();
     let mut waiting: Vec<(Instant, Arc<Node>)> = inner
         .nodes()
@@ -92,6 +115,16 @@ fn due(inner: &Inner) -> Vec<Arc<Node>> {
             inner.retire(node);
         }
         full.is_none_or(|retry_at| retry_at <= now)
+    });
+    let mut places = AT_ONCE.saturating_sub(large.len());
+    waiting.retain(|(_, node)| {
+        if large.contains_key(&node.inode) {
+            return false;
+        }
+        let is_large = is_large(node);
+        let fits = !is_large || places > 0;
+        places = places.saturating_sub(usize::from(is_large && fits));
+        fits
     });
     let mut bytes = 0_u64;
     waiting

@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// From which part of the bound on what waits longest is flushed before it is time.
@@ -74,9 +75,22 @@ impl Budget {
         }
     }
 
-    /// How often something moved so far.
-    pub(crate) fn moves(&self) -> u64 {
-        self.moves.load(Ordering::Acquire)
+    /// Does `work` as long as anything moves; nothing once nothing has moved for `wait`. Slow is not
+    /// stuck.
+    pub(crate) async fn while_moving<T>(
+        &self,
+        wait: Duration,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        tokio::pin!(work);
+        loop {
+            let moves = self.moves.load(Ordering::Acquire);
+            match tokio::time::timeout(wait, work.as_mut()).await {
+                Ok(done) => return Some(done),
+                Err(_) if self.moves.load(Ordering::Acquire) != moves => {}
+                Err(_) => return None,
+            }
+        }
     }
 
     /// Room for so many bytes, if there is any; one writer may overshoot by the size of one write.
@@ -122,7 +136,6 @@ impl Budget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[tokio::test]
     async fn writers_wait_until_something_is_released_and_no_more_come_in_than_have_room() {

@@ -28,6 +28,7 @@ use super::dirty::{DirtyRuns, FrozenRuns};
 use super::file_system::Inner;
 use super::node::{Departure, Node};
 use super::slice_store::{SliceStore, WrittenSlice};
+use super::upload::Uploads;
 use crate::keys::ValueBinding;
 use crate::metadata::AllocatedId;
 use bytes::Bytes;
@@ -89,16 +90,30 @@ struct Part {
     length: u32,
 }
 
-/// What was put to the clouds, and what of it the servers have not been told yet.
+/// What is put to the clouds, and what of it is there and the servers have not been told yet.
 struct Upload {
     /// The inline bytes that were written out as well, as long as the file is inline.
     inline: Option<Bytes>,
+    uploads: Uploads,
     stored: Vec<Stored>,
     rest: VecDeque<Vec<Part>>,
+    /// How often something was committed.
+    steps: u64,
 }
 
 impl Upload {
-    fn new(inline: Option<Bytes>, stored: Vec<Stored>) -> Self {
+    fn new(inline: Option<Bytes>, uploads: Uploads) -> Self {
+        Self {
+            inline,
+            uploads,
+            stored: Vec::new(),
+            rest: VecDeque::new(),
+            steps: 0,
+        }
+    }
+
+    /// These are there, after all that there were before was committed.
+    fn take_in(&mut self, stored: Vec<Stored>) {
         let parts: Vec<Part> = (0..)
             .zip(&stored)
             .map(|(of, stored): (usize, &Stored)| Part {
@@ -108,11 +123,22 @@ impl Upload {
             })
             .collect();
         let rest = parts.chunks(COMMIT_EXTENTS_MAX).map(<[Part]>::to_vec);
-        Self {
-            inline,
-            rest: rest.collect(),
-            stored,
-        }
+        self.rest = rest.collect();
+        self.stored = stored;
+    }
+
+    /// Whether nothing comes after the next group.
+    fn is_last(&self) -> bool {
+        self.rest.len() <= 1 && self.uploads.is_done()
+    }
+
+    /// Where the last one ends that is there.
+    fn end(&self) -> u64 {
+        let end = |last: &Stored| {
+            let length = last.written.slice.length;
+            last.offset.saturating_add(length.into())
+        };
+        self.stored.last().map_or(0, end)
     }
 
     /// Cuts the next group in two: it was too much for one operation. Answers whether that could
@@ -146,6 +172,7 @@ impl Upload {
     /// The servers have these.
     fn committed(&mut self, group: &[Part], pieces: &mut Vec<(u64, Piece)>) {
         self.inline = None;
+        self.steps = self.steps.saturating_add(1);
         for part in group {
             if let Some(stored) = self.stored.get_mut(part.of) {
                 stored.committed();
@@ -163,13 +190,20 @@ impl Inner {
         departure: &Departure,
     ) -> Result<(Attributes, ContentMap), VfsError> {
         let mut upload = None;
-        for _ in 1..TRIES {
-            match self.commit_once(node, departure, &mut upload).await {
-                Err(error) if error.is_out_of_date() => self.look_again(node.inode).await?,
+        let (mut tries, mut steps) = (0, 0);
+        loop {
+            let outcome = self.commit_once(node, departure, &mut upload).await;
+            let stepped = upload.as_ref().map_or(0, |upload| upload.steps);
+            // A long one may meet many changes of others.
+            tries = if stepped == steps { tries + 1 } else { 1 };
+            steps = stepped;
+            match outcome {
+                Err(error) if error.is_out_of_date() && tries < TRIES => {
+                    self.look_again(node.inode).await?;
+                }
                 outcome => return outcome,
             }
         }
-        self.commit_once(node, departure, &mut upload).await
     }
 
     /// What we knew of an inode is out of date.
@@ -186,11 +220,11 @@ impl Inner {
         departure: &Departure,
         upload: &mut Option<Upload>,
     ) -> Result<(Attributes, ContentMap), VfsError> {
-        if departure.frozen.is_empty() {
+        let Some(end) = departure.end else {
             let base = node.state().base;
             let (_, attributes) = self.finish(&base, departure, None).await?;
             return Ok((attributes, kept(node, &attributes, 1)));
-        }
+        };
         let (base, content) = self.ground(node).await?;
         let inline = content.inline_bytes();
         if upload
@@ -199,39 +233,45 @@ impl Inner {
         {
             *upload = None;
         }
-        if let Some(upload) = upload {
-            return self
+        if upload.is_none() {
+            let size = base.size.max(end);
+            let tiny = content.is_empty() || inline.is_some();
+            if tiny && size <= u64::from(INLINE_BYTES_MAX) {
+                return self.commit_inline(&base, departure, &content, size).await;
+            }
+        }
+        let upload = upload.get_or_insert_with(|| {
+            let runs = departure.runs();
+            let early = departure.take_uploads();
+            // Runs that are laid over inline bytes may be others than those that left early.
+            let uploads = match inline {
+                Some(inline) => Uploads::new(&beneath(inline, &runs), BTreeMap::new()),
+                None => Uploads::new(&runs, early),
+            };
+            Upload::new(inline.cloned(), uploads)
+        });
+        loop {
+            if upload.rest.is_empty() {
+                let part = upload.uploads.part(self, node.inode).await?;
+                upload.take_in(part);
+            }
+            // That took its time.
+            let (base, content) = self.ground(node).await?;
+            if content.inline_bytes() != upload.inline.as_ref() {
+                return Err(VfsError::refused("commit", Errno::AGAIN));
+            }
+            let last = upload.uploads.is_done();
+            let (base, content) = self
                 .commit_slices(node, departure, base, content, upload)
-                .await;
+                .await?;
+            if last {
+                return Ok((base, content));
+            }
+            let mut state = node.state();
+            state.arrive_until(upload.end(), departure, &base, &content);
+            self.book(&mut state);
+            self.budget.committed(true);
         }
-        let size = base.size.max(departure.frozen.end());
-        let tiny = content.is_empty() || inline.is_some();
-        if tiny && size <= u64::from(INLINE_BYTES_MAX) {
-            return self.commit_inline(&base, departure, &content, size).await;
-        }
-        let runs = inline.map(|inline| beneath(inline, &departure.frozen));
-        // Runs that are laid over inline bytes may be others than those that left early.
-        let early = departure.take_uploads();
-        let early = if runs.is_none() {
-            early
-        } else {
-            BTreeMap::new()
-        };
-        let stored = self
-            .upload(
-                node.inode,
-                runs.as_ref().unwrap_or(&departure.frozen),
-                early,
-            )
-            .await?;
-        let upload = upload.insert(Upload::new(inline.cloned(), stored));
-        // That took its time.
-        let (base, content) = self.ground(node).await?;
-        if content.inline_bytes() != upload.inline.as_ref() {
-            return Err(VfsError::refused("commit", Errno::AGAIN));
-        }
-        self.commit_slices(node, departure, base, content, upload)
-            .await
     }
 
     /// What a commit rests on: attributes, and how the content is kept at that version.
@@ -260,7 +300,7 @@ impl Inner {
     ) -> Result<(Attributes, ContentMap), VfsError> {
         let before = content.inline_bytes().cloned().unwrap_or_default();
         let length = usize::try_from(size).unwrap_or(0);
-        let plain = beneath(&before, &departure.frozen).flatten(length);
+        let plain = beneath(&before, &departure.runs()).flatten(length);
         let key = self.volume.current_key()?;
         let binding = ValueBinding::content(base.inode);
         let next = InodeVersion(base.version.0.saturating_add(1));
@@ -294,12 +334,13 @@ impl Inner {
         let mut last_version = base.version;
         while let Some(group) = upload.rest.front().cloned() {
             let commit = commit_of_slices(&base, &upload.stored, &group);
-            let done = if upload.rest.len() > 1 {
+            let last = upload.is_last();
+            let done = if !last {
                 let done = self.commit_part(departure, &base, commit).await;
                 done.map(|attributes| (1, attributes))
             } else {
                 let commit = Commit {
-                    size: Some(base.size.max(departure.frozen.end())),
+                    size: Some(base.size.max(departure.end.unwrap_or(0))),
                     mtime: departure.pending.mtime,
                     ..commit
                 };
@@ -311,7 +352,7 @@ impl Inner {
             };
             last_version = InodeVersion(last_version.0.saturating_add(steps));
             base = attributes;
-            if upload.rest.len() > 1 {
+            if !last {
                 node.state().learn(&base);
             }
             upload.rest.pop_front();
@@ -399,7 +440,7 @@ pub(crate) const fn unchanged(inode: InodeId, version: InodeVersion) -> Precondi
 fn owner(departure: &Departure, base: &Attributes, own: Credentials) -> Credentials {
     if departure.pending.mode.is_none()
         && departure.pending.atime.is_none()
-        && !departure.frozen.is_empty()
+        && departure.end.is_some()
         || own == Credentials::root()
     {
         return own;

@@ -175,6 +175,15 @@ impl FrozenRuns {
         self.runs.insert(start, run);
     }
 
+    /// Lets go of the runs that end at or before `until`.
+    pub(crate) fn remove_until(&mut self, until: u64) {
+        while let Some(first) = self.runs.first_entry()
+            && end_of(*first.key(), first.get().len()) <= until
+        {
+            first.remove();
+        }
+    }
+
     /// Bytes in all runs.
     pub(crate) fn bytes(&self) -> u64 {
         self.runs.values().map(|run| run.len() as u64).sum()

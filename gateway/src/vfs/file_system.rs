@@ -20,6 +20,7 @@ use super::open::LastOpen;
 use super::orphans::Gone;
 use super::quota::RoomKnown;
 use super::slice_store::SliceStore;
+use super::window::Window;
 use super::{VfsError, background, confirm};
 use crate::journal::{Journal, JournalStatus};
 use crate::memory::keep_at_most;
@@ -63,11 +64,15 @@ pub struct VfsOptions {
     pub access_times_after: Duration,
     /// How often to look for inodes without a name that this session need not hold any more.
     pub orphans_every: Duration,
-    /// How long to try to commit everything before giving up on what is left.
+    /// How long to try to commit everything, while nothing moves, before giving up on what is left.
     pub sync_wait: Duration,
-    /// Slices of full length on their way to the clouds at once, for one file; short ones may be
-    /// more, as long as they are no more bytes.
+    /// Slices of full length on their way to the clouds at once, for one file, and twice as many for
+    /// all, at most; fewer where the way is slow. Short ones may be more, as long as they are no more
+    /// bytes.
     pub slices_in_flight: usize,
+    /// A long commit tells the servers of what has arrived when it is this much, in bytes, and no
+    /// longer takes memory for it.
+    pub part_bytes: u64,
     /// What close and fsync wait for.
     pub tier: Tier,
 }
@@ -80,12 +85,13 @@ impl Default for VfsOptions {
             cache_bytes: 128 << 20,
             readahead_bytes_max: 48 << 20,
             attributes_max: 1 << 16,
-            write_wait: Duration::from_secs(25),
+            write_wait: Duration::from_secs(45),
             commit_after: Duration::from_secs(5),
             access_times_after: Duration::from_secs(30),
             orphans_every: Duration::from_secs(30),
             sync_wait: Duration::from_secs(60),
             slices_in_flight: 8,
+            part_bytes: 32 << 20,
             tier: Tier::default(),
         }
     }
@@ -137,6 +143,8 @@ pub(crate) struct Inner {
     pub(crate) chunks: ChunkCache,
     pub(crate) extended: KeptAttributes,
     pub(crate) budget: Arc<Budget>,
+    /// Slices on their way to the clouds.
+    pub(crate) window: Window,
     pub(crate) room_known: RoomKnown,
     pub(crate) handles: Handles,
     pub(crate) lookups: Lookups,
@@ -203,6 +211,7 @@ impl FileSystem {
             chunks: ChunkCache::new(options.cache_bytes),
             extended: KeptAttributes::default(),
             budget: Budget::new(options.dirty_bytes_max),
+            window: Window::new(options.slices_in_flight.saturating_mul(2)),
             room_known: RoomKnown::default(),
             handles: Handles::default(),
             lookups: Lookups::default(),
@@ -315,7 +324,8 @@ impl FileSystem {
         self.inner.extended.clear();
     }
 
-    /// Commits everything that waits, several files at once, within [`VfsOptions::sync_wait`].
+    /// Commits everything that waits, several files at once, until nothing has moved for
+    /// [`VfsOptions::sync_wait`].
     ///
     /// # Errors
     /// The first that occurred, everything else was still tried; or `ETIMEDOUT`, and what was begun
@@ -350,9 +360,9 @@ impl FileSystem {
                 }
             }
         };
-        tokio::time::timeout(self.inner.options.sync_wait, all)
-            .await
-            .unwrap_or(Err(VfsError::refused("sync", Errno::TIMEDOUT)))
+        let wait = self.inner.options.sync_wait;
+        let synced = self.inner.budget.while_moving(wait, all).await;
+        synced.unwrap_or(Err(VfsError::refused("sync", Errno::TIMEDOUT)))
     }
 
     /// Commits everything that waits and ends the session.

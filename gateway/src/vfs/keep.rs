@@ -270,7 +270,7 @@ impl Inner {
             state.kept = None;
             VfsError::LeftInJournal { errno, reason }
         } else {
-            if !departure.frozen.is_empty() {
+            if departure.end.is_some() {
                 tracing::error!(%inode, %error, "written data is lost");
                 self.files_lost.fetch_add(1, Ordering::Relaxed);
             }

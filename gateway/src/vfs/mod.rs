@@ -69,6 +69,7 @@ mod slice_store;
 mod uncut;
 mod upload;
 mod warm;
+mod window;
 mod write;
 
 pub use allocate::Allocation;

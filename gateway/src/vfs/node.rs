@@ -52,9 +52,12 @@ impl Pending {
 }
 
 /// What a flush takes away to commit.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Departure {
-    pub(crate) frozen: FrozenRuns,
+    /// What the servers have not been told yet.
+    frozen: Mutex<FrozenRuns>,
+    /// Where the last run ended; nothing if attributes go alone.
+    pub(crate) end: Option<u64>,
     pub(crate) pending: Pending,
     /// Of some of the runs, by their offsets: taken by whoever uploads them.
     pub(crate) uploads: Mutex<BTreeMap<u64, EarlyUpload>>,
@@ -66,11 +69,27 @@ impl Departure {
     /// Attributes alone.
     pub(crate) fn of_pending(pending: Pending) -> Self {
         Self {
-            frozen: FrozenRuns::default(),
             pending,
-            uploads: Mutex::default(),
-            through: None,
+            ..Self::default()
         }
+    }
+
+    fn new(frozen: &FrozenRuns, pending: Pending) -> Self {
+        Self {
+            frozen: Mutex::new(frozen.clone()),
+            end: (!frozen.is_empty()).then(|| frozen.end()),
+            pending,
+            ..Self::default()
+        }
+    }
+
+    fn frozen(&self) -> MutexGuard<'_, FrozenRuns> {
+        self.frozen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The runs that the servers have not been told of yet.
+    pub(crate) fn runs(&self) -> FrozenRuns {
+        self.frozen().clone()
     }
 
     /// When it was changed: its ctime has been shown already.
@@ -277,10 +296,9 @@ impl State {
         self.departing = pending;
         self.waiting_since = None;
         Some(Departure {
-            frozen: self.frozen.clone(),
-            pending,
             uploads: Mutex::new(uploads),
             through: self.kept,
+            ..Departure::new(&self.frozen, pending)
         })
     }
 
@@ -290,10 +308,7 @@ impl State {
         self.ahead.put_back(&mut self.dirty);
         self.frozen = self.dirty.freeze();
         self.departing = std::mem::take(&mut self.pending);
-        Departure {
-            frozen: self.frozen.clone(),
-            ..Departure::of_pending(self.departing)
-        }
+        Departure::new(&self.frozen, self.departing)
     }
 
     /// The file was cut to nothing: what was set aside is void.
@@ -318,6 +333,23 @@ impl State {
             } else {
                 ContentMap::unknown(attributes.version)
             };
+        }
+    }
+
+    /// A part of the commit is done, the file's runs up to `until`: `attributes` are the committed
+    /// ones. The memory of the runs goes now, since the rest may take long.
+    pub(crate) fn arrive_until(
+        &mut self,
+        until: u64,
+        departure: &Departure,
+        attributes: &Attributes,
+        content: &ContentMap,
+    ) {
+        departure.frozen().remove_until(until);
+        self.frozen.remove_until(until);
+        if attributes.version >= self.base.version {
+            self.base = *attributes;
+            self.content = content.clone();
         }
     }
 

@@ -166,21 +166,13 @@ impl Inner {
                 }
             }
         };
-        tokio::pin!(room);
-        loop {
-            let moves = self.budget.moves();
-            match tokio::time::timeout(wait, room.as_mut()).await {
-                Ok(outcome) => return outcome,
-                // Slow is not stuck.
-                Err(_) if self.budget.moves() != moves => {}
-                Err(_) => {
-                    return Err(VfsError::NoRoom {
-                        waited: wait,
-                        dirty_bytes: self.budget.used(),
-                    });
-                }
-            }
-        }
+        let room = self.budget.while_moving(wait, room).await;
+        room.unwrap_or_else(|| {
+            Err(VfsError::NoRoom {
+                waited: wait,
+                dirty_bytes: self.budget.used(),
+            })
+        })
     }
 
     /// Tells the budget what the file holds now.

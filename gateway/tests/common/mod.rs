@@ -36,6 +36,9 @@ pub struct MemorySlices {
     pub refusing: AtomicBool,
     /// How long a write takes, in milliseconds.
     pub delay: AtomicU32,
+    /// How many writes may begin until this is raised, if it is not 0.
+    pub let_through: AtomicU32,
+    begun: AtomicU32,
     pub writes: AtomicU32,
     pub reads: AtomicU32,
     pub committed: AtomicU32,
@@ -47,6 +50,10 @@ impl SliceStore for MemorySlices {
     async fn write(&self, id: &AllocatedId, plain: Bytes) -> Result<WrittenSlice, VfsError> {
         let delay = self.delay.load(Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(delay.into())).await;
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        while (1..=number).contains(&self.let_through.load(Ordering::Relaxed)) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         if self.failing.load(Ordering::Relaxed) {
             return Err(VfsError::Data {
                 kind: quorumfs_gateway::blocks::BlockErrorKind::Io,

@@ -1,0 +1,248 @@
+//! How much is on its way to the clouds at a time, of all files together.
+//!
+//! All of it shares the way there. Where that is fast, many slices keep it busy while each waits for
+//! its acknowledgements; where it is slow, many only make each other late, until all are given up
+//! and nothing has arrived. So the number follows what one takes:
+//!
+//! ```text
+//! one took less than 2.5 s, with no room for another ──► room for twice as many, up to a bound
+//! one took more than 6 s                             ──► half as many
+//! one was given up                                   ──► one
+//! ```
+//!
+//! A put is given up after 20 s. The number is doubled only where twice as many would take less
+//! than what halves it, so that it comes to rest; and it is judged by those alone that began since
+//! it was last changed, for the others say how it was before. It begins with one: that costs a fast
+//! way a few rounds once, where a slow one would have been lost for a while.
+//!
+//! Short slices, which share objects, take what they are of the room of a long one. Who came first
+//! goes first, or a long one would never find its room among short ones.
+
+use super::dirty::RUN_BYTES_MAX;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// A slice that takes less leaves room for twice as many.
+const QUICK: Duration = Duration::from_millis(2500);
+/// One that takes more has too many beside it.
+const SLOW: Duration = Duration::from_secs(6);
+
+#[derive(Debug)]
+struct State {
+    /// Long ones that there is room for.
+    slices: usize,
+    changed: Option<Instant>,
+    /// What is on its way.
+    bytes: usize,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Window {
+    most: usize,
+    state: Mutex<State>,
+    /// Held by whoever is the next to enter.
+    turn: tokio::sync::Mutex<()>,
+    changed: Notify,
+}
+
+/// Room for one slice; how it went is to be said before it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place<'a> {
+    window: &'a Window,
+    bytes: usize,
+    began: Instant,
+}
+
+impl Window {
+    /// Room for so many long ones at most.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            most: most.max(1),
+            state: Mutex::new(State {
+                slices: 1,
+                changed: None,
+                bytes: 0,
+            }),
+            turn: tokio::sync::Mutex::new(()),
+            changed: Notify::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many long ones there is room for.
+    pub(crate) fn slices(&self) -> usize {
+        self.state().slices
+    }
+
+    /// How many of them may be such that no commit has asked for yet.
+    pub(crate) fn ahead(&self) -> usize {
+        match self.slices() {
+            1 if self.most > 1 => 0,
+            slices => slices,
+        }
+    }
+
+    /// Waits for room for so many bytes.
+    pub(crate) async fn enter(&self, bytes: usize) -> Place<'_> {
+        let _turn = self.turn.lock().await;
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(place) = self.try_enter(bytes, Instant::now()) {
+                return place;
+            }
+            changed.await;
+        }
+    }
+
+    fn try_enter(&self, bytes: usize, now: Instant) -> Option<Place<'_>> {
+        let mut state = self.state();
+        let then = state.bytes.saturating_add(bytes);
+        let fits = state.bytes == 0 || then <= state.slices.saturating_mul(RUN_BYTES_MAX);
+        if !fits {
+            return None;
+        }
+        state.bytes = then;
+        Some(Place {
+            window: self,
+            bytes,
+            began: now,
+        })
+    }
+}
+
+impl Place<'_> {
+    /// It has arrived, or was given up.
+    pub(crate) fn ended(self, well: bool, now: Instant) {
+        let window = self.window;
+        let took = now.saturating_duration_since(self.began);
+        let mut state = window.state();
+        let one_more = state.bytes.saturating_add(RUN_BYTES_MAX);
+        let is_full = one_more > state.slices.saturating_mul(RUN_BYTES_MAX);
+        let next = match state.slices {
+            _ if !well => 1,
+            slices if took > SLOW => slices / 2,
+            slices if took < QUICK && is_full => slices.saturating_mul(2),
+            slices => slices,
+        };
+        let next = next.clamp(1, window.most);
+        if next != state.slices && state.changed.is_none_or(|changed| self.began >= changed) {
+            state.slices = next;
+            state.changed = Some(now);
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut state = self.window.state();
+        state.bytes = state.bytes.saturating_sub(self.bytes);
+        drop(state);
+        self.window.changed.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::Pin;
+    use std::task::{Context, Waker};
+
+    fn waits(work: Pin<&mut impl Future>) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        work.poll(&mut context).is_pending()
+    }
+
+    /// Puts long slices over a way of so many bytes a second, as many at a time as there may be;
+    /// answers how many those are in the end, and what each of the last took.
+    fn settles(window: &Window, bytes_per_second: usize) -> (usize, Duration) {
+        let mut now = window.state().changed.unwrap_or_else(Instant::now);
+        let mut took = Duration::ZERO;
+        for _ in 0..12 {
+            let enter = || window.try_enter(RUN_BYTES_MAX, now);
+            let places: Vec<Place<'_>> = std::iter::from_fn(enter).collect();
+            assert_eq!(places.len(), window.slices());
+            let millis = RUN_BYTES_MAX * places.len() * 1000 / bytes_per_second;
+            took = Duration::from_millis(millis as u64);
+            let given_up = Duration::from_secs(20);
+            now += took.min(given_up);
+            for place in places {
+                place.ended(took <= given_up, now);
+            }
+        }
+        (window.slices(), took)
+    }
+
+    #[test]
+    fn a_fast_way_has_as_many_as_there_may_be_and_a_slow_one_what_it_carries() {
+        let new = || Window::new(8);
+        assert_eq!(settles(&new(), 100 << 20).0, 8);
+        for mib in [1, 2, 4, 8, 16] {
+            let window = new();
+            let (count, took) = settles(&window, mib << 20);
+            assert!(took <= SLOW, "{mib} MiB/s: {count} took {took:?}");
+            assert_eq!(settles(&window, mib << 20).0, count, "it is at rest");
+        }
+        assert_eq!(settles(&new(), 300 << 10).0, 1);
+        // It follows when the way changes.
+        let window = new();
+        assert_eq!(settles(&window, 100 << 20).0, 8);
+        assert_eq!(settles(&window, 1 << 20).0, 1);
+        assert_eq!(settles(&window, 100 << 20).0, 8);
+    }
+
+    #[test]
+    fn only_those_count_that_began_since_the_last_change_and_left_no_room() {
+        let window = Window::new(8);
+        let begin = Instant::now();
+        let at = |millis| begin + Duration::from_millis(millis);
+        let enter = |millis| window.try_enter(RUN_BYTES_MAX, at(millis)).unwrap();
+        assert_eq!((window.slices(), window.ahead()), (1, 0));
+        enter(0).ended(true, at(100));
+        assert_eq!((window.slices(), window.ahead()), (2, 2));
+        enter(200).ended(true, at(300));
+        assert_eq!(window.slices(), 2, "a second one would have had room");
+        let (one, two) = (enter(400), enter(400));
+        one.ended(true, at(500));
+        two.ended(true, at(500));
+        assert_eq!(window.slices(), 4, "doubled once for both");
+        for _ in 0..2 {
+            let (one, two) = (enter(600), enter(600));
+            one.ended(true, at(7000));
+            two.ended(true, at(7000));
+        }
+        assert_eq!(window.slices(), 2, "and halved once");
+        enter(7000).ended(false, at(27_000));
+        assert_eq!(window.slices(), 1);
+    }
+
+    #[tokio::test]
+    async fn who_came_first_enters_first_and_short_ones_share_the_room_of_a_long_one() {
+        let window = Window::new(8);
+        let short: Vec<_> = (0..4)
+            .map(|_| window.try_enter(RUN_BYTES_MAX / 4, Instant::now()).unwrap())
+            .collect();
+        assert!(window.try_enter(1, Instant::now()).is_none());
+        let long = window.enter(RUN_BYTES_MAX);
+        tokio::pin!(long);
+        assert!(waits(long.as_mut()));
+        let late = window.enter(1);
+        tokio::pin!(late);
+        let mut short = short.into_iter();
+        drop(short.next());
+        assert!(waits(late.as_mut()), "it came later");
+        assert!(waits(long.as_mut()));
+        drop(short);
+        let long = long.await;
+        assert!(waits(late.as_mut()));
+        drop(long);
+        drop(late.await);
+        assert_eq!(window.state().bytes, 0);
+    }
+}
