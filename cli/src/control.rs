@@ -38,6 +38,9 @@ pub(crate) enum Question {
         /// Which tier.
         #[serde(default)]
         tier: TierSetting,
+        /// What the answer to the first question gave; nothing to begin.
+        #[serde(default)]
+        ticket: Option<u64>,
     },
     /// Bring a part of a file to the disk cache.
     Warm {

@@ -31,7 +31,7 @@ mod warmup;
 pub(crate) use explain::{block_failure, key_failure, store_failure};
 pub(crate) use mount::Report;
 pub(crate) use opened::Configured;
-pub(crate) use sync::Synced;
+pub(crate) use sync::{Synced, asked as sync_asked};
 pub(crate) use warmup::WarmedPiece;
 
 use crate::arguments::{Arguments, BenchCommand, Command, ReplicaCommand, VolumeCommand};

@@ -305,8 +305,10 @@ async fn serve(
     let began = Instant::now();
     let answer = {
         let (opened, mounted) = (Arc::clone(opened), Arc::clone(mounted));
+        let begun = Arc::<sync::Begun>::default();
         move |question| {
             let (opened, mounted) = (Arc::clone(&opened), Arc::clone(&mounted));
+            let begun = Arc::clone(&begun);
             async move {
                 match question {
                     Question::Status => {
@@ -315,8 +317,13 @@ async fn serve(
                         ask_quota(&opened, &mut report).await;
                         Answer::Report(Box::new(report))
                     }
-                    Question::Sync { inode, tier } => {
-                        Answer::Synced(sync::answer(opened.file_system(), inode, tier).await)
+                    Question::Sync {
+                        inode,
+                        tier,
+                        ticket,
+                    } => {
+                        let files = opened.file_system();
+                        Answer::Synced(begun.answer(files, inode, tier, ticket).await)
                     }
                     Question::Warm {
                         inode,

@@ -2,7 +2,8 @@
 //! file's; or to the journal, if that is enough.
 //!
 //! The mount is asked again and again, since a control question has a short patience and a slow
-//! cloud has not. Interrupting the command interrupts nothing: what was begun goes on.
+//! cloud has not: the first question begins, the others ask for what the first has begun, so that it
+//! ends, and fails, as one. Interrupting the command interrupts nothing: what was begun goes on.
 
 use super::mount::Report;
 use super::mount_point::within;
@@ -15,13 +16,18 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use quorumfs_gateway::vfs::{FileSystem, InodeId, VfsError};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// How long one question may take.
 const ASKED_FOR: Duration = Duration::from_secs(5);
+/// Those that were begun and not asked for to their end; the oldest are forgotten, and go on.
+const BEGUN_MAX: usize = 64;
 
 /// How a mount answers the wish that something be committed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -33,6 +39,8 @@ pub(crate) enum Synced {
     Waiting {
         /// Bytes of the whole mount that wait.
         bytes: u64,
+        /// What to ask for.
+        ticket: u64,
     },
     /// It failed, and is tried again in the background.
     Failed {
@@ -41,18 +49,56 @@ pub(crate) enum Synced {
     },
 }
 
-/// The mount's side.
-pub(super) async fn answer(files: &FileSystem, inode: Option<u64>, tier: TierSetting) -> Synced {
-    let work = files.sync_at(inode.map(InodeId), tier.into());
-    let outcome: Option<Result<(), VfsError>> = tokio::time::timeout(ASKED_FOR, work).await.ok();
-    match outcome {
-        Some(Ok(())) => Synced::Done,
-        Some(Err(error)) => Synced::Failed {
-            message: error.to_string(),
-        },
-        None => Synced::Waiting {
-            bytes: files.status().dirty_bytes,
-        },
+type Ending = watch::Receiver<Option<Result<(), VfsError>>>;
+
+/// What a mount has begun to commit and nobody has heard the end of, by tickets.
+#[derive(Debug, Default)]
+pub(super) struct Begun(Mutex<(u64, BTreeMap<u64, Ending>)>);
+
+impl Begun {
+    fn all(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Ending>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers for `ticket`, or begins if there is none or nobody knows it any more.
+    pub(super) async fn answer(
+        &self,
+        files: &FileSystem,
+        inode: Option<u64>,
+        tier: TierSetting,
+        ticket: Option<u64>,
+    ) -> Synced {
+        let known = ticket.and_then(|ticket| Some((ticket, self.all().1.get(&ticket)?.clone())));
+        let (ticket, mut ending) = known.unwrap_or_else(|| {
+            let (tell, ending) = watch::channel(None);
+            let files = files.clone();
+            tokio::spawn(async move {
+                let outcome = files.sync_at(inode.map(InodeId), tier.into()).await;
+                tell.send_replace(Some(outcome));
+            });
+            let mut all = self.all();
+            let (last, endings) = &mut *all;
+            *last = last.saturating_add(1);
+            endings.insert(*last, ending.clone());
+            if endings.len() > BEGUN_MAX {
+                endings.pop_first();
+            }
+            (*last, ending)
+        });
+        let ended = tokio::time::timeout(ASKED_FOR, ending.wait_for(Option::is_some)).await;
+        let Ok(ended) = ended else {
+            return Synced::Waiting {
+                bytes: files.status().dirty_bytes,
+                ticket,
+            };
+        };
+        self.all().1.remove(&ticket);
+        let failed = match ended.as_deref() {
+            Ok(Some(Ok(()))) => return Synced::Done,
+            Ok(Some(Err(error))) => error.to_string(),
+            Ok(None) | Err(_) => "it was broken off".into(),
+        };
+        Synced::Failed { message: failed }
     }
 }
 
@@ -92,14 +138,23 @@ pub(crate) async fn run(general: &General, arguments: &SyncArguments, output: Ou
 }
 
 /// Asks as long as it is on its way; nothing if nobody answers.
-pub(super) async fn asked(
+pub(crate) async fn asked(
     state: &StateDirectory,
     inode: Option<u64>,
     tier: TierSetting,
 ) -> Outcome<Option<Synced>> {
+    let mut ticket = None;
     loop {
-        match control::ask::<Synced>(state, Question::Sync { inode, tier }).await? {
-            Some(Synced::Waiting { bytes }) => tracing::info!(bytes, "still on its way"),
+        let question = Question::Sync {
+            inode,
+            tier,
+            ticket,
+        };
+        match control::ask::<Synced>(state, question).await? {
+            Some(Synced::Waiting { bytes, ticket: of }) => {
+                tracing::info!(bytes, "still on its way");
+                ticket = Some(of);
+            }
             answer => return Ok(answer),
         }
     }

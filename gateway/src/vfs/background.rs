@@ -95,7 +95,9 @@ async fn round(weak: &Weak<Inner>, swept: &mut Instant, large: &mut Large) -> Op
 }
 
 fn is_large(node: &Node) -> bool {
-    node.state().dirty.cost() > LARGE_FROM_BYTES
+    let state = node.state();
+    let ahead = state.ahead.runs().bytes();
+    state.dirty.cost().saturating_add(ahead) > LARGE_FROM_BYTES
 }
 
 /// What to commit now: everything that waited long enough; under pressure the oldest as well.
@@ -118,7 +120,8 @@ fn due(inner: &Inner, large: &Large) -> Vec<Arc<Node>> {
     });
     let mut places = AT_ONCE.saturating_sub(large.len());
     waiting.retain(|(_, node)| {
-        if large.contains_key(&node.inode) {
+        // Whoever commits it now may take long; what is left then is due later.
+        if large.contains_key(&node.inode) || node.content.try_lock().is_err() {
             return false;
         }
         let is_large = is_large(node);

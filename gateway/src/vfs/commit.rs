@@ -23,6 +23,7 @@
 //!   runs, and a length that others gave the file, stays.
 
 use super::VfsError;
+use super::clock;
 use super::content::{ContentMap, Piece, StoredSlice};
 use super::dirty::{DirtyRuns, FrozenRuns};
 use super::file_system::Inner;
@@ -33,7 +34,7 @@ use crate::keys::ValueBinding;
 use crate::metadata::AllocatedId;
 use bytes::Bytes;
 use quorumfs_bft::identity::{SessionId, Time};
-use quorumfs_metadata::attributes::{Attributes, Credentials};
+use quorumfs_metadata::attributes::{Attributes, Credentials, Timestamp};
 use quorumfs_metadata::identity::{InodeId, InodeVersion, PrincipalNumber};
 use quorumfs_metadata::limits::{COMMIT_EXTENTS_MAX, INLINE_BYTES_MAX};
 use quorumfs_metadata::operation::{
@@ -99,16 +100,19 @@ struct Upload {
     rest: VecDeque<Vec<Part>>,
     /// How often something was committed.
     steps: u64,
+    /// When the content was last changed before the first of it.
+    mtime: Timestamp,
 }
 
 impl Upload {
-    fn new(inline: Option<Bytes>, uploads: Uploads) -> Self {
+    fn new(inline: Option<Bytes>, uploads: Uploads, mtime: Timestamp) -> Self {
         Self {
             inline,
             uploads,
             stored: Vec::new(),
             rest: VecDeque::new(),
             steps: 0,
+            mtime,
         }
     }
 
@@ -248,7 +252,7 @@ impl Inner {
                 Some(inline) => Uploads::new(&beneath(inline, &runs), BTreeMap::new()),
                 None => Uploads::new(&runs, early),
             };
-            Upload::new(inline.cloned(), uploads)
+            Upload::new(inline.cloned(), uploads, base.mtime)
         });
         loop {
             if upload.rest.is_empty() {
@@ -260,7 +264,7 @@ impl Inner {
             if content.inline_bytes() != upload.inline.as_ref() {
                 return Err(VfsError::refused("commit", Errno::AGAIN));
             }
-            let last = upload.uploads.is_done();
+            let (last, before) = (upload.uploads.is_done(), base.version);
             let (base, content) = self
                 .commit_slices(node, departure, base, content, upload)
                 .await?;
@@ -269,6 +273,11 @@ impl Inner {
             }
             let mut state = node.state();
             state.arrive_until(upload.end(), departure, &base, &content);
+            if !content.is_unknown() && state.base.version == base.version {
+                let size = state.size();
+                self.last_open
+                    .committed(before, &Attributes { size, ..base });
+            }
             self.book(&mut state);
             self.budget.committed(true);
         }
@@ -339,9 +348,13 @@ impl Inner {
                 let done = self.commit_part(departure, &base, commit).await;
                 done.map(|attributes| (1, attributes))
             } else {
+                // Somebody else has changed the content between two parts. A time that the journal
+                // does not know keeps a replay from laying the first parts over that.
+                let between = upload.steps > 0 && base.mtime != upload.mtime;
+                let mtime = departure.pending.mtime;
                 let commit = Commit {
                     size: Some(base.size.max(departure.end.unwrap_or(0))),
-                    mtime: departure.pending.mtime,
+                    mtime: mtime.map(|at| if between { clock::now() } else { at }),
                     ..commit
                 };
                 self.finish(&base, departure, Some(commit)).await

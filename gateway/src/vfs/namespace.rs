@@ -233,6 +233,10 @@ impl FileSystem {
         let Some(target) = target else {
             return Err(VfsError::refused("unlink", Errno::NOENT));
         };
+        if target.links > 1 {
+            // It may take long, and others wait for the same lock to open their files.
+            inner.flush_inode(target.inode).await?;
+        }
         // Nobody opens it between the look at who has it open and the removal.
         let _closed_to_opens = inner.namespace_lock(target.inode).write().await;
         if target.links > 1 {
@@ -372,15 +376,18 @@ impl FileSystem {
         inner.flush_inode(source.inode).await?;
         let target = inner.find(credentials, new_directory, new_name).await?;
         let replaced = target.filter(|target| target.inode != source.inode);
+        let flushed = replaced.filter(|it| it.links > 1 || mode == RenameMode::Exchange);
+        if let Some(target) = &flushed {
+            // As for an unlink.
+            inner.flush_inode(target.inode).await?;
+        }
         let _closed_to_opens = match (&replaced, mode) {
             (Some(target), RenameMode::Replace) => {
                 Some(inner.namespace_lock(target.inode).write().await)
             }
             _ => None,
         };
-        if let Some(target) = &replaced
-            && (target.links > 1 || mode == RenameMode::Exchange)
-        {
+        if let Some(target) = &flushed {
             inner.flush_inode(target.inode).await?;
         }
         let step = Step::Rename(Rename {

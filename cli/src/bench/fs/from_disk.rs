@@ -7,7 +7,7 @@ use super::Places;
 use super::content::{mib_per_second, read_in_order};
 use super::in_turns;
 use crate::bench::failed;
-use crate::commands::{Report, Synced, WarmedPiece};
+use crate::commands::{Report, Synced, WarmedPiece, sync_asked};
 use crate::configuration::TierSetting;
 use crate::control::Question;
 use crate::exit::Exit;
@@ -45,18 +45,11 @@ fn ask(places: &Places, question: Question) -> Outcome<Report> {
 /// machine for itself and reads what was sealed.
 pub(super) fn settle(places: &Places) -> Outcome<()> {
     let runtime = tokio::runtime::Handle::current();
-    loop {
-        let question = Question::Sync {
-            inode: None,
-            tier: TierSetting::Clouds,
-        };
-        let answer = runtime.block_on(crate::control::ask::<Synced>(&places.state, question))?;
-        match answer {
-            Some(Synced::Done) => return Ok(()),
-            Some(Synced::Failed { message }) => return Err(Failure::new(Exit::Error, message)),
-            Some(Synced::Waiting { .. }) => {}
-            None => return Err(Failure::new(Exit::Error, "the mount has ended")),
-        }
+    let asked = sync_asked(&places.state, None, TierSetting::Clouds);
+    match runtime.block_on(asked)? {
+        Some(Synced::Failed { message }) => Err(Failure::new(Exit::Error, message)),
+        Some(_) => Ok(()),
+        None => Err(Failure::new(Exit::Error, "the mount has ended")),
     }
 }
 
