@@ -2,8 +2,8 @@
 //! file's; or to the journal, if that is enough.
 //!
 //! The mount is asked again and again, since a control question has a short patience and a slow
-//! cloud has not: the first question begins, the others ask for what the first has begun, so that it
-//! ends, and fails, as one. Interrupting the command interrupts nothing: what was begun goes on.
+//! cloud has not: the first question begins, the others ask for what the first has begun, so that
+//! it ends, and fails, as one. Interrupting the command interrupts nothing: what was begun goes on.
 
 use super::mount::Report;
 use super::mount_point::within;

@@ -75,8 +75,8 @@ impl Budget {
         }
     }
 
-    /// Does `work` as long as anything moves; nothing once nothing has moved for `wait`. Slow is not
-    /// stuck.
+    /// Does `work` as long as anything moves; nothing once nothing has moved for `wait`. Slow is
+    /// not stuck.
     pub(crate) async fn while_moving<T>(
         &self,
         wait: Duration,

@@ -66,9 +66,9 @@ pub struct VfsOptions {
     pub orphans_every: Duration,
     /// How long to try to commit everything, while nothing moves, before giving up on what is left.
     pub sync_wait: Duration,
-    /// Slices of full length on their way to the clouds at once, for one file, and twice as many for
-    /// all, at most; fewer where the way is slow. Short ones may be more, as long as they are no more
-    /// bytes.
+    /// Slices of full length on their way to the clouds at once, for one file, and twice as many
+    /// for all, at most; fewer where the way is slow. Short ones may be more, as long as they are
+    /// no more bytes.
     pub slices_in_flight: usize,
     /// A long commit tells the servers of what has arrived when it is this much, in bytes, and no
     /// longer takes memory for it.

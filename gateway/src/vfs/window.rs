@@ -1,8 +1,8 @@
 //! How much is on its way to the clouds at a time, of all files together.
 //!
-//! All of it shares the way there. Where that is fast, many slices keep it busy while each waits for
-//! its acknowledgements; where it is slow, many only make each other late, until all are given up
-//! and nothing has arrived. So the number follows what one takes:
+//! All of it shares the way there. Where that is fast, many slices keep it busy while each waits
+//! for its acknowledgements; where it is slow, many only make each other late, until all are given
+//! up and nothing has arrived. So the number follows what one takes:
 //!
 //! ```text
 //! one took less than 2.5 s, with no room for another ──► room for twice as many, up to a bound
