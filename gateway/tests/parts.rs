@@ -157,22 +157,15 @@ async fn a_kill_between_the_parts_of_a_commit_leaves_everything_in_its_place() {
 async fn small_files_are_committed_while_a_large_one_takes_its_time() {
     let world = World::new();
     let options = VfsOptions {
-        commit_after: Duration::from_millis(50),
+        commit_after: Duration::from_secs(1),
         ..options(Tier::Memory)
     };
     let fs = world.mount(options).await;
-    let (_, large) = new_file(&fs, b"large").await;
-    let mut expected = vec![0; LENGTH];
-    world.slices.let_through.store(1, Ordering::Relaxed);
-    write(&fs, large, &mut expected, 0, &bytes(LENGTH, 1)).await;
+    let mut it = halfway(&world, &fs).await;
+    // A little of the large one waits again, and is due as well.
+    write(&fs, it.handle, &mut it.expected, 5, &[9; 10]).await;
+    tokio::time::sleep(Duration::from_millis(1700)).await;
     let limit = tokio::time::Instant::now() + Duration::from_secs(60);
-    while world.slices.writes.load(Ordering::Relaxed) == 0 {
-        assert!(tokio::time::Instant::now() < limit);
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    // The rest of the large one waits by now, and is due as well.
-    write(&fs, large, &mut expected, 5, &[9; 10]).await;
-    tokio::time::sleep(Duration::from_millis(700)).await;
     for number in 0..3 {
         let (inode, handle) = new_file(&fs, format!("small {number}").as_bytes()).await;
         fs.write(handle, 0, b"content").await.unwrap();
@@ -186,6 +179,8 @@ async fn small_files_are_committed_while_a_large_one_takes_its_time() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
+    assert!(!it.sync.is_finished());
     world.slices.let_through.store(0, Ordering::Relaxed);
+    it.sync.await.unwrap().unwrap();
     fs.shutdown().await.unwrap();
 }
