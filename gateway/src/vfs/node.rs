@@ -6,6 +6,9 @@
 //!               └─────────┴──────────┘ when a commit fails
 //! ```
 //!
+//! What is frozen goes over in parts, from the front, if its commit takes long; only what has not
+//! gone comes back when that fails.
+//!
 //! A reader sees dirty over what is uploaded ahead, over frozen, over committed, all as of one
 //! moment. `content` is held by whoever changes committed content (a flush, a truncation), so that
 //! these follow each other; readers and writers take only the short lock on the state. Attributes
