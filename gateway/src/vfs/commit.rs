@@ -8,8 +8,8 @@
 //! Data before metadata: a commit names only slices that w clouds have acknowledged. What does not
 //! fit one operation goes in several; the last one carries times and what rides along. So does what
 //! takes long: the slices that have arrived, in the file's order, are committed as a part, and
-//! their memory goes ([`Uploads`]). A failed commit leaves the file as it was, or with a part of the
-//! new bytes, as any interrupted write may; no length is ever seen without its bytes.
+//! their memory goes ([`Uploads`]). A failed commit leaves the file as it was, or with a part of
+//! the new bytes, as any interrupted write may; no length is ever seen without its bytes.
 //!
 //! How many rows an operation writes depends on what lay where its runs go, which only the servers
 //! know. What is too much for one is cut in halves, down to parts of a single run.
