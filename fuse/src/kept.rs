@@ -34,9 +34,11 @@ use tokio::sync::watch;
 
 /// Bytes that the table may take for each inode whose attributes the gateway keeps: the kernel may
 /// keep several times as many.
-const BYTES_PER_INODE: usize = 384;
-/// What an entry takes beside its name, about.
-const ENTRY_BYTES: usize = 64;
+const BYTES_PER_INODE: usize = 192;
+/// What an inode takes in its set, about.
+const INODE_BYTES: usize = 24;
+/// What a name takes beside its bytes, about.
+const NAME_BYTES: usize = 56;
 
 #[derive(Debug, Default)]
 struct Generation {
@@ -154,7 +156,7 @@ impl Tables {
         let known = self.young.inodes.contains(&inode);
         if !known && room {
             self.young.inodes.insert(inode);
-            self.young.bytes = self.young.bytes.saturating_add(ENTRY_BYTES);
+            self.young.bytes = self.young.bytes.saturating_add(INODE_BYTES);
         }
         known || room
     }
@@ -166,7 +168,7 @@ impl Tables {
         if !known && room {
             let names = self.young.names.entry(directory).or_default();
             names.insert(name.into());
-            let bytes = ENTRY_BYTES.saturating_add(name.len());
+            let bytes = NAME_BYTES.saturating_add(name.len());
             self.young.bytes = self.young.bytes.saturating_add(bytes);
         }
         known || room
@@ -238,7 +240,7 @@ mod tests {
             }
             given += 1;
         }
-        assert_eq!(given, most / ENTRY_BYTES);
+        assert_eq!(given, most / INODE_BYTES);
         assert!(
             kept.tables().note_inode(InodeId(7)),
             "that is there already"

@@ -13,7 +13,7 @@
 //! a cloud 200 ms away, less of it is less speed, for each commit ends with a wait.
 //!
 //! The rest is for what is not counted byte by byte: buffers that are used again, connections,
-//! attributes and names (so many as fit a twelfth of it), what the allocator keeps. A share has a
+//! attributes and names (so many as fit a sixth of it), what the allocator keeps. A share has a
 //! least size, below which work would not go on; a setting that is smaller than their sum is not
 //! kept.
 //!
@@ -70,7 +70,7 @@ impl MemoryPlan {
             readahead_bytes_max: self.total / 16,
             // What is kept of an inode takes half a kibibyte here, and as much again for its name,
             // its place in a listing, and what the kernel was told.
-            attributes_max: self.share(12 << 10),
+            attributes_max: self.share(6 << 10),
             ..VfsOptions::default()
         }
     }
@@ -136,8 +136,8 @@ mod tests {
                 + vfs.cache_bytes;
             assert!(sum <= total.max(MEMORY_BYTES_MIN) * 17 / 16, "{total}");
             assert!(vfs.readahead_bytes_max <= vfs.cache_bytes / 2);
-            let rest = total.max(MEMORY_BYTES_MIN) / 8;
-            assert!((8192..=rest >> 10).contains(&(vfs.attributes_max as u64)));
+            let rest = total.max(MEMORY_BYTES_MIN) / 4;
+            assert!((16_384..=rest >> 10).contains(&(vfs.attributes_max as u64)));
             assert!(vfs.file_dirty_bytes_max <= vfs.dirty_bytes_max);
         }
     }

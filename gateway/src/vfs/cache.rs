@@ -11,14 +11,12 @@
 //!   it does not exist. That saves the question before every create. A name of which we know
 //!   something that we do not believe any more is unknown, and not absent.
 //!
-//! Memory is bounded: each map has two generations, and when the young one is full the old one
-//! goes.
+//! Memory is bounded: what was entered longest ago goes ([`Generations`]).
 
 use super::belief::{Asked, Belief};
+use super::generations::Generations;
 use quorumfs_metadata::attributes::{Attributes, Timestamp};
 use quorumfs_metadata::identity::InodeId;
-use std::collections::HashMap;
-use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -26,47 +24,6 @@ use std::time::Instant;
 const STAMPS: usize = 256;
 /// More than this, and a file takes more than it is long.
 const BLOCK_BYTES: u64 = 4096;
-
-/// A map of bounded size.
-#[derive(Debug)]
-struct Generations<K, V> {
-    young: HashMap<K, (V, Asked)>,
-    old: HashMap<K, (V, Asked)>,
-    most: usize,
-}
-
-impl<K: Eq + Hash + Clone, V: Clone> Generations<K, V> {
-    fn new(most: usize) -> Self {
-        Self {
-            young: HashMap::new(),
-            old: HashMap::new(),
-            most,
-        }
-    }
-
-    /// What is there, believed or not.
-    fn get(&self, key: &K) -> Option<&(V, Asked)> {
-        self.young.get(key).or_else(|| self.old.get(key))
-    }
-
-    /// Answers whether entries were pushed out to make room.
-    fn insert(&mut self, key: K, value: V, asked: Asked) -> bool {
-        let full = self.young.len() >= self.most && !self.young.contains_key(&key);
-        let mut pushed_out = false;
-        if full {
-            pushed_out = !self.old.is_empty();
-            self.old = std::mem::take(&mut self.young);
-        }
-        self.old.remove(&key);
-        self.young.insert(key, (value, asked));
-        pushed_out
-    }
-
-    fn remove(&mut self, key: &K) {
-        self.young.remove(key);
-        self.old.remove(key);
-    }
-}
 
 /// What is known about a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,9 +43,11 @@ pub(crate) struct Stamp {
 
 #[derive(Debug)]
 struct Inner {
-    attributes: Generations<InodeId, Attributes>,
-    names: Generations<(InodeId, Vec<u8>), Known>,
-    complete: Generations<InodeId, ()>,
+    attributes: Generations<InodeId, (Attributes, Asked)>,
+    names: Generations<(InodeId, Vec<u8>), (Known, Asked)>,
+    complete: Generations<InodeId, Asked>,
+    /// Entries that one directory may have for all of them to be kept.
+    complete_max: usize,
     stamps: [u64; STAMPS],
     belief: Belief,
 }
@@ -104,10 +63,10 @@ fn slot(directory: InodeId) -> usize {
 }
 
 impl Inner {
-    /// A name that was pushed out must not look absent: completeness ends with it.
+    /// A name that was pushed out must not look absent: its directory is not complete any more.
     fn insert_name(&mut self, key: (InodeId, Vec<u8>), known: Known, asked: Asked) {
-        if self.names.insert(key, known, asked) {
-            self.complete = Generations::new(self.complete.most);
+        for (directory, _) in self.names.insert(key, (known, asked)) {
+            self.complete.remove(&directory);
         }
     }
 
@@ -132,7 +91,7 @@ impl Inner {
         let found = match self.names.get(&(directory, name.to_vec())) {
             Some(found) => *found,
             None => {
-                let ((), asked) = self.complete.get(&directory)?;
+                let asked = self.complete.get(&directory)?;
                 (Known::Absent, *asked)
             }
         };
@@ -141,13 +100,14 @@ impl Inner {
 }
 
 impl Cache {
-    /// A cache of about twice `most` attributes and names.
+    /// A cache of at most so many attributes and names.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             inner: Mutex::new(Inner {
                 attributes: Generations::new(most),
                 names: Generations::new(most),
-                complete: Generations::new(most / 16 + 1),
+                complete: Generations::new(most / 16 + 8),
+                complete_max: most / 8,
                 stamps: [0; STAMPS],
                 belief: Belief::default(),
             }),
@@ -224,10 +184,10 @@ impl Cache {
             } else {
                 inner.belief.unasked(Instant::now())
             };
-            if inner
+            let gone = inner
                 .attributes
-                .insert(attributes.inode, *attributes, asked)
-            {
+                .insert(attributes.inode, (*attributes, asked));
+            if !gone.is_empty() {
                 inner.belief.forget();
             }
         }
@@ -236,11 +196,8 @@ impl Cache {
     /// An inode was read, which the servers know.
     pub(crate) fn accessed(&self, inode: InodeId, time: Timestamp) {
         let mut inner = self.inner();
-        let kept = &mut inner.attributes;
-        for generation in [&mut kept.young, &mut kept.old] {
-            if let Some((attributes, _)) = generation.get_mut(&inode) {
-                attributes.atime = attributes.atime.max(time);
-            }
+        if let Some((attributes, _)) = inner.attributes.get_mut(&inode) {
+            attributes.atime = attributes.atime.max(time);
         }
     }
 
@@ -297,8 +254,8 @@ impl Cache {
             inner.insert_name((directory, name.to_vec()), Known::Entry(inode), stamp.asked);
         }
         // Beyond this, entries would push each other out while they are believed complete.
-        if count <= inner.names.most / 4 {
-            inner.complete.insert(directory, (), stamp.asked);
+        if count <= inner.complete_max {
+            inner.complete.insert(directory, stamp.asked);
         }
     }
 
@@ -334,16 +291,15 @@ impl Cache {
 
     /// We made `directory` by an operation before which `asked` was taken: it is empty.
     pub(crate) fn made_directory(&self, directory: InodeId, asked: Asked) {
-        self.inner().complete.insert(directory, (), asked);
+        self.inner().complete.insert(directory, asked);
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&self) {
         let mut inner = self.inner();
-        let most = inner.names.most;
-        inner.attributes = Generations::new(most);
-        inner.names = Generations::new(most);
-        inner.complete = Generations::new(most / 16 + 1);
+        inner.attributes.clear();
+        inner.names.clear();
+        inner.complete.clear();
         inner.belief.forget();
         for stamp in &mut inner.stamps {
             *stamp = stamp.wrapping_add(1);
@@ -422,16 +378,5 @@ mod tests {
         assert_eq!(inner.name(HERE, b"a", now), None);
         let absent = inner.name(HERE, b"b", now);
         assert_eq!(absent.map(|(known, _)| known), Some(Known::Absent));
-    }
-
-    #[test]
-    fn memory_is_bounded_by_two_generations() {
-        let mut map = Generations::new(10);
-        let asked = Belief::default().ask(Instant::now());
-        for number in 0..1000 {
-            map.insert(number, (), asked);
-            assert!(map.young.len() + map.old.len() <= 20);
-        }
-        assert!(map.get(&999).is_some());
     }
 }

@@ -15,13 +15,13 @@ use super::belief::VALID_FOR;
 use super::cache::{Known, Stamp};
 use super::caller::Caller;
 use super::file_system::{FileSystem, Inner};
+use super::generations::Generations;
 use super::handle::{DirectoryHandle, HandleId};
 use super::names::WHOLE_DIRECTORY;
 use quorumfs_metadata::attributes::{Attributes, Detail, FileType};
 use quorumfs_metadata::identity::{Cookie, InodeId};
 use rustix::io::Errno;
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// How often to list anew while the directory is being changed under the listing.
@@ -61,61 +61,36 @@ struct Page {
     stamp: Stamp,
 }
 
-/// Pages of directories that were listed lately. Bounded: when the young ones are full, the old
-/// ones go.
+type Pages = Generations<(InodeId, Cookie), Arc<Page>>;
+
+/// Pages of directories that were listed lately; bounded by their entries.
 #[derive(Debug)]
-pub(crate) struct KeptPages {
-    generations: Mutex<Generations>,
-    /// Entries in a generation.
-    most: usize,
-}
-
-type ByPlace = HashMap<(InodeId, Cookie), Arc<Page>>;
-
-#[derive(Debug, Default)]
-struct Generations {
-    young: ByPlace,
-    old: ByPlace,
-    entries: usize,
-}
+pub(crate) struct KeptPages(Mutex<Pages>);
 
 impl KeptPages {
+    /// With at most so many entries.
     pub(crate) fn new(most: usize) -> Self {
-        Self {
-            generations: Mutex::default(),
-            most,
-        }
+        Self(Mutex::new(Generations::new(most)))
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Pages> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn get(&self, directory: InodeId, after: Cookie) -> Option<Arc<Page>> {
-        let kept = &self.generations;
-        let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = (directory, after);
-        kept.young
-            .get(&place)
-            .or_else(|| kept.old.get(&place))
-            .cloned()
+        self.kept().get(&(directory, after)).cloned()
     }
 
     fn keep(&self, page: &Arc<Page>) {
-        let kept = &self.generations;
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         // A page takes room even if there is nothing on it.
         let room = page.entries.len().saturating_add(1);
-        if kept.entries.saturating_add(room) > self.most {
-            kept.old = std::mem::take(&mut kept.young);
-            kept.entries = 0;
-        }
-        kept.entries = kept.entries.saturating_add(room);
         let place = (page.directory.inode, page.after);
-        kept.old.remove(&place);
-        kept.young.insert(place, page.clone());
+        self.kept().insert_weighing(room, place, page.clone());
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&self) {
-        let kept = &self.generations;
-        *kept.lock().unwrap_or_else(PoisonError::into_inner) = Generations::default();
+        self.kept().clear();
     }
 }
 

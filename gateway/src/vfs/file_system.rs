@@ -54,7 +54,7 @@ pub struct VfsOptions {
     pub cache_bytes: u64,
     /// How far ahead of a sequential reader to fetch, in bytes.
     pub readahead_bytes_max: u64,
-    /// Attributes and names that are kept, each about twice this number.
+    /// Attributes and names that are kept, so many of each at most.
     pub attributes_max: usize,
     /// How long a writer waits for room, while nothing moves, before it gets an error.
     pub write_wait: Duration,
@@ -84,7 +84,7 @@ impl Default for VfsOptions {
             file_dirty_bytes_max: 64 << 20,
             cache_bytes: 128 << 20,
             readahead_bytes_max: 48 << 20,
-            attributes_max: 1 << 16,
+            attributes_max: 1 << 17,
             write_wait: Duration::from_secs(45),
             commit_after: Duration::from_secs(5),
             access_times_after: Duration::from_secs(30),
@@ -217,7 +217,7 @@ impl FileSystem {
             lookups: Lookups::default(),
             last_open: LastOpen::new(options.attributes_max),
             pages: KeptPages::new(options.attributes_max),
-            contents: KeptContents::new(options.attributes_max / 16 + 1),
+            contents: KeptContents::new(options.attributes_max / 16),
             confirming: Confirming::default(),
             access_times: AccessTimes::default(),
             specials: Mutex::default(),

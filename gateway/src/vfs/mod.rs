@@ -49,6 +49,7 @@ mod dirty;
 mod error;
 mod extended;
 mod file_system;
+mod generations;
 mod handle;
 mod keep;
 mod kept_contents;

@@ -3,6 +3,7 @@
 use super::caller::Caller;
 use super::content::ContentMap;
 use super::file_system::{FileSystem, Inner};
+use super::generations::Generations;
 use super::handle::{FileHandle, HandleId, OpenMode};
 use super::keep::Tier;
 use super::node::{Node, State};
@@ -13,7 +14,7 @@ use quorumfs_metadata::attributes::{Attributes, FileType};
 use quorumfs_metadata::identity::{InodeId, InodeVersion};
 use quorumfs_metadata::operation::NewInode;
 use rustix::io::Errno;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,40 +244,31 @@ impl Inner {
     }
 }
 
+type Seen = Generations<InodeId, (InodeVersion, u64)>;
+
 /// Which content of which files the kernel may still have pages of.
 #[derive(Debug)]
-pub(crate) struct LastOpen {
-    seen: Mutex<std::collections::HashMap<InodeId, (InodeVersion, u64)>>,
-    most: usize,
-}
+pub(crate) struct LastOpen(Mutex<Seen>);
 
 impl LastOpen {
+    /// Of at most so many files.
     pub(crate) fn new(most: usize) -> Self {
-        Self {
-            seen: Mutex::default(),
-            most,
-        }
+        Self(Mutex::new(Generations::new(most)))
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn remember(&self, attributes: &Attributes) {
-        let mut seen = self
-            .seen
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if seen.len() >= self.most {
-            seen.clear();
-        }
-        seen.insert(attributes.inode, (attributes.version, attributes.size));
+        let seen = (attributes.version, attributes.size);
+        self.seen().insert(attributes.inode, seen);
     }
 
     /// What was written through the kernel is committed, and nobody else has changed anything since
     /// version `before`: the kernel's pages are as good as they were.
     pub(crate) fn committed(&self, before: InodeVersion, now: &Attributes) {
-        let mut seen = self
-            .seen
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(last) = seen.get_mut(&now.inode)
+        if let Some(last) = self.seen().get_mut(&now.inode)
             && *last == (before, now.size)
         {
             last.0 = now.version;
@@ -285,18 +277,10 @@ impl LastOpen {
 
     /// Whatever the kernel has of it may not be what is there.
     pub(crate) fn forget(&self, inode: InodeId) {
-        let mut seen = self
-            .seen
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        seen.remove(&inode);
+        self.seen().remove(&inode);
     }
 
     fn same_as_last_time(&self, attributes: &Attributes) -> bool {
-        let seen = self
-            .seen
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        seen.get(&attributes.inode) == Some(&(attributes.version, attributes.size))
+        self.seen().get(&attributes.inode) == Some(&(attributes.version, attributes.size))
     }
 }

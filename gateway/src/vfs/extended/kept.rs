@@ -1,19 +1,18 @@
 //! Extended attributes that were opened a moment ago, and access control lists.
 //!
 //! What an inode's attributes are as of the version that changed them last never changes, so what
-//! is kept under that version is right for as long as it is kept. Memory is bounded in bytes, in
-//! two generations: when the young one is full the old one goes.
+//! is kept under that version is right for as long as it is kept. Memory is bounded in bytes.
 
 use super::name::Name;
 use crate::vfs::VfsError;
+use crate::vfs::generations::Generations;
 use bytes::Bytes;
 use quorumfs_metadata::acl::{AccessAcl, Acl, Named};
 use quorumfs_metadata::identity::{InodeId, InodeVersion};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes of names and values in one generation.
-const GENERATION_BYTES_MAX: usize = 4 << 20;
+/// Bytes of names and values in all.
+const BYTES_MAX: usize = 8 << 20;
 /// What an attribute and an inode are counted as beyond the bytes of names and values.
 const OVERHEAD_BYTES: usize = 128;
 
@@ -46,48 +45,42 @@ pub(super) struct Opened {
     pub(super) default_acl: Option<Acl>,
 }
 
-type Map = HashMap<InodeId, (InodeVersion, Arc<Opened>)>;
-
-#[derive(Debug, Default)]
-struct Generations {
-    young: Map,
-    young_bytes: usize,
-    old: Map,
-}
+type Kept = Generations<InodeId, (InodeVersion, Arc<Opened>)>;
 
 /// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct KeptAttributes(Mutex<Generations>);
+#[derive(Debug)]
+pub(crate) struct KeptAttributes(Mutex<Kept>);
+
+impl Default for KeptAttributes {
+    fn default() -> Self {
+        Self(Mutex::new(Generations::new(BYTES_MAX)))
+    }
+}
 
 impl KeptAttributes {
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// What an inode's attributes were as of `changed`, if that is kept.
     pub(super) fn get(&self, inode: InodeId, changed: InodeVersion) -> Option<Arc<Opened>> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (version, all) = kept.young.get(&inode).or_else(|| kept.old.get(&inode))?;
+        let kept = self.kept();
+        let (version, all) = kept.get(&inode)?;
         (*version == changed).then(|| all.clone())
     }
 
     /// Keeps what an inode's attributes are as of `changed`.
     pub(super) fn keep(&self, inode: InodeId, changed: InodeVersion, all: Opened) -> Arc<Opened> {
-        let bytes = all.bytes();
+        let bytes = all.bytes().saturating_add(OVERHEAD_BYTES);
         let all = Arc::new(all);
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.young_bytes >= GENERATION_BYTES_MAX {
-            kept.old = std::mem::take(&mut kept.young);
-            kept.young_bytes = 0;
-        }
-        // What an older entry was counted as stays counted until the generation goes.
-        kept.young_bytes = kept
-            .young_bytes
-            .saturating_add(bytes)
-            .saturating_add(OVERHEAD_BYTES);
-        kept.young.insert(inode, (changed, all.clone()));
+        self.kept()
+            .insert_weighing(bytes, inode, (changed, all.clone()));
         all
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Generations::default();
+        self.kept().clear();
     }
 }
 
@@ -155,11 +148,9 @@ mod tests {
         let kept = KeptAttributes::default();
         for number in 0..1000 {
             kept.keep(InodeId(number), InodeVersion(1), one(plain(100_000)));
-            let inner = kept.0.lock().unwrap();
-            let maps = [&inner.young, &inner.old];
-            let sets = maps.into_iter().flat_map(|map| map.values());
-            let bytes: usize = sets.map(|(_, opened)| opened.bytes()).sum();
-            assert!(bytes <= 2 * GENERATION_BYTES_MAX + 200_000, "{bytes}");
+            let inner = kept.kept();
+            let bytes: usize = inner.values().map(|(_, opened)| opened.bytes()).sum();
+            assert!(bytes <= BYTES_MAX, "{bytes}");
         }
         assert!(kept.get(InodeId(999), InodeVersion(1)).is_some());
     }
