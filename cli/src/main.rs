@@ -42,10 +42,11 @@ use crate::output::Output;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// A replica's work is a great many short-lived messages, most of them freed on another thread than
-/// the one that they were made on.
+/// Most of what is made is short-lived and freed on another thread: a replica's messages, a mount's
+/// buffers. What is free is kept for all threads together: one that keeps some of each size for
+/// each thread makes a mount several times as large as what it holds.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let mut typed = std::env::args_os();

@@ -22,7 +22,7 @@
 
 mod compared;
 
-use crate::harness::{Cluster, Reaped, drop_caches, mount_in_background, require_fuse};
+use crate::harness::{Cluster, Reaped, drop_caches, mount_in_background, peak_mib, require_fuse};
 use rustix::process::Pid;
 use serde::Serialize;
 use std::fs::{self, File};
@@ -260,14 +260,4 @@ impl Run {
         self.cluster.quorumfs().args(["umount"]).run().ok();
         self.cluster.stop();
     }
-}
-
-/// The most memory that a process has had resident so far, in MiB, while it is there.
-fn peak_mib(process: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
-    Some(kib / 1024)
 }

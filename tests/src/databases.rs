@@ -17,6 +17,7 @@
 //!   kill: they are held against the model without one.
 //! * Several processes exclude one another, and see what the others committed. `off` is not asked
 //!   to: it cannot take back what waits for a lock.
+//! * The mount stays within the memory that it is given.
 
 #![allow(
     clippy::unwrap_used,
@@ -32,7 +33,9 @@ mod sharing;
 
 pub use client::{Part, Task, work};
 
-use crate::harness::{Cluster, drop_caches, kill_mount, mount_in_background, require_fuse};
+use crate::harness::{
+    Cluster, drop_caches, kill_mount, mount_in_background, peak_mib, require_fuse,
+};
 use client::Client;
 use database::Database;
 use model::Model;
@@ -41,6 +44,11 @@ use rustix::process::Pid;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+
+/// Memory that a mount is given here.
+const MEMORY_MIB: u64 = 256;
+/// What a process has beside what the setting counts: its program, threads and allocator.
+const BESIDE_MIB: u64 = 64;
 
 /// How SQLite keeps what it may have to take back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -126,6 +134,8 @@ pub struct Report {
     pub shared: u64,
     /// How often a third one looked meanwhile.
     pub looked: u64,
+    /// Most memory that a mount had, in MiB.
+    pub mount_mib: u64,
 }
 
 struct Run {
@@ -144,6 +154,7 @@ pub fn run(plan: Plan, mut report: impl FnMut(&Report)) {
     require_fuse();
     let mut cluster = Cluster::prepare();
     cluster.set_tier("local");
+    cluster.configure(&format!("[data]\nmemory_mib = {MEMORY_MIB}\n"));
     cluster.start();
     let point = cluster.mount_point();
     let mut run = Run {
@@ -186,6 +197,7 @@ impl Run {
             per_second: 0.0,
             shared: 0,
             looked: 0,
+            mount_mib: 0,
         };
         let mut model = Model::new(self.plan.seed);
         let kills = match mode.survives() {
@@ -212,7 +224,19 @@ impl Run {
             report.looked = sharing::run(&self.plan.program, &shared, mode, self.plan.shared);
             report.shared = 2 * self.plan.shared;
         }
+        self.measure(&mut report);
         report
+    }
+
+    /// What memory the mount had until now, which has to be what it is given.
+    fn measure(&self, report: &mut Report) {
+        let mounted = self.mounted.expect("it is mounted");
+        let mount = peak_mib(u32::try_from(mounted.as_raw_pid()).unwrap());
+        report.mount_mib = report.mount_mib.max(mount.expect("it is there"));
+        assert!(
+            report.mount_mib <= MEMORY_MIB + BESIDE_MIB,
+            "the mount took more memory than it was given: {report:?}"
+        );
     }
 
     /// Lets a client work until `after` transactions, kills it or the mount, and compares.
@@ -224,6 +248,7 @@ impl Run {
         }
         std::thread::sleep(Duration::from_micros(self.random.below(20_000)));
         if the_mount {
+            self.measure(report);
             kill_mount(self.mounted.take().expect("it is mounted"), &self.point);
         }
         // Without its mount it can do nothing more, and what it says before it sees that counts.

@@ -185,3 +185,14 @@ pub(crate) fn terminate(child: &mut Reaped) -> Option<std::process::ExitStatus> 
     }
     None
 }
+
+/// The most memory that a process has had resident so far, in MiB, while it is there.
+#[must_use]
+pub fn peak_mib(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().ok()?;
+    Some(kib / 1024)
+}
