@@ -42,19 +42,26 @@ impl FileSystem {
         if !handle.mode.read && !handle.mode.write {
             return Err(VfsError::refused("read", Errno::BADF));
         }
-        let data = inner.read_node(node, offset, size).await?;
+        // Before it is answered: of several requests at a time the answers come in any order.
         let ahead = {
             let mut readahead = handle
                 .readahead
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            readahead.on_read(offset, data.len() as u64)
+            readahead.on_read(offset, u64::from(size))
         };
+        let read = inner.read_node(node, offset, size);
+        tokio::pin!(read);
+        // What is wanted now queues for disk and clouds before what will be.
+        let first = poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await;
         if let Some(range) = ahead {
             let (inner, node) = (inner.clone(), node.clone());
             tokio::spawn(async move { inner.fetch_ahead(&node, range).await });
         }
-        Ok(data)
+        match first {
+            Poll::Ready(data) => data,
+            Poll::Pending => read.await,
+        }
     }
 }
 

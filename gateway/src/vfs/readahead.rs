@@ -2,14 +2,17 @@
 //!
 //! The kernel's own readahead stops at 128 KiB, which hides nothing of a cloud's latency. An open
 //! file that is read in order gets a window that grows up to the bound; a jump closes it again.
-//! It begins at four times what was read at once. While it is small it grows fourfold, since each
-//! growth waits for what was fetched before, and a file may begin on a slow cloud; half of it is
-//! fetched at a time. From a block on it doubles, and whole blocks are fetched, at the places in
-//! the file where a writer that began at its beginning cut it into slices: one request then brings
-//! a whole shard instead of parts of it.
+//! It begins at four times what one request asks for, which is what a reader may have under way at
+//! a time. While it is small it grows fourfold, since each growth waits for what was fetched
+//! before, and a file may begin on a slow cloud; half of it is fetched at a time. From a block on
+//! it doubles, and whole blocks are fetched, at the places in the file where a writer that began at
+//! its beginning cut it into slices: one request then brings a whole shard instead of parts of it.
 
 /// The least window, in bytes.
 const WINDOW_MIN: u64 = 256 << 10;
+
+/// Requests that are under way at the same time for one reader, about.
+const SIDE_BY_SIDE: u64 = 4;
 
 /// Bytes of a large file that are fetched together.
 const BLOCK_BYTES: u64 = super::dirty::RUN_BYTES_MAX as u64;
@@ -36,11 +39,12 @@ impl Readahead {
         }
     }
 
-    /// A read came in; answers what to fetch ahead of it, if anything.
+    /// A read was asked for; answers what to fetch ahead of it, if anything.
     pub(crate) fn on_read(&mut self, offset: u64, length: u64) -> Option<std::ops::Range<u64>> {
         let end = offset.saturating_add(length);
-        // The kernel reads ahead in parallel requests that may arrive a little out of order.
-        let near = offset.abs_diff(self.expected) <= WINDOW_MIN;
+        // What somebody reads at once comes as several requests side by side, in any order.
+        let close = length.saturating_mul(SIDE_BY_SIDE).max(WINDOW_MIN);
+        let near = offset.abs_diff(self.expected) <= close;
         if !near {
             *self = Self {
                 expected: end,
@@ -50,8 +54,7 @@ impl Readahead {
         }
         self.expected = self.expected.max(end);
         let growth = if self.window < BLOCK_BYTES { 4 } else { 2 };
-        let least = length.saturating_mul(4).max(WINDOW_MIN);
-        let grown = self.window.saturating_mul(growth).max(least);
+        let grown = self.window.saturating_mul(growth).max(close);
         self.window = grown.min(self.window_max.max(1));
         let mut until = self.expected.saturating_add(self.window);
         let from = self.fetched.max(end);
@@ -97,6 +100,25 @@ mod tests {
         assert_eq!(readahead.on_read(0, 1 << 20), Some(1 << 20..BLOCK_BYTES));
         let next = readahead.on_read(1 << 20, 1 << 20);
         assert_eq!(next, Some(BLOCK_BYTES..2 * BLOCK_BYTES));
+    }
+
+    #[test]
+    fn requests_that_come_side_by_side_and_in_any_order_are_one_reader() {
+        const PIECE: u64 = 1 << 20;
+        for order in [[0, 1, 2, 3], [3, 2, 1, 0], [3, 0, 1, 2], [1, 3, 0, 2]] {
+            let (mut readahead, mut fetched) = (Readahead::new(48 << 20), 0);
+            for block in 0..20 {
+                for piece in order {
+                    let offset = (block * SIDE_BY_SIDE + piece) * PIECE;
+                    if let Some(range) = readahead.on_read(offset, PIECE) {
+                        assert!(range.start >= fetched, "nothing is fetched twice");
+                        fetched = range.end;
+                    }
+                }
+                let asked = (block + 1) * SIDE_BY_SIDE * PIECE;
+                assert!(fetched >= asked + BLOCK_BYTES, "{order:?}: {fetched}");
+            }
+        }
     }
 
     #[test]
