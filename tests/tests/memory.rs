@@ -23,7 +23,7 @@ const BESIDE_MIB: u64 = 64;
 /// Who writes at the same time.
 const WRITERS: u64 = 4;
 /// Files that each writes and reads.
-const FILES: u64 = 200;
+const FILES: u64 = 800;
 /// Each file's length, in bytes, is below this.
 const LENGTH_MAX: u64 = 160 << 10;
 
