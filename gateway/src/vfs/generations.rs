@@ -31,8 +31,8 @@ pub(super) struct Generations<K, V> {
 }
 
 impl<K: Eq + Hash, V> Generations<K, V> {
-    /// All entries together weigh at most so much, and some of the youngest generation's own
-    /// weight if one of them alone does.
+    /// So much may all entries weigh together. One that weighs more than an eighth of that has a
+    /// generation of its own, whatever it weighs.
     pub(super) fn new(most: usize) -> Self {
         Self {
             maps: VecDeque::from([HashMap::new()]),
