@@ -22,7 +22,9 @@
 
 mod compared;
 
-use crate::harness::{Cluster, Reaped, drop_caches, mount_in_background, peak_mib, require_fuse};
+use crate::harness::{
+    BESIDE_MIB, Cluster, Reaped, drop_caches, mount_in_background, peak_mib, require_fuse,
+};
 use rustix::process::Pid;
 use serde::Serialize;
 use std::fs::{self, File};
@@ -34,8 +36,6 @@ pub use compared::Compared;
 
 /// Memory that a mount is given here.
 const MEMORY_MIB: u32 = 256;
-/// What a process has beside what the setting counts: its program, threads and allocator.
-const BESIDE_MIB: u64 = 64;
 /// More than this no replica needs, however much it keeps on disk.
 const REPLICA_MIB_MAX: u64 = 512;
 

@@ -34,7 +34,7 @@ mod sharing;
 pub use client::{Part, Task, work};
 
 use crate::harness::{
-    Cluster, drop_caches, kill_mount, mount_in_background, peak_mib, require_fuse,
+    BESIDE_MIB, Cluster, drop_caches, kill_mount, mount_in_background, peak_mib, require_fuse,
 };
 use client::Client;
 use database::Database;
@@ -47,8 +47,6 @@ use std::time::{Duration, Instant};
 
 /// Memory that a mount is given here.
 const MEMORY_MIB: u64 = 256;
-/// What a process has beside what the setting counts: its program, threads and allocator.
-const BESIDE_MIB: u64 = 64;
 
 /// How SQLite keeps what it may have to take back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]

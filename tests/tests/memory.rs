@@ -11,15 +11,13 @@
     clippy::indexing_slicing
 )]
 
-use quorumfs_tests::harness::{Cluster, mount_in_background, peak_mib, require_fuse};
+use quorumfs_tests::harness::{BESIDE_MIB, Cluster, mount_in_background, peak_mib, require_fuse};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
 /// What the mount is given.
 const MEMORY_MIB: u64 = 128;
-/// What a process has beside what the setting counts: its program, threads and allocator.
-const BESIDE_MIB: u64 = 64;
 /// Who writes at the same time.
 const WRITERS: u64 = 4;
 /// Files that each writes and reads.

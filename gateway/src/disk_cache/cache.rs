@@ -19,12 +19,10 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 const QUEUE_MAX: usize = 4096;
 /// Chunks that are read side by side, each for somebody who waits for it.
 const READS_AT_ONCE: usize = 8;
-/// Runs that the disk is asked for side by side. It is asked, and not waited for; so one after the
-/// other has them come in the order in which they are wanted.
-const EXPECTED_AT_ONCE: usize = 1;
 
-/// Runs that are opened side by side. More than there are processors would all be ready at the same
-/// time, late, where whoever reads in order wants them one after the other.
+/// Runs that are read side by side, each chunk by chunk: so the kernel sees somebody who reads in
+/// order, and reads ahead. More than there are processors would all be ready at the same time, late,
+/// where whoever reads in order wants them one after the other.
 fn runs_at_once() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     processors.clamp(2, READS_AT_ONCE)
@@ -76,7 +74,6 @@ pub struct DiskCache {
     queued: Arc<AtomicU64>,
     queue_bytes_max: u64,
     reads: Arc<Semaphore>,
-    expects: Arc<Semaphore>,
     runs: Arc<Semaphore>,
 }
 
@@ -127,7 +124,6 @@ impl DiskCache {
             queued: Arc::default(),
             queue_bytes_max: options.queue_bytes_max,
             reads: Arc::new(Semaphore::new(READS_AT_ONCE)),
-            expects: Arc::new(Semaphore::new(EXPECTED_AT_ONCE)),
             runs: Arc::new(Semaphore::new(runs_at_once())),
         }
     }
@@ -282,17 +278,6 @@ impl DiskCache {
     /// Nothing if the program ends.
     async fn read(&self, wanted: Vec<(ChunkKey, u32)>) -> Option<Found> {
         let is_run = wanted.len() > 1;
-        let wanted = Arc::new(wanted);
-        if is_run {
-            // The disk brings this run while others are opened.
-            let turn = self.expects.clone().acquire_owned().await.ok()?;
-            let (shared, wanted) = (self.shared.clone(), wanted.clone());
-            let expect = move || {
-                let _turn = turn;
-                shared.expect(wanted.iter().map(|(key, _)| *key));
-            };
-            tokio::task::spawn_blocking(expect).await.ok()?;
-        }
         let turns = if is_run { &self.runs } else { &self.reads };
         let turn = turns.clone().acquire_owned().await.ok()?;
         let shared = self.shared.clone();

@@ -2,11 +2,9 @@
 //! that fails and forgets.
 
 use super::index::SegmentId;
-use rustix::fs::Advice;
 use std::fmt::Debug;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::num::NonZeroU64;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -18,8 +16,6 @@ pub(super) trait SegmentFile: Send + Sync + Debug {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
     /// Puts all bytes at `offset`.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// What lies there is about to be read: the disk may begin with it.
-    fn expect(&self, _offset: u64, _length: u64) {}
 }
 
 /// What holds the files of all segments.
@@ -72,11 +68,6 @@ impl SegmentFile for File {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.write_all_at(bytes, offset)
-    }
-
-    fn expect(&self, offset: u64, length: u64) {
-        // Advice: without it reading takes longer, no more.
-        let _ = rustix::fs::fadvise(self, offset, NonZeroU64::new(length), Advice::WillNeed);
     }
 }
 

@@ -9,7 +9,6 @@ use super::place::{SegmentFile, SegmentPlace};
 use super::sealing::{SegmentCipher, TableEntry};
 use crate::keys::Secret;
 use std::io;
-use std::ops::Range;
 
 /// What a segment's table says that it holds.
 pub(super) type Held = Vec<(ChunkKey, Place)>;
@@ -74,12 +73,6 @@ impl Segment {
         self.file.write_at(&chunk, u64::from(place.offset))?;
         let at = HEADER_BYTES + u64::from(place.record) * TABLE_ENTRY_BYTES;
         self.file.write_at(&entry, at)
-    }
-
-    /// What lies there is about to be read.
-    pub(super) fn expect(&self, bytes: Range<u64>) {
-        let length = bytes.end.saturating_sub(bytes.start);
-        self.file.expect(bytes.start, length);
     }
 
     /// Reads the chunk in a place into a buffer that it fills together with its tag; answers

@@ -80,28 +80,6 @@ impl Cache {
 }
 
 #[test]
-fn what_lies_side_by_side_is_asked_for_at_once() {
-    let disk = Disk::default();
-    let mut cache = Cache::start(&disk, LIMITS, 0);
-    for number in [1, 2, 3, 5, 6, 4] {
-        cache.put(number);
-    }
-    let sealed = |number: u32| (content(number).1.len() + TAG_BYTES as usize) as u64;
-    let expect = |numbers: &[u32]| {
-        let keys = numbers.iter().map(|number| content(*number).0);
-        cache.shared.expect(keys);
-        let lengths: Vec<u64> = disk.take_expected().iter().map(|(_, it)| *it).collect();
-        lengths
-    };
-    assert_eq!(expect(&[1]), [sealed(1)]);
-    // What is not there is no border, and what lies between is one.
-    assert_eq!(expect(&[1, 2, 99, 3]), [sealed(1) + sealed(2) + sealed(3)]);
-    let parts = [sealed(3), sealed(4), sealed(5) + sealed(6)];
-    assert_eq!(expect(&[3, 4, 5, 6]), parts);
-    assert_eq!(expect(&[98, 99]), [] as [u64; 0]);
-}
-
-#[test]
 fn whatever_the_disk_does_a_chunk_is_right_or_absent_and_the_bounds_hold() {
     let (mut hits, mut restarts, mut given_up) = (0_u64, 0_u64, 0_u64);
     for seed in 0..400 {

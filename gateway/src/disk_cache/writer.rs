@@ -9,7 +9,6 @@ use super::segment::Segment;
 use crate::keys::Secret;
 use bytes::Bytes;
 use std::io;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot};
@@ -52,32 +51,6 @@ impl Shared {
         if problem.is_none() {
             tracing::warn!(%reason, "the disk cache is written no more");
             *problem = Some(reason);
-        }
-    }
-
-    /// Chunks are about to be read, those that are there. What lies side by side is asked for at
-    /// once: the disk is quicker with that, and so is the kernel.
-    pub(super) fn expect(&self, keys: impl Iterator<Item = ChunkKey>) {
-        let mut side_by_side: Option<(Arc<Segment>, SegmentId, Range<u64>)> = None;
-        for key in keys {
-            let found = self.index().lookup(key);
-            let Some((segment, id, place)) = found else {
-                continue;
-            };
-            let bytes = u64::from(place.offset)..place.end();
-            match &mut side_by_side {
-                Some((_, same, before)) if *same == id && before.end == bytes.start => {
-                    before.end = bytes.end;
-                }
-                _ => {
-                    if let Some((segment, _, before)) = side_by_side.replace((segment, id, bytes)) {
-                        segment.expect(before);
-                    }
-                }
-            }
-        }
-        if let Some((segment, _, last)) = side_by_side {
-            segment.expect(last);
         }
     }
 

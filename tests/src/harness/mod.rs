@@ -32,7 +32,7 @@ pub use gateway::{Gateway, unlocked};
 pub use mounted::{kill_mount, mount_in_background};
 pub use needles::{Found, Needle, search};
 pub(crate) use running::Reaped;
-pub use running::{Finished, Running, peak_mib, run_in_view_of};
+pub use running::{BESIDE_MIB, Finished, Running, peak_mib, run_in_view_of};
 pub use signed::{Answer, Keys, Request};
 
 use std::time::{Duration, Instant};

@@ -186,6 +186,9 @@ pub(crate) fn terminate(child: &mut Reaped) -> Option<std::process::ExitStatus> 
     None
 }
 
+/// MiB that a mount may have beside what its setting counts: its program, threads and allocator.
+pub const BESIDE_MIB: u64 = 64;
+
 /// The most memory that a process has had resident so far, in MiB, while it is there.
 #[must_use]
 pub fn peak_mib(process: u32) -> Option<u64> {

@@ -30,8 +30,6 @@ struct State {
     size: u64,
     /// Bytes that are written before a write fails, and every one after it.
     budget: u64,
-    /// What it was told that will be read: where, and how many bytes.
-    expected: Vec<(u64, u64)>,
 }
 
 impl Default for State {
@@ -40,7 +38,6 @@ impl Default for State {
             files: BTreeMap::new(),
             size: u64::MAX,
             budget: u64::MAX,
-            expected: Vec::new(),
         }
     }
 }
@@ -64,11 +61,6 @@ impl Disk {
     /// Bytes that fit, whoever uses them.
     pub(super) fn set_size(&self, size: u64) {
         self.state().size = size;
-    }
-
-    /// What it was told that will be read since it was asked last.
-    pub(super) fn take_expected(&self) -> Vec<(u64, u64)> {
-        std::mem::take(&mut self.state().expected)
     }
 
     /// Fails after so many more bytes, in the middle of a write.
@@ -140,10 +132,6 @@ impl SegmentFile for DiskFile {
             .ok_or(io::ErrorKind::UnexpectedEof)?;
         buffer.copy_from_slice(from);
         Ok(())
-    }
-
-    fn expect(&self, offset: u64, length: u64) {
-        self.disk.state().expected.push((offset, length));
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
