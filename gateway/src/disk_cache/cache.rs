@@ -21,8 +21,7 @@ const QUEUE_MAX: usize = 4096;
 const READS_AT_ONCE: usize = 8;
 
 /// Runs that are read side by side, each chunk by chunk, so that the kernel sees somebody who reads
-/// in order, and reads ahead. Were they more than there are processors, all would be ready at the
-/// same time, late, where whoever reads in order wants them one after the other.
+/// in order, and reads ahead. More than there are processors take memory and make nothing quicker.
 fn runs_at_once() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     processors.clamp(2, READS_AT_ONCE)
