@@ -126,12 +126,21 @@ pub(crate) fn write_secret(path: &Path, content: &[u8]) -> Outcome<()> {
 
 /// Replaces a file's content, whole or not at all, and durably.
 pub(crate) fn replace(path: &Path, content: &[u8]) -> Outcome<()> {
+    replace_by(path, |_| Ok(content))
+}
+
+/// The same with content that depends on the file which will be there.
+pub(crate) fn replace_by<C: AsRef<[u8]>>(
+    path: &Path,
+    content: impl FnOnce(&File) -> std::io::Result<C>,
+) -> Outcome<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".new");
     let next = path.with_file_name(name);
     let written = File::create(&next)
         .and_then(|mut file| {
-            file.write_all(content)?;
+            let content = content(&file)?;
+            file.write_all(content.as_ref())?;
             file.sync_all()
         })
         .and_then(|()| fs::rename(&next, path))

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use common::{MemorySlices, World, new_file};
 use quorumfs_gateway::blocks::BlockErrorKind;
-use quorumfs_gateway::metadata::{AllocatedId, MetadataClient};
+use quorumfs_gateway::metadata::{AllocatedId, MetadataClient, Takeover};
 use quorumfs_gateway::vfs::{
     FileSystem, HandleId, SliceStore, StoredSlice, VfsError, VfsOptions, WrittenSlice,
 };
@@ -72,7 +72,7 @@ async fn mount(world: &World, failing: &'static [u32]) -> (FileSystem, Arc<SlowS
     });
     let own = world.volume.own_credentials();
     let client = Arc::new(MetadataClient::new(Arc::new(world.session()), own));
-    client.mount(true).await.unwrap();
+    client.mount(Takeover::OfAny).await.unwrap();
     let options = VfsOptions {
         file_dirty_bytes_max: 16 << 20,
         slices_in_flight: 4,

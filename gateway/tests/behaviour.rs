@@ -10,7 +10,7 @@
 mod common;
 
 use common::{TRUNCATE, World, content, new_file, root};
-use quorumfs_gateway::metadata::MetadataClient;
+use quorumfs_gateway::metadata::{MetadataClient, Takeover};
 use quorumfs_gateway::vfs::{
     AttributeChange, Caller, Cookie, OpenMode, RenameMode, VfsError, VfsOptions,
 };
@@ -102,8 +102,11 @@ async fn a_second_mount_is_refused_unless_it_takes_over() {
     let _first = world.mount(VfsOptions::default()).await;
     let own = world.volume.own_credentials();
     let client = MetadataClient::new(Arc::new(world.session()), own);
-    assert_eq!(client.mount(false).await.unwrap_err().errno(), Errno::BUSY);
-    client.mount(true).await.unwrap();
+    assert_eq!(
+        client.mount(Takeover::Refused).await.unwrap_err().errno(),
+        Errno::BUSY
+    );
+    client.mount(Takeover::OfAny).await.unwrap();
 }
 
 #[tokio::test]

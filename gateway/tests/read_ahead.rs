@@ -8,7 +8,7 @@ mod common;
 use async_trait::async_trait;
 use bytes::Bytes;
 use common::{MemorySlices, World, new_file};
-use quorumfs_gateway::metadata::{AllocatedId, MetadataClient};
+use quorumfs_gateway::metadata::{AllocatedId, MetadataClient, Takeover};
 use quorumfs_gateway::vfs::{
     FileSystem, OpenMode, SliceStore, StoredSlice, VfsError, VfsOptions, WrittenSlice,
 };
@@ -48,7 +48,7 @@ impl SliceStore for FarSlices {
 async fn mount(world: &World) -> (FileSystem, Arc<FarSlices>) {
     let own = world.volume.own_credentials();
     let client = Arc::new(MetadataClient::new(Arc::new(world.session()), own));
-    client.mount(true).await.unwrap();
+    client.mount(Takeover::OfAny).await.unwrap();
     let slices = Arc::new(FarSlices(world.slices.clone(), Mutex::default()));
     // Room for as many pieces as there are, which count as much as whole chunks.
     let options = VfsOptions {

@@ -270,8 +270,7 @@ impl Run {
     }
 
     fn mount(&mut self) {
-        let takeover = ["--takeover"];
-        self.mounted = Some(mount_in_background(&self.cluster, &self.point, &takeover));
+        self.mounted = Some(mount_in_background(&self.cluster, &self.point, &[]));
     }
 
     /// Opens the database, which undoes what was left undone, and holds it against the model.

@@ -10,12 +10,14 @@
 
 use quorumfs_gateway::keys::Sealing;
 use quorumfs_tests::harness::{
-    Cluster, Gateway, eventually, is_mounted, kill_mount, mount_in_background, require_fuse,
+    Cluster, Gateway, Quorumfs, eventually, is_mounted, kill_mount, mount_in_background,
+    require_fuse,
 };
 use rustix::io::Errno;
 use rustix::process::{Signal, kill_process};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -35,13 +37,37 @@ fn a_mount_whose_process_was_killed_is_cleared_away_by_the_next() {
         .unwrap();
     kill_mount(process, &point);
 
-    // To the replicas, that mount may still live somewhere: only its owner knows better.
-    let again = cluster.quorumfs().args(["mount"]).args([&point]).run();
-    again.fails(11, "mounted already", "--takeover");
+    // To the replicas that mount may still live somewhere; its state directory knows better, and a
+    // copy of that does not.
+    let copy = cluster.volume().with_extension("copy");
+    let mut cp = Command::new("cp");
+    cp.arg("-a").arg(cluster.volume()).arg(&copy);
+    assert!(cp.status().unwrap().success());
+    let from_copy = Quorumfs::on(&copy).args(["mount"]).args([&point]).run();
+    from_copy.fails(11, "mounted already", "--takeover");
     assert!(!is_mounted(&point), "what was left was not cleared away");
-    let process = mount_in_background(&cluster, &point, &["--takeover"]);
-    assert_eq!(fs::read_to_string(point.join("kept")).unwrap(), content);
+    let mut process = mount_in_background(&cluster, &point, &[]);
+    for number in 0..3 {
+        assert_eq!(fs::read_to_string(point.join("kept")).unwrap(), content);
+        fs::write(point.join("more"), [number]).unwrap();
+        kill_mount(process, &point);
+        process = mount_in_background(&cluster, &point, &[]);
+        assert_eq!(fs::read(point.join("more")).unwrap(), [number]);
+    }
 
+    // Who takes it over elsewhere has it, whatever stands here.
+    kill_mount(process, &point);
+    let elsewhere = Quorumfs::on(&copy).args(["mount", "--background", "--takeover"]);
+    elsewhere.args([&point]).run().ok();
+    let other = point.with_extension("other");
+    fs::create_dir(&other).unwrap();
+    let again = cluster.quorumfs().args(["mount"]).args([&other]).run();
+    again.fails(11, "mounted already", "--takeover");
+    assert_eq!(fs::read_to_string(point.join("kept")).unwrap(), content);
+    let umount = Quorumfs::on(&copy).args(["umount"]).args([&point]).run();
+    assert_eq!(umount.ok().records("unmounted").len(), 1);
+
+    let process = mount_in_background(&cluster, &point, &[]);
     kill_mount(process, &point);
     let cleared = cluster.quorumfs().args(["umount"]).args([&point]).run();
     assert_eq!(cleared.ok().records("unmounted").len(), 1);
@@ -82,7 +108,7 @@ fn what_was_synced_at_tier_local_survives_a_kill_and_reaches_the_clouds() {
     drop(kept);
     kill_mount(process, &point);
 
-    let process = mount_in_background(&cluster, &point, &["--takeover"]);
+    let process = mount_in_background(&cluster, &point, &[]);
     assert_eq!(fs::read_to_string(point.join("kept")).unwrap(), content);
     for index in [0, 1] {
         fs::rename(gone(index), cluster.cloud(index)).unwrap();

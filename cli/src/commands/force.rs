@@ -90,8 +90,8 @@ fn said(point: &Path, forced: bool, still_running: bool, output: Output) -> Outc
             (true, false) => format!("Unmounted {point} by force."),
             (true, true) => format!(
                 "Unmounted {point} by force. Its process is still there: it ends once it goes on; \
-                 if it does not, kill it, and the next `quorumfs mount --takeover` goes on from \
-                 its journal."
+                 if it does not, kill it, and the next `quorumfs mount` goes on from its \
+                 journal."
             ),
         }
     })?;

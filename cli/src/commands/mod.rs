@@ -10,6 +10,7 @@ mod evidence;
 mod explain;
 mod files;
 mod force;
+mod held;
 mod journal;
 mod key;
 mod members;

@@ -6,6 +6,7 @@
 
 use super::disk_cache::{CacheReport, MountCache};
 use super::explain::{block_failure, client_failure, key_failure, vfs_failure, volume_failure};
+use super::held::{self, Held};
 use super::journal::{self, WaitingReport};
 use super::memory::{self, Memory};
 use super::volume::{CONFIGURATION, public_key};
@@ -50,6 +51,7 @@ pub(crate) struct Configured {
     budget: MemoryBudget,
     clouds: Vec<NamedCloud>,
     memory: Memory,
+    held: Held,
 }
 
 /// What a session is for.
@@ -93,6 +95,7 @@ impl Configured {
             path: state.join(memory::FILE),
             cluster: volume.id(),
         };
+        let held = Held::new(state.join(held::FILE), volume.id());
         client.known = memory.recall();
         let clouds = clouds::configured(&configuration, state.path(), volume.id())?;
         let budget = configuration.data.memory()?;
@@ -106,6 +109,7 @@ impl Configured {
             volume: Arc::new(volume),
             client,
             memory,
+            held,
         };
         Ok((configured, passphrase))
     }
@@ -318,6 +322,7 @@ pub(crate) struct Opened {
     /// Whom the session talks to, and where that is remembered.
     client: Client,
     memory: Memory,
+    held: Held,
 }
 
 impl Opened {
@@ -337,8 +342,9 @@ impl Opened {
         let client = configured.connect().await?;
         let session = Arc::new(Ordered::new(client.clone()));
         let metadata = Arc::new(MetadataClient::new(session, volume.own_credentials()));
+        let held = &configured.held;
         if let Access::Mount { takeover } = access
-            && let Err(error) = metadata.mount(takeover).await
+            && let Err(error) = held.mount(&client, &metadata, takeover).await
         {
             metadata.close().await;
             return Err(not_mounted(&error));
@@ -422,6 +428,7 @@ impl Opened {
             access,
             client,
             memory: configured.memory.clone(),
+            held: configured.held.clone(),
         })
     }
 
@@ -513,9 +520,9 @@ impl Opened {
             tracing::info!("what clouds did wrong is not told of; it is found again");
         }
         if matches!(self.access, Access::Mount { .. }) && !self.metadata.is_fenced() {
-            let given_back = self.metadata.unmount().await;
-            if let Err(error) = given_back {
-                tracing::warn!(%error, "the mount was not given back; it ends with its session");
+            match self.metadata.unmount().await {
+                Ok(()) => self.held.forget(),
+                Err(error) => tracing::warn!(%error, "the mount was not given back"),
             }
         }
         let ended = self.file_system.shutdown().await;

@@ -44,11 +44,9 @@ impl Cluster {
             ];
             keeper(format!("replica-{number}"), arguments)
         });
-        // This demo holds the lock of its volume: whoever else held the volume is dead.
         let arguments = vec![
             "mount".into(),
             "--supervised".into(),
-            "--takeover".into(),
             "--json".into(),
             "--state".into(),
             demo.state.path().as_os_str().to_os_string(),

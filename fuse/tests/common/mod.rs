@@ -8,7 +8,7 @@ use quorumfs_backends::marker::Marker;
 use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
 use quorumfs_fuse::{MountConfig, MountError, Mounted, mount};
 use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud};
-use quorumfs_gateway::metadata::{Embedded, MetadataClient};
+use quorumfs_gateway::metadata::{Embedded, MetadataClient, Takeover};
 use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, SliceStore, VfsOptions};
 use quorumfs_gateway::volume::{Created, NewCloud, NewVolume, Volume, create};
 use quorumfs_metadata::Metadata;
@@ -156,7 +156,7 @@ impl World {
         let mut config = MountConfig::new(place.to_owned());
         config.allow_other = true;
         let (file_system, mounted) = self.runtime.block_on(async {
-            client.mount(true).await.unwrap();
+            client.mount(Takeover::OfAny).await.unwrap();
             let slices = slices(&self.volume, &client, &clouds);
             let options = VfsOptions::default();
             let fs = FileSystem::new(self.volume.clone(), client.clone(), slices, options);

@@ -10,12 +10,12 @@ use quorumfs_metadata::identity::{AllocationId, Cookie, InodeId, MountEpoch, Rea
 use quorumfs_metadata::limits::{
     ALLOCATION_IDS_MAX, DIRECTORY_PAGE_MAX, EXTENT_PAGE_MAX, QUEUE_PAGE_MAX,
 };
-use quorumfs_metadata::operation::{Compound, Operation, Place, Precondition, Step};
+use quorumfs_metadata::operation::{Compound, Operation, Place, Precondition, Step, Takeover};
 use quorumfs_metadata::query::{Query, Question};
 use quorumfs_metadata::reply::{
     Answer, ContentPage, DirectoryPage, Done, Found, Response, StepDone,
 };
-use quorumfs_metadata::row::Sealed;
+use quorumfs_metadata::row::{Mount, Sealed};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -351,7 +351,7 @@ impl MetadataClient {
     ///
     /// # Errors
     /// `EBUSY` if another session has, unless `takeover` fences it.
-    pub async fn mount(&self, takeover: bool) -> Result<(), VfsError> {
+    pub async fn mount(&self, takeover: Takeover) -> Result<(), VfsError> {
         let operation = Operation::MountRealm {
             realm: self.realm,
             takeover,
@@ -370,17 +370,24 @@ impl MetadataClient {
         self.mount.load(Ordering::Acquire) != 0 && !self.is_fenced()
     }
 
+    /// Who has the realm mounted now.
+    ///
+    /// # Errors
+    /// If it is refused, or the servers gave no usable answer.
+    pub async fn mounted(&self) -> Result<Option<Mount>, VfsError> {
+        let question = Question::Mounted(self.realm);
+        match self.ask("mounted", self.own.clone(), question).await? {
+            Found::Mounted(mount) => Ok(mount),
+            other => Err(self.mismatch("mounted", &other)),
+        }
+    }
+
     /// How often other sessions have changed something in the realm since this one mounted it;
     /// nothing if it has it mounted no more.
     pub(crate) async fn changes_by_others(&self) -> Result<Option<u64>, VfsError> {
         let own = MountEpoch(self.mount.load(Ordering::Acquire));
-        let question = Question::Mounted(self.realm);
-        match self.ask("mounted", self.own.clone(), question).await? {
-            Found::Mounted(mount) => Ok(mount
-                .filter(|mount| mount.epoch == own)
-                .map(|mount| mount.others)),
-            other => Err(self.mismatch("mounted", &other)),
-        }
+        let mount = self.mounted().await?.filter(|mount| mount.epoch == own);
+        Ok(mount.map(|mount| mount.others))
     }
 
     /// Gives the mount back.

@@ -27,5 +27,6 @@ pub use error::MetadataError;
 pub use ids::AllocatedId;
 
 pub use ordered::Ordered;
+pub use quorumfs_metadata::operation::Takeover;
 pub use quota::QuotaPage;
 pub use transport::Transport;

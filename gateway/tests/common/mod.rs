@@ -9,7 +9,7 @@ use quorumfs_bft::identity::{Digest, PublicKey, ReplicaId, Time};
 use quorumfs_gateway::journal::{Disk, JOURNAL_BYTES_MIN, JournalOptions};
 use quorumfs_gateway::keys::Secret;
 use quorumfs_gateway::metadata::{
-    AllocatedId, Embedded, EmbeddedSession, MetadataClient, MetadataError, Transport,
+    AllocatedId, Embedded, EmbeddedSession, MetadataClient, MetadataError, Takeover, Transport,
 };
 use quorumfs_gateway::vfs::{
     AttributeChange, Attributes, Caller, FileSystem, HandleId, InodeId, OpenMode, Replay, Replayed,
@@ -185,7 +185,7 @@ impl World {
     pub async fn mount(&self, options: VfsOptions) -> FileSystem {
         let own = self.volume.own_credentials();
         let client = Arc::new(MetadataClient::new(Arc::new(self.session()), own));
-        client.mount(true).await.unwrap();
+        client.mount(Takeover::OfAny).await.unwrap();
         FileSystem::new(self.volume.clone(), client, self.slices.clone(), options)
     }
 }
@@ -295,7 +295,7 @@ impl World {
         });
         let own = self.volume.own_credentials();
         let client = Arc::new(MetadataClient::new(wire.clone(), own));
-        client.mount(true).await.unwrap();
+        client.mount(Takeover::OfAny).await.unwrap();
         let slices = self.slices.clone();
         let fs = FileSystem::new(self.volume.clone(), client, slices, options);
         (fs, wire)
@@ -317,7 +317,7 @@ impl World {
         });
         let own = self.volume.own_credentials();
         let client = Arc::new(MetadataClient::new(wire.clone(), own));
-        client.mount(true).await.unwrap();
+        client.mount(Takeover::OfAny).await.unwrap();
         let secret = Secret::from_bytes([7; 32]);
         let bounds = JournalOptions {
             bytes_max: JOURNAL_BYTES_MIN,

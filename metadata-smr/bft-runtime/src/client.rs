@@ -44,7 +44,9 @@ use links::{Dialing, Links, Reach};
 use machine::{Machine, Notice};
 use quorumfs_bft::client::{self as core, Event, Failure, Kind};
 use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::identity::{ClusterId, Incarnation, PublicKey, ReplicaId, Sequence, Time};
+use quorumfs_bft::identity::{
+    ClusterId, Incarnation, PublicKey, ReplicaId, Sequence, SessionId, Time,
+};
 use quorumfs_bft::membership::{self, Membership};
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::wire::limits::OPERATIONS_MAX;
@@ -264,7 +266,7 @@ impl Client {
         loop {
             let notice = *notices.borrow_and_update();
             match notice {
-                Notice::Open => return Ok(()),
+                Notice::Open(_) => return Ok(()),
                 Notice::Ended(end) => return Err(ClientError::SessionEnded(end)),
                 Notice::Opening => {}
             }
@@ -380,6 +382,12 @@ impl Client {
     #[must_use]
     pub fn membership(&self) -> Arc<Membership> {
         self.inner.machine.memberships().borrow().clone()
+    }
+
+    /// What the order calls this session; nothing once it has ended.
+    #[must_use]
+    pub fn session(&self) -> Option<SessionId> {
+        self.inner.machine.session()
     }
 
     /// The replicas that are not connected now, with the reason.

@@ -27,8 +27,10 @@ use crate::row::{Epoch, FaultKind, Inline, Limit, Member, Sealed, SealedName, Sl
 use borsh::{BorshDeserialize, BorshSerialize};
 
 mod extended;
+mod takeover;
 
 pub use extended::{AttributePlace, SetAcl, SetExtended, SetMode};
+pub use takeover::Takeover;
 
 /// An ordered operation. Answered by a [`Response`](crate::reply::Response).
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
@@ -49,8 +51,8 @@ pub enum Operation {
     MountRealm {
         /// Which realm.
         realm: RealmId,
-        /// Fence the session that has it now, if there is one.
-        takeover: bool,
+        /// Whether the session that has it now, if there is one, is fenced.
+        takeover: Takeover,
     },
     /// Gives the mount back.
     UnmountRealm {

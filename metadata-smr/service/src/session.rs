@@ -11,6 +11,7 @@ use crate::change::{Asker, Change};
 use crate::error::Error;
 use crate::identity::{AllocationId, InodeId, MountEpoch, RealmId};
 use crate::limits::{ALLOCATION_IDS_MAX, PRINCIPAL_SESSIONS_MAX, SESSION_ALLOCATIONS_MAX};
+use crate::operation::Takeover;
 use crate::reply::Done;
 use crate::row::{Allocation, Mount, Orphan, Principal, Reap, Session, key};
 use crate::rows::{Outcome, Rows, decode, require};
@@ -88,7 +89,7 @@ pub(crate) fn mount(
     change: &mut Change<'_, '_>,
     asker: &Asker,
     realm_id: RealmId,
-    takeover: bool,
+    takeover: Takeover,
 ) -> Outcome<Done> {
     require(asker.rights.mount, Error::NoRight)?;
     let mut realm = change.realm(realm_id)?;
@@ -109,7 +110,7 @@ pub(crate) fn mount(
             principal: holder.principal,
             since: holder.since,
         };
-        require(takeover, mounted)?;
+        require(takeover.fences(holder.session), mounted)?;
         fence(change, holder.session, asker.caller.session)?;
         fenced = Some(holder.session);
     }

@@ -10,7 +10,7 @@ use quorumfs_bft_runtime::server::first_incarnation;
 use quorumfs_fuse::{MountConfig, Mounted, mount};
 use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud, ShareStore};
 use quorumfs_gateway::keys::{KeyFile, Sealing};
-use quorumfs_gateway::metadata::{MetadataClient, Ordered};
+use quorumfs_gateway::metadata::{MetadataClient, Ordered, Takeover};
 use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, VfsOptions};
 use quorumfs_gateway::volume::Volume;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ impl Gateway {
                 .unwrap();
             let session = Arc::new(Ordered::new(client));
             let metadata = Arc::new(MetadataClient::new(session, volume.own_credentials()));
-            metadata.mount(true).await.unwrap();
+            metadata.mount(Takeover::OfAny).await.unwrap();
             let mut config_of_blocks = BlockConfig::new(volume.id(), volume.policy());
             config_of_blocks.sealing = sealing;
             let clouds = clouds(cluster, &volume);

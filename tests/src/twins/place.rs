@@ -125,8 +125,7 @@ impl Mount {
     }
 
     fn mount(&mut self) {
-        let takeover = ["--takeover"];
-        self.process = Some(mount_in_background(&self.cluster, &self.point, &takeover));
+        self.process = Some(mount_in_background(&self.cluster, &self.point, &[]));
         self.mounts += 1;
     }
 

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use quorumfs_bft::authentication::Signer;
 use quorumfs_bft::client::event::End;
 use quorumfs_bft::client::{Client, Effect, Effects, Event, Failure, Kind, SigningKey, Ticket};
-use quorumfs_bft::identity::{Monotonic, Nanos, PublicKey, ReplicaId};
+use quorumfs_bft::identity::{Monotonic, Nanos, PublicKey, ReplicaId, SessionId};
 use quorumfs_bft::membership::Membership;
 use quorumfs_bft::wire::message::Kind as FrameKind;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub(super) enum Notice {
     /// It is being opened.
     Opening,
     /// It is open.
-    Open,
+    Open(SessionId),
     /// There is none any more.
     Ended(End),
 }
@@ -105,6 +105,14 @@ impl Machine {
     /// How it stands with the session, now and later.
     pub(super) fn notices(&self) -> watch::Receiver<Notice> {
         self.notice.subscribe()
+    }
+
+    /// The session, while it is open.
+    pub(super) fn session(&self) -> Option<SessionId> {
+        match *self.notice.borrow() {
+            Notice::Open(session) => Some(session),
+            Notice::Opening | Notice::Ended(_) => None,
+        }
     }
 
     /// Why there is no session any more.
@@ -252,7 +260,7 @@ impl Machine {
             Effect::Failed { ticket, reason } => answer(state, ticket, Err(reason)),
             Effect::Opened { session, .. } => {
                 tracing::debug!(%session, "the session is open");
-                self.notice.send_replace(Notice::Open);
+                self.notice.send_replace(Notice::Open(session));
             }
             Effect::Observed { observation } => state.feeds.observed(observation),
             Effect::Watched { watched } => state.feeds.watched(&watched),

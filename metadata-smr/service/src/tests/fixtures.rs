@@ -231,7 +231,7 @@ fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> 
             "operation-mount",
             Operation::MountRealm {
                 realm: RealmId(0),
-                takeover: true,
+                takeover: crate::operation::Takeover::OfAny,
             }
             .to_bytes(),
         ),

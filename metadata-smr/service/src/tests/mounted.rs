@@ -6,7 +6,7 @@ use super::model::chance;
 use crate::attributes::{Credentials, Mode, Timestamp};
 use crate::error::Error;
 use crate::identity::{InodeId, MountEpoch, RealmId};
-use crate::operation::{Accessed, Operation, SetAttributes, Step};
+use crate::operation::{Accessed, Operation, SetAttributes, Step, Takeover};
 use crate::query::Question;
 use crate::reply::{Found, Response};
 use crate::row::{Inode, Mount, Row};
@@ -33,11 +33,11 @@ pub(super) fn found() -> Found {
 fn mounted() -> (World, Caller, Caller) {
     let mut world = World::new();
     let (holder, other) = (world.open(OWNER), world.open(OWNER));
-    world.run(&holder, &mount(false)).unwrap();
+    world.run(&holder, &mount(Takeover::Refused)).unwrap();
     (world, holder, other)
 }
 
-fn mount(takeover: bool) -> Operation {
+fn mount(takeover: Takeover) -> Operation {
     Operation::MountRealm {
         realm: REALM,
         takeover,
@@ -91,7 +91,7 @@ fn a_mount_that_was_taken_over_is_told_and_the_next_begins_anew() {
     let (mut world, holder, other) = mounted();
     change(&mut world, &other, 0o701);
     let first = row(&mut world, &holder).unwrap();
-    world.run(&other, &mount(true)).unwrap();
+    world.run(&other, &mount(Takeover::OfAny)).unwrap();
     let asked = world.ask(&holder, Question::Mounted(REALM));
     let by = other.session;
     assert_eq!(asked, Err(Error::Fenced { by }));

@@ -79,7 +79,7 @@ fn an_unlinked_file_lives_until_its_last_holder_lets_go() {
     let mount = world.open(OWNER);
     let other = world.open(OWNER);
     let realm = RealmId::ROOT;
-    let takeover = false;
+    let takeover = crate::operation::Takeover::Refused;
     world
         .run(&mount, &Operation::MountRealm { realm, takeover })
         .unwrap();

@@ -5,14 +5,14 @@ use crate::attributes::{Access, Credentials, Mode};
 use crate::error::Error;
 use crate::identity::{AllocationId, Gid, InodeId, RealmId, Uid};
 use crate::limits::{PRINCIPAL_SESSIONS_MAX, SESSION_ALLOCATIONS_MAX};
-use crate::operation::{Create, NewInode, Operation, SetAttributes, Step};
+use crate::operation::{Create, NewInode, Operation, SetAttributes, Step, Takeover};
 use crate::query::Question;
 use crate::reply::{Done, Found};
 use crate::simulation::place;
 
 const REALM: RealmId = RealmId::ROOT;
 
-fn mount(takeover: bool) -> Operation {
+fn mount(takeover: Takeover) -> Operation {
     Operation::MountRealm {
         realm: REALM,
         takeover,
@@ -76,7 +76,7 @@ fn a_principal_speaks_only_for_its_own() {
     };
     let allowed = world.ask_as(&caller, alice(), question);
     assert_eq!(allowed, Ok(Found::Allowed));
-    let refused = world.run(&caller, &mount(true)).unwrap_err();
+    let refused = world.run(&caller, &mount(Takeover::OfAny)).unwrap_err();
     assert_eq!(refused.error, Error::NoRight);
 }
 
@@ -84,20 +84,23 @@ fn a_principal_speaks_only_for_its_own() {
 fn a_fenced_session_writes_nothing_more() {
     let mut world = World::new();
     let (first, second) = (world.open(OWNER), world.open(OWNER));
-    world.run(&first, &mount(false)).unwrap();
-    world.run(&first, &mount(false)).unwrap();
+    world.run(&first, &mount(Takeover::Refused)).unwrap();
+    world.run(&first, &mount(Takeover::Refused)).unwrap();
     let file = world.create(&first, InodeId::ROOT, "f");
     let allocation = world.allocate(&first, 4);
-    let refused = world.run(&second, &mount(false)).unwrap_err().error;
+    let refused = world
+        .run(&second, &mount(Takeover::Refused))
+        .unwrap_err()
+        .error;
     assert!(matches!(refused, Error::Mounted { session, .. } if session == first.session));
 
-    let done = world.run(&second, &mount(true)).unwrap();
+    let done = world.run(&second, &mount(Takeover::OfAny)).unwrap();
     assert!(
         matches!(done, Done::Mounted { fenced: Some(session), .. } if session == first.session)
     );
     let root = world.root();
     let late = [
-        mount(true),
+        mount(Takeover::OfAny),
         Operation::Allocate { count: 1 },
         Operation::CloseAllocation { allocation },
         Operation::UnmountRealm { realm: REALM },
@@ -117,15 +120,41 @@ fn a_fenced_session_writes_nothing_more() {
     // Its end takes nothing from the session that took over.
     world.close(&first);
     let third = world.open(OWNER);
-    assert!(world.run(&third, &mount(false)).is_err());
+    assert!(world.run(&third, &mount(Takeover::Refused)).is_err());
     let realm = REALM;
     world
         .run(&second, &Operation::UnmountRealm { realm })
         .unwrap();
-    world.run(&third, &mount(false)).unwrap();
+    world.run(&third, &mount(Takeover::Refused)).unwrap();
     world.close(&third);
     let fourth = world.open(OWNER);
-    world.run(&fourth, &mount(false)).unwrap();
+    world.run(&fourth, &mount(Takeover::Refused)).unwrap();
+}
+
+#[test]
+fn who_knows_that_one_mount_is_dead_takes_the_realm_from_that_one_and_no_other() {
+    let mut world = World::new();
+    let (dead, beside, next) = (world.open(OWNER), world.open(OWNER), world.open(OWNER));
+    world.run(&dead, &mount(Takeover::Refused)).unwrap();
+    let from_dead = mount(Takeover::Of(dead.session));
+    let from_beside = mount(Takeover::Of(beside.session));
+    let refused = world.run(&next, &from_beside).unwrap_err().error;
+    assert!(matches!(refused, Error::Mounted { session, .. } if session == dead.session));
+    // Somebody else takes it over meanwhile, and is not dead.
+    world.run(&beside, &mount(Takeover::OfAny)).unwrap();
+    let refused = world.run(&next, &from_dead).unwrap_err().error;
+    assert!(matches!(refused, Error::Mounted { session, .. } if session == beside.session));
+    let done = world.run(&next, &from_beside).unwrap();
+    assert!(
+        matches!(done, Done::Mounted { fenced: Some(session), .. } if session == beside.session)
+    );
+    // Where nobody has it, there is nobody to fence.
+    world
+        .run(&next, &Operation::UnmountRealm { realm: REALM })
+        .unwrap();
+    let third = world.open(OWNER);
+    let done = world.run(&third, &from_dead).unwrap();
+    assert!(matches!(done, Done::Mounted { fenced: None, .. }));
 }
 
 #[test]
@@ -228,9 +257,9 @@ fn a_fenced_session_is_answered_nothing_but_who_it_is() {
     let mut world = World::new();
     let (first, second) = (world.open(OWNER), world.open(OWNER));
     let inode = world.create(&first, InodeId::ROOT, "file");
-    world.run(&first, &mount(false)).unwrap();
+    world.run(&first, &mount(Takeover::Refused)).unwrap();
     assert!(world.attributes(&first, inode).is_some());
-    world.run(&second, &mount(true)).unwrap();
+    world.run(&second, &mount(Takeover::OfAny)).unwrap();
     for question in [
         Question::Attributes(inode),
         Question::Lookup(place(InodeId::ROOT, "file")),

@@ -1,0 +1,181 @@
+//! Which sessions of this state directory may still have the volume mounted.
+//!
+//! A volume has one mount, and the order knows whose: a session. One whose process was killed keeps
+//! it until the replicas end the session for its silence, half an hour later, and to them its mount
+//! may live yet. On this machine that is known: whoever mounts from a state directory holds its
+//! lock, so no other process does. What a mount leaves there is the number of its session, and the
+//! next one takes the volume over from that session and no other, without being told to.
+//!
+//! What always holds:
+//! * A number is written before its session asks for the mount, and stays until a later one has it:
+//!   whenever a process dies, what may hold the volume stands there.
+//! * A directory that was copied says nothing. Its original may be mounted elsewhere, and the two
+//!   would take the volume from each other in turns. So the file holds its own inode's number,
+//!   which a copy does not have; who mounts from a copy is refused, and decides. (A copy of a whole
+//!   disk is not noticed.)
+//! * A file that is damaged, gone, or about another cluster says nothing either.
+
+use crate::directory;
+use quorumfs_bft::identity::{ClusterId, SessionId};
+use quorumfs_bft_runtime::client::Client;
+use quorumfs_gateway::metadata::{MetadataClient, Takeover};
+use quorumfs_gateway::vfs::VfsError;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// The file in a volume's state directory.
+pub(super) const FILE: &str = "mounted";
+
+/// Mounts in a row of which nobody heard whether they came about: older ones are forgotten.
+const SESSIONS_MAX: usize = 8;
+
+/// The file, and whose sessions it is about.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    path: PathBuf,
+    cluster: ClusterId,
+}
+
+impl Held {
+    pub(super) fn new(path: PathBuf, cluster: ClusterId) -> Self {
+        Self { path, cluster }
+    }
+
+    /// Makes an open session the one that has the volume mounted. Whoever else has it loses it if
+    /// `takeover` says so, or if that was a process of this directory's, of which the caller holds
+    /// the lock.
+    ///
+    /// # Errors
+    /// As [`MetadataClient::mount`].
+    pub(super) async fn mount(
+        &self,
+        client: &Client,
+        metadata: &MetadataClient,
+        takeover: bool,
+    ) -> Result<(), VfsError> {
+        let ended = self.recall();
+        let own = client.session();
+        let takeover = if takeover {
+            Takeover::OfAny
+        } else {
+            let holder = metadata.mounted().await?.map(|mount| mount.session);
+            let ended = holder.filter(|holder| ended.contains(holder));
+            ended.map_or(Takeover::Refused, Takeover::Of)
+        };
+        if let Takeover::Of(session) = takeover {
+            tracing::info!(%session, "taking the volume from this directory's mount that ended");
+        }
+        let all: Vec<SessionId> = ended.iter().copied().chain(own).collect();
+        self.keep(&all);
+        let mounted = metadata.mount(takeover).await;
+        match &mounted {
+            Ok(()) => self.keep(own.as_slice()),
+            Err(VfsError::Refused { .. }) => self.keep(&ended),
+            // It may be executed yet.
+            Err(_) => {}
+        }
+        mounted
+    }
+
+    /// Sessions that mounted from here, of which each process has ended if the caller has the lock.
+    pub(super) fn recall(&self) -> Vec<SessionId> {
+        match self.read() {
+            Ok(sessions) => sessions,
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => {
+                let path = self.path.display();
+                tracing::warn!(%path, %error, "which sessions mounted from here is not known");
+                Vec::new()
+            }
+        }
+    }
+
+    fn read(&self) -> std::io::Result<Vec<SessionId>> {
+        let mut file = File::open(&self.path)?;
+        let mut bytes = Vec::new();
+        // One more than there may be, so that what is too long is noticed.
+        let most = self.cluster.0.len() + size_of::<u64>() * (1 + SESSIONS_MAX) + 1;
+        Read::by_ref(&mut file)
+            .take(most as u64)
+            .read_to_end(&mut bytes)?;
+        let damaged = |what: &str| std::io::Error::new(ErrorKind::InvalidData, what);
+        let (cluster, numbers) = bytes
+            .split_at_checked(self.cluster.0.len())
+            .ok_or_else(|| damaged("it is cut off"))?;
+        if cluster != self.cluster.0 {
+            return Err(damaged("it is about another cluster"));
+        }
+        let (numbers, rest) = numbers.as_chunks::<{ size_of::<u64>() }>();
+        let mut numbers = numbers.iter().copied().map(u64::from_le_bytes);
+        if !rest.is_empty() || numbers.len() > 1 + SESSIONS_MAX {
+            return Err(damaged("its length is none that it can have"));
+        }
+        if numbers.next() != Some(file.metadata()?.ino()) {
+            return Err(damaged("it is a copy, and the original may be mounted"));
+        }
+        Ok(numbers.map(SessionId).collect())
+    }
+
+    /// Keeps that these sessions may have the volume, the latest last.
+    pub(super) fn keep(&self, sessions: &[SessionId]) {
+        let latest = sessions.len().saturating_sub(SESSIONS_MAX);
+        let latest = sessions.get(latest..).unwrap_or_default();
+        let kept = directory::replace_by(&self.path, |file| {
+            let mut content = self.cluster.0.to_vec();
+            content.extend(file.metadata()?.ino().to_le_bytes());
+            content.extend(latest.iter().flat_map(|it| it.0.to_le_bytes()));
+            Ok(content)
+        });
+        if let Err(failure) = kept {
+            tracing::warn!(%failure, "were this mount killed, the next one has to be told so");
+        }
+    }
+
+    /// Nobody has the volume from here.
+    pub(super) fn forget(&self) {
+        if let Err(error) = fs::remove_file(&self.path)
+            && error.kind() != ErrorKind::NotFound
+        {
+            tracing::warn!(path = %self.path.display(), %error, "cannot be removed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_hold_the_volume_is_known_here_and_to_no_copy() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        let of = |path: &PathBuf, cluster| Held::new(path.clone(), ClusterId([cluster; 16]));
+        let held = of(&path, 1);
+        assert_eq!(held.recall(), []);
+        held.keep(&[SessionId(7), SessionId(8)]);
+        assert_eq!(held.recall(), [SessionId(7), SessionId(8)]);
+        assert_eq!(of(&path, 2).recall(), [], "another cluster's");
+
+        let copy = directory.path().join("copy");
+        fs::copy(&path, &copy).unwrap();
+        assert_eq!(of(&copy, 1).recall(), []);
+        fs::rename(&copy, &path).unwrap();
+        assert_eq!(held.recall(), [], "brought back from a copy");
+
+        let many: Vec<_> = (1..=20).map(SessionId).collect();
+        held.keep(&many);
+        assert_eq!(held.recall(), many[20 - SESSIONS_MAX..]);
+        let whole = fs::read(&path).unwrap();
+        let mut longer = whole.clone();
+        longer.extend(whole.iter().cycle().take(8));
+        for rubbish in [&whole[..whole.len() - 1], &longer, b"rubbish", b""] {
+            fs::write(&path, rubbish).unwrap();
+            assert_eq!(held.recall(), []);
+        }
+        held.forget();
+        held.forget();
+        assert!(!path.exists());
+    }
+}
