@@ -15,12 +15,30 @@ use quorumfs_gateway::vfs::{
 use quorumfs_metadata::identity::ObjectId;
 use quorumfs_metadata::limits::EXTENT_PAGE_MAX;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Slices on clouds that are far away, and the turns in which they were written.
-struct FarSlices(Arc<MemorySlices>, Mutex<Vec<u32>>);
+/// Slices on clouds that are far away, the turns in which they were written, and how many reads of
+/// them are under way.
+struct FarSlices(Arc<MemorySlices>, Mutex<Vec<u32>>, AtomicUsize);
+
+/// One read, until it is answered or given up.
+struct UnderWay<'a>(&'a AtomicUsize);
+
+impl<'a> UnderWay<'a> {
+    fn begin(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 const FAR: Duration = Duration::from_millis(50);
 
@@ -32,6 +50,7 @@ impl SliceStore for FarSlices {
     }
 
     async fn read(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Bytes, VfsError> {
+        let _under_way = UnderWay::begin(&self.2);
         tokio::time::sleep(FAR).await;
         self.0.read(stored, range).await
     }
@@ -49,7 +68,11 @@ async fn mount(world: &World) -> (FileSystem, Arc<FarSlices>) {
     let own = world.volume.own_credentials();
     let client = Arc::new(MetadataClient::new(Arc::new(world.session()), own));
     client.mount(Takeover::OfAny).await.unwrap();
-    let slices = Arc::new(FarSlices(world.slices.clone(), Mutex::default()));
+    let slices = Arc::new(FarSlices(
+        world.slices.clone(),
+        Mutex::default(),
+        AtomicUsize::new(0),
+    ));
     // Room for as many pieces as there are, which count as much as whole chunks.
     let options = VfsOptions {
         cache_bytes: 1 << 30,
@@ -93,6 +116,77 @@ async fn nothing_is_left_out_where_the_next_page_of_a_file_has_to_be_asked_for()
         waits <= pieces / 16 + 16,
         "waited {waits} times in {pieces}"
     );
+    fs.shutdown().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_on_its_way_is_stopped_when_its_reader_jumps_or_closes() {
+    const BLOCK: u64 = 4 << 20;
+    const PIECE: u64 = 128 << 10;
+    let world = World::new();
+    let (fs, _) = mount(&world).await;
+    let (inode, handle) = new_file(&fs, b"large").await;
+    for number in 0..16 {
+        let block = vec![number as u8; BLOCK as usize];
+        fs.write(handle, number * BLOCK, &block).await.unwrap();
+    }
+    fs.release(handle).await.unwrap();
+    fs.shutdown().await.unwrap();
+
+    let (fs, slices) = mount(&world).await;
+    let root = common::root();
+    let open = || async { fs.open(&root, inode, OpenMode::READ).await.unwrap().handle };
+    let under_way = || async {
+        // What was stopped is dropped when its task has its turn.
+        tokio::time::sleep(FAR / 50).await;
+        slices.2.load(Ordering::Relaxed)
+    };
+    let read = async |handle, offset: u64| {
+        let read = fs.read(handle, offset, PIECE as u32).await.unwrap();
+        assert!(read.iter().all(|byte| u64::from(*byte) == offset / BLOCK));
+        assert_eq!(read.len() as u64, PIECE);
+    };
+    // Reads in order until more is on its way than it has asked for, of two windows at most.
+    let read_on = async |handle, from: u64| {
+        let mut offset = from;
+        while under_way().await < 2 {
+            read(handle, offset).await;
+            offset += PIECE;
+            assert!(offset < from + 4 * BLOCK, "nothing is fetched ahead");
+        }
+        offset
+    };
+    let first = open().await;
+    read_on(first, 0).await;
+    let jump = read(first, 15 * BLOCK);
+    tokio::pin!(jump);
+    tokio::select! {
+        () = &mut jump => panic!("the clouds are far away"),
+        count = under_way() => assert_eq!(count, 1, "more than what the jump itself asks for"),
+    }
+    jump.await;
+
+    // What somebody else waits for comes all the same.
+    let offset = read_on(first, 6 * BLOCK).await;
+    let (second, beside) = (open().await, offset / BLOCK * BLOCK + BLOCK);
+    let waiting = read(second, beside);
+    tokio::pin!(waiting);
+    tokio::select! {
+        () = &mut waiting => panic!("it was there already"),
+        count = under_way() => assert!(count >= 2, "the second one is to wait for the first"),
+    }
+    fs.release(first).await.unwrap();
+    let fetched = tokio::select! {
+        () = &mut waiting => None,
+        count = under_way() => Some(count),
+    };
+    assert_eq!(
+        fetched,
+        Some(1),
+        "more than what the second reader asks for"
+    );
+    waiting.await;
+    fs.release(second).await.unwrap();
     fs.shutdown().await.unwrap();
 }
 

@@ -38,9 +38,11 @@ impl MetadataError {
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
-            Self::NotExecuted { .. } => Errno::TIMEDOUT,
+            // As of a request that is late itself: of neither is it known to the caller whether it
+            // was executed.
+            Self::NotExecuted { .. } | Self::OutcomeUnknown { .. } => Errno::TIMEDOUT,
             Self::SessionEnded { .. } => Errno::STALE,
-            Self::OutcomeUnknown { .. } | Self::Answer { .. } => Errno::IO,
+            Self::Answer { .. } => Errno::IO,
         }
     }
 }

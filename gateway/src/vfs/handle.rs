@@ -1,13 +1,15 @@
 //! Open files and directories.
 
 use super::node::Node;
-use super::readahead::Readahead;
+use super::readahead::{Ahead, Readahead};
 use super::{VfsError, directory::Listing};
 use quorumfs_metadata::identity::InodeId;
 use rustix::io::Errno;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::task::JoinSet;
 
 /// Names something open.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -44,7 +46,41 @@ impl OpenMode {
 pub(crate) struct FileHandle {
     pub(crate) node: Arc<Node>,
     pub(crate) mode: OpenMode,
-    pub(crate) readahead: Mutex<Readahead>,
+    pub(crate) ahead: Mutex<ReadingAhead>,
+}
+
+/// What is fetched ahead of one reader. It stops with the handle.
+#[derive(Debug)]
+pub(crate) struct ReadingAhead {
+    readahead: Readahead,
+    fetching: JoinSet<()>,
+}
+
+impl ReadingAhead {
+    pub(crate) fn new(window_max: u64) -> Self {
+        Self {
+            readahead: Readahead::new(window_max),
+            fetching: JoinSet::new(),
+        }
+    }
+
+    /// A read was asked for; answers what to fetch ahead of it, and stops what is wanted no more.
+    pub(crate) fn on_read(&mut self, offset: u64, length: u64) -> Option<Range<u64>> {
+        while self.fetching.try_join_next().is_some() {}
+        match self.readahead.on_read(offset, length) {
+            Ahead::Fetch(range) => Some(range),
+            Ahead::Enough => None,
+            Ahead::Stop => {
+                self.fetching.abort_all();
+                None
+            }
+        }
+    }
+
+    /// Fetches something that was wanted.
+    pub(crate) fn begin(&mut self, fetch: impl Future<Output = ()> + Send + 'static) {
+        self.fetching.spawn(fetch);
+    }
 }
 
 /// An open directory.
@@ -82,6 +118,13 @@ struct OpenDirectory {
 }
 
 const NOT_OPEN: VfsError = VfsError::refused("use of a closed handle", Errno::BADF);
+
+impl FileHandle {
+    /// What is fetched ahead of it.
+    pub(crate) fn ahead(&self) -> MutexGuard<'_, ReadingAhead> {
+        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Handles {
     fn open(&self) -> MutexGuard<'_, Open> {

@@ -4,10 +4,9 @@ use super::caller::Caller;
 use super::content::ContentMap;
 use super::file_system::{FileSystem, Inner};
 use super::generations::Generations;
-use super::handle::{FileHandle, HandleId, OpenMode};
+use super::handle::{FileHandle, HandleId, OpenMode, ReadingAhead};
 use super::keep::Tier;
 use super::node::{Node, State};
-use super::readahead::Readahead;
 use super::uncut::uncut;
 use super::{AttributeChange, VfsError};
 use quorumfs_metadata::attributes::{Attributes, FileType};
@@ -189,12 +188,8 @@ impl Inner {
             }
         };
         let (node, ()) = self.node_with(attributes, ContentMap::fresh, count);
-        let readahead = Mutex::new(Readahead::new(self.options.readahead_bytes_max));
-        let handle = self.handles.add_file(FileHandle {
-            node,
-            mode,
-            readahead,
-        });
+        let ahead = Mutex::new(ReadingAhead::new(self.options.readahead_bytes_max));
+        let handle = self.handles.add_file(FileHandle { node, mode, ahead });
         Undelivered {
             inner: self.clone(),
             handle,

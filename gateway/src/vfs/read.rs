@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::ops::Range;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 
 /// How often a read starts over because the content changed under it, before it gives up.
@@ -43,20 +43,15 @@ impl FileSystem {
             return Err(VfsError::refused("read", Errno::BADF));
         }
         // Before it is answered: of several requests at a time the answers come in any order.
-        let ahead = {
-            let mut readahead = handle
-                .readahead
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            readahead.on_read(offset, u64::from(size))
-        };
+        let ahead = handle.ahead().on_read(offset, u64::from(size));
         let read = inner.read_node(node, offset, size);
         tokio::pin!(read);
         // What is wanted now queues for disk and clouds before what will be.
         let first = poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await;
         if let Some(range) = ahead {
             let (inner, node) = (inner.clone(), node.clone());
-            tokio::spawn(async move { inner.fetch_ahead(&node, range).await });
+            let fetch = async move { inner.fetch_ahead(&node, range).await };
+            handle.ahead().begin(fetch);
         }
         match first {
             Poll::Ready(data) => data,

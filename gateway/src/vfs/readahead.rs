@@ -1,7 +1,8 @@
 //! How far to read ahead of a sequential reader.
 //!
 //! The kernel's own readahead stops at 128 KiB, which hides nothing of a cloud's latency. An open
-//! file that is read in order gets a window that grows up to the bound; a jump closes it again.
+//! file that is read in order gets a window that grows up to the bound; a jump closes it again, and
+//! stops what is on its way: behind a slow uplink that may be half a minute of nothing else.
 //! It begins at four times what one request asks for, which is what a reader may have under way at
 //! a time. While it is small it grows fourfold, since each growth waits for what was fetched
 //! before, and a file may begin on a slow cloud; half of it is fetched at a time. From a block on
@@ -16,6 +17,17 @@ const SIDE_BY_SIDE: u64 = 4;
 
 /// Bytes of a large file that are fetched together.
 const BLOCK_BYTES: u64 = super::dirty::RUN_BYTES_MAX as u64;
+
+/// What a read means for what is fetched ahead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ahead {
+    /// What is on its way is enough.
+    Enough,
+    /// This is wanted next.
+    Fetch(std::ops::Range<u64>),
+    /// The reader jumped: nothing of what is on its way is wanted.
+    Stop,
+}
 
 /// What one open file handle has read so far.
 #[derive(Debug, Clone, Copy)]
@@ -39,8 +51,8 @@ impl Readahead {
         }
     }
 
-    /// A read was asked for; answers what to fetch ahead of it, if anything.
-    pub(crate) fn on_read(&mut self, offset: u64, length: u64) -> Option<std::ops::Range<u64>> {
+    /// A read was asked for.
+    pub(crate) fn on_read(&mut self, offset: u64, length: u64) -> Ahead {
         let end = offset.saturating_add(length);
         // What somebody reads at once comes as several requests side by side, in any order.
         let close = length.saturating_mul(SIDE_BY_SIDE).max(WINDOW_MIN);
@@ -50,7 +62,7 @@ impl Readahead {
                 expected: end,
                 ..Self::new(self.window_max)
             };
-            return None;
+            return Ahead::Stop;
         }
         self.expected = self.expected.max(end);
         let growth = if self.window < BLOCK_BYTES { 4 } else { 2 };
@@ -63,10 +75,10 @@ impl Readahead {
         }
         // Not in crumbs of one request.
         if until.saturating_sub(from) < BLOCK_BYTES.min(self.window / 2) {
-            return None;
+            return Ahead::Enough;
         }
         self.fetched = until;
-        Some(from..until)
+        Ahead::Fetch(from..until)
     }
 }
 
@@ -80,7 +92,7 @@ mod tests {
         let (mut fetched, mut asked) = (0u64, 0);
         for number in 0..512u64 {
             let offset = number * (128 << 10);
-            if let Some(range) = readahead.on_read(offset, 128 << 10) {
+            if let Ahead::Fetch(range) = readahead.on_read(offset, 128 << 10) {
                 assert!(range.start >= fetched, "nothing is fetched twice");
                 fetched = range.end;
                 asked += 1;
@@ -97,9 +109,10 @@ mod tests {
     #[test]
     fn who_reads_much_at_once_is_fetched_ahead_of_in_whole_blocks_from_the_first_read_on() {
         let mut readahead = Readahead::new(48 << 20);
-        assert_eq!(readahead.on_read(0, 1 << 20), Some(1 << 20..BLOCK_BYTES));
+        let first = readahead.on_read(0, 1 << 20);
+        assert_eq!(first, Ahead::Fetch(1 << 20..BLOCK_BYTES));
         let next = readahead.on_read(1 << 20, 1 << 20);
-        assert_eq!(next, Some(BLOCK_BYTES..2 * BLOCK_BYTES));
+        assert_eq!(next, Ahead::Fetch(BLOCK_BYTES..2 * BLOCK_BYTES));
     }
 
     #[test]
@@ -110,7 +123,7 @@ mod tests {
             for block in 0..20 {
                 for piece in order {
                     let offset = (block * SIDE_BY_SIDE + piece) * PIECE;
-                    if let Some(range) = readahead.on_read(offset, PIECE) {
+                    if let Ahead::Fetch(range) = readahead.on_read(offset, PIECE) {
                         assert!(range.start >= fetched, "nothing is fetched twice");
                         fetched = range.end;
                     }
@@ -125,9 +138,8 @@ mod tests {
     fn a_reader_that_jumps_is_left_alone() {
         let mut readahead = Readahead::new(8 << 20);
         assert!((1..100u64).all(|n| {
-            readahead
-                .on_read(n * 977 % 64 * (1 << 20) + (1 << 20), 4096)
-                .is_none()
+            let offset = n * 977 % 64 * (1 << 20) + (1 << 20);
+            readahead.on_read(offset, 4096) == Ahead::Stop
         }));
     }
 }
