@@ -210,7 +210,12 @@ fn the_whole_file_system_is_measured_through_the_kernel() {
         let found = line.pointer(place).and_then(serde_json::Value::as_f64);
         found.unwrap_or_else(|| panic!("{place}: {line}"))
     };
-    for workload in ["sequential_read", "random_read", "sequential_write"] {
+    for workload in [
+        "sequential_read",
+        "sequential_read_disk",
+        "random_read",
+        "sequential_write",
+    ] {
         assert!(
             number(&format!("/{workload}/mib_per_second")) > 0.0,
             "{line}"
