@@ -15,6 +15,7 @@ mod common;
 mod contents;
 mod extended;
 mod extents;
+mod locks;
 mod names;
 mod permissions;
 mod quota;
