@@ -17,6 +17,7 @@ mod extended;
 mod extents;
 mod locks;
 mod names;
+mod offsets;
 mod permissions;
 mod quota;
 
