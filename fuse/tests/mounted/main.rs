@@ -20,6 +20,7 @@ mod names;
 mod offsets;
 mod permissions;
 mod quota;
+mod times;
 
 use common::World;
 use std::fs::{self, File};
