@@ -126,3 +126,24 @@ fn a_writer_who_is_not_the_owner_takes_the_set_id_bits_off() {
         assert_eq!(mode & 0o7777, 0o777, "{name}");
     }
 }
+
+#[test]
+fn nobody_gains_rights_by_set_id_bits_or_devices_in_a_mount() {
+    use crate::common::as_user;
+    use rustix::fs::StatVfsMountFlags;
+    let world = World::new();
+    world.let_everybody_in();
+    let flags = rustix::fs::statvfs(world.path("")).unwrap().f_flag;
+    let expected = StatVfsMountFlags::NOSUID | StatVfsMountFlags::NODEV;
+    assert!(flags.contains(expected), "{flags:?}");
+    world.run("sh", &["-c", "cp \"$(command -v id)\" id && chmod 6755 id"]);
+    as_user(1234, &[], || {
+        assert_eq!(world.run("./id", &["-u"]), "1234\n");
+        assert_eq!(world.run("./id", &["-g"]), "1234\n");
+    });
+    world.run("mknod", &["-m", "666", "null", "c", "1", "3"]);
+    for user in [0, 1234] {
+        let opened = as_user(user, &[], || fs::read(world.path("null")));
+        assert_eq!(opened.unwrap_err().raw_os_error(), Some(13), "EACCES");
+    }
+}
