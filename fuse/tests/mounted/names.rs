@@ -50,6 +50,51 @@ fn names_are_bytes() {
 }
 
 #[test]
+fn a_name_has_any_byte_but_nul_and_the_slash() {
+    use std::collections::BTreeSet;
+    use std::ffi::{OsStr, OsString};
+    let mut world = World::new();
+    let mut names = BTreeSet::new();
+    for byte in (1..=255).filter(|byte| *byte != b'/') {
+        // A dot alone is the directory itself.
+        if byte != b'.' {
+            names.insert(vec![byte]);
+        }
+        names.insert(vec![b'a', byte, b'b']);
+        names.insert([vec![byte; 254], vec![b'z']].concat());
+    }
+    let renamed = |name: &[u8]| [&name[..name.len().min(254)], b"y"].concat();
+    let path = |world: &World, name: &[u8]| world.path("").join(OsStr::from_bytes(name));
+    let listed = |world: &World| -> BTreeSet<OsString> {
+        let entries = fs::read_dir(world.path("")).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect()
+    };
+    for name in &names {
+        fs::write(path(&world, name), name).unwrap();
+    }
+    for again in 0..2 {
+        let found = listed(&world);
+        assert!(
+            found.iter().map(|name| name.as_bytes()).eq(&names),
+            "time {again}"
+        );
+        for name in &names {
+            let found = fs::metadata(path(&world, name)).unwrap();
+            assert_eq!(found.len(), name.len() as u64, "{name:?}");
+        }
+        world.remount();
+    }
+    for name in &names {
+        let new = path(&world, &renamed(name));
+        fs::rename(path(&world, name), &new).unwrap();
+        assert_eq!(fs::read(&new).unwrap(), *name);
+        assert!(!path(&world, name).exists());
+        fs::remove_file(&new).unwrap();
+    }
+    assert!(listed(&world).is_empty());
+}
+
+#[test]
 fn a_name_that_is_too_long_is_told_so_whatever_is_done_with_it() {
     let world = World::new();
     fs::write(world.path("short"), "").unwrap();
@@ -82,6 +127,7 @@ fn renames_replace_refuse_and_exchange() {
         rename(RenameFlags::NOREPLACE),
         Err(rustix::io::Errno::EXIST)
     );
+    assert_eq!(rename(RenameFlags::WHITEOUT), Err(rustix::io::Errno::INVAL));
     rename(RenameFlags::EXCHANGE).unwrap();
     assert_eq!(fs::read_to_string(world.path("a")).unwrap(), "b");
     assert_eq!(fs::read_to_string(world.path("b")).unwrap(), "a");
@@ -172,6 +218,55 @@ fn symlinks_are_followed_and_read() {
         fs::symlink_metadata(world.path("long")).unwrap().len(),
         4000
     );
+}
+
+#[test]
+fn the_target_of_a_symlink_is_any_bytes_but_nul_at_most_4095() {
+    use std::ffi::OsStr;
+    let mut world = World::new();
+    let all: Vec<u8> = (1..=255).collect();
+    let mut targets = vec![
+        b"x".to_vec(),
+        vec![b'y'; 4094],
+        vec![b'y'; 4095],
+        all.clone(),
+    ];
+    targets.push(all.iter().copied().cycle().take(4095).collect());
+    targets.extend(all.into_iter().map(|byte| vec![byte]));
+    let make = |target: &[u8], name: &str| symlink(OsStr::from_bytes(target), world.path(name));
+    for (target, refused) in [(4096, 36), (5000, 36), (0, 2)] {
+        let made = make(&vec![b'y'; target], "refused");
+        assert_eq!(made.unwrap_err().raw_os_error(), Some(refused));
+    }
+    for (number, target) in targets.iter().enumerate() {
+        make(target, &format!("link{number}")).unwrap();
+    }
+    for _ in 0..2 {
+        for (number, target) in targets.iter().enumerate() {
+            let link = world.path(&format!("link{number}"));
+            let found = fs::read_link(&link).unwrap();
+            assert_eq!(found.as_os_str().as_bytes(), target);
+            let found = fs::symlink_metadata(&link).unwrap();
+            assert_eq!(found.len(), target.len() as u64);
+        }
+        world.remount();
+    }
+}
+
+#[test]
+fn a_file_without_a_name_is_not_made() {
+    use rustix::fs::{Mode, OFlags, open};
+    let world = World::new();
+    let nameless = open(
+        world.path(""),
+        OFlags::TMPFILE | OFlags::RDWR,
+        Mode::from_raw_mode(0o600),
+    );
+    assert_eq!(nameless.unwrap_err(), rustix::io::Errno::OPNOTSUPP);
+    // Programs that would have one take a name and remove it.
+    let python = "import tempfile; f = tempfile.TemporaryFile(dir='.'); f.write(b'x'); f.flush()";
+    world.run("python3", &["-c", python]);
+    assert_eq!(fs::read_dir(world.path("")).unwrap().count(), 0);
 }
 
 #[test]
