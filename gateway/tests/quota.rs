@@ -202,6 +202,46 @@ async fn who_has_no_room_can_overwrite_cut_rename_and_remove() {
 }
 
 #[tokio::test]
+async fn what_holds_what_was_refused_is_cut_to_nothing_and_stays_as_it_is_otherwise() {
+    let world = World::new();
+    let fs = world.mount(unhurried()).await;
+    open_root(&fs).await;
+    limit(&world, QuotaOf::User(Uid(USER)), bytes(10_000)).await;
+    let (inode, handle) = users_file(&fs, b"file").await;
+    fs.write(handle, 0, &[1; 9000]).await.unwrap();
+    fs.fsync(handle).await.unwrap();
+    fs.write(handle, 9000, &[2; 9000]).await.unwrap();
+    assert_eq!(errno(fs.fsync(handle).await), DQUOT);
+    let (top, replace) = (fs.root(), RenameMode::Replace);
+    let rename = async || fs.rename(&user(), top, b"file", top, b"new", replace).await;
+    let give = AttributeChange {
+        uid: Some(USER + 1),
+        ..AttributeChange::default()
+    };
+    // Some of these would fit.
+    for size in [1, 5000, 9000, 10_000, 18_000, 30_000] {
+        let by_handle = set_size(&fs, inode, Some(handle), size).await;
+        assert_eq!(errno(by_handle), DQUOT, "{size}");
+        let cut = set_size(&fs, inode, None, size).await;
+        assert_eq!(errno(cut), DQUOT, "{size}");
+    }
+    assert_eq!(errno(rename().await), DQUOT);
+    let given = fs.setattr(&root(), inode, None, give).await;
+    assert_eq!(errno(given), DQUOT);
+    let found = fs.lookup(&root(), top, b"file").await.unwrap().unwrap();
+    assert_eq!((found.uid, found.size), (Uid(USER), 18_000));
+    assert!(fs.lookup(&root(), top, b"new").await.unwrap().is_none());
+    assert_eq!(content(&fs, inode).await[8999..9001], [1, 2]);
+
+    set_size(&fs, inode, Some(handle), 0).await.unwrap();
+    rename().await.unwrap();
+    fs.setattr(&root(), inode, None, give).await.unwrap();
+    fs.release(handle).await.unwrap();
+    assert_eq!((used(&world).await, fs.status().files_lost), (0, 0));
+    assert!(content(&fs, inode).await.is_empty());
+}
+
+#[tokio::test]
 async fn no_inode_is_made_beyond_the_limit_and_a_full_volume_is_enospc_for_all() {
     let world = World::new();
     let fs = world.mount(unhurried()).await;
