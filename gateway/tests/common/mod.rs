@@ -157,7 +157,11 @@ pub fn new_volume() -> NewVolume {
 
 impl World {
     pub fn new() -> Self {
-        let created = create(new_volume()).unwrap();
+        Self::of(new_volume())
+    }
+
+    pub fn of(new: NewVolume) -> Self {
+        let created = create(new).unwrap();
         let volume = Arc::new(Volume::open(&created.genesis, &created.owner).unwrap());
         let embedded = Embedded::new(Metadata, &created.genesis).unwrap();
         Self {
