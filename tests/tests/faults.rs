@@ -383,6 +383,109 @@ fn a_replica_says_that_its_disk_is_full_whether_it_starts_or_runs() {
     cluster.stop();
 }
 
+/// A demo that is stopped, with these lines in its configuration, and a disk of so many MiB that its
+/// mounts are to have for what lies in this directory.
+fn with_small_disk(section: &str, directory: &str, mib: usize) -> (Demo, Private, PathBuf) {
+    require_private_mounts();
+    let mut demo = Demo::start();
+    demo.stop();
+    let path = demo.state().join("quorumfs.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let start = text.find("[cache]").unwrap();
+    let end = start + text[start..].find("[[replica]]").unwrap();
+    let text = format!("{}{section}\n{}", &text[..start], &text[end..]);
+    fs::write(&path, text).unwrap();
+    let place = demo.state().join(directory);
+    fs::create_dir_all(&place).unwrap();
+    let disk = small_disk(&place, mib);
+    (demo, disk, place)
+}
+
+/// Files that are written and synced through the demo's mount, in its view of the machine.
+fn write_files(demo: &Demo, numbers: std::ops::Range<u64>) {
+    for number in numbers {
+        let path = demo.mount_inside().join(format!("file-{number}"));
+        fs::write(&path, noise(number, 4 * MIB)).unwrap();
+        fs::File::open(&path).unwrap().sync_all().unwrap();
+    }
+}
+
+#[track_caller]
+fn assert_files(demo: &Demo, count: u64) {
+    for number in 0..count {
+        let path = demo.mount_inside().join(format!("file-{number}"));
+        assert!(fs::read(path).unwrap() == noise(number, 4 * MIB));
+    }
+}
+
+#[test]
+fn a_cache_whose_disk_is_full_is_done_without() {
+    let section = "[cache]\nsize_mib = 64\nfree_space_floor_mib = 0\n";
+    let (mut demo, disk, place) = with_small_disk(section, "cache", 24);
+    let cache = |demo: &Demo| demo.status().ok().records("mount")[0]["cache"].clone();
+    demo.restart_in(&disk);
+    write_files(&demo, 0..2);
+    eventually("it keeps something", Duration::from_secs(20), || {
+        cache(&demo)["chunks"].as_u64() > Some(0)
+    });
+    // What is left is taken by somebody else, and it has more to keep than there is room for.
+    demo.inside(&fill(&place));
+    write_files(&demo, 2..10);
+    assert_files(&demo, 10);
+    let found = cache(&demo);
+    assert!(found["bytes"].as_u64().unwrap() <= 24 << 20, "{found}");
+    demo.stop();
+
+    // So it is where there never was any room.
+    let full = Private {
+        script: format!("{}; {} || true", disk.script, fill(&place)),
+    };
+    demo.restart_in(&full);
+    assert_files(&demo, 10);
+    write_files(&demo, 10..12);
+    assert_files(&demo, 12);
+    eventually("it took nothing", Duration::from_secs(20), || {
+        cache(&demo)["refused"].as_u64() > Some(0)
+    });
+    assert_eq!(cache(&demo)["chunks"], 0);
+    let mount = demo.status().records("mount").remove(0);
+    assert_eq!(mount["files_lost"], 0, "{mount}");
+    demo.stop();
+}
+
+#[test]
+fn a_journal_whose_disk_is_full_is_done_without_and_nothing_is_lost() {
+    let section = "tier = \"local\"\n\
+        [journal]\nsize_mib = 64\nfree_space_floor_mib = 0\n\
+        [cache]\nsize_mib = 0\n";
+    let (mut demo, disk, place) = with_small_disk(section, "journal", 24);
+    let waiting = |demo: &Demo| demo.status().ok().records("mount")[0]["waiting"].clone();
+    demo.restart_in(&disk);
+    write_files(&demo, 0..2);
+    assert!(waiting(&demo)["journal_broken"].is_null());
+    demo.inside(&fill(&place));
+    write_files(&demo, 2..10);
+    let found = waiting(&demo);
+    let broken = found["journal_broken"].as_str().unwrap_or_default();
+    assert!(broken.contains("No space left"), "{found}");
+    assert_files(&demo, 10);
+    eventually(
+        "what it holds is committed",
+        Duration::from_secs(30),
+        || waiting(&demo)["bytes"] == 0,
+    );
+    demo.stop();
+    demo.restart();
+    for number in 0..10 {
+        assert_holds(
+            demo.state(),
+            &format!("file-{number}"),
+            &noise(number, 4 * MIB),
+        );
+    }
+    demo.stop();
+}
+
 #[test]
 fn what_is_not_created_for_lack_of_room_can_be_created_with_room() {
     require_private_mounts();
