@@ -1,0 +1,193 @@
+//! Live mounts that lose all of their servers or all of their clouds for a while: whoever uses them
+//! hears of it in time, and they go on by themselves.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use quorumfs_tests::harness::{Cluster, eventually, mount_in_background, require_fuse};
+use rustix::io::Errno;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// A request that waits for no cloud is answered within 30 seconds, and a call makes two at most
+/// that are in vain.
+const PATIENCE: Duration = Duration::from_secs(75);
+
+type Outcome = io::Result<()>;
+
+/// Something that may hang, begun.
+struct Call {
+    name: &'static str,
+    began: Instant,
+    outcome: Receiver<Outcome>,
+}
+
+fn call(name: &'static str, work: impl FnOnce() -> Outcome + Send + 'static) -> Call {
+    let (sender, outcome) = channel();
+    let began = Instant::now();
+    std::thread::spawn(move || sender.send(work()));
+    Call {
+        name,
+        began,
+        outcome,
+    }
+}
+
+impl Call {
+    #[track_caller]
+    fn ends(self) -> Result<(), Errno> {
+        let left = PATIENCE.saturating_sub(self.began.elapsed());
+        let outcome = self.outcome.recv_timeout(left);
+        let outcome = outcome.unwrap_or_else(|_| panic!("{} hangs", self.name));
+        println!(
+            "{}: {outcome:?} after {:?}",
+            self.name,
+            self.began.elapsed()
+        );
+        outcome.map_err(|error| Errno::from_io_error(&error).unwrap())
+    }
+}
+
+fn write_and_sync(mut file: &File, content: &[u8]) -> Outcome {
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+#[test]
+fn without_any_server_everybody_is_answered_in_time_and_the_mount_goes_on_once_they_are_back() {
+    require_fuse();
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let point = cluster.mount_point();
+    let _ = mount_in_background(&cluster, &point, &[]);
+    // No open files: a program that is started closes what it inherits, and waits for that as well.
+    let content = "known".repeat(20_000);
+    let known = point.join("known");
+    fs::write(&known, &content).unwrap();
+    assert_eq!(fs::read_to_string(&known).unwrap(), content);
+    // Whoever changes a directory keeps others from it until he is answered: to each his own.
+    let directories = ["unknown", "listed", "made", "created"].map(|name| point.join(name));
+    for directory in &directories {
+        fs::create_dir(directory).unwrap();
+    }
+    (0..4).for_each(|number| cluster.kill_one(number));
+
+    // Once while the mount has just lost them, and once when it has known that for long.
+    for name in ["new", "newer"] {
+        let [unknown, listed, made, created] = directories.clone();
+        let (known, unknown) = (known.clone(), unknown.join(name));
+        let (directory, file) = (made.join(name), created.join(name));
+        let content = content.clone();
+        let looks = [
+            call("reading", move || {
+                let found = fs::read_to_string(known)?;
+                assert!(found == content);
+                Ok(())
+            }),
+            call("looking up", move || match fs::metadata(unknown) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                found => found.map(drop),
+            }),
+            call("listing", move || {
+                fs::read_dir(listed)?.try_for_each(|entry| entry.map(drop))
+            }),
+        ];
+        let changes = [
+            call("mkdir", move || fs::create_dir(directory)),
+            call("creating", move || File::create(file).map(drop)),
+        ];
+        // What was not executed for sure, and what nobody knows of.
+        let refused = [Errno::TIMEDOUT, Errno::IO];
+        for look in looks {
+            if let Err(errno) = look.ends() {
+                assert!(refused.contains(&errno), "{errno}");
+            }
+        }
+        for change in changes {
+            let outcome = change.ends();
+            assert!(refused.contains(&outcome.expect_err("nobody executes it")));
+        }
+    }
+
+    cluster.start();
+    eventually("it goes on", PATIENCE, || {
+        fs::create_dir(point.join("after")).is_ok()
+    });
+    for name in ["new", "newer"] {
+        // Either may have been executed after all.
+        let made = fs::create_dir(directories[2].join(name)).map_err(|error| error.kind());
+        assert!(matches!(made, Ok(()) | Err(io::ErrorKind::AlreadyExists)));
+    }
+    assert_eq!(fs::read_to_string(&known).unwrap(), content);
+    cluster.quorumfs().run_with(["umount"]).ok();
+    let cat = cluster.quorumfs().run_with(["cat", "/known"]).ok();
+    assert!(cat.stdout == content.as_bytes());
+    cluster.stop();
+}
+
+fn move_clouds(cluster: &Cluster, away: bool) {
+    for index in 0..4 {
+        let here = cluster.cloud(index);
+        let there = here.with_extension("away");
+        let (from, to) = if away { (here, there) } else { (there, here) };
+        fs::rename(from, to).unwrap();
+    }
+}
+
+#[test]
+fn without_any_cloud_what_is_not_known_is_an_error_in_time_and_all_is_there_once_they_are_back() {
+    require_fuse();
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let point = cluster.mount_point();
+    let mount = || mount_in_background(&cluster, &point, &[]);
+    let _ = mount();
+    let content = "content".repeat(300_000);
+    fs::write(point.join("file"), &content).unwrap();
+    cluster.quorumfs().run_with(["umount"]).ok();
+    // With nothing in memory.
+    let _ = mount();
+    move_clouds(&cluster, true);
+    let in_mount = |name: &str| point.join(name);
+    let read = |path: &Path| {
+        let path = path.to_owned();
+        call("reading", move || fs::read(path).map(drop)).ends()
+    };
+    for _ in 0..2 {
+        assert_eq!(read(&in_mount("file")), Err(Errno::IO));
+    }
+    // The order has names, attributes and what is tiny.
+    let found = fs::metadata(in_mount("file")).unwrap();
+    assert_eq!(found.len(), content.len() as u64);
+    fs::create_dir(in_mount("directory")).unwrap();
+    fs::write(in_mount("directory/tiny"), "tiny").unwrap();
+    assert_eq!(read(&in_mount("directory/tiny")), Ok(()));
+    let new = File::create(in_mount("new")).unwrap();
+    let (writing, bytes) = (new.try_clone().unwrap(), content.clone());
+    let syncing = call("syncing", move || {
+        write_and_sync(&writing, bytes.as_bytes())
+    });
+    assert_eq!(syncing.ends(), Err(Errno::IO));
+    assert_eq!(read(&in_mount("new")), Ok(()), "it is kept");
+
+    move_clouds(&cluster, false);
+    eventually("what waited is committed", PATIENCE, || {
+        new.sync_all().is_ok()
+    });
+    eventually("what was there is read", PATIENCE, || {
+        fs::read(in_mount("file")).is_ok_and(|found| found == content.as_bytes())
+    });
+    drop(new);
+    cluster.quorumfs().run_with(["umount"]).ok();
+    let cat = ["cat", "/file", "/new", "/directory/tiny"];
+    let cat = cluster.quorumfs().run_with(cat).ok();
+    assert!(cat.stdout == format!("{content}{content}tiny").as_bytes());
+    cluster.stop();
+}
