@@ -64,7 +64,8 @@ fn idle_share(tier: &str) -> f64 {
 fn a_mount_that_nobody_uses_leaves_the_processor_alone_at_every_tier() {
     require_fuse();
     let shares = std::thread::scope(|scope| {
-        let tiers = ["clouds", "local", "memory"].map(|tier| (tier, scope.spawn(move || idle_share(tier))));
+        let tiers =
+            ["clouds", "local", "memory"].map(|tier| (tier, scope.spawn(move || idle_share(tier))));
         tiers.map(|(tier, share)| (tier, share.join().unwrap()))
     });
     assert!(shares.iter().all(|(_, it)| *it < SHARE_MAX), "{shares:?}");
