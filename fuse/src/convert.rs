@@ -36,7 +36,9 @@ pub(crate) fn system_time(time: Timestamp) -> SystemTime {
         .unwrap_or(UNIX_EPOCH)
 }
 
-pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
+/// The time that the kernel told fuser. Of one before 1970 fuser 0.18 takes the nanoseconds away from
+/// the seconds, where they are to be added: it loses nothing by that, and it is undone here.
+fn told_by_fuser(time: SystemTime) -> Timestamp {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => Timestamp {
             seconds: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
@@ -44,15 +46,9 @@ pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
         },
         Err(before) => {
             let before = before.duration();
-            let seconds = i64::try_from(before.as_secs())
-                .unwrap_or(i64::MAX)
-                .saturating_neg();
-            match before.subsec_nanos() {
-                0 => Timestamp { seconds, nanos: 0 },
-                nanos => Timestamp {
-                    seconds: seconds.saturating_sub(1),
-                    nanos: 1_000_000_000_u32.saturating_sub(nanos),
-                },
+            Timestamp {
+                seconds: 0_i64.saturating_sub_unsigned(before.as_secs()),
+                nanos: before.subsec_nanos(),
             }
         }
     }
@@ -61,7 +57,7 @@ pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
 pub(crate) fn time_change(time: TimeOrNow) -> TimeChange {
     match time {
         TimeOrNow::Now => TimeChange::Now,
-        TimeOrNow::SpecificTime(time) => TimeChange::At(timestamp(time)),
+        TimeOrNow::SpecificTime(time) => TimeChange::At(told_by_fuser(time)),
     }
 }
 
@@ -140,20 +136,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_survive_the_way_there_and_back() {
-        for time in [
-            (0, 0),
-            (1_700_000_000, 123_456_789),
-            (-1, 999_999_999),
-            (-5, 0),
-            (-1, 1),
+    fn times_are_those_that_fuser_was_told_and_tells() {
+        let before = |seconds, nanos| UNIX_EPOCH - Duration::new(seconds, nanos);
+        for (seconds, nanos, told, tells) in [
+            (0, 0, UNIX_EPOCH, UNIX_EPOCH),
+            (-1, 0, before(1, 0), before(1, 0)),
+            (-1, 1, before(1, 1), before(0, 999_999_999)),
+            (-5, 999_999_999, before(5, 999_999_999), before(4, 1)),
+            (i64::MIN, 0, before(1 << 63, 0), before(1 << 63, 0)),
         ] {
-            let time = Timestamp {
-                seconds: time.0,
-                nanos: time.1,
-            };
-            assert_eq!(timestamp(system_time(time)), time);
+            let time = Timestamp { seconds, nanos };
+            assert_eq!(told_by_fuser(told), time);
+            assert_eq!(system_time(time), tells);
         }
+        let late = UNIX_EPOCH + Duration::new(1_700_000_000, 123_456_789);
+        assert_eq!(system_time(told_by_fuser(late)), late);
     }
 
     #[test]

@@ -20,6 +20,10 @@ fn times_that_are_set_are_kept_to_the_nanosecond_whatever_the_inode_is() {
         (-1, 0),
         (i64::from(i32::MIN) - 1, 0),
         (-1 << 40, 0),
+        (-1, 123_456_789),
+        (-2_000_000_000, 1),
+        (i64::MIN, 0),
+        (i64::MIN + 1, 999_999_999),
     ];
     let kinds = ["file", "directory", "link", "pipe"];
     let path = |world: &World, kind, number| world.path(&format!("{kind}{number}"));
