@@ -36,8 +36,8 @@ pub(crate) fn system_time(time: Timestamp) -> SystemTime {
         .unwrap_or(UNIX_EPOCH)
 }
 
-/// The time that the kernel told fuser. Of one before 1970 fuser 0.18 takes the nanoseconds away from
-/// the seconds, where they are to be added: it loses nothing by that, and it is undone here.
+/// The time that the kernel told fuser. Of one before 1970 fuser 0.18 takes the nanoseconds away
+/// from the seconds, where they are to be added: it loses nothing by that, and it is undone here.
 fn told_by_fuser(time: SystemTime) -> Timestamp {
     match time.duration_since(UNIX_EPOCH) {
         Ok(since) => Timestamp {

@@ -383,8 +383,8 @@ fn a_replica_says_that_its_disk_is_full_whether_it_starts_or_runs() {
     cluster.stop();
 }
 
-/// A demo that is stopped, with these lines in its configuration, and a disk of so many MiB that its
-/// mounts are to have for what lies in this directory.
+/// A demo that is stopped, with these lines in its configuration, and a disk of so many MiB that
+/// its mounts are to have for what lies in this directory.
 fn with_small_disk(section: &str, directory: &str, mib: usize) -> (Demo, Private, PathBuf) {
     require_private_mounts();
     let mut demo = Demo::start();
