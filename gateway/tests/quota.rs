@@ -97,17 +97,23 @@ async fn until(done: impl AsyncFn() -> bool) {
     }
 }
 
-#[tokio::test]
-async fn what_does_not_fit_is_told_until_the_last_close_and_leaves_nothing_behind() {
-    let world = World::new();
-    let fs = world.mount(unhurried()).await;
-    open_root(&fs).await;
-    limit(&world, QuotaOf::User(Uid(USER)), bytes(10_000)).await;
-    let (inode, handle) = users_file(&fs, b"file").await;
+/// A file whose owner may have 10,000 bytes: 9000 are committed, and 9000 behind them were refused.
+async fn file_with_refused(world: &World, fs: &FileSystem) -> (InodeId, HandleId) {
+    open_root(fs).await;
+    limit(world, QuotaOf::User(Uid(USER)), bytes(10_000)).await;
+    let (inode, handle) = users_file(fs, b"file").await;
     fs.write(handle, 0, &[1; 9000]).await.unwrap();
     fs.fsync(handle).await.unwrap();
     fs.write(handle, 9000, &[2; 9000]).await.unwrap();
     assert_eq!(errno(fs.fsync(handle).await), DQUOT);
+    (inode, handle)
+}
+
+#[tokio::test]
+async fn what_does_not_fit_is_told_until_the_last_close_and_leaves_nothing_behind() {
+    let world = World::new();
+    let fs = world.mount(unhurried()).await;
+    let (inode, handle) = file_with_refused(&world, &fs).await;
     let uploads = world.slices.writes.load(Ordering::Relaxed);
     assert_eq!(errno(fs.write(handle, 20_000, b"more").await), DQUOT);
     assert_eq!(errno(fs.flush(handle).await), DQUOT);
@@ -205,13 +211,7 @@ async fn who_has_no_room_can_overwrite_cut_rename_and_remove() {
 async fn what_holds_what_was_refused_is_cut_to_nothing_and_stays_as_it_is_otherwise() {
     let world = World::new();
     let fs = world.mount(unhurried()).await;
-    open_root(&fs).await;
-    limit(&world, QuotaOf::User(Uid(USER)), bytes(10_000)).await;
-    let (inode, handle) = users_file(&fs, b"file").await;
-    fs.write(handle, 0, &[1; 9000]).await.unwrap();
-    fs.fsync(handle).await.unwrap();
-    fs.write(handle, 9000, &[2; 9000]).await.unwrap();
-    assert_eq!(errno(fs.fsync(handle).await), DQUOT);
+    let (inode, handle) = file_with_refused(&world, &fs).await;
     let (top, replace) = (fs.root(), RenameMode::Replace);
     let rename = async || fs.rename(&user(), top, b"file", top, b"new", replace).await;
     let give = AttributeChange {
