@@ -9,8 +9,8 @@
 
 mod common;
 
-use common::{Fault, World, content, is_commit, new_file, root, set_size};
-use quorumfs_gateway::journal::{Directory, Disk, Generation, Reason};
+use common::{Fault, Trouble, TroubledDisk, World, content, is_commit, new_file, root, set_size};
+use quorumfs_gateway::journal::{Directory, Reason};
 use quorumfs_gateway::vfs::{
     Allocation, AttributeChange, Caller, FileSystem, HandleId, InodeId, OpenMode, RESCUE_DIRECTORY,
     RenameMode, Replayed, SetMode, Tier, VfsOptions,
@@ -18,10 +18,9 @@ use quorumfs_gateway::vfs::{
 use quorumfs_metadata::attributes::Mode;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -338,60 +337,17 @@ async fn attributes_that_ride_are_kept_with_the_content_and_others_leave_it_in_p
     assert_eq!((found.mode, found.size), (Mode(0o755), 3001));
 }
 
-/// A directory whose syncs can be told to fail.
-struct Failing {
-    directory: Directory,
-    fails: Arc<AtomicBool>,
-}
-
-impl Disk for Failing {
-    fn list(&mut self) -> io::Result<Vec<Generation>> {
-        self.directory.list()
-    }
-    fn read(&mut self, file: Generation) -> io::Result<Vec<u8>> {
-        self.directory.read(file)
-    }
-    fn settle(&mut self, file: Generation) -> io::Result<()> {
-        self.directory.settle(file)
-    }
-    fn create(&mut self, file: Generation, header: &[u8]) -> io::Result<()> {
-        self.directory.create(file, header)
-    }
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.directory.append(bytes)
-    }
-    fn sync(&mut self) -> io::Result<()> {
-        // Once: as a disk that has lost something and works again.
-        if self.fails.swap(false, Ordering::Relaxed) {
-            return Err(io::Error::other("told to fail"));
-        }
-        self.directory.sync()
-    }
-    fn remove(&mut self, file: Generation) -> io::Result<()> {
-        self.directory.remove(file)
-    }
-    fn put_aside(&mut self, file: Generation) -> io::Result<()> {
-        self.directory.put_aside(file)
-    }
-    fn free_bytes(&mut self) -> io::Result<u64> {
-        self.directory.free_bytes()
-    }
-}
-
 #[tokio::test]
 async fn when_the_journal_fails_once_close_and_fsync_wait_for_the_clouds_from_then_on() {
     let (world, journal) = (World::new(), new_journal());
-    let fails = Arc::new(AtomicBool::new(false));
-    let disk = Failing {
-        directory: at(&journal),
-        fails: fails.clone(),
-    };
+    let trouble = Arc::new(Trouble::default());
+    let disk = TroubledDisk(at(&journal), trouble.clone());
     let (fs, ..) = world.mount_journalled(local(), disk).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     fs.write(handle, 0, &[1; 3000]).await.unwrap();
     fs.fsync(handle).await.unwrap();
     fs.write(handle, 0, &[2; 3000]).await.unwrap();
-    fails.store(true, Ordering::Relaxed);
+    trouble.fails.store(true, Ordering::Relaxed);
     clouds_fail(&world, true);
     fs.fsync(handle).await.unwrap_err();
     assert!(fs.status().journal.unwrap().broken.is_some());
@@ -433,6 +389,62 @@ async fn a_journal_that_is_full_lets_writers_wait_for_commits() {
         assert!(fs.status().journal.unwrap().bytes < most + (64 << 20));
     }
     fs.release(handle).await.unwrap();
+}
+
+/// Leaves the journal's disk less than it must have, or enough, and waits until that is noticed.
+async fn leave_room(fs: &FileSystem, trouble: &Trouble, enough: bool) {
+    trouble.full.store(!enough, Ordering::Relaxed);
+    while fs.status().journal.unwrap().disk_full == enough {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn below_the_floor_close_and_fsync_wait_for_the_clouds_and_above_it_not() {
+    let (world, journal) = (World::new(), new_journal());
+    let trouble = Arc::new(Trouble::default());
+    trouble.full.store(true, Ordering::Relaxed);
+    let disk = TroubledDisk(at(&journal), trouble.clone());
+    let (fs, ..) = world.mount_journalled(local(), disk).await;
+    let (inode, handle) = new_file(&fs, b"file").await;
+    let elsewhere = || world.beside(VfsOptions::default());
+    // It looks when it first has something to write; that file is in it.
+    fs.write(handle, 0, &[1; 3000]).await.unwrap();
+    leave_room(&fs, &trouble, false).await;
+    fs.write(handle, 3000, &[2; 3000]).await.unwrap();
+    assert_eq!(content(&elsewhere(), inode).await, [1; 3000], "made room");
+    clouds_fail(&world, true);
+    fs.fsync(handle).await.unwrap_err();
+    fs.write(handle, 6000, &[3; 3000]).await.unwrap();
+    clouds_fail(&world, false);
+    fs.fsync(handle).await.unwrap();
+    let expected = [[1; 3000], [2; 3000], [3; 3000]].concat();
+    assert_eq!(content(&elsewhere(), inode).await, expected);
+
+    leave_room(&fs, &trouble, true).await;
+    clouds_fail(&world, true);
+    fs.write(handle, 0, &[4; 3000]).await.unwrap();
+    fs.fsync(handle).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_begun_below_the_floor_is_not_replayed_in_part() {
+    let (world, journal) = (World::new(), new_journal());
+    let trouble = Arc::new(Trouble::default());
+    trouble.full.store(true, Ordering::Relaxed);
+    let disk = TroubledDisk(at(&journal), trouble.clone());
+    let (fs, ..) = world.mount_journalled(local(), disk).await;
+    let (_, other) = new_file(&fs, b"other").await;
+    fs.write(other, 0, &[1; 10]).await.unwrap();
+    leave_room(&fs, &trouble, false).await;
+    let (inode, handle) = new_file(&fs, b"file").await;
+    fs.write(handle, 0, &[1; 3000]).await.unwrap();
+    leave_room(&fs, &trouble, true).await;
+    fs.write(handle, 3000, &[2; 3000]).await.unwrap();
+    fs.fsync(other).await.unwrap();
+    let killed = killed(&journal);
+    let (fs, ..) = world.mount_journalled(local(), at(&killed)).await;
+    assert_eq!(content(&fs, inode).await, [0; 0], "the second write alone");
 }
 
 /// One file as it was after each change since it was last known to be safe.

@@ -487,6 +487,20 @@ fn a_journal_whose_disk_is_full_is_done_without_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_journal_whose_disk_is_below_its_floor_is_passed_by() {
+    // The floor is 1 GiB, which this disk never has.
+    let section = "tier = \"local\"\n[journal]\nsize_mib = 64\n[cache]\nsize_mib = 0\n";
+    let (mut demo, disk, _) = with_small_disk(section, "journal", 24);
+    demo.restart_in(&disk);
+    write_files(&demo, 0..10);
+    let found = demo.status().ok().records("mount")[0]["waiting"].clone();
+    assert_eq!(found["journal_disk_full"], true, "{found}");
+    assert!(found["journal_broken"].is_null(), "{found}");
+    assert_files(&demo, 10);
+    demo.stop();
+}
+
+#[test]
 fn what_is_not_created_for_lack_of_room_can_be_created_with_room() {
     require_private_mounts();
     let cluster = Cluster::prepare();

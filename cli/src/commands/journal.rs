@@ -174,7 +174,7 @@ impl WaitingReport {
             }
         }
         if self.journal_disk_full {
-            text.push_str("; the journal's disk is FULL: writers wait for the clouds");
+            text.push_str("; the journal's disk is FULL, close and fsync wait for the clouds");
         }
         if let Some(broken) = &self.journal_broken {
             text.push_str(&format!(

@@ -60,7 +60,7 @@ pub(crate) struct JournalSection {
     pub(crate) always: bool,
     /// MiB that it may hold; writers then wait for the clouds.
     pub(crate) size_mib: u32,
-    /// MiB of that disk that it leaves free; writers then wait for the clouds.
+    /// MiB of that disk that it leaves free; close and fsync then wait for the clouds.
     pub(crate) free_space_floor_mib: u32,
 }
 

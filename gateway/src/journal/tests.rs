@@ -463,7 +463,8 @@ async fn a_disk_with_too_little_free_is_as_a_journal_that_is_full() {
     let (journal, _) = journal(disk.clone());
     let last = journal.push(stands(1, 0, 1)).unwrap();
     journal.synced(last).await.unwrap();
-    assert!(!journal.has_room() && journal.is_pressed());
+    assert!(!journal.has_room() && journal.is_pressed() && journal.is_below_floor());
     disk.set_free(1000);
     there_is_room(&journal).await;
+    assert!(!journal.is_below_floor());
 }

@@ -10,6 +10,8 @@
 //!
 //! * The queue is bounded in bytes; so is what lies on the disk, by a quota and by what must stay
 //!   free. Writers wait for [`room`](Journal::room); what commits does not, because it makes room.
+//!   Whether others have left the disk enough is looked at again and again while it is
+//!   [below its floor](Journal::is_below_floor), also if nothing is written.
 //! * After the first error nothing is written any more. What waits is in memory still, and the file
 //!   system commits it to the clouds; [`status`](Journal::status) says so.
 
@@ -30,7 +32,7 @@ use tokio::sync::{Notify, watch};
 const QUEUE_BYTES_MAX: u64 = 4 << 20;
 /// How often to look what is free on the disk, in bytes written.
 const FREE_EVERY_BYTES: u64 = 16 << 20;
-/// How long a writer waits for room before it looks again.
+/// How long a writer waits for room before it looks again, and the journal for room on its disk.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// The least that the files may take, in bytes: fewer could not be trimmed while one is written.
 pub const JOURNAL_BYTES_MIN: u64 = 64 << 20;
@@ -42,7 +44,7 @@ pub const JOURNAL_BYTES_DEFAULT: u64 = 1 << 30;
 pub struct JournalOptions {
     /// What its files may take, in bytes; writers then wait for commits.
     pub bytes_max: u64,
-    /// What must stay free on its disk, in bytes; below it writers wait for commits.
+    /// What must stay free on its disk, in bytes; below it nothing new should begin here.
     pub free_bytes_min: u64,
 }
 
@@ -86,7 +88,7 @@ struct Queue {
     next: Sequence,
     /// Somebody waits until everything below it is durable.
     wanted: Sequence,
-    /// Somebody asks whether there is room on the disk again.
+    /// It is time to ask whether there is room on the disk again.
     looks: bool,
     ends: bool,
     status: JournalStatus,
@@ -227,6 +229,12 @@ impl Journal {
         queue.status.broken.is_some() || (queue.bytes < QUEUE_BYTES_MAX && !full)
     }
 
+    /// Whether there is less free on its disk than there must be: nothing should begin here.
+    pub fn is_below_floor(&self) -> bool {
+        let queue = self.shared.queue();
+        queue.status.broken.is_none() && queue.status.disk_full
+    }
+
     /// Whether commits should hurry, so that files can go.
     pub fn is_pressed(&self) -> bool {
         let queue = self.shared.queue();
@@ -243,9 +251,6 @@ impl Journal {
         if self.has_room() {
             return;
         }
-        self.shared.queue().looks = true;
-        self.shared.work.notify_one();
-        // Others may free what they took of the disk without telling us.
         let _ = tokio::time::timeout(LOOK_AGAIN, room).await;
     }
 
@@ -313,10 +318,15 @@ impl Shared {
                 self.room.notify_waiters();
                 return work;
             }
-            queue = self
-                .work
-                .wait(queue)
-                .unwrap_or_else(PoisonError::into_inner);
+            if queue.status.disk_full {
+                // Others may free what they took of the disk without telling us.
+                let waited = self.work.wait_timeout(queue, LOOK_AGAIN);
+                queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+                queue.looks = true;
+            } else {
+                let waited = self.work.wait(queue);
+                queue = waited.unwrap_or_else(PoisonError::into_inner);
+            }
         }
     }
 

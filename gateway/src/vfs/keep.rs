@@ -28,8 +28,14 @@
 //!
 //! * **What waits of a file is in the journal from its first record on**, until it is settled,
 //!   whatever the file's tier becomes meanwhile: a replay that knew only the older ones of two
-//!   writes would lay them over the newer. Of a file that became `local` while something waited
-//!   that the journal has not, close and fsync wait for the commit (`unkept`).
+//!   writes would lay them over the newer.
+//! * **Or none of it is** (`unkept`): of a file that became `local` while something waited that the
+//!   journal has not, and of what is first written while the journal's disk is below its floor.
+//!   Close and fsync wait for the commit then, and so does the file's way back into the journal: a
+//!   replay that knew only the newer ones of two writes would show what never was.
+//!
+//! Below the floor commits make room in the journal, but perhaps not on the disk, which others have
+//! filled: writers wait for the commit of what the journal has of their file, and no longer.
 //!
 //! If the journal fails, `local` is `clouds`: what waits is in memory, and close and fsync wait for
 //! its commit.
@@ -86,10 +92,11 @@ impl Inner {
 
     /// The journal, if what is written goes there.
     fn kept_in(&self, state: &State) -> Option<&Journal> {
-        let journal = self.journal.as_deref();
-        let wanted = state.kept.is_some() || self.tier_of(state) == Tier::Local;
         // Nobody can see what is written to a deleted file after a crash.
-        journal.filter(|_| wanted && !state.unlinked)
+        let journal = self.journal.as_deref().filter(|_| !state.unlinked)?;
+        let begins = || !state.unkept && !journal.is_below_floor();
+        let wanted = state.kept.is_some() || (self.tier_of(state) == Tier::Local && begins());
+        wanted.then_some(journal)
     }
 
     /// The journal, if what is written to the file goes there and it has no room for more.

@@ -6,7 +6,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use quorumfs_bft::identity::{Digest, PublicKey, ReplicaId, Time};
-use quorumfs_gateway::journal::{Disk, JOURNAL_BYTES_MIN, JournalOptions};
+use quorumfs_gateway::journal::{Directory, Disk, Generation, JOURNAL_BYTES_MIN, JournalOptions};
 use quorumfs_gateway::keys::Secret;
 use quorumfs_gateway::metadata::{
     AllocatedId, Embedded, EmbeddedSession, MetadataClient, MetadataError, Takeover, Transport,
@@ -22,6 +22,7 @@ use quorumfs_metadata::operation::{NewObject, NewSlice, Operation, Step};
 use quorumfs_metadata::placement::{Policy, Shard};
 use quorumfs_metadata::row::{Assertable, ReplicaInfo, SliceKey};
 use std::collections::HashMap;
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -325,7 +326,7 @@ impl World {
         let secret = Secret::from_bytes([7; 32]);
         let bounds = JournalOptions {
             bytes_max: JOURNAL_BYTES_MIN,
-            free_bytes_min: 0,
+            free_bytes_min: 1,
         };
         let replay = Replay::open(disk, secret, self.volume.id(), bounds).unwrap();
         let (volume, slices) = (self.volume.clone(), self.slices.clone());
@@ -398,4 +399,52 @@ pub async fn set_size(
         ..AttributeChange::default()
     };
     fs.setattr(&root(), inode, handle, change).await
+}
+
+/// What is to befall a disk.
+#[derive(Default)]
+pub struct Trouble {
+    /// The next sync fails, once: as of a disk that has lost something and works again.
+    pub fails: AtomicBool,
+    /// Nothing is free; it takes what it is given all the same.
+    pub full: AtomicBool,
+}
+
+/// A directory with the trouble that it is told to have.
+pub struct TroubledDisk(pub Directory, pub Arc<Trouble>);
+
+impl Disk for TroubledDisk {
+    fn list(&mut self) -> io::Result<Vec<Generation>> {
+        self.0.list()
+    }
+    fn read(&mut self, file: Generation) -> io::Result<Vec<u8>> {
+        self.0.read(file)
+    }
+    fn settle(&mut self, file: Generation) -> io::Result<()> {
+        self.0.settle(file)
+    }
+    fn create(&mut self, file: Generation, header: &[u8]) -> io::Result<()> {
+        self.0.create(file, header)
+    }
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.append(bytes)
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        if self.1.fails.swap(false, Ordering::Relaxed) {
+            return Err(io::Error::other("told to fail"));
+        }
+        self.0.sync()
+    }
+    fn remove(&mut self, file: Generation) -> io::Result<()> {
+        self.0.remove(file)
+    }
+    fn put_aside(&mut self, file: Generation) -> io::Result<()> {
+        self.0.put_aside(file)
+    }
+    fn free_bytes(&mut self) -> io::Result<u64> {
+        match self.1.full.load(Ordering::Relaxed) {
+            true => Ok(0),
+            false => self.0.free_bytes(),
+        }
+    }
 }
