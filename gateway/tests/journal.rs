@@ -18,7 +18,6 @@ use quorumfs_gateway::vfs::{
 use quorumfs_metadata::attributes::Mode;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -59,10 +58,6 @@ fn killed(directory: &TempDir) -> TempDir {
             return copy;
         }
     }
-}
-
-fn files(directory: &Path) -> usize {
-    std::fs::read_dir(directory).unwrap().count()
 }
 
 fn clouds_fail(world: &World, fail: bool) {
@@ -112,7 +107,7 @@ async fn what_was_synced_is_there_after_a_kill_while_all_clouds_are_down() {
         assert_eq!(fs.status().journal.unwrap().waiting, 1);
         clouds_fail(&world, false);
         fs.shutdown().await.unwrap();
-        assert_eq!(files(killed.path()), 0, "nothing waits any more");
+        assert_eq!(names(&killed).len(), 0, "nothing waits any more");
         let found = committed(&world, inode).await;
         assert!(found == expected[..found.len()]);
     }
@@ -213,7 +208,7 @@ async fn what_somebody_else_has_changed_since_stays_and_the_bytes_are_rescued() 
     assert_eq!(rescued(&fs, inode).await, bytes);
     clouds_fail(&world, false);
     fs.shutdown().await.unwrap();
-    assert_eq!(files(again.path()), 0);
+    assert_eq!(names(&again).len(), 0);
 }
 
 #[tokio::test]
@@ -391,6 +386,14 @@ async fn a_journal_that_is_full_lets_writers_wait_for_commits() {
     fs.release(handle).await.unwrap();
 }
 
+async fn mount_below_floor(world: &World, journal: &TempDir) -> (FileSystem, Arc<Trouble>) {
+    let trouble = Arc::new(Trouble::default());
+    trouble.full.store(true, Ordering::Relaxed);
+    let disk = TroubledDisk(at(journal), trouble.clone());
+    let (fs, ..) = world.mount_journalled(local(), disk).await;
+    (fs, trouble)
+}
+
 /// Leaves the journal's disk less than it must have, or enough, and waits until that is noticed.
 async fn leave_room(fs: &FileSystem, trouble: &Trouble, enough: bool) {
     trouble.full.store(!enough, Ordering::Relaxed);
@@ -402,10 +405,7 @@ async fn leave_room(fs: &FileSystem, trouble: &Trouble, enough: bool) {
 #[tokio::test]
 async fn below_the_floor_close_and_fsync_wait_for_the_clouds_and_above_it_not() {
     let (world, journal) = (World::new(), new_journal());
-    let trouble = Arc::new(Trouble::default());
-    trouble.full.store(true, Ordering::Relaxed);
-    let disk = TroubledDisk(at(&journal), trouble.clone());
-    let (fs, ..) = world.mount_journalled(local(), disk).await;
+    let (fs, trouble) = mount_below_floor(&world, &journal).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     let elsewhere = || world.beside(VfsOptions::default());
     // It looks when it first has something to write; that file is in it.
@@ -420,7 +420,6 @@ async fn below_the_floor_close_and_fsync_wait_for_the_clouds_and_above_it_not() 
     fs.fsync(handle).await.unwrap();
     let expected = [[1; 3000], [2; 3000], [3; 3000]].concat();
     assert_eq!(content(&elsewhere(), inode).await, expected);
-
     leave_room(&fs, &trouble, true).await;
     clouds_fail(&world, true);
     fs.write(handle, 0, &[4; 3000]).await.unwrap();
@@ -430,10 +429,7 @@ async fn below_the_floor_close_and_fsync_wait_for_the_clouds_and_above_it_not() 
 #[tokio::test]
 async fn what_was_begun_below_the_floor_is_not_replayed_in_part() {
     let (world, journal) = (World::new(), new_journal());
-    let trouble = Arc::new(Trouble::default());
-    trouble.full.store(true, Ordering::Relaxed);
-    let disk = TroubledDisk(at(&journal), trouble.clone());
-    let (fs, ..) = world.mount_journalled(local(), disk).await;
+    let (fs, trouble) = mount_below_floor(&world, &journal).await;
     let (_, other) = new_file(&fs, b"other").await;
     fs.write(other, 0, &[1; 10]).await.unwrap();
     leave_room(&fs, &trouble, false).await;
@@ -592,7 +588,7 @@ async fn whenever_it_is_killed_every_file_is_as_it_was_at_or_after_its_last_sync
             }
         }
         host.fs.shutdown().await.unwrap();
-        assert_eq!(files(host.journal.path()), 0);
+        assert_eq!(names(&host.journal).len(), 0);
         for (inode, file) in inodes.iter().zip(&versions) {
             assert_eq!(committed(&world, *inode).await, file.0[0], "seed {seed}");
         }
