@@ -496,6 +496,9 @@ fn a_journal_whose_disk_is_below_its_floor_is_passed_by() {
     let found = demo.status().ok().records("mount")[0]["waiting"].clone();
     assert_eq!(found["journal_disk_full"], true, "{found}");
     assert!(found["journal_broken"].is_null(), "{found}");
+    let log = demo.log("gateway");
+    let told = log.matches("too little is free on the journal's disk");
+    assert_eq!(told.count(), 1, "{log}");
     assert_files(&demo, 10);
     demo.stop();
 }

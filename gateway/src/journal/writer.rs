@@ -359,7 +359,7 @@ impl Shared {
                 queue.status.bytes = log.bytes();
                 queue.status.waiting = log.waiting();
                 if let Some(free) = free {
-                    queue.status.disk_full = free < self.options.free_bytes_min;
+                    self.looked(&mut queue.status, free);
                 }
             }
             let failed = outcome.is_err();
@@ -368,6 +368,22 @@ impl Shared {
                 return;
             }
         }
+    }
+
+    /// Keeps whether `free` bytes are enough, and says so where that is new.
+    fn looked(&self, status: &mut JournalStatus, free: u64) {
+        let floor = self.options.free_bytes_min;
+        let full = free < floor;
+        if full && !status.disk_full {
+            tracing::warn!(
+                free,
+                floor,
+                "too little is free on the journal's disk; what is written now waits for the clouds"
+            );
+        } else if !full && status.disk_full {
+            tracing::info!(free, floor, "the journal's disk has room again");
+        }
+        status.disk_full = full;
     }
 
     /// Tells everybody how a round has ended.
