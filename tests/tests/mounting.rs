@@ -8,7 +8,8 @@
 )]
 
 use quorumfs_tests::harness::{
-    Cluster, Quorumfs, Running, binary, eventually, is_mounted, mount_in_background, require_fuse,
+    Cluster, Private, Quorumfs, Running, binary, eventually, is_mounted, mount_in_background,
+    require_fuse, require_private_mounts,
 };
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -227,5 +228,26 @@ fn a_mount_says_how_much_memory_it_may_hold_and_why() {
         .find(|it| it.to_string().contains("200 MiB"));
     assert!(memory.is_some(), "{findings:#?}");
     cluster.quorumfs().run_with(["umount"]).ok();
+    cluster.stop();
+}
+
+#[test]
+fn without_room_for_its_journal_it_says_that_the_disk_is_full() {
+    require_fuse();
+    require_private_mounts();
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let point = cluster.mount_point();
+    let journal = cluster.volume().join("journal");
+    fs::create_dir_all(&journal).unwrap();
+    let full = Private {
+        script: format!(
+            "mount -t tmpfs -o size=64k none '{0}'; head -c 1M /dev/zero >'{0}/hog' || true",
+            journal.display()
+        ),
+    };
+    let mount = Quorumfs::on(&cluster.volume()).args(["mount", "-o", "tier=local"]);
+    let refused = mount.args([&point]).in_private(&full).run();
+    refused.fails(8, "No space left", "free some space there");
     cluster.stop();
 }

@@ -6,6 +6,7 @@ use crate::failure::{Failure, Outcome};
 use quorumfs_gateway::journal::{Directory, JournalError, JournalOptions};
 use quorumfs_gateway::vfs::{FileSystem, InQueue, RESCUE_DIRECTORY, Replay, Replayed, VfsStatus};
 use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,13 +37,17 @@ pub(super) fn open(configured: &Configured) -> Outcome<Option<Replay>> {
 }
 
 fn failure(error: &JournalError, path: &Path) -> Failure {
-    let exit = match error {
-        JournalError::Newer { .. } => Exit::NewerFormat,
-        _ => Exit::Error,
+    let (exit, mend) = match error {
+        JournalError::Newer { .. } => (Exit::NewerFormat, "mend the disk"),
+        JournalError::Disk {
+            kind: ErrorKind::StorageFull | ErrorKind::QuotaExceeded,
+            ..
+        } => (Exit::NoSpace, "free some space there"),
+        _ => (Exit::Error, "mend the disk"),
     };
     let hint = format!(
-        "what was written and not yet committed is in {}: mend the disk, or move the journal away \
-         to go on without it",
+        "what was written and not yet committed is in {}: {mend}, or move the journal away to go \
+         on without it",
         path.display()
     );
     Failure::new(exit, error.to_string()).hint(hint)

@@ -12,6 +12,8 @@ pub enum JournalError {
         doing: &'static str,
         /// What the disk said.
         reason: String,
+        /// Of what kind that is.
+        kind: io::ErrorKind,
     },
     /// It was written by a later release.
     #[error(
@@ -47,6 +49,7 @@ impl JournalError {
         move |error| Self::Disk {
             doing,
             reason: error.to_string(),
+            kind: error.kind(),
         }
     }
 }
