@@ -81,6 +81,14 @@ async fn an_acknowledgement_that_was_lost_is_found_without_rebuilding() {
     let mut volume = Volume::new(policy(4, 1, 2));
     volume.plan(2, Plan::always(Fault::LoseTheAnswer));
     volume.write(1, &content(1, 150_000)).await.unwrap();
+    // The others were enough; a restart before this one has it would take it away.
+    let arrives = async {
+        while volume.memories[2].objects.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let arrived = tokio::time::timeout(Duration::from_secs(30), arrives).await;
+    arrived.unwrap();
     volume.restart();
     volume.heal();
     volume.drain().await;
