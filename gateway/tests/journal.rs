@@ -397,9 +397,13 @@ async fn mount_below_floor(world: &World, journal: &TempDir) -> (FileSystem, Arc
 /// Leaves the journal's disk less than it must have, or enough, and waits until that is noticed.
 async fn leave_room(fs: &FileSystem, trouble: &Trouble, enough: bool) {
     trouble.full.store(!enough, Ordering::Relaxed);
-    while fs.status().journal.unwrap().disk_full == enough {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let noticed = async {
+        while fs.status().journal.unwrap().disk_full == enough {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let noticed = tokio::time::timeout(Duration::from_secs(30), noticed).await;
+    noticed.unwrap();
 }
 
 #[tokio::test]
