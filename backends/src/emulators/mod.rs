@@ -1,9 +1,8 @@
-//! Servers of the providers' protocols on loopback, for tests and for the demo.
+//! Servers of the providers' protocols on loopback, for tests and for the demo; in no release.
 //!
 //! | Server | Speaks | Keeps its data in |
 //! |---|---|---|
-//! | versitygw | S3 | a directory: a file an object |
-//! | MinIO | S3 | a directory, in a format of its own |
+//! | versitygw | S3, with accounts, policies and object lock | a directory: a file an object |
 //! | Azurite | Azure Blob | files of extents |
 //! | fake-gcs-server | Google Cloud Storage (JSON, media) | a directory: a file an object |
 //!
@@ -17,6 +16,7 @@ mod programs;
 
 pub use programs::{Server, programs};
 
+use async_recursion::async_recursion as boxed;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io;
@@ -95,6 +95,7 @@ impl Emulator {
     ///
     /// # Errors
     /// If it is not installed, or does not answer.
+    #[boxed]
     pub async fn start(server: Server, directory: &Path) -> Result<Self, EmulatorError> {
         let free = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
             .and_then(|listener| listener.local_addr())
@@ -106,6 +107,7 @@ impl Emulator {
     ///
     /// # Errors
     /// As [`start`](Self::start).
+    #[boxed]
     pub async fn start_at(
         server: Server,
         directory: &Path,
@@ -117,8 +119,10 @@ impl Emulator {
             address,
             running: None,
         };
-        let data = emulator.data();
-        fs::create_dir_all(&data).map_err(system(format!("create {}", data.display())))?;
+        for name in server.directories() {
+            let path = directory.join(name);
+            fs::create_dir_all(&path).map_err(system(format!("create {}", path.display())))?;
+        }
         emulator.write_credentials()?;
         emulator.start_again().await?;
         Ok(emulator)
@@ -128,19 +132,19 @@ impl Emulator {
     ///
     /// # Errors
     /// As [`start`](Self::start).
+    #[boxed]
     pub async fn start_again(&mut self) -> Result<(), EmulatorError> {
         self.stop().await;
         let log = self.log();
         let output = File::options().create(true).append(true).open(&log);
         let output = output.map_err(system(format!("write {}", log.display())))?;
         let errors = output.try_clone().map_err(system("share a log"))?;
-        let command = self.server.command(self.address, &self.data())?;
+        let command = self.server.command(self.address, &self.directory)?;
         let shell_failed = || system(format!("run {}", self.server.name()));
         let mut shell = Command::new("/bin/sh")
             .args(["-c", SHELL, "sh"])
             .arg(&command.program)
             .args(&command.arguments)
-            .envs(command.environment)
             .current_dir(&self.directory)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -212,6 +216,7 @@ impl Emulator {
     }
 
     /// Ends it; its data stays.
+    #[boxed]
     pub async fn stop(&mut self) {
         let Some(mut running) = self.running.take() else {
             return;
@@ -231,6 +236,7 @@ impl Emulator {
     }
 
     /// Kills it on the spot, as a crash would.
+    #[boxed]
     pub async fn kill(&mut self) {
         if let Some(mut running) = self.running.take() {
             let _ = kill_process(running.server, Signal::KILL);
@@ -241,6 +247,7 @@ impl Emulator {
 
     /// Freezes it: connections are accepted by the kernel, and nobody answers. Returns when the
     /// last of its threads has stopped, which is a while after the signal on a busy machine.
+    #[boxed]
     pub async fn freeze(&self) {
         let Some(running) = &self.running else {
             return;
@@ -274,7 +281,7 @@ impl Emulator {
     /// Where its data lies.
     #[must_use]
     pub fn data(&self) -> PathBuf {
-        self.directory.join("data")
+        self.directory.join(programs::DATA)
     }
 
     /// Where its own words are.

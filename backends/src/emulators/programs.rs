@@ -12,13 +12,16 @@ const AZURE_ACCOUNT: &str = "devstoreaccount1";
 const AZURE_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
+/// Where a server's data lies below its directory, and of versitygw its accounts and old versions.
+pub(super) const DATA: &str = "data";
+const ACCOUNTS: &str = "accounts";
+const VERSIONS: &str = "versions";
+
 /// A server of a provider's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Server {
     /// S3 over a directory.
     Versitygw,
-    /// S3, as many run it themselves.
-    Minio,
     /// Azure Blob Storage.
     Azurite,
     /// Google Cloud Storage.
@@ -42,28 +45,32 @@ pub fn programs() -> PathBuf {
 pub(super) struct ServerCommand {
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<OsString>,
-    pub(super) environment: Vec<(&'static str, &'static str)>,
 }
 
 impl Server {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Versitygw, Self::Minio, Self::Azurite, Self::FakeGcs];
+    pub const ALL: [Self; 3] = [Self::Versitygw, Self::Azurite, Self::FakeGcs];
 
     /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Versitygw => "versitygw",
-            Self::Minio => "minio",
             Self::Azurite => "azurite-blob",
             Self::FakeGcs => "fake-gcs-server",
         }
     }
 
+    /// The directories that it needs below its own before it starts.
+    pub(super) fn directories(self) -> &'static [&'static str] {
+        match self {
+            Self::Versitygw => &[DATA, ACCOUNTS, VERSIONS],
+            Self::Azurite | Self::FakeGcs => &[DATA],
+        }
+    }
+
     pub(super) fn ready_path(self) -> &'static str {
         match self {
-            // It is not ready for S3 when it says that it is ready: whatever S3 answers, but 503.
-            Self::Minio => "/quorumfs-is-there",
             Self::FakeGcs => "/storage/v1/b?project=test",
             Self::Versitygw | Self::Azurite => "/",
         }
@@ -72,7 +79,7 @@ impl Server {
     pub(super) fn command(
         self,
         address: SocketAddr,
-        data: &Path,
+        directory: &Path,
     ) -> Result<ServerCommand, EmulatorError> {
         let program = programs().join("bin").join(self.name());
         if !program.exists() {
@@ -83,73 +90,49 @@ impl Server {
         }
         let (host, port) = (address.ip().to_string(), address.port().to_string());
         let place = address.to_string();
-        let data = data.as_os_str().to_os_string();
         let text = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
-        let (mut arguments, environment) = match self {
+        let mut arguments = match self {
             Self::Versitygw => {
-                let keys = ["--access", S3_ACCESS, "--secret", S3_SECRET];
-                let rest = ["--port", &place, "posix"];
-                (text(&[&keys[..], &rest[..]].concat()), Vec::new())
+                let mut words = text(&["--access", S3_ACCESS, "--secret", S3_SECRET]);
+                words.extend(text(&["--port", &place, "--iam-dir"]));
+                words.push(directory.join(ACCOUNTS).into());
+                words.extend(text(&["posix", "--versioning-dir"]));
+                words.push(directory.join(VERSIONS).into());
+                words
             }
-            Self::Minio => (
-                text(&[
-                    "server",
-                    "--quiet",
-                    "--address",
-                    &place,
-                    "--console-address",
-                    "127.0.0.1:0",
-                ]),
-                vec![
-                    ("MINIO_ROOT_USER", S3_ACCESS),
-                    ("MINIO_ROOT_PASSWORD", S3_SECRET),
-                    ("MINIO_BROWSER", "off"),
-                    ("MINIO_UPDATE", "off"),
-                ],
-            ),
-            Self::Azurite => (
-                text(&[
-                    "--blobHost",
-                    &host,
-                    "--blobPort",
-                    &port,
-                    "--silent",
-                    "--disableTelemetry",
-                    "--location",
-                ]),
-                Vec::new(),
-            ),
-            Self::FakeGcs => (
-                text(&[
-                    "-scheme",
-                    "http",
-                    "-host",
-                    &host,
-                    "-port",
-                    &port,
-                    // Without a port: the SDK leaves it out of the Host header.
-                    "-public-host",
-                    &host,
-                    "-backend",
-                    "filesystem",
-                    "-log-level",
-                    "warn",
-                    "-filesystem-root",
-                ]),
-                Vec::new(),
-            ),
+            Self::Azurite => text(&[
+                "--blobHost",
+                &host,
+                "--blobPort",
+                &port,
+                "--silent",
+                "--disableTelemetry",
+                "--location",
+            ]),
+            Self::FakeGcs => text(&[
+                "-scheme",
+                "http",
+                "-host",
+                &host,
+                "-port",
+                &port,
+                // Without a port: the SDK leaves it out of the Host header.
+                "-public-host",
+                &host,
+                "-backend",
+                "filesystem",
+                "-log-level",
+                "warn",
+                "-filesystem-root",
+            ]),
         };
-        arguments.push(data);
-        Ok(ServerCommand {
-            program,
-            arguments,
-            environment,
-        })
+        arguments.push(directory.join(DATA).into());
+        Ok(ServerCommand { program, arguments })
     }
 
     pub(super) fn credentials(self, address: SocketAddr) -> Option<String> {
         match self {
-            Self::Versitygw | Self::Minio => Some(format!(
+            Self::Versitygw => Some(format!(
                 "[default]\naws_access_key_id = {S3_ACCESS}\naws_secret_access_key = {S3_SECRET}\n"
             )),
             Self::Azurite => Some(format!(
@@ -168,9 +151,6 @@ impl Server {
         match self {
             Self::Versitygw => {
                 format!("s3://{container}{below}?endpoint=http://{address}&region=us-east-1")
-            }
-            Self::Minio => {
-                format!("s3://{container}{below}?endpoint=http://{address}&preset=minio")
             }
             Self::Azurite => format!(
                 "azure://{AZURE_ACCOUNT}/{container}{below}\

@@ -341,6 +341,23 @@ async fn a_preset_without_create_only_finds_what_is_there() {
     assert!(scope.contains("/garage/s3/aws4_request"), "{scope}");
 }
 
+/// What MinIO takes: paths with the bucket in them, a condition, a checksum.
+#[tokio::test]
+async fn the_preset_of_minio_asks_for_all_that_it_knows() {
+    let reply = Reply::new("200 OK", &[("etag", "\"x\"")], Vec::new());
+    let server = Scripted::serve(move |_| reply.clone()).await;
+    let driver = driver(&server, "&preset=minio").await;
+    driver
+        .put(NAME, Bytes::from_static(b"content"))
+        .await
+        .unwrap();
+    let put = server.asked().pop().unwrap();
+    let path = put.target.split('?').next().unwrap();
+    assert_eq!((put.method.as_str(), path), ("PUT", "/bucket/ab/object"));
+    assert_eq!(put.header("if-none-match"), Some("*"));
+    assert!(put.header("x-amz-checksum-crc32").is_some(), "{}", put.head);
+}
+
 #[tokio::test]
 async fn a_conflict_in_flight_is_no_verdict() {
     let asked = AtomicUsize::new(0);
@@ -455,6 +472,23 @@ async fn keys_come_from_the_section_that_is_named_and_never_show() {
     ] {
         assert!(!shown.contains(SECRET), "{shown}");
     }
+}
+
+/// The keys of a session are nothing without its token, which is signed with the rest.
+#[tokio::test]
+async fn the_token_of_a_session_goes_with_each_request() {
+    let (_kept, path) = keys();
+    let keys = std::fs::read_to_string(&path).unwrap();
+    let session = keys.replace("[other]", "aws_session_token = of-today\n[other]");
+    std::fs::write(&path, session).unwrap();
+    let server = Scripted::serve(|_| error("400 Bad Request", "ExpiredToken", &[])).await;
+    let driver = connect(&format!("endpoint={}", server.endpoint), &path).await;
+    let refusal = driver.unwrap().get(NAME, None, 9).await.unwrap_err();
+    assert_eq!(refusal.kind, StoreErrorKind::Denied, "{refusal}");
+    let asked = server.asked().pop().unwrap();
+    assert_eq!(asked.header("x-amz-security-token"), Some("of-today"));
+    let signed = asked.header("authorization").unwrap();
+    assert!(signed.contains("x-amz-security-token"), "{signed}");
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! Requests to a server of S3 and of temporary credentials, signed as Amazon's signature version 4
-//! wants it: for what no driver of ours can ask, which is what an attacker asks.
+//! Requests to an S3 server, signed as Amazon's signature version 4 wants it: for what no driver of
+//! ours can ask, which is what an attacker asks.
 
 use aws_lc_rs::{digest, hmac};
 use base64::Engine;
@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const REGION: &str = "us-east-1";
 const TRIES: usize = 10;
@@ -19,7 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Keys {
     id: String,
     secret: String,
-    token: Option<String>,
 }
 
 /// A request that is being put together.
@@ -30,7 +29,6 @@ pub struct Request<'a> {
     query: Vec<(&'a str, &'a str)>,
     headers: Vec<(&'a str, &'a str)>,
     body: &'a [u8],
-    service: &'a str,
 }
 
 /// What the server answered.
@@ -58,56 +56,6 @@ impl Keys {
         Self {
             id: value("aws_access_key_id").unwrap(),
             secret: value("aws_secret_access_key").unwrap(),
-            token: value("aws_session_token"),
-        }
-    }
-
-    /// Keys that may do what these may and `policy` allows, for an hour, in a file's form.
-    ///
-    /// # Panics
-    /// If the server does not give them.
-    #[must_use]
-    #[track_caller]
-    pub fn restricted(&self, address: SocketAddr, policy: &str) -> String {
-        let answer = self.assume(address, policy);
-        let text = answer.text();
-        assert_eq!(answer.status, 200, "{text}");
-        let value = |name: &str| {
-            let rest = text.split_once(&format!("<{name}>")).unwrap().1;
-            rest.split_once('<').unwrap().0.to_owned()
-        };
-        format!(
-            "[default]\naws_access_key_id = {}\naws_secret_access_key = {}\n\
-             aws_session_token = {}\n",
-            value("AccessKeyId"),
-            value("SecretAccessKey"),
-            value("SessionToken")
-        )
-    }
-
-    /// Asks for temporary keys, again while the server is not ready for that.
-    #[must_use]
-    pub fn assume(&self, address: SocketAddr, policy: &str) -> Answer {
-        let form = format!(
-            "Action=AssumeRole&Version=2011-06-15&DurationSeconds=3600&Policy={}",
-            encoded(policy)
-        );
-        let begin = Instant::now();
-        loop {
-            let request = Request {
-                service: "sts",
-                ..Request::new("POST", "/")
-            };
-            let answer = request
-                .header("content-type", "application/x-www-form-urlencoded")
-                .body(form.as_bytes())
-                .send(address, self);
-            // Buckets are served before users are known, and a busy machine shows it.
-            let is_early = answer.status != 200 && answer.text().contains("not initialized");
-            if !is_early || begin.elapsed() > PATIENCE {
-                return answer;
-            }
-            std::thread::sleep(Duration::from_millis(100));
         }
     }
 }
@@ -130,7 +78,6 @@ impl<'a> Request<'a> {
             query: Vec::new(),
             headers: Vec::new(),
             body: b"",
-            service: "s3",
         }
     }
 
@@ -165,7 +112,7 @@ impl<'a> Request<'a> {
         let (host, hash) = (address.to_string(), hexadecimal(&sha256(self.body)));
         let checksum = STANDARD.encode(sha256(self.body));
         let mut headers = self.headers.clone();
-        if self.service == "s3" && !self.body.is_empty() {
+        if !self.body.is_empty() {
             // Some requests are not looked at without.
             headers.push(("x-amz-checksum-sha256", &checksum));
         }
@@ -174,9 +121,6 @@ impl<'a> Request<'a> {
             ("x-amz-content-sha256", &hash),
             ("x-amz-date", &time),
         ]);
-        if let Some(token) = &keys.token {
-            headers.push(("x-amz-security-token", token));
-        }
         headers.sort_unstable();
         let mut query = self.query.clone();
         query.sort_unstable();
@@ -193,7 +137,7 @@ impl<'a> Request<'a> {
             write!(lines, "{name}: {value}\r\n").unwrap();
         }
         write!(canonical, "\n{names}\n{hash}").unwrap();
-        let scope = format!("{}/{REGION}/{}/aws4_request", &time[..8], self.service);
+        let scope = format!("{}/{REGION}/s3/aws4_request", &time[..8]);
         let canonical = hexadecimal(&sha256(canonical.as_bytes()));
         let signed = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{canonical}");
         let mut key = format!("AWS4{}", keys.secret).into_bytes();
