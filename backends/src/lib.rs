@@ -16,7 +16,8 @@
 //! - [`remote`]: a cloud across a network: what all providers have in common.
 //! - `s3`, `azure`, `google`: the providers' own SDKs, each behind a feature of its name.
 //! - [`location`]: where a cloud is, as people write it, and how it is opened from that.
-//! - `emulators`: servers of those protocols on loopback, for tests and for the demo.
+//! - `emulators`: servers of those protocols on loopback, for tests and for the demo;
+//!   without the feature of that name an error that says so.
 //! - [`unusable`]: a cloud that cannot be used as it is described.
 //! - [`faulty`]: a decorator that makes any store lie, for tests.
 //! - [`shaped`]: a decorator that gives any store a latency and a bandwidth, for benchmarks.
@@ -24,6 +25,9 @@
 #[cfg(feature = "azure")]
 pub mod azure;
 #[cfg(feature = "emulators")]
+pub mod emulators;
+#[cfg(not(feature = "emulators"))]
+#[path = "no_emulators.rs"]
 pub mod emulators;
 pub mod error;
 pub mod faulty;

@@ -25,6 +25,7 @@ use crate::remote::{Both, Driver, Limits, Pace, Patience, Refusal, RemoteStore};
 use crate::store::ObjectStore;
 use crate::unusable::Unusable;
 use crate::{Operation, StoreError, StoreErrorKind};
+use async_recursion::async_recursion as boxed;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -298,6 +299,7 @@ impl Location {
     ///
     /// # Errors
     /// What the provider refuses: most names are taken, and buckets are commonly made by hand.
+    #[boxed]
     pub async fn create_container(&self, credentials: Option<&Path>) -> Result<(), StoreError> {
         let error = |refusal: Refusal| StoreError {
             kind: refusal.kind,
@@ -318,6 +320,7 @@ impl Location {
 
     /// A store as [`attach`](Self::attach) makes it; one that cannot be used as it is described
     /// says so at each operation. A volume works without one of its clouds, whatever ails that.
+    #[boxed]
     pub async fn attach_or_refuse(&self, access: &Access) -> Arc<dyn ObjectStore> {
         match self.attach(access).await {
             Ok(store) => store,
@@ -332,10 +335,17 @@ impl Location {
     ///
     /// # Errors
     /// If credentials or options make no sense, or this build cannot speak to such a cloud.
+    #[boxed]
     pub async fn attach(&self, access: &Access) -> Result<Arc<dyn ObjectStore>, StoreError> {
         match self {
-            Self::Local(path) => Ok(Arc::new(LocalStore::attach(path, access.marker))),
-            Self::Remote(remote) => Ok(Arc::new(remote.attach(access).await?)),
+            Self::Local(path) => {
+                let store: Arc<dyn ObjectStore> = Arc::new(LocalStore::attach(path, access.marker));
+                Ok(store)
+            }
+            Self::Remote(remote) => {
+                let store: Arc<dyn ObjectStore> = Arc::new(remote.attach(access).await?);
+                Ok(store)
+            }
         }
     }
 }
@@ -345,6 +355,7 @@ impl Remote {
     ///
     /// # Errors
     /// As [`Location::attach`].
+    #[boxed]
     pub async fn attach(&self, access: &Access) -> Result<RemoteStore, StoreError> {
         let connected = async {
             let writer = connect(self, access.credentials.as_deref()).await?;

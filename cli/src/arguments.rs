@@ -328,12 +328,17 @@ pub(crate) struct DemoArguments {
     #[arg(long)]
     pub(crate) check: bool,
     /// What the clouds are, when the demo is made: four directories, or servers on loopback of S3,
-    /// Azure and Google, which scripts/setup installs, and a directory
+    /// Azure and Google, and a directory. Programs that people install have no such servers;
+    /// `scripts/demo --clouds emulators` installs them and builds a program that has
     #[arg(long, value_enum)]
     pub(crate) clouds: Option<DemoClouds>,
     /// For --check: what to copy in (default: the sources in cargo's registry)
     #[arg(long, value_name = "DIR", requires = "check")]
     pub(crate) tree: Option<PathBuf>,
+    /// For --check: how many files to copy in, at least (default: 5000, over servers 400)
+    #[arg(long, value_name = "NUMBER", requires = "check",
+        value_parser = clap::value_parser!(u32).range(300..))]
+    pub(crate) files: Option<u32>,
 }
 
 /// What the demo's clouds are.

@@ -4,8 +4,8 @@
 //! not pay for. What it checks beyond that it asserts. The same functions are driven twice:
 //!
 //! * `fuzz/` has a libFuzzer target for each of them (`scripts/fuzz`, docs/TESTING.md);
-//! * `tests/tests/corpora.rs` replays their seeds, cut and with flipped bits, and every file under
-//!   `fuzz/corpus/`, which is where inputs that once failed are kept.
+//! * `tests/tests/simulated/corpora.rs` replays their seeds, cut and with flipped bits, and every
+//!   file under `fuzz/corpus/`, which is where inputs that once failed are kept.
 //!
 //! | Module | What is fed |
 //! |---|---|

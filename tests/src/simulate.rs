@@ -1,6 +1,6 @@
 //! Running one seed over the service that its parity chooses.
 
-use quorumfs_bft::replica::Sabotage;
+use quorumfs_bft::sabotage::Sabotage;
 use quorumfs_bft_simulator::counters::Counters;
 use quorumfs_bft_simulator::key_value::KeyValueWorkload;
 use quorumfs_bft_simulator::profile::Profile;

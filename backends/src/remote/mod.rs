@@ -52,6 +52,7 @@ use crate::marker::{MARKER_BYTES, MARKER_FILE, Marker};
 use crate::name::ObjectName;
 use crate::receipt::Receipt;
 use crate::store::{Deadline, ObjectInfo, ObjectStore, Page};
+use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -164,6 +165,7 @@ impl RemoteStore {
     ///
     /// # Errors
     /// What the provider refuses.
+    #[boxed]
     pub async fn container(&self, deadline: Deadline) -> Result<Container, StoreError> {
         self.tries(
             Operation::Open,

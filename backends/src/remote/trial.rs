@@ -7,6 +7,7 @@
 
 use super::{Deadline, ObjectName, RemoteStore, pace};
 use crate::error::{Operation, StoreError};
+use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -30,6 +31,7 @@ impl RemoteStore {
     ///
     /// # Errors
     /// What the provider refuses, `Denied` if it is the credentials that do not allow it.
+    #[boxed]
     pub async fn attempt(
         &self,
         attempt: Attempt,
@@ -77,6 +79,7 @@ impl RemoteStore {
     ///
     /// # Errors
     /// What the provider refuses.
+    #[boxed]
     pub async fn clock_ahead(&self, deadline: Deadline) -> Result<Option<i64>, StoreError> {
         let nothing = pace::Bytes::Sent(0);
         let date = || self.driver.date();

@@ -14,7 +14,6 @@ use crate::failure::{Failure, Outcome};
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::{ClusterId, Incarnation, Nanos, ReplicaId, SessionId};
-use quorumfs_bft::replica::Replica;
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{StateError, Txn, View};
 use quorumfs_bft::step::Effects;
@@ -165,12 +164,7 @@ async fn start(
         None => ReplicaServer::start_on(config, service, socket).await,
         Some(habit) => {
             let wicked = move |start: Start, now, effects: &mut Effects| {
-                let Start {
-                    config,
-                    store,
-                    journal,
-                } = start;
-                let core = Replica::recover(config, service, store, journal, now, effects)?;
+                let core = start.replica(Box::new(service), now, effects)?;
                 Ok(Wicked::new(core, habit))
             };
             ReplicaServer::start_core_on(config, wicked, socket).await

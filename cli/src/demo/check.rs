@@ -35,11 +35,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-const FILES_MIN: usize = 5_000;
-const BYTES_MIN: u64 = 100 << 20;
+const FILES_MIN: u32 = 5_000;
 /// Over emulators the tree is compared many times, and every file is an object on each of them.
-const EMULATED_FILES_MIN: usize = 400;
-const EMULATED_BYTES_MIN: u64 = 8 << 20;
+const EMULATED_FILES_MIN: u32 = 400;
+/// So many bytes for each file, at least.
+const BYTES_A_FILE_MIN: u64 = 20 << 10;
 /// How many files are copied while the leader dies, and how many must have arrived before it does
 /// and after.
 const FILES_DURING: usize = 600;
@@ -122,16 +122,18 @@ fn fresh_directory() -> Outcome<StateDirectory> {
 
 /// The tree that was named; else the sources in cargo's registry.
 fn choose_tree(arguments: &DemoArguments) -> Outcome<Tree> {
-    let (files_min, bytes_min) = match arguments.clouds {
-        Some(DemoClouds::Emulators) => (EMULATED_FILES_MIN, EMULATED_BYTES_MIN),
-        _ => (FILES_MIN, BYTES_MIN),
+    let usual = match arguments.clouds {
+        Some(DemoClouds::Emulators) => EMULATED_FILES_MIN,
+        _ => FILES_MIN,
     };
+    let files_min = arguments.files.unwrap_or(usual);
+    let bytes_min = u64::from(files_min) * BYTES_A_FILE_MIN;
     let roots = match &arguments.tree {
         Some(tree) => vec![tree.clone()],
         None => registries(),
     };
     for root in &roots {
-        let chosen = Tree::choose(root, files_min, bytes_min)
+        let chosen = Tree::choose(root, files_min as usize, bytes_min)
             .map_err(|error| Failure::file("list", root, &error))?;
         if let Some(tree) = chosen {
             return Ok(tree);

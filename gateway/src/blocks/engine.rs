@@ -19,7 +19,7 @@ use super::preference::Preference;
 use super::read::RebuiltCache;
 use super::repair::Repairs;
 use super::restraint::Restraint;
-use super::sabotage::Sabotage;
+use super::sabotage::{Planted, Sabotage};
 use super::scrub_report::ScrubReport;
 use super::workers::Workers;
 use super::writer::Principals;
@@ -73,9 +73,9 @@ pub struct BlockConfig {
     pub workers: Workers,
     /// Whether what lives of sparse packs is moved in the background.
     pub compaction: Option<Compaction>,
-    /// A defect to find, in simulations.
+    /// A defect that a simulation has planted, to show that it would be found.
     #[doc(hidden)]
-    pub sabotage: Option<Sabotage>,
+    pub sabotage: Planted,
 }
 
 impl BlockConfig {
@@ -98,7 +98,7 @@ impl BlockConfig {
             restores: true,
             workers: Workers::Threads,
             compaction: None,
-            sabotage: None,
+            sabotage: Planted::NONE,
         }
     }
 }
@@ -249,7 +249,7 @@ impl Engine {
     }
 
     pub(super) fn is_sabotaged(&self, with: Sabotage) -> bool {
-        self.config.sabotage == Some(with)
+        self.config.sabotage.is(with)
     }
 
     pub(super) fn code(&self, policy: Policy) -> Result<Arc<Code>, BlockError> {

@@ -129,7 +129,7 @@ pub use placement_log::{
 };
 pub use preference::Preference;
 #[doc(hidden)]
-pub use sabotage::Sabotage;
+pub use sabotage::{Planted, Sabotage};
 pub use scrub::{ScrubConfig, ScrubDepth};
 pub use scrub_report::{CloudFindings, ScrubReport};
 pub use sealer::Sealer;

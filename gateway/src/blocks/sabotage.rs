@@ -1,7 +1,9 @@
 //! Defects that can be built in, so that a simulation shows that it would see them.
 //!
-//! Nothing but the simulator of clouds switches one on: a configuration begins without any. Each is
-//! a mistake that somebody could make in good faith, and is asked for in one place of the engine.
+//! No release has them: the feature `sabotage`, which the simulator of clouds switches on, adds the
+//! only field that can hold one; without it [`Planted`] has no bytes and answers "no" while the
+//! program is compiled. Each is a mistake that one could make in good faith, and is asked for in
+//! one place of the engine.
 
 use super::engine::Engine;
 use super::error::ShardFault;
@@ -39,6 +41,41 @@ impl Sabotage {
         Self::NonceReusedAfterCrash,
         Self::CommittedBeforeQuorum,
     ];
+}
+
+/// The defect that is planted, or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Planted {
+    #[cfg(feature = "sabotage")]
+    defect: Option<Sabotage>,
+}
+
+impl Planted {
+    /// No defect: what every program but a simulation has.
+    pub const NONE: Self = Self {
+        #[cfg(feature = "sabotage")]
+        defect: None,
+    };
+
+    /// This defect, or none.
+    #[cfg(feature = "sabotage")]
+    #[must_use]
+    pub const fn new(defect: Option<Sabotage>) -> Self {
+        Self { defect }
+    }
+
+    /// Whether it is this one.
+    #[cfg(feature = "sabotage")]
+    pub(super) fn is(self, defect: Sabotage) -> bool {
+        self.defect == Some(defect)
+    }
+
+    /// Whether it is this one: never.
+    #[cfg(not(feature = "sabotage"))]
+    #[inline(always)]
+    pub(super) const fn is(self, _defect: Sabotage) -> bool {
+        false
+    }
 }
 
 impl Engine {

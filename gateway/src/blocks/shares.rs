@@ -31,6 +31,7 @@ use super::layout::Layout;
 use super::naming::Named;
 use super::shard::{assemble, check_whole};
 use crate::keys::{KeyError, Secret, Share, SharedSecret};
+use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use quorumfs_backends::StoreErrorKind;
 use quorumfs_bft::identity::Digest;
@@ -289,6 +290,7 @@ impl ShareStore {
     ///
     /// # Errors
     /// If fewer than n − f clouds hold theirs. What was put stays, as garbage.
+    #[boxed]
     pub async fn place(&self, shares: &SealedShares) -> Result<PlacedShares, ShareError> {
         let wanted = usize::from(Shares::wanted(&self.policy));
         let mut puts = JoinSet::new();
@@ -334,6 +336,7 @@ impl ShareStore {
     /// # Errors
     /// If fewer than f + 1 good shares are to be had; names the clouds, or the format if more than
     /// f clouds hold a newer one.
+    #[boxed]
     pub async fn fetch(&self, shares: &Shares) -> Result<SharedSecret, ShareError> {
         let found = self.gather(shares).await?;
         // Enough of them, each of another cloud.
@@ -366,6 +369,7 @@ impl ShareStore {
     ///
     /// # Errors
     /// As [`fetch`](Self::fetch).
+    #[boxed]
     pub async fn gather(&self, shares: &Shares) -> Result<Vec<(u8, Share)>, ShareError> {
         let wanted = usize::from(shares.threshold);
         let mut order: Vec<&Arc<Link>> = self.links.iter().collect();
@@ -474,6 +478,7 @@ impl ShareStore {
     }
 
     /// Looks at every share, or at one cloud's.
+    #[boxed]
     pub async fn look(
         &self,
         shares: &Shares,
@@ -503,6 +508,7 @@ impl ShareStore {
     /// # Errors
     /// If there are fewer than f + 1 good ones, or they are not of one secret. That a cloud does
     /// not take its share is in the answer: it is not among those that have.
+    #[boxed]
     pub async fn restore(
         &self,
         shares: &Shares,

@@ -14,6 +14,7 @@ use super::shares::{ShareError, ShareStore};
 use super::status::BlockStatus;
 use super::stream::PlainSlice;
 use crate::keys::SliceKey;
+use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use quorumfs_metadata::identity::{CloudIndex, ObjectClass, ObjectId, SliceId};
 use quorumfs_metadata::operation::NewObject;
@@ -108,6 +109,7 @@ impl BlockStore {
     ///
     /// # Errors
     /// `TooFewAcknowledged`; `Length` if the slice is larger than a block.
+    #[boxed]
     pub async fn write(
         &self,
         object: ObjectId,
@@ -124,6 +126,7 @@ impl BlockStore {
     ///
     /// # Errors
     /// As [`write`](Self::write).
+    #[boxed]
     pub async fn write_in_turn(
         &self,
         object: ObjectId,
@@ -145,6 +148,7 @@ impl BlockStore {
     /// # Errors
     /// `TooFewAcknowledged`; `Length` if the slices together are larger than a block; `Row` if
     /// there is none.
+    #[boxed]
     pub async fn write_slices(
         &self,
         object: ObjectId,
@@ -174,6 +178,7 @@ impl BlockStore {
     /// `TooFewShards` if fewer than k good shards can be had; `NewerFormat`; `WrittenWrong` or
     /// `Forged`, which name the writer, if the shards are its own but do not make the slice; `Row`
     /// if the rows contradict themselves.
+    #[boxed]
     pub async fn read(
         &self,
         object: &StoredObject,
@@ -196,6 +201,7 @@ impl BlockStore {
     /// # Errors
     /// If the order cannot be asked. What was found before is withdrawn, and a scrub from the
     /// position in the status goes on there.
+    #[boxed]
     pub async fn scrub(
         &self,
         config: &ScrubConfig,
@@ -209,6 +215,7 @@ impl BlockStore {
     ///
     /// # Errors
     /// If fewer than f + 1 good shares are to be had, or they are not of one secret.
+    #[boxed]
     pub async fn scrub_shares(
         &self,
         shares: &Shares,
@@ -222,6 +229,7 @@ impl BlockStore {
     ///
     /// # Errors
     /// If the order cannot be asked, or a new pack cannot be written. What was moved stays moved.
+    #[boxed]
     pub async fn compact(&self, compaction: &Compaction) -> Result<Compacted, CompactionError> {
         self.engine.compact(compaction).await
     }
@@ -250,6 +258,7 @@ impl BlockStore {
     ///
     /// # Errors
     /// If the order cannot be asked.
+    #[boxed]
     pub async fn evidence(
         &self,
         only: Option<CloudIndex>,
@@ -261,27 +270,32 @@ impl BlockStore {
     ///
     /// # Errors
     /// If the order cannot be asked.
+    #[boxed]
     pub async fn evidence_counts(&self) -> Result<Vec<(CloudIndex, u64)>, PlacementError> {
         self.engine.evidence_counts().await
     }
 
     /// Tells the order now what is still to be told of clouds, which otherwise takes a second.
+    #[boxed]
     pub async fn testify(&self) {
         self.engine.testify().await;
     }
 
     /// How many more plain bytes the clouds take together; `None` if none of them sets a bound.
+    #[boxed]
     pub async fn room(&self) -> Option<u64> {
         self.engine.room().await
     }
 
     /// Asks every cloud for a sign of life, so that [`status`](Self::status) is up to date.
+    #[boxed]
     pub async fn probe(&self) {
         self.engine.probe(false).await;
     }
 
     /// Waits until every object has all its shards, or until only clouds that cannot be reached are
     /// lacking, or until `patience` ends.
+    #[boxed]
     pub async fn drain(&self, patience: Duration) -> Drained {
         let deadline = Instant::now() + patience;
         let mut drained = Drained {

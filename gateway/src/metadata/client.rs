@@ -3,6 +3,7 @@
 use super::ids::{AllocatedId, IdPool};
 use super::{MetadataError, Transport, quota};
 use crate::vfs::VfsError;
+use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use quorumfs_metadata::attributes::{Access, Attributes, Credentials, Timestamp};
 use quorumfs_metadata::error::Error;
@@ -91,6 +92,7 @@ impl MetadataClient {
     }
 
     /// Ends the session.
+    #[boxed]
     pub async fn close(&self) {
         self.transport.close().await;
         self.fenced.store(true, Ordering::Release);
@@ -134,6 +136,7 @@ impl MetadataClient {
     ///
     /// # Errors
     /// If it is refused, or the servers gave no usable answer.
+    #[boxed]
     pub async fn ask(
         &self,
         what: &'static str,
@@ -161,6 +164,7 @@ impl MetadataClient {
     ///
     /// # Errors
     /// If it is refused, or the servers gave no usable answer.
+    #[boxed]
     pub async fn order(&self, what: &'static str, operation: &Operation) -> Result<Done, VfsError> {
         let bytes = Bytes::from(operation.to_bytes());
         let mut wait = REAP_WAIT;
@@ -194,6 +198,7 @@ impl MetadataClient {
     ///
     /// # Errors
     /// As [`MetadataClient::order`]; nothing changed then.
+    #[boxed]
     pub async fn compound(
         &self,
         what: &'static str,
@@ -219,6 +224,7 @@ impl MetadataClient {
     ///
     /// # Errors
     /// As [`MetadataClient::order`]; nothing changed then.
+    #[boxed]
     pub async fn step(
         &self,
         what: &'static str,
@@ -351,6 +357,7 @@ impl MetadataClient {
     ///
     /// # Errors
     /// `EBUSY` if another session has, unless `takeover` fences it.
+    #[boxed]
     pub async fn mount(&self, takeover: Takeover) -> Result<(), VfsError> {
         let operation = Operation::MountRealm {
             realm: self.realm,
@@ -374,6 +381,7 @@ impl MetadataClient {
     ///
     /// # Errors
     /// If it is refused, or the servers gave no usable answer.
+    #[boxed]
     pub async fn mounted(&self) -> Result<Option<Mount>, VfsError> {
         let question = Question::Mounted(self.realm);
         match self.ask("mounted", self.own.clone(), question).await? {
@@ -394,6 +402,7 @@ impl MetadataClient {
     ///
     /// # Errors
     /// If this session has not mounted the realm, or was fenced.
+    #[boxed]
     pub async fn unmount(&self) -> Result<(), VfsError> {
         match self
             .order("unmount", &Operation::UnmountRealm { realm: self.realm })
@@ -411,6 +420,7 @@ impl MetadataClient {
     ///
     /// # Errors
     /// If the servers grant none.
+    #[boxed]
     pub async fn allocate(&self) -> Result<AllocatedId, VfsError> {
         let mut ids = self.ids.lock().await;
         if let Some(id) = ids.take() {

@@ -2,6 +2,7 @@
 
 use super::MetadataClient;
 use crate::vfs::VfsError;
+use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::identity::{Home, PrincipalId, RealmEpoch, SliceId};
 use quorumfs_metadata::limits::{EPOCHS_PAGE_MAX, SLICES_COUNTED_MAX};
 use quorumfs_metadata::operation::{BeginEpoch, Operation};
@@ -34,6 +35,7 @@ impl MetadataClient {
     ///
     /// # Errors
     /// If the servers gave no usable answer.
+    #[boxed]
     pub async fn epochs_before(&self, before: RealmEpoch) -> Result<Epochs, VfsError> {
         let question = Question::Epochs {
             realm: self.realm(),
@@ -69,6 +71,7 @@ impl MetadataClient {
     ///
     /// # Errors
     /// If the servers gave no usable answer.
+    #[boxed]
     pub async fn count_by_epoch(
         &self,
         after: Option<(Home, SliceId)>,

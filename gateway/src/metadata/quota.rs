@@ -2,6 +2,7 @@
 
 use super::MetadataClient;
 use crate::vfs::VfsError;
+use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::error::Error;
 use quorumfs_metadata::identity::Uid;
 use quorumfs_metadata::limits::QUOTA_PAGE_MAX;
@@ -37,6 +38,7 @@ impl MetadataClient {
     ///
     /// # Errors
     /// If the servers gave no usable answer, or the principal may not speak for the user.
+    #[boxed]
     pub async fn quota(&self, uid: Uid) -> Result<(RealmQuota, UserQuota), VfsError> {
         let realm = self.realm();
         let question = Question::Quota { realm, uid };
@@ -50,6 +52,7 @@ impl MetadataClient {
     ///
     /// # Errors
     /// If the servers gave no usable answer.
+    #[boxed]
     pub async fn realm_quota(&self) -> Result<RealmQuota, VfsError> {
         let (realm, _) = self.quota(self.own().uid).await?;
         Ok(realm)
@@ -59,6 +62,7 @@ impl MetadataClient {
     ///
     /// # Errors
     /// If the servers gave no usable answer, or the principal has no right to administer.
+    #[boxed]
     pub async fn quotas(&self, after: Option<Uid>) -> Result<QuotaPage, VfsError> {
         let question = Question::Quotas {
             realm: self.realm(),
@@ -75,6 +79,7 @@ impl MetadataClient {
     ///
     /// # Errors
     /// If the servers gave no usable answer, or the principal has no right to administer.
+    #[boxed]
     pub async fn set_quota(&self, of: QuotaOf, limit: Option<Limit>) -> Result<(), VfsError> {
         let realm = self.realm();
         let operation = Operation::SetQuota(SetQuota { realm, of, limit });

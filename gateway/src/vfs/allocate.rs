@@ -15,6 +15,7 @@ use super::handle::HandleId;
 use super::node::Node;
 use super::uncut::uncut;
 use super::{VfsError, clock};
+use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::limits::FILE_SIZE_MAX;
@@ -38,6 +39,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the handle is not open for writing, the file would grow too long, or the servers refuse.
+    #[boxed]
     pub async fn allocate(
         &self,
         handle: HandleId,

@@ -15,6 +15,7 @@ use super::handle::HandleId;
 use super::node::{Departure, Node, Pending, State};
 use super::uncut::uncut;
 use super::{VfsError, clock};
+use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Access, Attributes, FileType, Mode, Timestamp};
 use quorumfs_metadata::identity::{Gid, InodeId, Uid};
 use quorumfs_metadata::limits::FILE_SIZE_MAX;
@@ -72,6 +73,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the inode is gone or the servers do not answer.
+    #[boxed]
     pub async fn getattr(&self, inode: InodeId) -> Result<Attributes, VfsError> {
         match self.inner.attributes(inode).await {
             Err(error) if matches!(error.errno(), Errno::NOENT | Errno::STALE) => {
@@ -85,6 +87,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `EACCES` if not.
+    #[boxed]
     pub async fn access(&self, caller: &Caller, inode: InodeId, mask: u8) -> Result<(), VfsError> {
         // A mode that waits for its commit must count.
         self.inner.flush_inode(inode).await?;
@@ -99,6 +102,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the caller may not, or the servers do not answer.
+    #[boxed]
     pub async fn setattr(
         &self,
         caller: &Caller,
@@ -158,6 +162,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the servers do not answer.
+    #[boxed]
     pub async fn statfs(&self) -> Result<Usage, VfsError> {
         /// A block as `stat` counts them would overflow what some programs multiply.
         const BLOCK_BYTES: u32 = 128 << 10;

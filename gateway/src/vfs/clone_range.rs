@@ -14,6 +14,7 @@ use super::file_system::{FileSystem, Inner};
 use super::handle::HandleId;
 use super::node::Node;
 use super::uncut::uncut;
+use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::limits::FILE_SIZE_MAX;
 use quorumfs_metadata::operation::{CloneRange, NewContent};
 use rustix::io::Errno;
@@ -29,6 +30,7 @@ impl FileSystem {
     /// # Errors
     /// `EOPNOTSUPP` if one of the files is tiny, so that bytes have to be copied. If a handle is
     /// not open for it, the ranges overlap, the file would grow too long, or the servers refuse.
+    #[boxed]
     pub async fn clone_range(
         &self,
         (source, source_offset): (HandleId, u64),

@@ -18,6 +18,7 @@ use super::file_system::{FileSystem, Inner};
 use super::generations::Generations;
 use super::handle::{DirectoryHandle, HandleId};
 use super::names::WHOLE_DIRECTORY;
+use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, Detail, FileType};
 use quorumfs_metadata::identity::{Cookie, InodeId};
 use rustix::io::Errno;
@@ -113,6 +114,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If it is none or is gone.
+    #[boxed]
     pub async fn opendir(&self, _caller: &Caller, inode: InodeId) -> Result<HandleId, VfsError> {
         let _not_removed = self.inner.namespace_lock(inode).read().await;
         let attributes = self.inner.attributes(inode).await?;
@@ -143,6 +145,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the handle is no open directory, or the servers do not answer.
+    #[boxed]
     pub async fn readdir(
         &self,
         handle: HandleId,
@@ -157,6 +160,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::readdir`].
+    #[boxed]
     pub async fn readdir_plus(
         &self,
         handle: HandleId,
@@ -222,6 +226,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the servers do not answer.
+    #[boxed]
     pub async fn releasedir(&self, handle: HandleId) -> Result<(), VfsError> {
         match self.inner.handles.remove_directory(handle) {
             Some(unlinked) => self.inner.release_orphan(unlinked).await,

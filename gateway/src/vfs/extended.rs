@@ -33,6 +33,7 @@ use super::keep::Tier;
 use super::uncut::uncut;
 use super::{VfsError, clock};
 use crate::keys::ValueBinding;
+use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use kept::{Opened, Plain, Value};
 use name::Name;
@@ -63,6 +64,7 @@ impl FileSystem {
     /// # Errors
     /// `ENODATA` if there is none, `EOPNOTSUPP` for a namespace that is not kept here, or if the
     /// caller may not or the servers do not answer.
+    #[boxed]
     pub async fn getxattr(
         &self,
         caller: &Caller,
@@ -101,6 +103,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the servers do not answer.
+    #[boxed]
     pub async fn listxattr(&self, caller: &Caller, inode: InodeId) -> Result<Vec<u8>, VfsError> {
         let attributes = self.inner.attributes(inode).await?;
         let mut names = Vec::new();
@@ -130,6 +133,7 @@ impl FileSystem {
     /// # Errors
     /// If it is there and should not be, or the reverse, it is too large, there is no room, the
     /// caller may not, or the servers do not answer.
+    #[boxed]
     pub async fn setxattr(
         &self,
         caller: &Caller,
@@ -157,6 +161,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `ENODATA` if there is none, or if the caller may not or the servers do not answer.
+    #[boxed]
     pub async fn removexattr(
         &self,
         caller: &Caller,

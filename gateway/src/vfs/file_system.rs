@@ -26,6 +26,7 @@ use crate::journal::{Journal, JournalStatus};
 use crate::memory::keep_at_most;
 use crate::metadata::MetadataClient;
 use crate::volume::Volume;
+use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, Credentials, Mode};
 use quorumfs_metadata::identity::InodeId;
 use rustix::io::Errno;
@@ -289,6 +290,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If it could not be committed; it is kept and tried again.
+    #[boxed]
     pub async fn sync(&self, inode: InodeId) -> Result<(), VfsError> {
         self.inner.flush_inode(inode).await
     }
@@ -297,6 +299,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// The first that occurred; everything else was still tried.
+    #[boxed]
     pub async fn sync_at(&self, inode: Option<InodeId>, tier: Tier) -> Result<(), VfsError> {
         if tier == Tier::Clouds {
             return match inode {
@@ -330,6 +333,7 @@ impl FileSystem {
     /// # Errors
     /// The first that occurred, everything else was still tried; or `ETIMEDOUT`, and what was begun
     /// goes on.
+    #[boxed]
     pub async fn sync_all(&self) -> Result<(), VfsError> {
         let waiting: Vec<Arc<Node>> = {
             let nodes = self.inner.nodes();
@@ -369,6 +373,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If something could not be committed. The session is ended all the same.
+    #[boxed]
     pub async fn shutdown(&self) -> Result<(), VfsError> {
         let synced = self.sync_all().await;
         self.tell_last_access_times().await;

@@ -14,6 +14,7 @@ use super::uncut::uncut;
 use super::{VfsError, clock};
 use crate::keys::NAME_BYTES_MAX;
 use crate::keys::ValueBinding;
+use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, Credentials, Mode};
 use quorumfs_metadata::identity::{DeviceNumber, InodeId, InodeVersion};
 use quorumfs_metadata::limits::SYMLINK_BYTES_MAX;
@@ -40,6 +41,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the directory is none, may not be searched, or the servers do not answer.
+    #[boxed]
     pub async fn lookup(
         &self,
         caller: &Caller,
@@ -60,6 +62,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the name is taken or the servers refuse.
+    #[boxed]
     pub async fn mknod(
         &self,
         caller: &Caller,
@@ -87,6 +90,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the name is taken or the servers refuse.
+    #[boxed]
     pub async fn mkdir(
         &self,
         caller: &Caller,
@@ -109,6 +113,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the name is taken, the target too long, or the servers refuse.
+    #[boxed]
     pub async fn symlink(
         &self,
         caller: &Caller,
@@ -146,6 +151,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If it is none, or its target does not decrypt.
+    #[boxed]
     pub async fn readlink(&self, inode: InodeId) -> Result<Vec<u8>, VfsError> {
         let sealed = self.inner.metadata.symlink(inode).await?;
         // Asking for more would cost more than the target did.
@@ -161,6 +167,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the name is taken, the inode is a directory, or the servers refuse.
+    #[boxed]
     pub async fn link(
         &self,
         caller: &Caller,
@@ -210,6 +217,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If there is no such name, it is a directory's, or the servers refuse.
+    #[boxed]
     pub async fn unlink(
         &self,
         caller: &Caller,
@@ -293,6 +301,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If there is no such name, it is no directory's or not empty, or the servers refuse.
+    #[boxed]
     pub async fn rmdir(
         &self,
         caller: &Caller,
@@ -334,6 +343,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As `rename(2)`.
+    #[boxed]
     pub async fn rename(
         &self,
         caller: &Caller,

@@ -9,6 +9,7 @@ use super::keep::Tier;
 use super::node::{Node, State};
 use super::uncut::uncut;
 use super::{AttributeChange, VfsError};
+use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, FileType};
 use quorumfs_metadata::identity::{InodeId, InodeVersion};
 use quorumfs_metadata::operation::NewInode;
@@ -33,6 +34,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If it is gone or no file, or the servers do not answer.
+    #[boxed]
     pub async fn open(
         &self,
         caller: &Caller,
@@ -56,6 +58,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the name is taken and `exclusive`, or by a directory, or the servers refuse.
+    #[boxed]
     pub async fn create(
         &self,
         caller: &Caller,
@@ -100,6 +103,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If it could not be committed; it is kept, tried again, and reported at the next close.
+    #[boxed]
     pub async fn release(&self, handle: HandleId) -> Result<(), VfsError> {
         let inner = self.inner.clone();
         uncut(async move { inner.release(handle).await }).await

@@ -10,6 +10,7 @@ use super::handle::HandleId;
 use super::node::{Node, State};
 use crate::blocks::BlockErrorKind;
 use crate::keys::ValueBinding;
+use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use quorumfs_metadata::identity::InodeId;
@@ -34,6 +35,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the handle is not open for reading, or too few clouds have good shards.
+    #[boxed]
     pub async fn read(&self, handle: HandleId, offset: u64, size: u32) -> Result<Bytes, VfsError> {
         let inner = &self.inner;
         let handle = inner.handles.file(handle)?;

@@ -24,6 +24,7 @@ use crate::journal::{
 use crate::keys::Secret;
 use crate::metadata::MetadataClient;
 use crate::volume::Volume;
+use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, FileType};
 use quorumfs_metadata::identity::{InodeId, VolumeId};
 use rustix::io::Errno;
@@ -116,6 +117,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If that could not be done; the journal then keeps it.
+    #[boxed]
     pub async fn journalled(
         volume: Arc<Volume>,
         metadata: Arc<MetadataClient>,
@@ -180,6 +182,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If the servers do not answer.
+    #[boxed]
     pub async fn has_rescued(&self) -> Result<bool, VfsError> {
         let own = self.inner.metadata.own();
         let caller = Caller::user(own.uid.0, own.gid.0, Vec::new());

@@ -8,6 +8,7 @@ use super::VfsError;
 use super::file_system::FileSystem;
 use super::handle::HandleId;
 use super::node::State;
+use async_recursion::async_recursion as boxed;
 use rustix::io::Errno;
 
 /// How often the servers are asked about further extents for one call, a page each.
@@ -27,6 +28,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// `ENXIO` if `offset` is not before the end of the file, or no data comes any more.
+    #[boxed]
     pub async fn seek(&self, handle: HandleId, offset: u64, to: Seek) -> Result<u64, VfsError> {
         let inner = &self.inner;
         let handle = inner.handles.file(handle)?;

@@ -7,6 +7,7 @@ use super::VfsError;
 use super::content::Source;
 use super::file_system::FileSystem;
 use super::handle::OpenMode;
+use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::FileType;
 use quorumfs_metadata::identity::InodeId;
 use rustix::io::Errno;
@@ -43,6 +44,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If it is gone or no file, the servers do not answer, or too few clouds have good shards.
+    #[boxed]
     pub async fn warm(&self, inode: InodeId, range: Range<u64>) -> Result<Warmed, VfsError> {
         let inner = &self.inner;
         let attributes = inner.attributes(inode).await?;

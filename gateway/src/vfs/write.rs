@@ -15,6 +15,7 @@ use super::handle::HandleId;
 use super::keep::Tier;
 use super::node::{Node, State};
 use super::uncut::uncut;
+use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use quorumfs_metadata::identity::{InodeId, Uid};
 use quorumfs_metadata::limits::FILE_SIZE_MAX;
@@ -31,6 +32,7 @@ impl FileSystem {
     /// # Errors
     /// If the handle is not open for writing, the file would grow too long, there is no room, or
     /// the mount was taken over.
+    #[boxed]
     pub async fn write(&self, handle: HandleId, offset: u64, data: &[u8]) -> Result<u32, VfsError> {
         let data = Bytes::copy_from_slice(data);
         self.write_bytes(handle, offset, data).await
@@ -40,6 +42,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::write`].
+    #[boxed]
     pub async fn write_bytes(
         &self,
         handle: HandleId,
@@ -106,6 +109,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::fsync`].
+    #[boxed]
     pub async fn flush(&self, handle: HandleId) -> Result<(), VfsError> {
         let handle = self.inner.handles.file(handle)?;
         if !handle.mode.write {
@@ -118,6 +122,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// If it could not be committed; it is kept and tried again.
+    #[boxed]
     pub async fn fsync(&self, handle: HandleId) -> Result<(), VfsError> {
         let handle = self.inner.handles.file(handle)?;
         self.inner.make_safe(&handle.node).await

@@ -13,6 +13,7 @@ use crate::keys::{
     CloudSecret, EpochSecret, KeyError, KeyFile, Principal, PrincipalId as PublicKeys, RecoveryKit,
     SharedSecret, VolumeRoot, wrap,
 };
+use async_recursion::async_recursion as boxed;
 use quorumfs_bft::identity::Time;
 use quorumfs_metadata::genesis::{FEATURES, FORMAT, Genesis, GenesisPrincipal, SignedGenesis};
 use quorumfs_metadata::identity::{CloudIndex, Gid, ObjectId, RealmEpoch, RealmId, Uid, VolumeId};
@@ -143,6 +144,7 @@ impl Founding {
     ///
     /// # Errors
     /// If fewer than n − f clouds were seen to hold theirs.
+    #[boxed]
     pub async fn lock_with_clouds(
         &mut self,
         store: &ShareStore,

@@ -19,6 +19,7 @@ use super::{Volume, VolumeError, no_member};
 use crate::blocks::ShareStore;
 use crate::keys::{KeptShares, KeyError, RealmEpochKey, Sealing, SharedSecret};
 use crate::metadata::MetadataClient;
+use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::identity::{RealmEpoch, RealmId};
 use quorumfs_metadata::row::{Epoch, Lock, Member, Shares};
 use std::collections::BTreeMap;
@@ -105,6 +106,7 @@ impl Volume {
     ///
     /// # Errors
     /// If fewer than f + 1 clouds give their share.
+    #[boxed]
     pub async fn unlock(&self, clouds: &ShareStore) -> Result<(), VolumeError> {
         if self.current_epoch().is_some() {
             return Ok(());
@@ -123,6 +125,7 @@ impl Volume {
     /// If the servers give no answer, or one that is not signed, or one that is older than what
     /// this process has seen; if the clouds do not give the second lock's shares; or if this
     /// principal is no member any more. What was open stays open.
+    #[boxed]
     pub async fn refresh(
         &self,
         metadata: &MetadataClient,

@@ -19,6 +19,7 @@ use super::{Volume, VolumeError};
 use crate::blocks::{Failures, ShareStore};
 use crate::keys::{EpochSecret, RealmEpochKey, SharedSecret};
 use crate::metadata::{AllocatedId, MetadataClient};
+use async_recursion::async_recursion as boxed;
 use quorumfs_bft::identity::Time;
 use quorumfs_metadata::genesis::GenesisPrincipal;
 use quorumfs_metadata::identity::{CloudIndex, PrincipalId, RealmEpoch, RealmId};
@@ -58,6 +59,7 @@ impl Volume {
     ///
     /// # Errors
     /// As those.
+    #[boxed]
     pub async fn rekey(
         &self,
         metadata: &MetadataClient,
@@ -75,6 +77,7 @@ impl Volume {
     /// # Errors
     /// If the newest epoch cannot be opened; if somebody who administers is to be left out; or if
     /// fewer than n − f clouds hold their shares. Nothing has changed then.
+    #[boxed]
     pub async fn prepare_epoch(
         &self,
         metadata: &MetadataClient,
@@ -124,6 +127,7 @@ impl Volume {
     /// # Errors
     /// `Raced` if another was begun meanwhile. If the servers gave no answer it may have been
     /// begun.
+    #[boxed]
     pub async fn begin_epoch(
         &self,
         metadata: &MetadataClient,

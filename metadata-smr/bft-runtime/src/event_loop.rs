@@ -100,6 +100,20 @@ pub trait Core {
     fn committed(&self) -> Sequence;
 }
 
+impl<C: Core + ?Sized> Core for Box<C> {
+    fn step(&mut self, now: Now, event: Event, effects: &mut Effects) {
+        (**self).step(now, event, effects);
+    }
+
+    fn status(&self) -> ReplicaStatus {
+        (**self).status()
+    }
+
+    fn committed(&self) -> Sequence {
+        (**self).committed()
+    }
+}
+
 /// The disk, as the loop sees it. Completions come to the inbox.
 pub(crate) trait Durable {
     /// Appends a journal record, at the latest when it is woken. Says whether it counts as durable

@@ -45,6 +45,7 @@ use quorumfs_bft::step::Effects;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -77,6 +78,22 @@ pub struct Start {
     pub journal: Journal,
 }
 
+impl Start {
+    /// The replica of `service` that goes on from there, for a core that is built around one.
+    ///
+    /// # Errors
+    /// If the state cannot be read.
+    pub fn replica(
+        self,
+        service: Box<dyn Service + Send>,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<Box<dyn Core>, StateError> {
+        let core = recorder::recover(None, self, service, now, effects)?;
+        Ok(Box::new(core))
+    }
+}
+
 /// Starts replicas.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplicaServer;
@@ -107,34 +124,24 @@ impl ReplicaServer {
     ///
     /// # Errors
     /// If the configuration makes no sense, the address is taken, or the disk cannot be used.
-    pub async fn start<S: Service + Send + 'static>(
-        config: ReplicaConfig,
-        service: S,
-    ) -> Result<ReplicaHandle, ServerError> {
-        let address = config.address()?;
-        let failed = |source| ServerError::Listen {
-            replica: config.who(),
-            address,
-            source,
-        };
-        let socket = TcpListener::bind(address).await.map_err(failed)?;
-        Self::start_on(config, service, socket).await
+    pub fn start(config: ReplicaConfig, service: impl Service + Send + 'static) -> Starting {
+        let service = Box::new(service);
+        match config.address() {
+            Ok(address) => bind_and_start(config, address, service),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
     }
 
     /// The same on a socket that listens already.
     ///
     /// # Errors
     /// Like [`ReplicaServer::start`].
-    pub async fn start_on<S: Service + Send + 'static>(
+    pub fn start_on(
         config: ReplicaConfig,
-        service: S,
+        service: impl Service + Send + 'static,
         socket: TcpListener,
-    ) -> Result<ReplicaHandle, ServerError> {
-        let recording = config.recording.clone();
-        let replica = move |start: Start, now, effects: &mut Effects| {
-            recorder::recover(recording.as_ref(), start, service, now, effects)
-        };
-        Self::start_core_on(config, replica, socket).await
+    ) -> Starting {
+        start_service(config, Box::new(service), socket)
     }
 
     /// The same with something else than a replica in the middle, which `make` makes on the thread
@@ -143,68 +150,119 @@ impl ReplicaServer {
     ///
     /// # Errors
     /// Like [`ReplicaServer::start`].
-    pub async fn start_core_on<C: Core>(
+    pub fn start_core_on<C: Core + 'static>(
         config: ReplicaConfig,
         make: impl FnOnce(Start, Now, &mut Effects) -> Result<C, StateError> + Send + 'static,
         socket: TcpListener,
-    ) -> Result<ReplicaHandle, ServerError> {
-        let address = socket.local_addr().map_err(|source| ServerError::Listen {
-            replica: config.who(),
-            address: config.listen.unwrap_or(([0, 0, 0, 0], 0).into()),
-            source,
-        })?;
-        config.check()?;
-        let addresses = config.replicas.iter().map(|member| member.address);
-        if !unsigned::is_harmless(config.cluster, addresses.chain([address])) {
-            return Err(ServerError::Configuration {
-                replica: config.who(),
-                reason: unsigned::REFUSAL.to_owned(),
-            });
-        }
-        let identity = Identity::new(config.key.clone())?;
-        let genesis = config.membership();
-        let core = core_config(&config, &genesis)?;
-        let shared = Shared::new(&config, &core);
-        // A replica says so itself once it has recovered, and may then be in a later epoch.
-        shared.roster.enter(&genesis, core.replica);
-        // Whatever can fail comes before the thread that nobody would stop.
-        let acceptor = identity.acceptor()?;
-        let (ended, home) = run_on_thread(&config, core, make, &shared).await?;
-        let dialing = Dialing {
-            identity,
-            cluster: config.cluster,
-            authentication: config.authentication,
-            roster: shared.roster.clone(),
-            inbox: shared.inbox.clone(),
-        };
-        let listener = Listener {
-            socket,
-            acceptor,
-            cluster: config.cluster,
-            authentication: config.authentication,
-            gatekeeper: Arc::new(Reception {
-                inbox: shared.inbox.clone(),
-                roster: shared.roster.clone(),
-                verification: shared.verification.clone(),
-                accounts: shared.accounts.clone(),
-                volumes: shared.volumes.clone(),
-                home: home.clone(),
-            }),
-        };
-        let affairs = OwnAffairs::of(&config, shared.published.clone());
-        let tasks = vec![
-            Task(home.spawn(dialing.run())),
-            Task(tokio::spawn(listener.run())),
-            Task(tokio::spawn(affairs.run())),
-        ];
-        tracing::info!(replica = %config.who(), %address, "the replica listens");
-        Ok(ReplicaHandle {
-            address,
-            shared,
-            ended,
-            tasks,
-        })
+    ) -> Starting {
+        let make: Make = Box::new(move |start, now, effects| {
+            make(start, now, effects).map(|core| Box::new(core) as Box<dyn Core>)
+        });
+        boxed(config, make, socket)
     }
+}
+
+/// A replica that is being started. It is boxed in this crate, with its service and its core, so
+/// that servers are compiled here once, and not again in each crate that starts one.
+pub type Starting = Pin<Box<dyn Future<Output = Result<ReplicaHandle, ServerError>> + Send>>;
+
+/// Makes a core on the thread that it will live on.
+type Make = Box<dyn FnOnce(Start, Now, &mut Effects) -> Result<Box<dyn Core>, StateError> + Send>;
+
+fn bind_and_start(
+    config: ReplicaConfig,
+    address: SocketAddr,
+    service: Box<dyn Service + Send>,
+) -> Starting {
+    Box::pin(async move {
+        let failed = |source| ServerError::Listen {
+            replica: config.who(),
+            address,
+            source,
+        };
+        let socket = TcpListener::bind(address).await.map_err(failed)?;
+        start_service(config, service, socket).await
+    })
+}
+
+fn start_service(
+    config: ReplicaConfig,
+    service: Box<dyn Service + Send>,
+    socket: TcpListener,
+) -> Starting {
+    let recording = config.recording.clone();
+    let replica: Make = Box::new(move |start, now, effects| {
+        let core = recorder::recover(recording.as_ref(), start, service, now, effects)?;
+        Ok(Box::new(core))
+    });
+    boxed(config, replica, socket)
+}
+
+fn boxed(config: ReplicaConfig, make: Make, socket: TcpListener) -> Starting {
+    Box::pin(start_core(config, make, socket))
+}
+
+async fn start_core(
+    config: ReplicaConfig,
+    make: Make,
+    socket: TcpListener,
+) -> Result<ReplicaHandle, ServerError> {
+    let address = socket.local_addr().map_err(|source| ServerError::Listen {
+        replica: config.who(),
+        address: config.listen.unwrap_or(([0, 0, 0, 0], 0).into()),
+        source,
+    })?;
+    config.check()?;
+    let addresses = config.replicas.iter().map(|member| member.address);
+    if !unsigned::is_harmless(config.cluster, addresses.chain([address])) {
+        return Err(ServerError::Configuration {
+            replica: config.who(),
+            reason: unsigned::REFUSAL.to_owned(),
+        });
+    }
+    let identity = Identity::new(config.key.clone())?;
+    let genesis = config.membership();
+    let core = core_config(&config, &genesis)?;
+    let shared = Shared::new(&config, &core);
+    // A replica says so itself once it has recovered, and may then be in a later epoch.
+    shared.roster.enter(&genesis, core.replica);
+    // Whatever can fail comes before the thread that nobody would stop.
+    let acceptor = identity.acceptor()?;
+    let (ended, home) = run_on_thread(&config, core, make, &shared).await?;
+    let dialing = Dialing {
+        identity,
+        cluster: config.cluster,
+        authentication: config.authentication,
+        roster: shared.roster.clone(),
+        inbox: shared.inbox.clone(),
+    };
+    let listener = Listener {
+        socket,
+        acceptor,
+        cluster: config.cluster,
+        authentication: config.authentication,
+        gatekeeper: Arc::new(Reception {
+            inbox: shared.inbox.clone(),
+            roster: shared.roster.clone(),
+            verification: shared.verification.clone(),
+            accounts: shared.accounts.clone(),
+            volumes: shared.volumes.clone(),
+            home: home.clone(),
+        }),
+    };
+    let affairs = OwnAffairs::of(&config, shared.published.clone());
+    let tasks = vec![
+        Task(home.spawn(dialing.run())),
+        Task(tokio::spawn(listener.run())),
+        Task(tokio::spawn(affairs.run())),
+    ];
+    tracing::info!(replica = %config.who(), %address, "the replica listens");
+    Ok(ReplicaHandle {
+        address,
+        shared,
+        ended,
+        tasks,
+    })
 }
 
 fn random_incarnation() -> Result<Incarnation, ServerError> {
@@ -284,10 +342,10 @@ impl Shared {
 type Ended = Option<Ending>;
 
 /// Opens disk and core on a new thread and runs the loop there; says where that is.
-async fn run_on_thread<C: Core>(
+async fn run_on_thread(
     config: &ReplicaConfig,
     mut core: Config,
-    make: impl FnOnce(Start, Now, &mut Effects) -> Result<C, StateError> + Send + 'static,
+    make: Make,
     shared: &Shared,
 ) -> Result<(watch::Receiver<Ended>, Handle), ServerError> {
     let replica = config.who();

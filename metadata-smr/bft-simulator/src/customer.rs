@@ -12,7 +12,7 @@ use quorumfs_bft::client::{
 use quorumfs_bft::identity::{ClusterId, ConnectionId, Monotonic, Nanos, ReplicaId, SessionId};
 use quorumfs_bft::membership::Membership;
 use quorumfs_bft::observer::{Observation, Watched};
-use quorumfs_bft::replica::Sabotage;
+use quorumfs_bft::sabotage::{Planted, Sabotage};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What a client wants done by the simulation.
@@ -105,7 +105,7 @@ impl Customer {
             in_flight: plan.in_flight,
             unordered_reads: plan.unordered_reads,
             jitter_seed: random.next(),
-            believes_one_watch_event: sabotage == Some(Sabotage::WatchOnOneCopy),
+            believes_one_watch_event: Planted::new(sabotage).flag(Sabotage::WatchOnOneCopy),
             ..ClientConfig::following(cluster, membership.clone(), key)
         };
         Self {

@@ -82,13 +82,13 @@ pub(crate) struct Setup {
 }
 
 /// A machine with a replica on it, if it runs.
-pub(crate) struct Node<S: Service> {
+pub(crate) struct Node {
     setup: Setup,
     admission: Context,
     /// Who is who in the epoch that it is in, and its own number there.
     pub(crate) membership: Membership,
     me: ReplicaId,
-    core: Option<Replica<Observed<S>, MemoryStore>>,
+    core: Option<Replica<Observed, MemoryStore>>,
     pub(crate) clock: Clock,
     disk: Disk,
     found: Option<Segment>,
@@ -105,7 +105,7 @@ pub(crate) struct Node<S: Service> {
     pub(crate) lost: bool,
 }
 
-impl<S: Service> Node<S> {
+impl Node {
     pub(crate) fn new(setup: Setup) -> Self {
         Self {
             clock: setup.clock.clone(),
@@ -188,7 +188,12 @@ impl<S: Service> Node<S> {
     }
 
     /// Starts the process on what is on the disk.
-    pub(crate) fn start(&mut self, now: Now, service: S, counters: &mut Counters) -> Vec<Act> {
+    pub(crate) fn start(
+        &mut self,
+        now: Now,
+        service: Box<dyn Service>,
+        counters: &mut Counters,
+    ) -> Vec<Act> {
         self.generation += 1;
         self.keys = Directory::default();
         let numbers = [self.generation.to_le_bytes(), u64::MAX.to_le_bytes()];

@@ -11,6 +11,7 @@ use quorumfs_bft::identity::{PublicKey, Sequence, SessionId, Time};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
 use quorumfs_bft::state::{Row, StateError, Txn, View, prefix_end};
 use std::cell::RefCell;
+use std::fmt;
 use std::rc::Rc;
 
 /// What one batch did.
@@ -82,18 +83,24 @@ impl Log {
     }
 }
 
-/// A service whose every act is logged.
-#[derive(Debug)]
-pub struct Observed<S> {
-    inner: S,
+/// A service whose every act is logged. Boxed, so that a replica of it is compiled once, here, for
+/// all services.
+pub struct Observed {
+    inner: Box<dyn Service>,
     log: Log,
     /// What is watched, and looked at before and after everything that may change it.
     probes: Vec<Bytes>,
 }
 
-impl<S> Observed<S> {
+impl fmt::Debug for Observed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observed").finish_non_exhaustive()
+    }
+}
+
+impl Observed {
     /// Logs `inner` to `log`.
-    pub const fn new(inner: S, log: Log, probes: Vec<Bytes>) -> Self {
+    pub const fn new(inner: Box<dyn Service>, log: Log, probes: Vec<Bytes>) -> Self {
         Self { inner, log, probes }
     }
 }
@@ -101,7 +108,7 @@ impl<S> Observed<S> {
 /// More rows than anybody watches.
 const PROBED_MAX: usize = 64;
 
-impl<S: Service> Observed<S> {
+impl Observed {
     /// The rows under everything that is watched.
     fn probe(&self, view: &View<'_>) -> Result<Vec<Vec<Row>>, StateError> {
         let nobody = Caller {
@@ -141,7 +148,7 @@ fn caller_bytes(caller: &Caller) -> Vec<u8> {
     bytes
 }
 
-impl<S: Service> Service for Observed<S> {
+impl Service for Observed {
     fn genesis(&self, txn: &mut Txn<'_>, genesis: &[u8]) -> Result<(), StateError> {
         self.inner.genesis(txn, genesis)
     }

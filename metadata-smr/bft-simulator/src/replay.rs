@@ -32,7 +32,8 @@ use crate::simulation::Trace;
 use quorumfs_bft::identity::{Now, Sequence};
 use quorumfs_bft::journal::{self, Journal};
 use quorumfs_bft::recording::{Entry, Mark, Marker, Recording, Unreadable};
-use quorumfs_bft::replica::{Config, Replica, Sabotage};
+use quorumfs_bft::replica::{Config, Replica};
+use quorumfs_bft::sabotage::{Planted, Sabotage};
 use quorumfs_bft::service::Service;
 use quorumfs_bft::step::{Effect, Effects, Event};
 use std::cell::RefCell;
@@ -133,9 +134,9 @@ impl fmt::Display for Place {
 
 /// Tells a core of `service` everything that is recorded, and compares what it does. Gives what is
 /// to be seen on the way to `trace`.
-pub fn replay<S: Service, R: Read>(
+pub fn replay<R: Read>(
     recording: Recording<R>,
-    service: S,
+    service: impl Service + 'static,
     sabotage: Option<Sabotage>,
     trace: Trace<'_>,
 ) -> Replayed {
@@ -148,7 +149,7 @@ pub fn replay<S: Service, R: Read>(
         committed: Sequence(0),
         told: VecDeque::new(),
     };
-    let Err(end) = player.play(service, sabotage);
+    let Err(end) = player.play(Box::new(service), sabotage);
     let reads = player.tape.borrow().reads;
     Replayed {
         events: player.events,
@@ -171,14 +172,14 @@ struct Player<'a, R> {
 }
 
 impl<R: Read> Player<'_, R> {
-    fn play<S: Service>(
+    fn play(
         &mut self,
-        service: S,
+        service: Box<dyn Service>,
         sabotage: Option<Sabotage>,
     ) -> Result<Infallible, End> {
         let start = self.tape.borrow().start().clone();
         let config = Config {
-            sabotage,
+            sabotage: Planted::new(sabotage),
             ..start.config
         };
         let journal = Journal {

@@ -145,7 +145,7 @@ pub struct Simulation<'a, W: Workload> {
     cluster: ClusterId,
     agenda: Agenda<Happening>,
     network: Network,
-    nodes: Vec<Node<W::Service>>,
+    nodes: Vec<Node>,
     down: Vec<Option<usize>>,
     customers: Vec<Customer>,
     principals: Vec<FakeSigner>,
@@ -461,7 +461,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
         &mut self,
         index: usize,
         generation: u64,
-        act: impl FnOnce(&mut Node<W::Service>, quorumfs_bft::identity::Now) -> Vec<Act>,
+        act: impl FnOnce(&mut Node, quorumfs_bft::identity::Now) -> Vec<Act>,
     ) {
         let at = self.agenda.now();
         let Some(node) = self.nodes.get_mut(index) else {

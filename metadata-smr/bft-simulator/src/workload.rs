@@ -20,7 +20,7 @@ use quorumfs_bft::service::Service;
 /// A service under test with its operations and its judge.
 pub trait Workload {
     /// The replicated application.
-    type Service: Service;
+    type Service: Service + 'static;
 
     /// A fresh instance for one replica; called at every start of a replica.
     fn service(&self) -> Self::Service;

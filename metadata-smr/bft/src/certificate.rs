@@ -88,7 +88,7 @@ impl PreparedCertificate {
         let leader = context.leader(header.view);
         let statement = (batch.sequence, self.proposal.digest());
         self.votes.len() + 1 >= context.prepared_quorum()
-            && (context.duplicates || self.votes.iter().all(|vote| vote.signer != leader))
+            && (context.duplicates.is_set() || self.votes.iter().all(|vote| vote.signer != leader))
             && votes_hold(
                 Kind::Prepare,
                 &header,
@@ -111,7 +111,7 @@ fn votes_hold(
     verifier: &dyn Verifier,
 ) -> bool {
     let ascending = votes.is_sorted_by(|left, right| {
-        left.signer < right.signer || (context.duplicates && left.signer == right.signer)
+        left.signer < right.signer || (context.duplicates.is_set() && left.signer == right.signer)
     });
     ascending
         && votes.iter().all(|vote| {

@@ -78,7 +78,8 @@ impl CheckpointCertificate {
     ) -> bool {
         let header = header.at(View(0));
         let ascending = self.votes.is_sorted_by(|left, right| {
-            left.signer < right.signer || (context.duplicates && left.signer == right.signer)
+            left.signer < right.signer
+                || (context.duplicates.is_set() && left.signer == right.signer)
         });
         ascending
             && self.votes.len() >= usize::from(context.quorum)

@@ -74,7 +74,7 @@ mod tests;
 
 pub use crate::metrics::ReplicaStatus as Status;
 pub use commit::is_batch_row;
-pub use config::{Config, Sabotage};
+pub use config::Config;
 
 use crate::admission::{Blacklist, Pool};
 use crate::certificate::CommitCertificate;
@@ -87,6 +87,7 @@ use crate::ordering::status::{Inquiry, PeerRecord};
 use crate::ordering::suspicion::{Grievances, Reason};
 use crate::ordering::throughput::Throughput;
 use crate::ordering::window::Window;
+use crate::sabotage::Sabotage;
 use crate::service::Service;
 use crate::state::{KeySpace, StateError, Store};
 use crate::state_transfer::Sink;
@@ -362,7 +363,7 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     fn sabotaged(&self, sabotage: Sabotage) -> bool {
-        self.config.sabotage == Some(sabotage)
+        self.config.sabotage.is(sabotage)
     }
 
     /// How it is.

@@ -290,3 +290,73 @@ pub trait Service {
         Ok(())
     }
 }
+
+/// So that code which need not know the service is compiled once, with `Box<dyn Service>`.
+impl<S: Service + ?Sized> Service for Box<S> {
+    fn genesis(&self, txn: &mut Txn<'_>, genesis: &[u8]) -> Result<(), StateError> {
+        (**self).genesis(txn, genesis)
+    }
+
+    fn open_session(
+        &self,
+        txn: &mut Txn<'_>,
+        context: &Context,
+        caller: &Caller,
+    ) -> Result<Option<Credit>, StateError> {
+        (**self).open_session(txn, context, caller)
+    }
+
+    fn may_open(&self, view: &View<'_>, principal: &PublicKey) -> Result<bool, StateError> {
+        (**self).may_open(view, principal)
+    }
+
+    fn close_session(
+        &self,
+        txn: &mut Txn<'_>,
+        context: &Context,
+        caller: &Caller,
+    ) -> Result<(), StateError> {
+        (**self).close_session(txn, context, caller)
+    }
+
+    fn execute(
+        &self,
+        txn: &mut Txn<'_>,
+        context: &Context,
+        caller: &Caller,
+        operation: &[u8],
+    ) -> Result<Bytes, StateError> {
+        (**self).execute(txn, context, caller, operation)
+    }
+
+    fn read(&self, view: &View<'_>, caller: &Caller, query: &[u8]) -> Result<Bytes, StateError> {
+        (**self).read(view, caller, query)
+    }
+
+    fn read_in_order(
+        &self,
+        view: &View<'_>,
+        context: &Context,
+        caller: &Caller,
+        query: &[u8],
+    ) -> Result<Bytes, StateError> {
+        (**self).read_in_order(view, context, caller, query)
+    }
+
+    fn watch(
+        &self,
+        view: &View<'_>,
+        caller: &Caller,
+        watch: &[u8],
+    ) -> Result<Option<Vec<Bytes>>, StateError> {
+        (**self).watch(view, caller, watch)
+    }
+
+    fn next_deadline(&self, view: &View<'_>) -> Result<Option<Time>, StateError> {
+        (**self).next_deadline(view)
+    }
+
+    fn tick(&self, txn: &mut Txn<'_>, context: &Context) -> Result<(), StateError> {
+        (**self).tick(txn, context)
+    }
+}

@@ -6,7 +6,6 @@
 use anyhow::Context as _;
 use clap::Parser;
 use quorumfs_bft::authentication::Authentication;
-use quorumfs_bft::replica::Replica;
 use quorumfs_bft::step::Effects;
 use quorumfs_bft_runtime::client::Member;
 use quorumfs_bft_runtime::disk::Durability;
@@ -54,12 +53,7 @@ async fn main() -> anyhow::Result<()> {
     let lies = Arc::new(Lies::default());
     let (told, random) = (lies.clone(), Random::new(arguments.seed));
     let core = move |start: Start, now, effects: &mut Effects| {
-        let Start {
-            config,
-            store,
-            journal,
-        } = start;
-        let core = Replica::recover(config, Metadata, store, journal, now, effects)?;
+        let core = start.replica(Box::new(Metadata), now, effects)?;
         Ok(Liar::new(core, key, random, told))
     };
     let socket = TcpListener::bind(arguments.listen).await?;

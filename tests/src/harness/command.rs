@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// The program under test, built once from the sources as they are now, beside this test.
+/// The program under test: the one that `QUORUMFS` names, else built once from the sources as they
+/// are now, beside this test.
 ///
 /// Cargo gives a test the path of its own package's binaries only, so that this one asks cargo
 /// itself; where the program is up to date, that takes a moment. This package is named too, because
@@ -19,6 +20,9 @@ use std::sync::OnceLock;
 pub fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
+        if let Some(named) = std::env::var_os("QUORUMFS").filter(|it| !it.is_empty()) {
+            return PathBuf::from(named);
+        }
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         // This is TARGET/release/NAME or a test below, the program TARGET/release/quorumfs.
         let this = std::env::current_exe().unwrap();

@@ -4,7 +4,7 @@ use super::panic_text;
 use crate::crashes::ledger::{self, Ledger};
 use anyhow::{Context as _, anyhow, bail};
 use quorumfs_bft::recording::Recording;
-use quorumfs_bft::replica::Sabotage;
+use quorumfs_bft::sabotage::Sabotage;
 use quorumfs_bft_simulator::key_value::KeyValue;
 use quorumfs_bft_simulator::replay::{self, Replayed};
 use quorumfs_bft_simulator::simulation::Trace;

@@ -174,7 +174,7 @@ impl<W: Workload> Simulation<'_, W> {
         if let Some(down) = self.down.get_mut(index) {
             *down = None;
         }
-        let service = self.workload.service();
+        let service = Box::new(self.workload.service());
         let Some(node) = self.nodes.get_mut(index) else {
             return;
         };

@@ -168,7 +168,7 @@ pub(super) fn config(
     key: quorumfs_bft::identity::PublicKey,
     genesis: bytes::Bytes,
     (checkpoint_interval, leaf_bytes_max): (u64, u64),
-    sabotage: Option<quorumfs_bft::replica::Sabotage>,
+    sabotage: Option<quorumfs_bft::sabotage::Sabotage>,
 ) -> quorumfs_bft::replica::Config {
     let incarnation = super::stewards::first_incarnation(&key);
     let config = quorumfs_bft::replica::Config::member(
@@ -180,7 +180,7 @@ pub(super) fn config(
         genesis,
     );
     quorumfs_bft::replica::Config {
-        sabotage,
+        sabotage: quorumfs_bft::sabotage::Planted::new(sabotage),
         checkpoint_interval,
         leaf_bytes_max,
         ..config

@@ -2,7 +2,7 @@
 
 use crate::profile::Profile;
 use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::replica::Sabotage;
+use quorumfs_bft::sabotage::Sabotage;
 
 /// What can be chosen about a run.
 #[derive(Clone, Copy, Debug)]

@@ -3,6 +3,7 @@
 use crate::fault_model::FaultModel;
 use crate::identity::{ClusterId, Epoch, Nanos, PublicKey};
 use crate::membership::Membership;
+use crate::sabotage::Flag;
 use crate::wire::limits::OPERATIONS_MAX;
 
 /// A client's configuration.
@@ -42,7 +43,7 @@ pub struct ClientConfig {
     pub retry_max: Nanos,
     /// A defect that only a simulation asks for: a watch event counts with one copy.
     #[doc(hidden)]
-    pub believes_one_watch_event: bool,
+    pub believes_one_watch_event: Flag,
     /// Makes the retries of different clients fall apart; any number will do.
     pub jitter_seed: u64,
 }
@@ -85,7 +86,7 @@ impl ClientConfig {
             unordered_reads: true,
             retry: Nanos::from_millis(250),
             retry_max: Nanos::from_secs(4),
-            believes_one_watch_event: false,
+            believes_one_watch_event: Flag::CLEAR,
             jitter_seed: 0,
         }
     }

@@ -50,10 +50,7 @@ impl Observing {
             session: None,
             contacts: BTreeMap::new(),
             tally: Tally::new(model),
-            chain: match config.believes_one_watch_event {
-                true => Chain::sabotaged(model),
-                false => Chain::new(model),
-            },
+            chain: Chain::sabotaged(model, config.believes_one_watch_event),
             told: Sequence(0),
         }
     }

@@ -13,6 +13,7 @@ use super::{clock, credit, members, replay, session, watch};
 use crate::identity::{Digest, Nanos, PublicKey, Sequence, SessionId, Time};
 use crate::membership::Membership;
 use crate::observer::WatchEvent;
+use crate::sabotage::{Flag, Planted, Sabotage};
 use crate::service::{Context, Credit, Service};
 use crate::state::{Area, KeySpace, StateError, Store, View};
 use crate::wire::Envelope;
@@ -81,10 +82,11 @@ pub enum Standing {
 #[derive(Debug)]
 pub struct Executor<S> {
     service: S,
-    /// The simulator's sabotage: a retry is executed a second time.
-    retries_run: bool,
-    /// Another one: replies up to this sequence are not known any more.
-    forgotten: Sequence,
+    /// A simulation's defect: a retry is executed a second time.
+    retries_run: Flag,
+    /// Another one: replies that were given before `began` are not known any more.
+    replies_lost: Flag,
+    began: Sequence,
     /// After how long a session without a request is closed.
     idle: Nanos,
     /// Who watches what.
@@ -97,8 +99,9 @@ impl<S: Service> Executor<S> {
     pub fn new(service: S) -> Self {
         Self {
             service,
-            retries_run: false,
-            forgotten: Sequence(0),
+            retries_run: Flag::CLEAR,
+            replies_lost: Flag::CLEAR,
+            began: Sequence(0),
             idle: SESSION_IDLE,
             watches: watch::Index::default(),
             heads: Heads::default(),
@@ -120,21 +123,14 @@ impl<S: Service> Executor<S> {
         self.heads.session(view, id)
     }
 
-    /// One that runs what it has run before. Only the simulator asks for it.
-    #[doc(hidden)]
-    pub fn running_retries(service: S) -> Self {
+    /// One that begins at this state with a simulation's defect, if one of these is planted.
+    #[must_use]
+    pub fn sabotaged(self, planted: Planted, began: Sequence) -> Self {
         Self {
-            retries_run: true,
-            ..Self::new(service)
-        }
-    }
-
-    /// One whose replies lie outside of the state that it begins with. Likewise.
-    #[doc(hidden)]
-    pub fn remembering_from(service: S, root: Sequence) -> Self {
-        Self {
-            forgotten: root,
-            ..Self::new(service)
+            retries_run: planted.flag(Sabotage::RetryExecutedTwice),
+            replies_lost: planted.flag(Sabotage::ReplyCacheOutsideState),
+            began,
+            ..self
         }
     }
 
@@ -145,7 +141,9 @@ impl<S: Service> Executor<S> {
         digest: &Digest,
     ) -> Result<Found, StateError> {
         Ok(match self.heads.find(view, request, digest)? {
-            Found::At(row, Place::Answered(at, _)) if at <= self.forgotten => {
+            Found::At(row, Place::Answered(at, _))
+                if self.replies_lost.is_set() && at <= self.began =>
+            {
                 Found::At(row, Place::Superseded)
             }
             found => found,
@@ -329,7 +327,9 @@ impl<S: Service> Executor<S> {
                     let (version, outcome) = match place {
                         Place::Next | Place::Ahead => return Ok(Standing::New),
                         Place::FarAhead => return Ok(Standing::FarAhead),
-                        Place::Answered(..) if self.retries_run => return Ok(Standing::New),
+                        Place::Answered(..) if self.retries_run.is_set() => {
+                            return Ok(Standing::New);
+                        }
                         Place::Answered(version, outcome) => (version, outcome),
                         Place::Conflict => (Sequence(0), Outcome::Conflict),
                         Place::Superseded => (Sequence(0), Outcome::Superseded),
@@ -565,7 +565,7 @@ impl<S: Service, D: Store> Run<'_, S, D> {
                 self.done.skipped.push(digest);
                 return Ok(());
             }
-            Place::Answered(version, outcome) if !executor.retries_run => {
+            Place::Answered(version, outcome) if !executor.retries_run.is_set() => {
                 self.done.duplicates += 1;
                 (version, outcome)
             }

@@ -7,6 +7,7 @@ use super::{Executed, Executor, Standing};
 use crate::fault_model::FaultModel;
 use crate::identity::{Digest, Lane, Nanos, PublicKey, RequestNumber, Sequence, SessionId, Time};
 use crate::membership::Membership;
+use crate::sabotage::{Planted, Sabotage};
 use crate::service::{Caller, Context, Credit, Service};
 use crate::state::{Area, KeySpace, MemoryStore, StateError, Txn, View};
 use crate::wire::frame::Header;
@@ -541,8 +542,9 @@ fn an_answer_that_does_not_fit_leaves_no_trace() {
 
 #[test]
 fn a_sabotaged_executor_runs_a_retry_twice() {
+    let planted = Planted::new(Some(Sabotage::RetryExecutedTwice));
     let mut bench = Bench::new();
-    bench.executor = Executor::running_retries(Counter);
+    bench.executor = Executor::new(Counter).sabotaged(planted, Sequence(0));
     let id = bench.open(1);
     let body = request(id, 0, 1, execute(8));
     bench.run(&[Arc::clone(&body), body]);

@@ -36,6 +36,7 @@
 
 use crate::fault_model::FaultModel;
 use crate::identity::{Monotonic, ReplicaId, Sequence, SessionId};
+use crate::sabotage::Flag;
 use crate::wire::limits::{WATCH_EVENTS_KEPT, WATCH_GRACE};
 use borsh::{BorshDeserialize, BorshSerialize};
 use bytes::Bytes;
@@ -214,14 +215,14 @@ impl Chain {
         }
     }
 
-    /// One that believes a single replica. Only the simulator asks for it.
-    #[doc(hidden)]
+    /// One that has a simulation's defect, if the flag is set: it believes a single replica.
     #[must_use]
-    pub fn sabotaged(model: &FaultModel) -> Self {
-        Self {
-            copies: 1,
-            ..Self::new(model)
+    pub fn sabotaged(model: &FaultModel, believes_one: Flag) -> Self {
+        let mut chain = Self::new(model);
+        if believes_one.is_set() {
+            chain.copies = 1;
         }
+        chain
     }
 
     /// Takes what there is to hand on, oldest first.

@@ -126,6 +126,7 @@ use super::window::Window;
 use crate::certificate::{CommitCertificate, PreparedCertificate, Vote};
 use crate::checkpoint::CheckpointCertificate;
 use crate::identity::{Digest, ReplicaId, Sequence, Signature, View};
+use crate::sabotage::Flag;
 use crate::wire::frame::Header;
 use crate::wire::limits::WINDOW;
 use crate::wire::message::{Accepted, Claims, Message, ViewChange};
@@ -141,11 +142,11 @@ pub struct Rule {
     /// r + 1.
     pub small: usize,
     /// Whether to do without A2.
-    pub without_acceptance: bool,
+    pub without_acceptance: Flag,
     /// Whether to choose nothing instead of waiting.
-    pub without_waiting: bool,
+    pub without_waiting: Flag,
     /// Whether to prefer what was prepared in lower views.
-    pub lowest_view: bool,
+    pub lowest_view: Flag,
 }
 
 /// An own signature where there is none: that of a vote which the channel authenticates.
@@ -326,19 +327,20 @@ pub fn choose(
         let mut candidates: Vec<&Arc<Envelope>> =
             said.iter().filter_map(|it| it.prepared(sequence)).collect();
         candidates.sort_by_key(|it| (it.view(), it.digest()));
-        if !rule.lowest_view {
+        if !rule.lowest_view.is_set() {
             candidates.reverse();
         }
         let all = |counts: &dyn Fn(&Said<'_>) -> bool| said.iter().filter(|it| counts(it)).count();
         let chosen = candidates.into_iter().find(|proposal| {
             let (digest, view) = (proposal.digest_ref(), proposal.view());
-            (rule.lowest_view || all(&|it| it.compatible(sequence, digest, view)) >= rule.quorum)
-                && (rule.without_acceptance
+            (rule.lowest_view.is_set()
+                || all(&|it| it.compatible(sequence, digest, view)) >= rule.quorum)
+                && (rule.without_acceptance.is_set()
                     || all(&|it| it.accepted(sequence, digest, view)) >= rule.small)
         });
         let Some(batch) = chosen.and_then(|proposal| proposal.batch()) else {
             let nothing = all(&|it| it.knows_nothing(sequence)) >= rule.quorum;
-            if nothing || rule.without_waiting {
+            if nothing || rule.without_waiting.is_set() {
                 break;
             }
             return None;

@@ -10,6 +10,7 @@
 
 use crate::certificate::CommitCertificate;
 use crate::identity::{Digest, Sequence};
+use crate::sabotage::Flag;
 use crate::wire::Envelope;
 use crate::wire::message::Message;
 use std::sync::Arc;
@@ -44,7 +45,7 @@ impl Choice {
     pub fn of(
         view_changes: &[Arc<Envelope>],
         start: (Sequence, Digest),
-        lowest_view: bool,
+        lowest_view: Flag,
     ) -> Self {
         let (start, genesis) = start;
         let changes = || {
@@ -64,7 +65,7 @@ impl Choice {
             let shown = changes().flat_map(|change| &change.prepared);
             let proposals = shown.filter_map(|it| Some((&it.proposal, it.proposal.batch()?)));
             let here = proposals.filter(|(_, batch)| batch.sequence == sequence);
-            let chosen = match lowest_view {
+            let chosen = match lowest_view.is_set() {
                 false => here.max_by_key(|(proposal, _)| proposal.view()),
                 true => here.min_by_key(|(proposal, _)| proposal.view()),
             };
@@ -158,23 +159,23 @@ mod tests {
         let two = proposal(1, 2, one.digest(), 20);
         let three = proposal(1, 3, two.digest(), 30);
         let all = change(None, &[one.clone(), two.clone(), three.clone()]);
-        assert_eq!(times(&Choice::of(&[all], START, false)), [10, 20, 30]);
+        assert_eq!(times(&Choice::of(&[all], START, Flag::CLEAR)), [10, 20, 30]);
         // Nobody shows the middle: it cannot be committed, nor can what follows upon it.
         let gap = change(None, &[one.clone(), three.clone()]);
-        assert_eq!(times(&Choice::of(&[gap], START, false)), [10]);
+        assert_eq!(times(&Choice::of(&[gap], START, Flag::CLEAR)), [10]);
         // A later view has something else in the middle, which only another replica shows.
         let other = proposal(2, 2, one.digest(), 21);
         let changes = [
             change(None, &[one.clone(), two.clone(), three.clone()]),
             change(None, &[one.clone(), other.clone()]),
         ];
-        assert_eq!(times(&Choice::of(&changes, START, false)), [10, 21]);
+        assert_eq!(times(&Choice::of(&changes, START, Flag::CLEAR)), [10, 21]);
         // What somebody has executed is not proposed again, what follows upon it is.
         let changes = [
             change(Some((2, two.digest())), &[three]),
             change(None, &[one, two]),
         ];
-        let choice = Choice::of(&changes, START, false);
+        let choice = Choice::of(&changes, START, Flag::CLEAR);
         assert_eq!((choice.base_sequence().0, times(&choice)), (2, vec![30]));
         assert!(choice.carried_at(Sequence(2)).is_none());
         assert!(choice.carried_at(Sequence(3)).is_some());
@@ -187,7 +188,7 @@ mod tests {
         let choice = Choice::of(
             &[change(Some((2, Digest([2; 32]))), &[stray])],
             START,
-            false,
+            Flag::CLEAR,
         );
         assert_eq!((choice.base_sequence().0, choice.length()), (2, 0));
     }
@@ -212,7 +213,7 @@ mod tests {
                         change(None, &held.values().cloned().collect::<Vec<_>>())
                     })
                     .collect();
-                let choice = Choice::of(&changes, START, false);
+                let choice = Choice::of(&changes, START, Flag::CLEAR);
                 let carried: Vec<Digest> = choice.carried.iter().map(|it| it.digest()).collect();
                 prop_assert!(carried.starts_with(&decided), "view {view}");
                 // The view's chain: what is carried, then something fresh.

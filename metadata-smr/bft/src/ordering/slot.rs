@@ -12,6 +12,7 @@ use super::bodies::Bodies;
 use super::vote::Tally;
 use crate::certificate::PreparedCertificate;
 use crate::identity::{Digest, Monotonic, Sequence, View};
+use crate::sabotage::Flag;
 use crate::step::Token;
 use crate::wire::Envelope;
 use crate::wire::limits::BATCHES_KEPT;
@@ -114,7 +115,7 @@ pub struct Slot {
 impl Slot {
     /// Nothing is known yet.
     #[must_use]
-    pub fn new(sequence: Sequence, duplicates: bool) -> Self {
+    pub fn new(sequence: Sequence, duplicates: Flag) -> Self {
         Self {
             sequence,
             prepares: Tally::new(duplicates),
@@ -290,7 +291,7 @@ mod tests {
 
     #[test]
     fn what_was_voted_for_keeps_its_bodies_through_later_views() {
-        let mut slot = Slot::new(Sequence(1), false);
+        let mut slot = Slot::new(Sequence(1), Flag::CLEAR);
         let (one, two, three) = (body(1), body(2), body(3));
         let first = see(&mut slot, 0, &one, true);
         slot.leave_view();
@@ -305,7 +306,7 @@ mod tests {
 
     #[test]
     fn of_many_failed_views_the_newest_and_what_is_prepared_are_kept() {
-        let mut slot = Slot::new(Sequence(1), false);
+        let mut slot = Slot::new(Sequence(1), Flag::CLEAR);
         let prepared = see(&mut slot, 0, &body(0), true);
         slot.prepared =
             slot.journaled

@@ -31,6 +31,7 @@
 //! for rises with every checkpoint until the leader fails, under whatever load.
 
 use crate::identity::{Monotonic, Nanos};
+use crate::sabotage::Flag;
 use crate::wire::limits::{
     LAG_OUTRIGHT, LAG_OUTRIGHT_MIN, SLOW_DOUBLINGS_MAX, SLOW_FORGIVEN, SLOW_INTERVALS,
     THROUGHPUT_INTERVAL,
@@ -87,7 +88,7 @@ pub struct Throughput {
     /// How often the number of slow intervals that it takes was doubled.
     doublings: u32,
     /// The simulator's sabotage: intervals count however little there was to do.
-    idle_too: bool,
+    idle_too: Flag,
     /// Intervals that were compared.
     pub compared: u64,
 }
@@ -119,12 +120,11 @@ impl Interval {
 }
 
 impl Throughput {
-    /// One that compares idle intervals as well. Only the simulator asks for it.
-    #[doc(hidden)]
+    /// One that has a simulation's defect, if the flag is set: it compares idle intervals as well.
     #[must_use]
-    pub fn sabotaged() -> Self {
+    pub fn sabotaged(idle_too: Flag) -> Self {
         Self {
-            idle_too: true,
+            idle_too,
             ..Self::default()
         }
     }
@@ -172,7 +172,7 @@ impl Throughput {
 
     /// So much waits now. Whether the leader has been slow for too long.
     pub fn waits(&mut self, now: Monotonic, waiting: usize) -> bool {
-        if waiting == 0 && !self.idle_too {
+        if waiting == 0 && !self.idle_too.is_set() {
             self.idle();
             return false;
         }
@@ -190,13 +190,13 @@ impl Throughput {
 
     fn compare(&mut self, interval: &Interval, length: Nanos) -> bool {
         let rate = interval.executed.saturating_mul(1_000_000_000) / length.0.max(1);
-        let load = match self.idle_too {
+        let load = match self.idle_too.is_set() {
             true => Load::default(),
             false => interval.load(length.0),
         };
         let known = self.achieved.entry(load).or_default();
         let (lag, decide) = (mean(interval.lag), mean(interval.decided));
-        let ours = self.idle_too || lag > decide.saturating_mul(2);
+        let ours = self.idle_too.is_set() || lag > decide.saturating_mul(2);
         let outright = lag > decide.saturating_mul(LAG_OUTRIGHT).max(LAG_OUTRIGHT_MIN.0);
         let slow = (known.missed_by(rate) && ours) || (outright && interval.decided.1 > 0);
         *known = known.learn(rate);
@@ -317,7 +317,7 @@ mod tests {
     fn what_is_idle_in_between_is_not_compared() {
         for sabotaged in [false, true] {
             let mut throughput = match sabotaged {
-                true => Throughput::sabotaged(),
+                true => Throughput::sabotaged(Flag::SET),
                 false => Throughput::default(),
             };
             let mut now = Monotonic(1);

@@ -6,6 +6,7 @@
 
 use crate::certificate::Vote;
 use crate::identity::{Digest, Monotonic, ReplicaId, Signature, View};
+use crate::sabotage::Flag;
 use std::collections::BTreeMap;
 
 #[derive(Clone, Copy, Debug)]
@@ -22,13 +23,13 @@ struct Held {
 pub struct Tally {
     votes: BTreeMap<ReplicaId, Held>,
     /// The simulator's sabotage: who votes twice counts twice.
-    duplicates: bool,
+    duplicates: Flag,
 }
 
 impl Tally {
     /// An empty one.
     #[must_use]
-    pub const fn new(duplicates: bool) -> Self {
+    pub const fn new(duplicates: Flag) -> Self {
         Self {
             votes: BTreeMap::new(),
             duplicates,
@@ -47,7 +48,7 @@ impl Tally {
         match self.votes.get_mut(&vote.signer) {
             Some(held) if held.view < view => *held = fresh,
             Some(held) => {
-                if self.duplicates && held.view == view && held.digest == digest {
+                if self.duplicates.is_set() && held.view == view && held.digest == digest {
                     held.copies += 1;
                 }
             }
@@ -136,7 +137,7 @@ mod tests {
 
     #[test]
     fn who_votes_twice_counts_once() {
-        let mut tally = Tally::new(false);
+        let mut tally = Tally::new(Flag::CLEAR);
         let digest = Digest([1; 32]);
         for _ in 0..5 {
             tally.add(View(0), digest, vote(1), Monotonic(0));
@@ -155,7 +156,7 @@ mod tests {
 
     #[test]
     fn only_the_latest_view_of_a_voter_counts_and_in_it_the_first_vote() {
-        let mut tally = Tally::new(false);
+        let mut tally = Tally::new(Flag::CLEAR);
         let (one, two) = (Digest([1; 32]), Digest([2; 32]));
         tally.add(View(3), one, vote(0), Monotonic(0));
         tally.add(View(2), two, vote(0), Monotonic(0));

@@ -19,6 +19,7 @@
 use super::slot::Slot;
 use crate::certificate::PreparedCertificate;
 use crate::identity::{Digest, Sequence};
+use crate::sabotage::Flag;
 use crate::wire::limits::{KEPT_BYTES_MAX, WINDOW};
 use crate::wire::{Context, Envelope};
 use std::collections::{BTreeSet, VecDeque};
@@ -31,7 +32,7 @@ pub struct Window {
     later: VecDeque<Slot>,
     /// How many are voted on.
     width: usize,
-    duplicates: bool,
+    duplicates: Flag,
 }
 
 impl Window {

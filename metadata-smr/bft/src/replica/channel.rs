@@ -7,7 +7,7 @@
 //! * What was executed is voted for again, for those who have not: COMMITs cannot be handed on.
 //! * Committed batches are taken on r + 1 words, unless it is known otherwise that they are.
 
-use super::{Replica, Sabotage};
+use super::Replica;
 use crate::certificate::CommitCertificate;
 use crate::identity::{Digest, ReplicaId, Sequence, View};
 use crate::metrics::Voting;
@@ -15,6 +15,7 @@ use crate::ordering::claims::{self, Rule, unsigned};
 use crate::ordering::new_view::Choice;
 use crate::ordering::slot::Heard;
 use crate::ordering::vote::bit;
+use crate::sabotage::Sabotage;
 use crate::service::Service;
 use crate::state::{StateError, Store};
 use crate::step::{Effects, Peer, Token};
@@ -69,7 +70,7 @@ impl<S: Service, D: Store> Replica<S, D> {
 
     /// What a view begins with by these VIEW-CHANGEs; nothing if they do not say.
     pub(super) fn begins_with(&self, view_changes: &[Arc<Envelope>], view: View) -> Option<Choice> {
-        let lowest_view = self.sabotaged(Sabotage::LockOnLowerView);
+        let lowest_view = self.config.sabotage.flag(Sabotage::LockOnLowerView);
         let start = (self.epochs.from(), self.epochs.start);
         if self.signs_votes() {
             return Some(Choice::of(view_changes, start, lowest_view));
@@ -77,8 +78,8 @@ impl<S: Service, D: Store> Replica<S, D> {
         let rule = Rule {
             quorum: self.context.quorum.into(),
             small: self.small(),
-            without_acceptance: self.sabotaged(Sabotage::ClaimNotAccepted),
-            without_waiting: self.sabotaged(Sabotage::NothingInsteadOfWaiting),
+            without_acceptance: self.config.sabotage.flag(Sabotage::ClaimNotAccepted),
+            without_waiting: self.config.sabotage.flag(Sabotage::NothingInsteadOfWaiting),
             lowest_view,
         };
         claims::choose(view_changes, start, self.context.header(view), rule)

@@ -4,6 +4,7 @@ use crate::authentication::Authentication;
 use crate::fault_model::FaultModel;
 use crate::identity::{ClusterId, Incarnation, Nanos, PublicKey, ReplicaId};
 use crate::membership::Membership;
+use crate::sabotage::{Planted, Sabotage};
 use crate::state::LEAF_BYTES_MAX;
 use crate::wire::Context;
 use crate::wire::limits::{CHECKPOINT_INTERVAL, REPLY_WHOLE_BYTES, SESSION_IDLE};
@@ -52,9 +53,9 @@ pub struct Config {
     /// a simulation does not listen.
     #[doc(hidden)]
     pub minds_its_words: bool,
-    /// A defect to be built in, so that a simulation can show that it would be found.
+    /// A defect that a simulation has planted, to show that it would be found.
     #[doc(hidden)]
-    pub sabotage: Option<Sabotage>,
+    pub sabotage: Planted,
 }
 
 impl Config {
@@ -103,7 +104,7 @@ impl Config {
             reply_whole_bytes: REPLY_WHOLE_BYTES,
             session_idle: SESSION_IDLE,
             minds_its_words: true,
-            sabotage: None,
+            sabotage: Planted::NONE,
         }
     }
 
@@ -126,82 +127,11 @@ impl Config {
     pub fn context_of(&self, membership: &Membership) -> Context {
         let mut context = membership.context(self.cluster);
         context.authentication = self.authentication;
-        match self.sabotage {
-            Some(Sabotage::QuorumOneShort) => context.quorum = context.quorum.saturating_sub(1),
-            Some(Sabotage::DuplicateSignerCounted) => context.duplicates = true,
-            Some(Sabotage::OldEpochVoteCounted) => context.old_votes = true,
-            _ => {}
+        if self.sabotage.is(Sabotage::QuorumOneShort) {
+            context.quorum = context.quorum.saturating_sub(1);
         }
+        context.duplicates = self.sabotage.flag(Sabotage::DuplicateSignerCounted);
+        context.old_votes = self.sabotage.flag(Sabotage::OldEpochVoteCounted);
         context
     }
-}
-
-/// Defects that a simulation has to find. Nobody else has a way to ask for one.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Sabotage {
-    /// The medium quorum is one too small.
-    QuorumOneShort,
-    /// COMMIT leaves when the own vote is durable, though the prepared certificate is not.
-    VoteWithoutPreparedCertificate,
-    /// PREPARE leaves without the bodies.
-    PrepareWithoutBody,
-    /// A proposal that a view change carried over is refused because of its time.
-    ReproposalRefusedByClock,
-    /// A vote that comes twice counts twice.
-    DuplicateSignerCounted,
-    /// A retry of the last request of a lane is executed again.
-    RetryExecutedTwice,
-    /// Messages do not wait for the disk.
-    ForgottenFsync,
-    /// What comes of a state is not compared with the digest that its parent names.
-    TransferUnverified,
-    /// A view begins with the certificates of the lowest views that are shown.
-    LockOnLowerView,
-    /// COMMIT is given for a batch before the one that it follows upon is prepared.
-    CommitBeforePredecessor,
-    /// Queries are answered without saying when what they saw last changed.
-    ReadWithoutVersion,
-    /// No STATUS is sent, so nothing that was lost comes again.
-    MissingStatus,
-    /// A state comes without the replies that were given in it: who asks again is told that they
-    /// are gone.
-    ReplyCacheOutsideState,
-    /// A leader's throughput is compared however little there is to do.
-    ThroughputComparedIdle,
-    /// Clients believe a single replica that says that something they watch has changed.
-    WatchOnOneCopy,
-    /// What was proposed and voted for in an earlier epoch counts in this one.
-    OldEpochVoteCounted,
-    /// What one replica claims to have prepared is chosen though not enough have accepted it.
-    ClaimNotAccepted,
-    /// A view begins with nothing where it is not known yet what it begins with.
-    NothingInsteadOfWaiting,
-    /// A committed batch is believed on one replica's word.
-    OneVoucher,
-}
-
-impl Sabotage {
-    /// Every defect.
-    pub const ALL: [Self; 19] = [
-        Self::QuorumOneShort,
-        Self::VoteWithoutPreparedCertificate,
-        Self::PrepareWithoutBody,
-        Self::ReproposalRefusedByClock,
-        Self::DuplicateSignerCounted,
-        Self::RetryExecutedTwice,
-        Self::ForgottenFsync,
-        Self::TransferUnverified,
-        Self::LockOnLowerView,
-        Self::CommitBeforePredecessor,
-        Self::ReadWithoutVersion,
-        Self::MissingStatus,
-        Self::ReplyCacheOutsideState,
-        Self::ThroughputComparedIdle,
-        Self::WatchOnOneCopy,
-        Self::OldEpochVoteCounted,
-        Self::ClaimNotAccepted,
-        Self::NothingInsteadOfWaiting,
-        Self::OneVoucher,
-    ];
 }

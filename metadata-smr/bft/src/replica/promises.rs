@@ -4,11 +4,12 @@
 //! record that holds them, names the record's token in the `Send`, and counts its own vote when the
 //! record is durable.
 
-use super::{Replica, Sabotage};
+use super::Replica;
 use crate::identity::Sequence;
 use crate::journal::Record;
 use crate::metrics::Voting;
 use crate::ordering::claims::unsigned;
+use crate::sabotage::{Flag, Sabotage};
 use crate::service::Service;
 use crate::state::Store;
 use crate::step::{Destination, Effect, Effects, Token};
@@ -31,12 +32,12 @@ pub(super) struct Promises {
     /// The record of the last batch that was executed.
     executed: Token,
     /// The simulator's sabotage: nothing waits for the disk.
-    forgetful: bool,
+    forgetful: Flag,
 }
 
 impl Promises {
     /// Tokens go on from `next`.
-    pub(super) const fn new(next: Token, forgetful: bool) -> Self {
+    pub(super) const fn new(next: Token, forgetful: Flag) -> Self {
         let next = if next.0 == 0 { 1 } else { next.0 };
         Self {
             next,
@@ -84,7 +85,7 @@ impl Promises {
 
     /// Whether what waits for `token` may go.
     pub(super) const fn durable(&self, token: Token) -> bool {
-        self.forgetful || token.0 <= self.durable
+        self.forgetful.is_set() || token.0 <= self.durable
     }
 
     /// What a send has to name.
@@ -128,7 +129,7 @@ impl Promises {
     /// What has to be durable before the state after `sequence` is shown; an error if no record
     /// names it.
     pub(super) fn shown(&self, sequence: Sequence) -> Result<Option<Token>, NotNamed> {
-        if sequence <= self.named || self.forgetful {
+        if sequence <= self.named || self.forgetful.is_set() {
             return Ok(None);
         }
         let mut naming = self.naming.iter();
@@ -147,7 +148,7 @@ impl Promises {
 
     /// Whether any record is still being written.
     pub(super) const fn outstanding(&self) -> bool {
-        !self.forgetful && self.durable + 1 < self.next
+        !self.forgetful.is_set() && self.durable + 1 < self.next
     }
 
     /// What still counts of the records below `before` has been written once more: once that is
@@ -246,8 +247,8 @@ impl<S: Service, D: Store> Replica<S, D> {
     }
 
     /// Whether the simulator wants messages to leave before they are durable.
-    pub(super) fn forgetful(config: &super::Config) -> bool {
-        config.sabotage == Some(Sabotage::ForgottenFsync)
+    pub(super) fn forgetful(config: &super::Config) -> Flag {
+        config.sabotage.flag(Sabotage::ForgottenFsync)
     }
 }
 
@@ -257,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_reply_that_no_record_names_waits_for_the_last_batch() {
-        let mut promises = Promises::new(Token(1), false);
+        let mut promises = Promises::new(Token(1), Flag::CLEAR);
         let mut effects = Effects::default();
         let token = promises.persist(&Record::BootMark, &mut effects);
         promises.executed(token);

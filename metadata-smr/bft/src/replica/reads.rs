@@ -16,9 +16,10 @@
 //! Linearizable, and Live" (2021), for the quorums; the rest follows from crashes that they
 //! exclude.
 
-use super::{Replica, Sabotage};
+use super::Replica;
 use crate::identity::{ConnectionId, Sequence};
 use crate::metrics::Voting;
+use crate::sabotage::Sabotage;
 use crate::service::Service;
 use crate::state::{StateError, Store};
 use crate::step::{Destination, Effect, Effects};

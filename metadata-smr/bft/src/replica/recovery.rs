@@ -22,7 +22,7 @@
 //!
 //! Records of earlier epochs than the one that was entered last promise nothing any more.
 
-use super::config::{Config, Sabotage};
+use super::config::Config;
 use super::observers::Observers;
 use super::promises::Promises;
 use super::proposing::DecideTime;
@@ -41,6 +41,7 @@ use crate::ordering::status::Inquiry;
 use crate::ordering::suspicion::{Grievances, Reason};
 use crate::ordering::throughput::Throughput;
 use crate::ordering::window::Window;
+use crate::sabotage::Sabotage;
 use crate::service::Service;
 use crate::state::{KeySpace, StateError, Store};
 use crate::step::{Effects, Token};
@@ -153,15 +154,10 @@ impl<S: Service, D: Store> Replica<S, D> {
         let config_interval = config.checkpoint_interval;
         let mut space = KeySpace::open_with_leaves(store, config.leaf_bytes_max)?;
         let root = space.durable_root().map_or(Sequence(0), |it| it.sequence);
-        let executor = match config.sabotage {
-            Some(Sabotage::RetryExecutedTwice) => Executor::running_retries(service),
-            Some(Sabotage::ReplyCacheOutsideState) => Executor::remembering_from(service, root),
-            _ => Executor::new(service),
-        };
-        let executor = executor.with_idle(config.session_idle);
-        if config.sabotage == Some(Sabotage::TransferUnverified) {
-            space.trust();
-        }
+        let executor = Executor::new(service)
+            .with_idle(config.session_idle)
+            .sabotaged(config.sabotage, root);
+        space.trust(config.sabotage.flag(Sabotage::TransferUnverified));
         if space.durable_root().is_none() {
             executor.genesis(&mut space, &config.genesis, &config.membership())?;
         }
@@ -193,10 +189,8 @@ impl<S: Service, D: Store> Replica<S, D> {
                 membership: epochs.digest(),
             });
         }
-        let throughput = match config.sabotage {
-            Some(Sabotage::ThroughputComparedIdle) => Throughput::sabotaged(),
-            _ => Throughput::default(),
-        };
+        let throughput =
+            Throughput::sabotaged(config.sabotage.flag(Sabotage::ThroughputComparedIdle));
         let mut pool = Pool::default();
         commit::announce_sessions(&executor, &space, &mut pool, effects)?;
         let context = config.context_of(&epochs.current);

@@ -9,12 +9,13 @@
 //!   said so are handed the batch after their last one, with its certificate: the client may be
 //!   waiting for them.
 
+use super::Replica;
 use super::commit::stored_batch;
-use super::{Replica, Sabotage};
 use crate::identity::{Digest, ReplicaId, Sequence, View};
 use crate::ordering::slot::{Slot, Stage};
 use crate::ordering::status::Inquiry;
 use crate::ordering::vote::bit;
+use crate::sabotage::Sabotage;
 use crate::service::Service;
 use crate::state::{StateError, Store};
 use crate::step::{Destination, Effect, Effects, Token};

@@ -7,12 +7,13 @@
 //! `ordering.rs` rests on it. With r = 0 a COMMIT is the vote for the proposal, and those are given
 //! in order.
 
-use super::{Replica, Sabotage};
+use super::Replica;
 use crate::certificate::{CommitCertificate, PreparedCertificate, Vote};
 use crate::identity::{Digest, Sequence};
 use crate::journal::Record;
 use crate::metrics::Voting;
 use crate::ordering::slot::{CommitStage, Promise, Stage};
+use crate::sabotage::Sabotage;
 use crate::service::Service;
 use crate::state::{StateError, Store};
 use crate::step::{Effects, Token};

@@ -11,13 +11,13 @@ use super::root_record::{ROOT_KEY, Retained, RootRecord, garbage_digest};
 use super::tree::node_key;
 use super::{DurableRoot, KeySpace, StateError, Store, WriteBatch};
 use crate::identity::{Digest, Sequence};
+use crate::sabotage::Flag;
 use bytes::Bytes;
 
 impl<D: Store> KeySpace<D> {
-    /// Believes whatever comes from now on. Only the simulator asks for it.
-    #[doc(hidden)]
-    pub const fn trust(&mut self) {
-        self.trusting = true;
+    /// Has a simulation's defect from now on, if the flag is set: it believes whatever comes.
+    pub const fn trust(&mut self, trusting: Flag) {
+        self.trusting = trusting;
     }
 
     /// Whether the tree with this digest of all rows can be read, as one of the durable roots.

@@ -32,6 +32,7 @@ use super::root_record::rows_digest;
 use super::tree::node_key;
 use super::{DurableRoot, StateError, Store};
 use crate::identity::{Digest, Sequence};
+use crate::sabotage::Flag;
 use borsh::{BorshDeserialize, BorshSerialize};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
@@ -445,7 +446,7 @@ impl Import {
         store: &dyn Store,
         path: &Path,
         bytes: &Bytes,
-        trusting: bool,
+        trusting: Flag,
     ) -> Result<Taken, StateError> {
         let Some(open) = self.asked.get(path) else {
             return Ok(Taken::Unasked);
@@ -454,7 +455,7 @@ impl Import {
             return Ok(Taken::Wrong);
         };
         let named = match open.node {
-            Some(named) if named.digest == digest || trusting => named,
+            Some(named) if named.digest == digest || trusting.is_set() => named,
             Some(_) => return Ok(Taken::Wrong),
             None => {
                 let (bytes, rows) = node.totals();

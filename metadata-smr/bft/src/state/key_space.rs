@@ -22,6 +22,7 @@ use super::txn::Txn;
 use super::view::{Pending, View};
 use super::{DurableRoot, StateError, Store, WriteBatch};
 use crate::identity::{Digest, Sequence};
+use crate::sabotage::Flag;
 use bytes::{BufMut, Bytes, BytesMut};
 use std::collections::BTreeMap;
 
@@ -94,7 +95,7 @@ pub struct KeySpace<D> {
     /// The service's rows that were written since they were last asked for, if anybody asks.
     changed: Option<Vec<Bytes>>,
     /// The simulator's sabotage: nodes are believed unseen.
-    pub(super) trusting: bool,
+    pub(super) trusting: Flag,
 }
 
 impl<D: Store> KeySpace<D> {
@@ -167,7 +168,7 @@ impl<D: Store> KeySpace<D> {
             in_flight: None,
             import,
             changed: None,
-            trusting: false,
+            trusting: Flag::CLEAR,
         })
     }
 

@@ -18,6 +18,7 @@ use crate::fault_model::FaultModel;
 use crate::identity::{ClusterId, Epoch, Group, PublicKey, ReplicaId, Sequence, Signature, View};
 use crate::membership::EpochRecord;
 use crate::ordering::claims::EXECUTED_SHOWN;
+use crate::sabotage::Flag;
 use crate::step::Peer;
 use bytes::Bytes;
 use std::ops::Deref;
@@ -39,9 +40,9 @@ pub struct Context {
     /// The medium quorum; only a simulation that wants to be caught changes it.
     pub(crate) quorum: u16,
     /// Whether a signer may count twice; only a simulation that wants to be caught says yes.
-    pub(crate) duplicates: bool,
+    pub(crate) duplicates: Flag,
     /// Whether votes of earlier epochs count; only a simulation that wants to be caught says yes.
-    pub(crate) old_votes: bool,
+    pub(crate) old_votes: Flag,
 }
 
 impl Context {
@@ -55,8 +56,8 @@ impl Context {
             from: Sequence(0),
             authentication: Authentication::Sig,
             quorum: model.medium(),
-            duplicates: false,
-            old_votes: false,
+            duplicates: Flag::CLEAR,
+            old_votes: Flag::CLEAR,
         }
     }
 
@@ -267,7 +268,7 @@ impl Check<'_> {
         let votes = matches!(kind, Kind::Proposal | Kind::Prepare | Kind::Commit);
         let counts = header.epoch == self.context.epoch
             || kind.crosses_epochs()
-            || (self.context.old_votes && votes && header.epoch < self.context.epoch);
+            || (self.context.old_votes.is_set() && votes && header.epoch < self.context.epoch);
         if !counts || header.group != Group(0) {
             return Err(Rejection::OtherEpoch);
         }
@@ -503,7 +504,8 @@ impl Check<'_> {
                 return Err(Rejection::BadCertificate);
             };
             let signer = Some(change.signer);
-            let ascending = previous < signer || (self.context.duplicates && previous == signer);
+            let ascending =
+                previous < signer || (self.context.duplicates.is_set() && previous == signer);
             if !ascending || *envelope.header() != header {
                 return Err(Rejection::BadCertificate);
             }

@@ -1,5 +1,6 @@
 //! What is compared: a database, and how the tree's leaves hold rows.
 
+#[cfg(feature = "fjall")]
 use super::fjall::FjallStore;
 use bytes::{BufMut, Bytes, BytesMut};
 use clap::ValueEnum;
@@ -17,7 +18,8 @@ const CACHE_BYTES: usize = 32 << 20;
 /// A database.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Engine {
-    /// Log-structured merge tree.
+    /// Log-structured merge tree; with the feature of its name.
+    #[cfg(feature = "fjall")]
     Fjall,
     /// Copy-on-write B-tree: what the product uses.
     Redb,
@@ -26,6 +28,7 @@ pub(crate) enum Engine {
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            #[cfg(feature = "fjall")]
             Self::Fjall => "fjall",
             Self::Redb => "redb",
         })
@@ -53,6 +56,7 @@ impl fmt::Display for Layout {
 /// A store of either kind.
 #[derive(Clone)]
 pub(crate) enum AnyStore {
+    #[cfg(feature = "fjall")]
     Fjall(FjallStore),
     Redb(DiskStore),
 }
@@ -60,6 +64,7 @@ pub(crate) enum AnyStore {
 impl AnyStore {
     pub(crate) fn open(engine: Engine, directory: &Path) -> Result<Self, StateError> {
         match engine {
+            #[cfg(feature = "fjall")]
             Engine::Fjall => FjallStore::open(directory).map(Self::Fjall),
             Engine::Redb => {
                 let opened = DiskStore::open(directory).map_err(|error| failed(&error))?;
@@ -70,6 +75,7 @@ impl AnyStore {
 
     fn apply(&self, batch: &WriteBatch) -> Result<(), StateError> {
         match self {
+            #[cfg(feature = "fjall")]
             Self::Fjall(store) => store.apply(batch),
             Self::Redb(store) => store.apply(batch).map_err(|error| failed(&error)),
         }
@@ -86,6 +92,7 @@ fn failed(error: &DiskError) -> StateError {
 impl Store for AnyStore {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StateError> {
         match self {
+            #[cfg(feature = "fjall")]
             Self::Fjall(store) => store.get(key),
             Self::Redb(store) => store.get(key),
         }

@@ -14,6 +14,7 @@
 
 mod candidate;
 mod child;
+#[cfg(feature = "fjall")]
 mod fjall;
 mod workload;
 
@@ -35,8 +36,8 @@ struct Arguments {
     /// Row writes after the load.
     #[arg(long, default_value_t = 200_000)]
     changes: u64,
-    /// Databases to measure.
-    #[arg(long, value_delimiter = ',', default_value = "fjall,redb")]
+    /// Databases to measure: redb and, in a program with the feature `fjall`, fjall.
+    #[arg(long, value_delimiter = ',', default_value = "redb")]
     engines: Vec<Engine>,
     /// How leaves hold rows.
     #[arg(long, value_delimiter = ',', default_value = "contained,hashed")]

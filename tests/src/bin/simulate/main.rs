@@ -24,7 +24,7 @@ mod clouds;
 
 use clap::Parser;
 use quorumfs_bft::fault_model::FaultModel;
-use quorumfs_bft::replica::Sabotage;
+use quorumfs_bft::sabotage::Sabotage;
 use quorumfs_bft_simulator::profile::Profile;
 use quorumfs_bft_simulator::replay::{End, Replayed};
 use quorumfs_bft_simulator::report::Report;

@@ -12,8 +12,8 @@ use bytes::Bytes;
 use quorumfs_backends::ObjectStore;
 use quorumfs_bft_simulator::random::Random;
 use quorumfs_gateway::blocks::{
-    BlockConfig, BlockError, BlockErrorKind, BlockStore, Cloud, Compaction, PlainSlice, Sabotage,
-    SealedSlice, Stored, StoredObject, Workers,
+    BlockConfig, BlockError, BlockErrorKind, BlockStore, Cloud, Compaction, PlainSlice, Planted,
+    Sabotage, SealedSlice, Stored, StoredObject, Workers,
 };
 use quorumfs_gateway::metadata::{AllocatedId, MetadataClient};
 use quorumfs_metadata::attributes::Credentials;
@@ -89,7 +89,7 @@ impl Gateway {
             .collect();
         let config = BlockConfig {
             workers: Workers::Inline,
-            sabotage: world.sabotage,
+            sabotage: Planted::new(world.sabotage),
             background_bytes_max: world.background_bytes_max,
             ..BlockConfig::new(world.volume, world.policy)
         };

@@ -2,14 +2,15 @@
 
 use super::*;
 use crate::ordering::chains::{GENESIS, START, at, proposal};
+use crate::sabotage::Flag;
 use proptest::prelude::*;
 
 const RULE: Rule = Rule {
     quorum: 3,
     small: 2,
-    without_acceptance: false,
-    without_waiting: false,
-    lowest_view: false,
+    without_acceptance: Flag::CLEAR,
+    without_waiting: Flag::CLEAR,
+    lowest_view: Flag::CLEAR,
 };
 
 /// What one replica says.
@@ -90,12 +91,12 @@ fn what_one_replica_claims_needs_others_who_have_accepted_it() {
     let three = [alone.clone(), nobody.clone(), nobody.clone()];
     assert!(choice(&three, RULE).is_none());
     let sabotaged = Rule {
-        without_waiting: true,
+        without_waiting: Flag::SET,
         ..RULE
     };
     assert_eq!(choice(&three, sabotaged).map(|it| times(&it)), Some(vec![]));
     let sabotaged = Rule {
-        without_acceptance: true,
+        without_acceptance: Flag::SET,
         ..RULE
     };
     assert_eq!(

@@ -17,7 +17,8 @@ use crate::authentication::Authentication;
 use crate::fault_model::FaultModel;
 use crate::identity::{ClusterId, Digest, Monotonic, Now, ReplicaId, Sequence, Time};
 use crate::journal::{Condition, Entry, Journal};
-use crate::replica::{Config, Replica, Sabotage, Status};
+use crate::replica::{Config, Replica, Status};
+use crate::sabotage::{Planted, Sabotage};
 use crate::state::{MemoryStore, StateError, Store, WriteBatch};
 use crate::step::{Destination, Effect, Effects, Event, Peer, Timer, Token};
 use crate::wire::{Context, Envelope, admit};
@@ -192,7 +193,7 @@ impl Cluster {
         let id = ReplicaId(node as u16);
         let mut config = Config::new(id, CLUSTER, self.model, Bytes::from_static(b"genesis"));
         config.checkpoint_interval = self.checkpoint_every;
-        config.sabotage = self.sabotage;
+        config.sabotage = Planted::new(self.sabotage);
         config.authentication = self.authentication;
         config
     }

@@ -5,6 +5,7 @@ use crate::identity::{Digest, Sequence, Signature, Time};
 use crate::journal::Record;
 use crate::ordering::slot::Slot;
 use crate::replica::commit::standing;
+use crate::sabotage::Flag;
 use crate::state::StateError;
 use crate::wire::message::{Batch, Message};
 use crate::wire::{Header, Unsigned};
@@ -65,7 +66,7 @@ fn a_vote_is_written_anew_even_if_a_body_should_be_missing() {
     };
     let unsigned = Unsigned::new(Header::default(), Message::Proposal(batch));
     let signed = unsigned.with_signature(Signature::default());
-    let mut slot = Slot::new(Sequence(1), false);
+    let mut slot = Slot::new(Sequence(1), Flag::CLEAR);
     slot.accept(Arc::clone(signed.envelope()));
     slot.journaled
         .insert(signed.digest(), Arc::clone(signed.envelope()));
