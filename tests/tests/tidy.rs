@@ -182,7 +182,7 @@ fn sabotage_stays_in_the_simulator() {
         "gateway/src/blocks/",
         "tests/src/bin/simulate",
         "tests/src/simulate",
-        "tests/tests/simulated_clouds",
+        "tests/tests/simulated/",
     ];
     let broken: Vec<_> = lines_with(&["Sabotage", "sabotage"])
         .into_iter()
@@ -199,7 +199,7 @@ fn sabotage_stays_in_the_simulator() {
 fn sealing_is_switched_off_by_tests_alone() {
     let allowed = [
         "gateway/",
-        "tests/tests/needles",
+        "tests/tests/end_to_end/needles",
         "tests/src/harness/gateway",
     ];
     let broken: Vec<_> = lines_with(&["with_sealing", "Sealing::Off"])
@@ -279,6 +279,55 @@ fn arrows_between_crates_run_one_way() {
     none_of(&broken, "an arrow that docs/ARCHITECTURE.md forbids");
 }
 
+/// What `cargo tree` prints.
+#[track_caller]
+fn tree_of(arguments: &[&str]) -> String {
+    let tree = Command::new(env!("CARGO"))
+        .args(["tree", "--offline"])
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&tree.stderr);
+    assert!(tree.status.success(), "{errors}");
+    String::from_utf8(tree.stdout).unwrap()
+}
+
+/// What tests need of our crates and of tokio is behind features that the program that people
+/// install is built without.
+#[test]
+fn the_installed_program_holds_nothing_that_only_tests_need() {
+    let features = |package: &str| {
+        let edges = ["--edges", "normal,features", "--prefix", "none"];
+        tree_of(&[&["--package", package][..], &edges].concat())
+    };
+    let wanted = [
+        r#"tokio feature "test-util""#,
+        r#"quorumfs-backends feature "emulators""#,
+        r#"quorumfs-bft feature "sabotage""#,
+        r#"quorumfs-gateway feature "sabotage""#,
+    ];
+    let (installed, tests) = (features("quorumfs"), features("quorumfs-tests"));
+    let (mut broken, mut unknown) = (Vec::new(), Vec::new());
+    for feature in wanted {
+        let has = |tree: &str| tree.lines().any(|line| line.starts_with(feature));
+        if has(&installed) {
+            broken.push(feature.to_string());
+        }
+        if !has(&tests) {
+            unknown.push(feature.to_string());
+        }
+    }
+    none_of(
+        &broken,
+        "the program `quorumfs` is built with what only tests need",
+    );
+    none_of(
+        &unknown,
+        "the tests are built without what they need, or it has another name",
+    );
+}
+
 /// The lock file lists `ring` because some name it weakly; nothing may build it.
 #[test]
 fn one_cryptographic_library_is_compiled() {
@@ -298,25 +347,7 @@ fn one_cryptographic_library_is_compiled() {
             }
         }
     }
-    let tree = Command::new(env!("CARGO"))
-        .args([
-            "tree",
-            "--workspace",
-            "--offline",
-            "--edges",
-            "all",
-            "--prefix",
-            "none",
-        ])
-        .current_dir(root())
-        .output()
-        .unwrap();
-    assert!(
-        tree.status.success(),
-        "{}",
-        String::from_utf8_lossy(&tree.stderr)
-    );
-    let tree = String::from_utf8(tree.stdout).unwrap();
+    let tree = tree_of(&["--workspace", "--edges", "all", "--prefix", "none"]);
     assert!(
         tree.lines().any(|line| line.starts_with("aws-lc-rs ")),
         "cargo tree shows nothing"

@@ -1,0 +1,449 @@
+//! A file system over a service in this process and slices in memory.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use quorumfs_bft::identity::{Digest, PublicKey, ReplicaId, Time};
+use quorumfs_gateway::journal::{Directory, Disk, Generation, JOURNAL_BYTES_MIN, JournalOptions};
+use quorumfs_gateway::keys::Secret;
+use quorumfs_gateway::metadata::{
+    AllocatedId, Embedded, EmbeddedSession, MetadataClient, MetadataError, Takeover, Transport,
+};
+use quorumfs_gateway::vfs::{
+    AttributeChange, Attributes, Caller, FileSystem, HandleId, InodeId, OpenMode, Replay, Replayed,
+    SliceStore, StoredSlice, VfsError, VfsOptions, WrittenSlice,
+};
+use quorumfs_gateway::volume::{Created, NewCloud, NewVolume, Volume, create};
+use quorumfs_metadata::Metadata;
+use quorumfs_metadata::identity::{CloudIndex, Codec, ObjectClass, ObjectId, RealmEpoch, SliceId};
+use quorumfs_metadata::operation::{NewObject, NewSlice, Operation, Step};
+use quorumfs_metadata::placement::{Policy, Shard};
+use quorumfs_metadata::row::{Assertable, ReplicaInfo, SliceKey};
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Slices in memory, which can be told to fail.
+#[derive(Default)]
+pub(crate) struct MemorySlices {
+    slices: Mutex<HashMap<SliceId, Bytes>>,
+    pub(crate) failing: AtomicBool,
+    /// Nothing can be read.
+    pub(crate) refusing: AtomicBool,
+    /// How long a write takes, in milliseconds.
+    pub(crate) delay: AtomicU32,
+    /// How many writes may begin until this is raised, if it is not 0.
+    pub(crate) let_through: AtomicU32,
+    begun: AtomicU32,
+    pub(crate) writes: AtomicU32,
+    pub(crate) reads: AtomicU32,
+    pub(crate) committed: AtomicU32,
+    pub(crate) abandoned: AtomicU32,
+}
+
+#[async_trait]
+impl SliceStore for MemorySlices {
+    async fn write(&self, id: &AllocatedId, plain: Bytes) -> Result<WrittenSlice, VfsError> {
+        let delay = self.delay.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(delay.into())).await;
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        while (1..=number).contains(&self.let_through.load(Ordering::Relaxed)) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        if self.failing.load(Ordering::Relaxed) {
+            return Err(VfsError::Data {
+                kind: quorumfs_gateway::blocks::BlockErrorKind::Io,
+                doing: "a write",
+                reason: "told to fail".into(),
+            });
+        }
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        let length = u32::try_from(plain.len()).unwrap();
+        self.slices.lock().unwrap().insert(id.slice(), plain);
+        let shards = (0..4)
+            .map(|cloud| Shard {
+                digest: Digest([cloud; 32]),
+                cloud: CloudIndex(cloud),
+                attempt: 0,
+                acknowledged: cloud < 3,
+                withdrawn: false,
+                receipt: None,
+            })
+            .collect();
+        let object = NewObject {
+            id: id.object(),
+            class: ObjectClass::BLOCK,
+            policy: Policy::new(4, 1, 2, 4).unwrap(),
+            length: length + 16,
+            shard_length: length / 2 + 64,
+            shards,
+        };
+        let slice = NewSlice {
+            id: id.slice(),
+            object: id.object(),
+            offset: 0,
+            length,
+            sealed_length: length + 16,
+            codec: Codec::NONE,
+            key: SliceKey::Derived(RealmEpoch(0)),
+        };
+        Ok(WrittenSlice {
+            object,
+            slice,
+            lease: None,
+        })
+    }
+
+    async fn read(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Bytes, VfsError> {
+        tokio::task::yield_now().await;
+        if self.refusing.load(Ordering::Relaxed) {
+            return Err(VfsError::Data {
+                kind: quorumfs_gateway::blocks::BlockErrorKind::Io,
+                doing: "a read",
+                reason: "told to refuse".into(),
+            });
+        }
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        let slices = self.slices.lock().unwrap();
+        Ok(slices[&stored.id].slice(range.start as usize..range.end as usize))
+    }
+
+    fn committed(&self, _: ObjectId) {
+        self.committed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn abandoned(&self, _: ObjectId) {
+        self.abandoned.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A volume whose servers and clouds live in this process.
+pub(crate) struct World {
+    pub(crate) created: Created,
+    pub(crate) volume: Arc<Volume>,
+    pub(crate) embedded: Arc<Embedded<Metadata>>,
+    pub(crate) slices: Arc<MemorySlices>,
+}
+
+pub(crate) fn new_volume() -> NewVolume {
+    NewVolume {
+        up: 1,
+        right: 1,
+        replicas: (0..4)
+            .map(|number| ReplicaInfo {
+                id: ReplicaId(number),
+                key: PublicKey([number as u8 + 1; 32]),
+                address: format!("127.0.0.1:{}", 7000 + number),
+            })
+            .collect(),
+        clouds: (0..4)
+            .map(|number| NewCloud {
+                kind: "local".into(),
+                failure_domain: format!("domain {number}"),
+                name: format!("cloud {number}"),
+            })
+            .collect(),
+        policy: Policy::new(4, 1, 2, 4).unwrap(),
+        owner_label: "owner".into(),
+        owner_uids: Assertable::Any,
+        owner_gids: Assertable::Any,
+        created: Time(1),
+    }
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::of(new_volume())
+    }
+
+    pub(crate) fn of(new: NewVolume) -> Self {
+        let created = create(new).unwrap();
+        let volume = Arc::new(Volume::open(&created.genesis, &created.owner).unwrap());
+        let embedded = Embedded::new(Metadata, &created.genesis).unwrap();
+        Self {
+            created,
+            volume,
+            embedded,
+            slices: Arc::default(),
+        }
+    }
+
+    pub(crate) fn session(&self) -> EmbeddedSession<Metadata> {
+        self.embedded
+            .open_session(self.created.owner.principal.id().signing)
+            .unwrap()
+    }
+
+    /// A file system over a session of its own that does not mount.
+    pub(crate) fn beside(&self, options: VfsOptions) -> FileSystem {
+        let own = self.volume.own_credentials();
+        let client = Arc::new(MetadataClient::new(Arc::new(self.session()), own));
+        FileSystem::new(self.volume.clone(), client, self.slices.clone(), options)
+    }
+
+    /// A file system over a new mount session, taking over from an older one.
+    pub(crate) async fn mount(&self, options: VfsOptions) -> FileSystem {
+        let own = self.volume.own_credentials();
+        let client = Arc::new(MetadataClient::new(Arc::new(self.session()), own));
+        client.mount(Takeover::OfAny).await.unwrap();
+        FileSystem::new(self.volume.clone(), client, self.slices.clone(), options)
+    }
+}
+
+pub(crate) fn root() -> Caller {
+    Caller::user(0, 0, vec![])
+}
+
+/// What becomes of one operation on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// It is not sent.
+    NotSent,
+    /// It is executed, and the answer lost.
+    AnswerLost,
+    /// Nobody hears of it any more, but it is executed in the end: see [`Wire::deliver`].
+    Late,
+}
+
+type Which = fn(&Operation) -> bool;
+
+/// A session whose operations can meet faults.
+pub(crate) struct Wire {
+    session: EmbeddedSession<Metadata>,
+    faults: Mutex<Vec<(Which, Fault)>>,
+    late: Mutex<Vec<Bytes>>,
+    /// Everything that was sent and answered.
+    pub(crate) sent: Mutex<Vec<Operation>>,
+}
+
+impl Wire {
+    /// The next operation that `which` names meets `fault`.
+    pub(crate) fn next(&self, which: Which, fault: Fault) {
+        self.faults.lock().unwrap().push((which, fault));
+    }
+
+    /// What was not met is not to come any more.
+    pub(crate) fn forget(&self) {
+        self.faults.lock().unwrap().clear();
+    }
+
+    /// Whether every fault was met.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.faults.lock().unwrap().is_empty()
+    }
+
+    /// Executes what was late, now; answers how many operations that were.
+    pub(crate) async fn deliver(&self) -> usize {
+        let late = std::mem::take(&mut *self.late.lock().unwrap());
+        let count = late.len();
+        for operation in late {
+            let _ = self.session.execute(operation).await;
+        }
+        count
+    }
+}
+
+#[async_trait]
+impl Transport for Wire {
+    async fn execute(&self, operation: Bytes) -> Result<Bytes, MetadataError> {
+        let decoded = Operation::from_bytes(&operation).unwrap();
+        let fault = {
+            let mut faults = self.faults.lock().unwrap();
+            let at = faults.iter().position(|(which, _)| which(&decoded));
+            at.map(|at| faults.remove(at).1)
+        };
+        let unknown = || MetadataError::OutcomeUnknown {
+            reason: "told to lose it".into(),
+        };
+        match fault {
+            None => {
+                let answer = self.session.execute(operation).await;
+                self.sent.lock().unwrap().push(decoded);
+                answer
+            }
+            Some(Fault::NotSent) => Err(MetadataError::NotExecuted {
+                reason: "told to fail".into(),
+            }),
+            Some(Fault::AnswerLost) => {
+                self.session.execute(operation).await?;
+                Err(unknown())
+            }
+            Some(Fault::Late) => {
+                self.late.lock().unwrap().push(operation);
+                Err(unknown())
+            }
+        }
+    }
+
+    async fn query(&self, query: Bytes) -> Result<Bytes, MetadataError> {
+        self.session.query(query).await
+    }
+
+    async fn close(&self) {
+        self.session.close().await;
+    }
+}
+
+impl World {
+    /// As [`World::mount`], over a wire with faults.
+    pub(crate) async fn mount_over(&self, options: VfsOptions) -> (FileSystem, Arc<Wire>) {
+        let wire = Arc::new(Wire {
+            session: self.session(),
+            faults: Mutex::default(),
+            late: Mutex::default(),
+            sent: Mutex::default(),
+        });
+        let own = self.volume.own_credentials();
+        let client = Arc::new(MetadataClient::new(wire.clone(), own));
+        client.mount(Takeover::OfAny).await.unwrap();
+        let slices = self.slices.clone();
+        let fs = FileSystem::new(self.volume.clone(), client, slices, options);
+        (fs, wire)
+    }
+}
+
+impl World {
+    /// As [`World::mount_over`], with a journal in `directory` and what was replayed of it.
+    pub(crate) async fn mount_journalled(
+        &self,
+        options: VfsOptions,
+        disk: impl Disk,
+    ) -> (FileSystem, Replayed, Arc<Wire>) {
+        let wire = Arc::new(Wire {
+            session: self.session(),
+            faults: Mutex::default(),
+            late: Mutex::default(),
+            sent: Mutex::default(),
+        });
+        let own = self.volume.own_credentials();
+        let client = Arc::new(MetadataClient::new(wire.clone(), own));
+        client.mount(Takeover::OfAny).await.unwrap();
+        let secret = Secret::from_bytes([7; 32]);
+        let bounds = JournalOptions {
+            bytes_max: JOURNAL_BYTES_MIN,
+            free_bytes_min: 1,
+        };
+        let replay = Replay::open(disk, secret, self.volume.id(), bounds).unwrap();
+        let (volume, slices) = (self.volume.clone(), self.slices.clone());
+        let opened = FileSystem::journalled(volume, client, slices, options, replay);
+        let (fs, replayed) = opened.await.unwrap();
+        (fs, replayed, wire)
+    }
+}
+
+/// Whether some step of the operation is one that `which` names.
+fn any_step(operation: &Operation, which: fn(&Step) -> bool) -> bool {
+    matches!(operation, Operation::Compound(compound) if compound.steps.iter().any(which))
+}
+
+/// New content of a file.
+pub(crate) fn is_commit(operation: &Operation) -> bool {
+    any_step(operation, |step| matches!(step, Step::Commit(_)))
+}
+
+/// Asking for ids.
+pub(crate) fn is_allocation(operation: &Operation) -> bool {
+    matches!(operation, Operation::Allocate { .. })
+}
+
+/// A change of a file's length.
+pub(crate) fn is_truncation(operation: &Operation) -> bool {
+    any_step(
+        operation,
+        |step| matches!(step, Step::SetAttributes(set) if set.size.is_some()),
+    )
+}
+
+/// A file that was just made, open.
+pub(crate) async fn new_file(fs: &FileSystem, name: &[u8]) -> (InodeId, HandleId) {
+    let (found, handle) = fs
+        .create(&root(), fs.root(), name, 0o644, OpenMode::READ_WRITE, true)
+        .await
+        .unwrap();
+    (found.inode, handle)
+}
+
+/// All bytes of a file.
+pub(crate) async fn content(fs: &FileSystem, inode: InodeId) -> Vec<u8> {
+    let handle = fs
+        .open(&root(), inode, OpenMode::READ)
+        .await
+        .unwrap()
+        .handle;
+    let bytes = fs.read(handle, 0, 1 << 20).await.unwrap().to_vec();
+    fs.release(handle).await.unwrap();
+    bytes
+}
+
+/// Cuts a file to nothing while it is opened.
+pub(crate) const TRUNCATE: OpenMode = OpenMode {
+    read: true,
+    write: true,
+    truncate: true,
+};
+
+/// Sets a file's length.
+pub(crate) async fn set_size(
+    fs: &FileSystem,
+    inode: InodeId,
+    handle: Option<HandleId>,
+    size: u64,
+) -> Result<Attributes, VfsError> {
+    let change = AttributeChange {
+        size: Some(size),
+        ..AttributeChange::default()
+    };
+    fs.setattr(&root(), inode, handle, change).await
+}
+
+/// What is to befall a disk.
+#[derive(Default)]
+pub(crate) struct Trouble {
+    /// The next sync fails, once: as of a disk that has lost something and works again.
+    pub(crate) fails: AtomicBool,
+    /// Nothing is free; it takes what it is given all the same.
+    pub(crate) full: AtomicBool,
+}
+
+/// A directory with the trouble that it is told to have.
+pub(crate) struct TroubledDisk(pub(crate) Directory, pub(crate) Arc<Trouble>);
+
+impl Disk for TroubledDisk {
+    fn list(&mut self) -> io::Result<Vec<Generation>> {
+        self.0.list()
+    }
+    fn read(&mut self, file: Generation) -> io::Result<Vec<u8>> {
+        self.0.read(file)
+    }
+    fn settle(&mut self, file: Generation) -> io::Result<()> {
+        self.0.settle(file)
+    }
+    fn create(&mut self, file: Generation, header: &[u8]) -> io::Result<()> {
+        self.0.create(file, header)
+    }
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.append(bytes)
+    }
+    fn sync(&mut self) -> io::Result<()> {
+        if self.1.fails.swap(false, Ordering::Relaxed) {
+            return Err(io::Error::other("told to fail"));
+        }
+        self.0.sync()
+    }
+    fn remove(&mut self, file: Generation) -> io::Result<()> {
+        self.0.remove(file)
+    }
+    fn put_aside(&mut self, file: Generation) -> io::Result<()> {
+        self.0.put_aside(file)
+    }
+    fn free_bytes(&mut self) -> io::Result<u64> {
+        match self.1.full.load(Ordering::Relaxed) {
+            true => Ok(0),
+            false => self.0.free_bytes(),
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The file system over the disk cache: what it still gives when no cloud answers, and when the
+//! disk does not.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic
+)]
+
+use crate::common::{MemorySlices, World, new_file, root};
+use quorumfs_gateway::disk_cache::{
+    CACHE_BYTES_MIN, CachedSlices, DiskCache, DiskCacheOptions, DiskCacheStatus,
+};
+use quorumfs_gateway::keys::Secret;
+use quorumfs_gateway::metadata::{MetadataClient, Takeover};
+use quorumfs_gateway::vfs::{FileSystem, InodeId, OpenMode, VfsError, VfsOptions};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const MIB: usize = 1 << 20;
+
+struct Mount {
+    fs: FileSystem,
+    cache: Arc<DiskCache>,
+}
+
+impl Mount {
+    async fn new(world: &World, path: &Path) -> Self {
+        let options = DiskCacheOptions {
+            path: path.to_owned(),
+            bytes_max: CACHE_BYTES_MIN,
+            free_floor: 0,
+            index_bytes_max: 1 << 20,
+            queue_bytes_max: 64 << 20,
+        };
+        let cache = Arc::new(DiskCache::open(options, Secret::from_bytes([8; 32])));
+        let slices: Arc<MemorySlices> = world.slices.clone();
+        let slices = Arc::new(CachedSlices::new(slices, cache.clone()));
+        let own = world.volume.own_credentials();
+        let client = Arc::new(MetadataClient::new(Arc::new(world.session()), own));
+        client.mount(Takeover::OfAny).await.unwrap();
+        let fs = FileSystem::new(world.volume.clone(), client, slices, VfsOptions::default());
+        Self { fs, cache }
+    }
+
+    async fn status(&self) -> DiskCacheStatus {
+        self.cache.settle().await;
+        self.cache.status()
+    }
+
+    async fn write(&self, name: &[u8], bytes: &[u8]) -> InodeId {
+        let (inode, handle) = new_file(&self.fs, name).await;
+        for (number, part) in (0..).zip(bytes.chunks(MIB)) {
+            let offset = number * MIB as u64;
+            self.fs.write(handle, offset, part).await.unwrap();
+        }
+        self.fs.release(handle).await.unwrap();
+        inode
+    }
+
+    async fn read(&self, inode: InodeId, bytes: usize) -> Result<Vec<u8>, VfsError> {
+        let opened = self.fs.open(&root(), inode, OpenMode::READ).await.unwrap();
+        let mut found = Vec::new();
+        let outcome = loop {
+            let wanted = (bytes - found.len()).min(MIB) as u32;
+            if wanted == 0 {
+                break Ok(());
+            }
+            match self
+                .fs
+                .read(opened.handle, found.len() as u64, wanted)
+                .await
+            {
+                Ok(part) => found.extend_from_slice(&part),
+                Err(error) => break Err(error),
+            }
+        };
+        self.fs.release(opened.handle).await.unwrap();
+        outcome.map(|()| found)
+    }
+
+    async fn end(self) {
+        self.fs.shutdown().await.unwrap();
+        self.cache.close().await;
+    }
+}
+
+fn noise(seed: u8, length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at * at / 7) as u8 ^ seed).collect()
+}
+
+#[tokio::test]
+async fn while_no_cloud_answers_what_the_disk_has_is_read() {
+    let (world, directory) = (World::new(), tempfile::tempdir().unwrap());
+    let (one, two) = (noise(1, 5 * MIB + 12_345), noise(2, 3 * MIB));
+    let mount = Mount::new(&world, directory.path()).await;
+    let first = mount.write(b"one", &one).await;
+    mount.status().await;
+    // What was read counts as what was written.
+    let other = world.mount(VfsOptions::default()).await;
+    let (second, handle) = new_file(&other, b"two").await;
+    other.write(handle, 0, &two).await.unwrap();
+    other.release(handle).await.unwrap();
+    mount.end().await;
+    let mount = Mount::new(&world, directory.path()).await;
+    assert_eq!(mount.read(second, two.len()).await.unwrap(), two);
+    assert!(mount.status().await.hits == 0);
+
+    world.slices.refusing.store(true, Ordering::Relaxed);
+    let reads = world.slices.reads.load(Ordering::Relaxed);
+    mount.fs.drop_caches();
+    assert_eq!(mount.read(first, one.len()).await.unwrap(), one);
+    assert_eq!(mount.read(second, two.len()).await.unwrap(), two);
+    let status = mount.status().await;
+    assert!(status.hits >= 33, "{status:?}");
+    mount.end().await;
+
+    // Another process finds the same.
+    let mount = Mount::new(&world, directory.path()).await;
+    mount.status().await;
+    assert_eq!(mount.read(first, one.len()).await.unwrap(), one);
+    assert_eq!(mount.read(second, two.len()).await.unwrap(), two);
+    assert_eq!(world.slices.reads.load(Ordering::Relaxed), reads);
+    mount.end().await;
+}
+
+#[tokio::test]
+async fn what_the_disk_lacks_or_spoils_is_read_elsewhere_and_put_there_again() {
+    let (world, directory) = (World::new(), tempfile::tempdir().unwrap());
+    let bytes = noise(3, 4 * MIB);
+    let mount = Mount::new(&world, directory.path()).await;
+    let inode = mount.write(b"file", &bytes).await;
+    mount.status().await;
+    mount.end().await;
+    for entry in std::fs::read_dir(directory.path()).unwrap() {
+        let path = entry.unwrap().path();
+        let mut content = std::fs::read(&path).unwrap();
+        // In the middle of chunks; the table stays.
+        for at in (400_000..content.len()).step_by(700_000) {
+            content[at] ^= 1;
+        }
+        std::fs::write(&path, content).unwrap();
+    }
+    let mount = Mount::new(&world, directory.path()).await;
+    mount.status().await;
+    assert_eq!(mount.read(inode, bytes.len()).await.unwrap(), bytes);
+    let status = mount.status().await;
+    assert!(status.damaged >= 4 && status.hits > 0, "{status:?}");
+    mount.fs.drop_caches();
+    world.slices.refusing.store(true, Ordering::Relaxed);
+    assert_eq!(mount.read(inode, bytes.len()).await.unwrap(), bytes);
+    mount.end().await;
+}
+
+#[tokio::test]
+async fn a_cache_that_cannot_be_changes_nothing() {
+    let (world, directory) = (World::new(), tempfile::tempdir().unwrap());
+    let path = directory.path().join("file");
+    std::fs::write(&path, "in the way").unwrap();
+    let bytes = noise(4, 2 * MIB);
+    let mount = Mount::new(&world, &path).await;
+    let inode = mount.write(b"file", &bytes).await;
+    mount.fs.drop_caches();
+    assert_eq!(mount.read(inode, bytes.len()).await.unwrap(), bytes);
+    let status = mount.status().await;
+    assert!(status.problem.is_some() && status.refused > 0);
+    world.slices.refusing.store(true, Ordering::Relaxed);
+    mount.fs.drop_caches();
+    assert!(mount.read(inode, bytes.len()).await.is_err());
+    mount.end().await;
+}

@@ -1,0 +1,8 @@
+//! Real clusters in one process, over TLS on loopback and with journals on a disk.
+
+mod attacks;
+mod cluster;
+mod membership;
+mod observers;
+mod support;
+mod system_calls;

@@ -1,0 +1,153 @@
+//! Real replicas that come, go, and come back without their memory.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+
+use crate::support::{Cluster, add, key};
+use bytes::Bytes;
+use quorumfs_bft::authentication::Authentication;
+use quorumfs_bft::identity::Epoch;
+use quorumfs_bft::membership::Command;
+use quorumfs_bft::metrics::Voting;
+use quorumfs_bft_runtime::client::{Administered, Client, ClientError, standing_of};
+use quorumfs_bft_runtime::server::ReplicaServer;
+use std::fs;
+use std::time::{Duration, Instant};
+
+const SIGNED: Authentication = Authentication::Sig;
+const CHANNELS: Authentication = Authentication::Mac;
+
+async fn start(authentication: Authentication) -> Cluster {
+    Cluster::start_as(authentication, 1, 1, Bytes::new()).await
+}
+
+/// Asks until it is granted: a learner has to say first what it holds.
+async fn insist(administrator: &Client, command: &Command) -> Administered {
+    let began = Instant::now();
+    loop {
+        match administrator.administer(command.clone()).await {
+            Ok(done) => return done,
+            Err(ClientError::CommandRefused { reason, .. }) => {
+                assert!(began.elapsed() < Duration::from_secs(30), "{reason}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+async fn a_disk_that_was_made_anew(authentication: Authentication) {
+    let mut cluster = start(authentication).await;
+    let client = cluster.client().await;
+    for expected in 1..=20 {
+        assert_eq!(add(&client, "n").await, expected);
+    }
+    let follower = (cluster.leader() + 1) % 4;
+    cluster.kill(follower).await;
+    fs::remove_dir_all(cluster.disk_of(follower)).expect("removed");
+    let second = ReplicaServer::initialise(&cluster.disk_of(follower)).expect("initialised");
+    assert_ne!(second, cluster.members[follower].incarnation);
+    cluster.restart(follower).await;
+    cluster.votes(follower).await;
+    let handle = cluster.handles[follower].as_ref().expect("running");
+    let membership = handle.membership().expect("recovered");
+    assert_eq!(membership.voters[follower].incarnation, second);
+    assert_eq!(membership.epoch, Epoch(1));
+    // It is needed now, and the session goes on in the new epoch.
+    cluster.kill((follower + 1) % 4).await;
+    for expected in 21..=40 {
+        assert_eq!(add(&client, "n").await, expected);
+    }
+    cluster.kill(follower).await;
+    cluster.restart(follower).await;
+    cluster.votes(follower).await;
+    assert_eq!(add(&client, "n").await, 41);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_whose_disk_was_made_anew_votes_once_it_has_rejoined() {
+    a_disk_that_was_made_anew(SIGNED).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn so_does_one_whose_votes_are_authenticated_by_channels() {
+    a_disk_that_was_made_anew(CHANNELS).await;
+}
+
+async fn a_learner_takes_a_place(authentication: Authentication) {
+    let mut cluster = start(authentication).await;
+    let client = cluster.client().await;
+    assert_eq!(add(&client, "n").await, 1);
+    let (new, incarnation) = cluster.add_machine().await;
+    let into = cluster.keys[new].public();
+    let out = cluster.members[1].key;
+    let administrator = cluster.administrator().await;
+    let address = cluster.handles[new].as_ref().expect("running").address();
+    let admit = Command::Admit {
+        key: into,
+        incarnation,
+        address: Bytes::from(address.to_string()),
+    };
+    let replace = Command::Replace { out, into };
+    let refused = administrator.administer(replace.clone()).await;
+    match &refused {
+        Err(ClientError::CommandRefused { reason, passes }) => {
+            assert!(reason.contains("admit") && !passes, "{refused:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let refused = client.administer(admit.clone()).await;
+    assert!(matches!(refused, Err(ClientError::CommandRefused { .. })));
+    let begins = administrator.administer(admit).await;
+    assert_eq!(begins, Ok(Administered::Begins(Epoch(1))));
+    let began = Instant::now();
+    assert_eq!(
+        insist(&administrator, &replace).await,
+        Administered::Begins(Epoch(2))
+    );
+    println!("it was ready after {:?}", began.elapsed());
+    cluster.votes(new).await;
+    for expected in 2..=20 {
+        assert_eq!(add(&client, "n").await, expected);
+    }
+    // The old one goes, and with it a replica that stays: the new one is needed.
+    cluster.kill(1).await;
+    cluster.kill(2).await;
+    cluster.restart(2).await;
+    cluster.votes(2).await;
+    for expected in 21..=40 {
+        assert_eq!(add(&client, "n").await, expected);
+    }
+    // Whoever begins with what was true once is led on.
+    let latecomer = cluster.client().await;
+    assert_eq!(add(&latecomer, "n").await, 41);
+    assert_eq!(latecomer.membership().epoch, Epoch(2));
+    let standing = standing_of(&cluster.client_config(key()))
+        .await
+        .expect("asked");
+    assert_eq!(standing.membership.voters[1].key, into);
+    let voting = standing.replicas.iter().filter(|(_, status)| {
+        let status = status.as_ref().ok();
+        status.is_some_and(|it| it.voting == Voting::Voting && it.epoch == Epoch(2))
+    });
+    assert_eq!(voting.count(), 4);
+    let shown = administrator.administer(Command::Show).await;
+    let Ok(Administered::Shown(shown)) = shown else {
+        panic!("{shown:?}");
+    };
+    assert_eq!(shown.retired, [out]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_learner_takes_a_voters_place_and_sessions_follow() {
+    a_learner_takes_a_place(SIGNED).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_does_where_channels_authenticate_votes() {
+    a_learner_takes_a_place(CHANNELS).await;
+}

@@ -1,0 +1,23 @@
+//! The program itself, with real replicas, mounts and servers: a module for each thing that is
+//! tried.
+
+mod bad_input;
+mod broken_mounts;
+mod clouds;
+mod crashes;
+mod disk_cache;
+mod faults;
+mod idle;
+mod inside_the_mount;
+mod kills;
+mod membership;
+mod memory;
+mod mounting;
+mod needles;
+mod outages;
+mod protected_key;
+mod recordings;
+mod rekey;
+mod roles;
+mod scrub;
+mod twins;
