@@ -8,7 +8,7 @@
 //! | [`arguments`] | what can be typed, and its help |
 //! | [`commands`] | one module for each command |
 //! | [`demo`] | four replicas and a mount, supervised; and the check that `scripts/demo` runs |
-//! | [`bench`] | measurements of this machine |
+//! | [`mod@bench`] | measurements of this machine |
 //! | [`configuration`] | TOML files |
 //! | [`directory`] | where state lies |
 //! | [`mount_helper`] | being called by `mount(8)` |

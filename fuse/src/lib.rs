@@ -8,7 +8,7 @@
 //!
 //! | Module | What it holds |
 //! |---|---|
-//! | [`mount`](mod@mount) | mounting with checks first, unmounting, waiting |
+//! | `mount` | mounting with checks first, unmounting, waiting |
 //! | `adapter` | each kernel request as a call of the file system |
 //! | `extents` | requests about where files have bytes |
 //! | `serve` | a request while it is served: its task, its deadline, its answer |

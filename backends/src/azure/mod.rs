@@ -10,7 +10,7 @@
 //! ```
 //!
 //! What always holds: one call of the driver is one request, except for a listing that has to skip
-//! names (see [`places`]) and the SDK's own requests for tokens. An object is created by one Put
+//! names (see `places`) and the SDK's own requests for tokens. An object is created by one Put
 //! Blob with `If-None-Match: *`, never from blocks, so that it is there whole or not at all, and
 //! read by one Get Blob; the SDK's own `download` would ask for pieces in parallel, for an empty
 //! object twice, and would hide whether the service kept to the range. No secret is in a URL, an

@@ -20,7 +20,7 @@
 //! * **Bounded**: the queue in memory and the files on the disk.
 //!
 //! What can go wrong: a disk that loses what it said was durable. That is noticed unless it was the
-//! very last group ([`recovery`]), what stands before it is replayed, and the rest is put aside.
+//! very last group (`recovery`), what stands before it is replayed, and the rest is put aside.
 //!
 //! Where it comes from: the chain and the cut at the first record that does not hold are those of
 //! every write-ahead log since ARIES (Mohan et al., 1992); that a failed fsync must not be tried

@@ -23,7 +23,7 @@
 //! * The core is told of nothing under the numbers, keys and context of an earlier epoch: a frame
 //!   is checked, and its sender numbered, for the epoch in which the core is when it sees it.
 //! * The core sees one event at a time, and the event's time is read just before.
-//! * Wall clock and monotonic clock are read in [`Clock`] and nowhere else in a replica.
+//! * Wall clock and monotonic clock are read in `Clock` and nowhere else in a replica.
 //! * A poisoned core, or a disk that failed, is never stepped again and sends nothing more.
 
 mod driven;

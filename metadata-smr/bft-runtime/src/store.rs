@@ -7,7 +7,7 @@
 //! syncs, then switches one root. With *quick repair* it also writes down which pages are free, so
 //! that opening after a crash does not walk the file. Node ids rise, so new nodes are appended side
 //! by side at the right edge of the tree. It was chosen by `bench_store`; see docs/ARCHITECTURE.md.
-//! Committed batches lie in files beside it ([`batches`]).
+//! Committed batches lie in files beside it (`batches`).
 
 mod batches;
 

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A run ends when every client is done after the last fault has healed and the replicas have
-//! caught up, or when that has taken longer than [`PROGRESS`]. Nothing in it depends on anything
+//! caught up, or when that has taken longer than `PROGRESS`. Nothing in it depends on anything
 //! but the seed, the profile and the workload.
 
 mod aim;

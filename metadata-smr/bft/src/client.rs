@@ -19,7 +19,7 @@
 //! * What was sent once is never bundled anew and never changed: a retry resends the same bytes to
 //!   every replica, so an operation runs once, whoever crashes.
 //! * A result is delivered when a medium quorum gave the same one for the same request at the same
-//!   version, for [`read`] counts on that; where all clients do without reads out of order, r + 1.
+//!   version, for `read` counts on that; where all clients do without reads out of order, r + 1.
 //!   At least one of them is correct.
 //! * Every ticket is answered exactly once: by [`Effect::Deliver`] or by [`Effect::Failed`].
 //! * Nothing grows without bound: the queue has a limit and refuses beyond it.

@@ -200,7 +200,7 @@ impl Membership {
         self.administrators.contains(key) || self.place(key).is_some()
     }
 
-    /// What [`crate::wire::admit`] needs to know.
+    /// What [`crate::wire::admit()`] needs to know.
     #[must_use]
     pub const fn context(&self, cluster: ClusterId) -> Context {
         Context::new(cluster, self.epoch, self.model).after(self.from)

@@ -19,8 +19,8 @@
 //!
 //! * [`txn`] and [`view`]: what a service sees.
 //! * [`key_space`]: owns it all, settles, flushes.
-//! * [`tree`]: the shape, and how changes are applied to it; [`cursor`](self) scans it.
-//! * [`node`]: leaves and branches as bytes, and their digests.
+//! * `tree`: the shape, and how changes are applied to it; [`cursor`](self) scans it.
+//! * `node`: leaves and branches as bytes, and their digests.
 //! * [`import`]: a tree that comes from other replicas.
 //! * [`memory`]: a store for tests and the simulator.
 //!

@@ -1,4 +1,4 @@
-//! Whether the twins are the same, but for [`differences`].
+//! Whether the twins are the same, but for [`differences`](super::differences).
 
 use super::differences::{
     Mapped, compared, explicit, maps, may_change_nothing, pipes, within_a_jiffy, within_a_tick,

@@ -7,7 +7,7 @@
 //! | Module | What it holds |
 //! |---|---|
 //! | [`walk`] | paths of the volume as inodes |
-//! | [`put`], [`get`] | copying in and out |
+//! | [`mod@put`], [`mod@get`] | copying in and out |
 //! | [`list`] | `ls` and `cat` |
 //! | [`remove`] | `rm` |
 

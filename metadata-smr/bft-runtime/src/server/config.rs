@@ -48,7 +48,7 @@ pub struct ReplicaConfig {
     pub key: Arc<NodeKey>,
     /// Where it listens; at its address in `replicas` if nothing else is said and it is there.
     pub listen: Option<SocketAddr>,
-    /// Its disk, made by [`ReplicaServer::initialise`].
+    /// Its disk, made by [`initialise`](super::ReplicaServer::initialise).
     pub directory: PathBuf,
     /// When a record counts as durable.
     pub durability: Durability,

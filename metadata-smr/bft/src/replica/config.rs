@@ -116,7 +116,7 @@ impl Config {
         }
     }
 
-    /// What [`crate::wire::admit`] needs to know at genesis.
+    /// What [`crate::wire::admit()`] needs to know at genesis.
     #[must_use]
     pub fn context(&self) -> Context {
         self.context_of(&self.genesis_membership)

@@ -23,7 +23,7 @@
 //!   tree is listed, for removal once the new root is durable and another one after it.
 //! * Going over to a newer root keeps what came of the older one at the same place. What came and
 //!   is not part of the last root is listed for removal as well.
-//! * Memory is bounded: the walk goes down first, and stops while [`MISSING_MAX`] nodes are
+//! * Memory is bounded: the walk goes down first, and stops while `MISSING_MAX` nodes are
 //!   missing.
 
 use super::nibbles::{Prefix, slot};

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The transport delimits frames. [`Envelope::decode`] takes one apart with hard limits and checks
-//! nothing else; [`super::admit`] is what makes a [`super::Verified`] of it.
+//! nothing else; [`super::admit()`] is what makes a [`super::Verified`] of it.
 
 use super::body;
 use super::limits::{FRAME_BYTES_MAX, REQUEST_BYTES_MAX};
