@@ -24,7 +24,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Nothing is committed unless somebody asks for it.
-fn local() -> VfsOptions {
+pub(crate) fn local() -> VfsOptions {
     VfsOptions {
         tier: Tier::Local,
         commit_after: Duration::from_secs(3600),
@@ -32,11 +32,11 @@ fn local() -> VfsOptions {
     }
 }
 
-fn at(directory: &TempDir) -> Directory {
+pub(crate) fn at(directory: &TempDir) -> Directory {
     Directory::open(directory.path()).unwrap()
 }
 
-fn new_journal() -> TempDir {
+pub(crate) fn new_journal() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
@@ -47,7 +47,7 @@ fn names(directory: &TempDir) -> BTreeSet<OsString> {
 
 /// What a process that is killed now leaves. This one goes on: what was copied while it made or
 /// removed a file was never there all at once.
-fn killed(directory: &TempDir) -> TempDir {
+pub(crate) fn killed(directory: &TempDir) -> TempDir {
     loop {
         let (copy, before) = (new_journal(), names(directory));
         let copied = before.iter().all(|name| {
@@ -60,7 +60,7 @@ fn killed(directory: &TempDir) -> TempDir {
     }
 }
 
-fn clouds_fail(world: &World, fail: bool) {
+pub(crate) fn clouds_fail(world: &World, fail: bool) {
     world.slices.failing.store(fail, Ordering::Relaxed);
 }
 
@@ -384,74 +384,6 @@ async fn a_journal_that_is_full_lets_writers_wait_for_commits() {
         assert!(fs.status().journal.unwrap().bytes < most + (64 << 20));
     }
     fs.release(handle).await.unwrap();
-}
-
-async fn mount_below_floor(world: &World, journal: &TempDir) -> (FileSystem, Arc<Trouble>) {
-    let trouble = Arc::new(Trouble::default());
-    trouble.full.store(true, Ordering::Relaxed);
-    let disk = TroubledDisk(at(journal), trouble.clone());
-    let (fs, ..) = world.mount_journalled(local(), disk).await;
-    (fs, trouble)
-}
-
-/// Leaves the journal's disk less than it must have, or enough, and waits until that is noticed.
-async fn leave_room(fs: &FileSystem, trouble: &Trouble, enough: bool) {
-    trouble.full.store(!enough, Ordering::Relaxed);
-    let noticed = async {
-        while fs.status().journal.unwrap().disk_full == enough {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let noticed = tokio::time::timeout(Duration::from_secs(30), noticed).await;
-    noticed.unwrap();
-}
-
-#[tokio::test]
-async fn below_the_floor_close_and_fsync_wait_for_the_clouds_and_above_it_not() {
-    let (world, journal) = (World::new(), new_journal());
-    let (fs, trouble) = mount_below_floor(&world, &journal).await;
-    let (inode, handle) = new_file(&fs, b"file").await;
-    let elsewhere = || world.beside(VfsOptions::default());
-    // It looks when it first has something to write; that file is in it.
-    fs.write(handle, 0, &[1; 3000]).await.unwrap();
-    leave_room(&fs, &trouble, false).await;
-    fs.write(handle, 3000, &[2; 3000]).await.unwrap();
-    assert_eq!(content(&elsewhere(), inode).await, [1; 3000], "made room");
-    clouds_fail(&world, true);
-    fs.fsync(handle).await.unwrap_err();
-    fs.write(handle, 6000, &[3; 3000]).await.unwrap();
-    clouds_fail(&world, false);
-    fs.fsync(handle).await.unwrap();
-    let expected = [[1; 3000], [2; 3000], [3; 3000]].concat();
-    assert_eq!(content(&elsewhere(), inode).await, expected);
-    leave_room(&fs, &trouble, true).await;
-    clouds_fail(&world, true);
-    fs.write(handle, 0, &[4; 3000]).await.unwrap();
-    fs.fsync(handle).await.unwrap();
-}
-
-#[tokio::test]
-async fn what_was_begun_below_the_floor_is_not_replayed_in_part() {
-    let (world, journal) = (World::new(), new_journal());
-    let (fs, trouble) = mount_below_floor(&world, &journal).await;
-    let (_, other) = new_file(&fs, b"other").await;
-    fs.write(other, 0, &[1; 10]).await.unwrap();
-    leave_room(&fs, &trouble, false).await;
-    let (inode, handle) = new_file(&fs, b"file").await;
-    fs.write(handle, 0, &[1; 3000]).await.unwrap();
-    leave_room(&fs, &trouble, true).await;
-    fs.write(handle, 3000, &[2; 3000]).await.unwrap();
-    fs.fsync(other).await.unwrap();
-    let killed = killed(&journal);
-    let (fs, ..) = world.mount_journalled(local(), at(&killed)).await;
-    // Until it is committed nothing is there; by then, on a busy machine, the first write may be.
-    let found = content(&fs, inode).await;
-    let written = [[1; 3000], [2; 3000]].concat();
-    assert!(
-        [0, 3000, 6000].contains(&found.len()) && written.starts_with(&found),
-        "the second write alone, or a part: {} bytes",
-        found.len()
-    );
 }
 
 /// One file as it was after each change since it was last known to be safe.

@@ -12,6 +12,7 @@ mod extended;
 mod fragments;
 mod giving_up;
 mod journal;
+mod journal_floor;
 mod listing;
 mod lost_answers;
 mod model;
