@@ -20,6 +20,7 @@
 //!   without the feature of that name an error that says so.
 //! - [`unusable`]: a cloud that cannot be used as it is described.
 //! - [`faulty`]: a decorator that makes any store lie, for tests.
+//! - [`loopback`]: ports of this machine for servers that are started later.
 //! - [`shaped`]: a decorator that gives any store a latency and a bandwidth, for benchmarks.
 
 #[cfg(feature = "azure")]
@@ -35,6 +36,7 @@ pub mod faulty;
 pub mod google;
 pub mod local;
 pub mod location;
+pub mod loopback;
 pub mod marker;
 pub mod name;
 pub mod receipt;

@@ -157,6 +157,9 @@ pub fn run_under_attack(plan: &Plan, liar: &Path) -> (Report, Suffered) {
     let Place::Mount(mount) = place else {
         unreachable!("it was a mount");
     };
+    if report.difference.is_none() {
+        attack.reach_a_checkpoint(&mount);
+    }
     let suffered = attack.end(*mount);
     if report.difference.is_none() {
         suffered.assert_everything_happened();

@@ -16,11 +16,12 @@ mod programs;
 
 pub use programs::{Server, programs};
 
+use crate::loopback;
 use async_recursion::async_recursion as boxed;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::{self, File};
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -97,9 +98,7 @@ impl Emulator {
     /// If it is not installed, or does not answer.
     #[boxed]
     pub async fn start(server: Server, directory: &Path) -> Result<Self, EmulatorError> {
-        let free = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))
-            .and_then(|listener| listener.local_addr())
-            .map_err(system("find a free port on loopback"))?;
+        let free = loopback::free_address().map_err(system("find a free port on loopback"))?;
         Self::start_at(server, directory, free).await
     }
 

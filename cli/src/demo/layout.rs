@@ -11,8 +11,9 @@ use crate::configuration::{self, ReplicaConfiguration, ReplicaSection, VolumeCon
 use crate::directory::{self, Lock, StateDirectory};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use quorumfs_backends::loopback::free_addresses;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 const REPLICAS: usize = 4;
@@ -140,7 +141,7 @@ async fn create(
     replicas: &[StateDirectory],
     places: &[Place],
 ) -> Outcome<()> {
-    let addresses = free_addresses(replicas.len())?;
+    let addresses = free_addresses(replicas.len()).map_err(no_port)?;
     let mut sections = Vec::new();
     for (replica, address) in replicas.iter().zip(addresses) {
         let key = replica::initialise(replica, address)?;
@@ -179,7 +180,7 @@ async fn renew_addresses(
     let before = volume.clone();
     let free = |section: &ReplicaSection| TcpListener::bind(section.address).is_ok();
     if !volume.replica.iter().all(free) {
-        let addresses = free_addresses(replicas.len())?;
+        let addresses = free_addresses(replicas.len()).map_err(no_port)?;
         for (section, address) in volume.replica.iter_mut().zip(addresses) {
             section.address = address;
         }
@@ -202,13 +203,8 @@ async fn renew_addresses(
     Ok(())
 }
 
-/// Loopback ports that nobody uses now, all different.
-fn free_addresses(count: usize) -> Outcome<Vec<SocketAddr>> {
-    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let listeners: std::io::Result<Vec<_>> = (0..count).map(|_| TcpListener::bind(local)).collect();
-    listeners
-        .and_then(|all| all.iter().map(TcpListener::local_addr).collect())
-        .map_err(|error| Failure::new(Exit::Error, format!("no free port on loopback: {error}")))
+fn no_port(error: std::io::Error) -> Failure {
+    Failure::new(Exit::Error, format!("no free port on loopback: {error}"))
 }
 
 /// How somebody in this directory would type the name of this program.

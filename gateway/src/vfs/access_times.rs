@@ -19,7 +19,8 @@ use quorumfs_metadata::limits::ACCESSED_MAX;
 use quorumfs_metadata::operation::{Accessed, Step};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// Times that may wait.
 const WAITING_MAX: usize = 32 * ACCESSED_MAX;

@@ -11,8 +11,9 @@ use quorumfs_metadata::identity::InodeId;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// How often to look.
 const PERIOD: Duration = Duration::from_millis(500);

@@ -27,7 +27,8 @@
 //!
 //! Without a mount there is no count, no round, and everything lasts for [`VALID_FOR`].
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long anything is believed without being confirmed.
 pub(crate) const VALID_FOR: Duration = Duration::from_secs(1);

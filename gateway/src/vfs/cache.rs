@@ -18,7 +18,7 @@ use super::generations::Generations;
 use quorumfs_metadata::attributes::{Attributes, Timestamp};
 use quorumfs_metadata::identity::InodeId;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use tokio::time::Instant;
 
 /// Directories whose changes are counted apart from each other.
 const STAMPS: usize = 256;

@@ -9,7 +9,8 @@ use quorumfs_metadata::identity::{Gid, Uid};
 use quorumfs_metadata::limits::GROUPS_MAX;
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// How long groups are remembered.
 const GROUPS_KEPT: Duration = Duration::from_secs(1);

@@ -17,8 +17,9 @@ use quorumfs_metadata::attributes::Attributes;
 use quorumfs_metadata::identity::InodeId;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::belief::VALID_FOR;
 

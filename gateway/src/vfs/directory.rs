@@ -23,7 +23,7 @@ use quorumfs_metadata::attributes::{Attributes, Detail, FileType};
 use quorumfs_metadata::identity::{Cookie, InodeId};
 use rustix::io::Errno;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use tokio::time::Instant;
 
 /// How often to list anew while the directory is being changed under the listing.
 const LISTINGS: u32 = 3;

@@ -7,8 +7,9 @@
 use quorumfs_metadata::identity::InodeId;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::MutexGuard as AsyncGuard;
+use tokio::time::Instant;
 
 /// Questions about one directory within [`WINDOW`] before it is listed.
 const QUESTIONS: u32 = 3;

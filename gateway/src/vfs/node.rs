@@ -25,8 +25,8 @@ use quorumfs_metadata::attributes::{Attributes, Mode, Timestamp};
 use quorumfs_metadata::identity::{InodeId, InodeVersion};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Attributes that are to be committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

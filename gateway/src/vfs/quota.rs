@@ -31,7 +31,8 @@ use quorumfs_metadata::row::{Limit, RealmQuota, Resource, UserQuota};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// The longest pause between two looks of the background at a full file.
 const PAUSE_MAX: Duration = Duration::from_secs(60);

@@ -13,8 +13,9 @@ use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::limits::PACK_SLICES_MAX;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// A part of a commit goes to the servers after this time, with whatever it has, or when it is long
 /// enough: where clouds are slow, the memory of what has arrived is what a writer waits for.
@@ -86,7 +87,7 @@ impl Uploads {
             let next = self.tasks.join_next();
             let arrived = if waits {
                 let due = self.handed_out + PART_AFTER;
-                match tokio::time::timeout_at(due.into(), next).await {
+                match tokio::time::timeout_at(due, next).await {
                     Ok(arrived) => arrived,
                     Err(_) => continue,
                 }

@@ -20,8 +20,9 @@
 
 use super::dirty::RUN_BYTES_MAX;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// A slice that takes less leaves room for twice as many.
 const QUICK: Duration = Duration::from_millis(2500);

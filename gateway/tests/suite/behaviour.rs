@@ -19,7 +19,8 @@ use quorumfs_metadata::row::SealedName;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 #[tokio::test]
 async fn a_failed_commit_is_reported_and_nothing_is_lost() {
@@ -40,7 +41,7 @@ async fn a_failed_commit_is_reported_and_nothing_is_lost() {
     assert_eq!(content(&again, inode).await, [1; 5000]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_a_close_could_not_commit_is_committed_in_the_background() {
     let world = World::new();
     let options = VfsOptions {
@@ -107,7 +108,7 @@ async fn a_second_mount_is_refused_unless_it_takes_over() {
     client.mount(Takeover::OfAny).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_writer_without_room_gets_an_error_and_does_not_hang() {
     let world = World::new();
     let options = VfsOptions {
@@ -197,7 +198,7 @@ async fn a_forged_name_is_shown_under_a_stand_in_and_can_be_removed() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_a_command_beside_the_mount_changes_is_seen_after_a_second() {
     let world = World::new();
     let fs = world.mount(VfsOptions::default()).await;
@@ -351,7 +352,7 @@ async fn one_user_cannot_do_what_is_anothers() {
     assert_eq!(made.errno(), Errno::ACCESS);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_writer_waits_for_clouds_that_are_slow_as_long_as_they_take_something() {
     let world = World::new();
     let options = VfsOptions {
@@ -375,7 +376,7 @@ async fn a_writer_waits_for_clouds_that_are_slow_as_long_as_they_take_something(
     assert_eq!(fs.getattr(inode).await.unwrap().size, 24 << 20);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn readers_and_writers_of_one_file_do_not_wait_for_each_other_for_ever() {
     let world = World::new();
     let options = VfsOptions {
@@ -416,7 +417,7 @@ async fn readers_and_writers_of_one_file_do_not_wait_for_each_other_for_ever() {
     assert!((0..8_usize).all(|n| found[n * 4096..][..4096].iter().all(|b| *b == n as u8 + 1)));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_on_its_way_is_seen_as_it_was_written() {
     let world = World::new();
     let fs = world.mount(VfsOptions::default()).await;

@@ -5,7 +5,8 @@
 
 use crate::common::{World, content, new_file, root, set_size};
 use quorumfs_gateway::vfs::{AttributeChange, FileSystem, InodeId, VfsOptions};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 const FILES: u32 = 60;
 
@@ -59,7 +60,7 @@ async fn chmod(fs: &FileSystem, inode: InodeId, mode: u16) {
     fs.setattr(&root(), inode, None, change).await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_nobody_else_changes_is_asked_for_once() {
     let world = World::new();
     let (fs, directory) = with_files(&world).await;
@@ -73,7 +74,7 @@ async fn what_nobody_else_changes_is_asked_for_once() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn small_files_that_were_read_or_written_are_read_again_without_a_question() {
     let world = World::new();
     let fs = world.mount(VfsOptions::default()).await;
@@ -102,7 +103,7 @@ async fn small_files_that_were_read_or_written_are_read_again_without_a_question
     assert_eq!(content(&fs, *inode).await, bytes[..5]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_session_that_has_nothing_mounted_believes_for_a_second() {
     let world = World::new();
     let (fs, directory) = with_files(&world).await;
@@ -118,7 +119,7 @@ async fn a_session_that_has_nothing_mounted_believes_for_a_second() {
     assert_eq!(file().await.mode.0, 0o600);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_others_change_is_seen_and_taken_back_within_about_a_second() {
     let world = World::new();
     let (fs, directory) = with_files(&world).await;
@@ -171,7 +172,7 @@ async fn what_this_mount_changes_is_kept_and_what_waits_is_not() {
     assert!(fs.keeps_name(fs.root(), b"file", None));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_mount_that_hears_nothing_takes_back_what_it_gave_and_one_that_was_taken_over_too() {
     let world = World::new();
     let (fs, directory) = with_files(&world).await;

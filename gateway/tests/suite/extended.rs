@@ -64,7 +64,7 @@ impl SplitTerminator for Vec<u8> {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_another_session_sets_is_seen_within_a_second() {
     let world = World::new();
     let fs = world.mount(VfsOptions::default()).await;

@@ -8,7 +8,8 @@ use quorumfs_gateway::vfs::{AttributeChange, Caller, FileSystem, VfsOptions};
 use quorumfs_metadata::attributes::Mode;
 use rustix::io::Errno;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 fn unhurried() -> VfsOptions {
     VfsOptions {
@@ -34,7 +35,7 @@ async fn inodes(fs: &FileSystem) -> u64 {
 
 const SOON: Duration = Duration::from_millis(50);
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_close_that_was_given_up_closes_all_the_same() {
     let world = World::new();
     let fs = world.mount(unhurried()).await;
@@ -50,7 +51,7 @@ async fn a_close_that_was_given_up_closes_all_the_same() {
     assert_eq!(inodes(&fs).await, before - 1, "nobody has it open");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_open_that_was_given_up_leaves_nothing_open() {
     let world = World::new();
     let fs = world.mount(unhurried()).await;
@@ -73,7 +74,7 @@ async fn an_open_that_was_given_up_leaves_nothing_open() {
     assert_eq!(inodes(&fs).await, before - 1, "nobody has it open");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_removed_beside_the_mount_goes_unless_it_is_open() {
     let world = World::new();
     let options = VfsOptions {
@@ -115,7 +116,7 @@ async fn grants_that_nobody_heard_of_are_given_back() {
     assert_eq!(content(&fs, inode).await, [1; 5000]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn everything_is_committed_side_by_side_and_within_a_bound() {
     let world = World::new();
     let options = VfsOptions {

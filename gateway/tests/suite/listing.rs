@@ -45,7 +45,7 @@ async fn a_listing_in_pieces_shows_what_was_changed_since_it_began() {
     assert_eq!(shown.len(), rest.len() - 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_page_of_a_listing_is_not_kept_for_longer_than_a_second() {
     let world = World::new();
     let fs = world.mount(VfsOptions::default()).await;
@@ -92,7 +92,7 @@ async fn a_directory_that_was_moved_away_from_one_that_is_gone_is_listed() {
     assert_eq!(list().await, [moved.inode, to.inode]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_latest_pipes_that_lost_their_names_are_there_in_case_somebody_has_them_open() {
     let world = World::new();
     let options = VfsOptions {
@@ -122,7 +122,7 @@ async fn the_latest_pipes_that_lost_their_names_are_there_in_case_somebody_has_t
     fs.getattr(pipes[0]).await.unwrap_err();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_open_directory_that_lost_its_name_is_there_until_it_is_closed() {
     let world = World::new();
     let options = VfsOptions {

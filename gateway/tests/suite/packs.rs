@@ -21,8 +21,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// A cloud in a directory that takes its time and counts.
 #[derive(Debug)]
@@ -378,7 +379,7 @@ async fn arrives(clouds: &Clouds, before: u64) -> bool {
     clouds.stores[3].done.load(Ordering::Relaxed) > before
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_pack_goes_on_if_any_of_its_slices_was_committed_and_not_if_none_was() {
     let clouds = Clouds::new();
     let client = clouds.client();
@@ -412,7 +413,7 @@ async fn a_pack_goes_on_if_any_of_its_slices_was_committed_and_not_if_none_was()
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_is_alone_does_not_wait_and_who_gives_up_does_no_harm() {
     let clouds = Clouds::new();
     let client = clouds.client();

@@ -21,7 +21,8 @@ use quorumfs_metadata::row::Limit;
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 const USER: u32 = 7;
 const DQUOT: Errno = Errno::DQUOT;
@@ -158,7 +159,7 @@ async fn what_did_not_fit_is_committed_once_room_was_made() {
     assert_eq!(content(&again, inode).await, expected);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_background_commits_what_fits_again() {
     let world = World::new();
     let options = VfsOptions {

@@ -292,6 +292,8 @@ pub trait Service {
 }
 
 /// So that code which need not know the service is compiled once, with `Box<dyn Service>`.
+// A method that is not passed on would be the trait's own, silently.
+#[deny(clippy::missing_trait_methods)]
 impl<S: Service + ?Sized> Service for Box<S> {
     fn genesis(&self, txn: &mut Txn<'_>, genesis: &[u8]) -> Result<(), StateError> {
         (**self).genesis(txn, genesis)

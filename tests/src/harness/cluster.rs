@@ -2,14 +2,14 @@
 
 use super::command::Quorumfs;
 use super::running::{Reaped, terminate};
+use quorumfs_backends::loopback::{free_address, free_addresses};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 /// How many replicas and how many clouds.
@@ -51,7 +51,7 @@ impl Cluster {
         let directory = tempfile::Builder::new().prefix("qfs").tempdir().unwrap();
         let mut cluster = Self {
             directory,
-            addresses: free_addresses(),
+            addresses: free_addresses(FOUR).unwrap(),
             replicas: Vec::new(),
             running: BTreeMap::new(),
         };
@@ -194,7 +194,7 @@ impl Cluster {
     #[track_caller]
     pub fn prepare_another(&mut self) -> usize {
         let number = self.replicas.len();
-        let address = free_addresses()[0];
+        let address = free_address().unwrap();
         self.init(number, address);
         number
     }
@@ -300,29 +300,6 @@ impl Cluster {
 
 fn name_of(index: usize) -> &'static str {
     ["a", "b", "c", "d"][index]
-}
-
-/// Loopback addresses that nobody uses. Below the range from which the kernel takes ports for
-/// outgoing connections: one of those could take the port before the replica listens.
-fn free_addresses() -> Vec<SocketAddr> {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    const FIRST: u16 = 12_000;
-    const COUNT: u16 = 20_000;
-    let start = (std::process::id() % u32::from(COUNT)) as u16;
-    let mut held = Vec::new();
-    for _ in 0..COUNT {
-        let step = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = FIRST + (start.wrapping_mul(61).wrapping_add(step)) % COUNT;
-        if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
-            held.push(listener);
-        }
-        if held.len() == FOUR {
-            break;
-        }
-    }
-    let addresses: Vec<_> = held.iter().map(|l| l.local_addr().unwrap()).collect();
-    assert_eq!(addresses.len(), FOUR, "no free ports on loopback");
-    addresses
 }
 
 fn number(record: &Value, key: &str) -> u64 {

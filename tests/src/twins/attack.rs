@@ -9,7 +9,7 @@
 use super::draw::Weather;
 use super::liar::Lies;
 use super::place::Mount;
-use crate::harness::Cluster;
+use crate::harness::{Cluster, eventually};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -33,6 +33,9 @@ pub const FOUL: Weather = Weather {
 const LIAR: usize = 1;
 const DAMAGED: usize = 2;
 const PAUSE: Duration = Duration::from_millis(200);
+const CHECKPOINT_WITHIN: Duration = Duration::from_secs(60);
+/// Pairs of operations between two looks at what the liar has told.
+const AT_ONCE: usize = 32;
 
 /// How much there was of it.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -111,6 +114,24 @@ impl Attack {
             damaging: Some(damaging),
         };
         (attack, Mount::new(cluster))
+    }
+
+    /// Goes on in the mount until the liar has lied about a checkpoint: a slow machine orders less
+    /// for the same steps, and may not come as far as the first one.
+    ///
+    /// # Panics
+    /// If it does not within a minute.
+    pub fn reach_a_checkpoint(&self, mount: &Mount) {
+        let directory = mount.point().join("until-a-checkpoint");
+        eventually(
+            "the liar lies about a checkpoint",
+            CHECKPOINT_WITHIN,
+            || {
+                fs::create_dir(&directory).unwrap();
+                fs::remove_dir(&directory).unwrap();
+                Lies::load(&self.lies).is_ok_and(|[_, _, checkpoints]| checkpoints > 0)
+            },
+        );
     }
 
     /// Ends it, and tells how much there was of it. The mount is unmounted and all replicas stop in

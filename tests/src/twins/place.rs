@@ -124,6 +124,12 @@ impl Mount {
         mount
     }
 
+    /// Where it is mounted.
+    #[must_use]
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
     fn mount(&mut self) {
         self.process = Some(mount_in_background(&self.cluster, &self.point, &[]));
         self.mounts += 1;
