@@ -127,8 +127,10 @@ impl Attack {
             "the liar lies about a checkpoint",
             CHECKPOINT_WITHIN,
             || {
-                fs::create_dir(&directory).unwrap();
-                fs::remove_dir(&directory).unwrap();
+                for _ in 0..AT_ONCE {
+                    fs::create_dir(&directory).unwrap();
+                    fs::remove_dir(&directory).unwrap();
+                }
                 Lies::load(&self.lies).is_ok_and(|[_, _, checkpoints]| checkpoints > 0)
             },
         );
