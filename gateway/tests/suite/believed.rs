@@ -119,7 +119,7 @@ async fn a_session_that_has_nothing_mounted_believes_for_a_second() {
     assert_eq!(file().await.mode.0, 0o600);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn what_others_change_is_seen_and_taken_back_within_about_a_second() {
     let world = World::new();
     let (fs, directory) = with_files(&world).await;
