@@ -1,18 +1,25 @@
 //! The blocking side: system calls on one cloud's directory, in the order that durability needs.
+//!
+//! Whoever else may write there can put links in the place of directories and files. So the root is
+//! opened once for each operation, and everything in it from there, name by name, without following
+//! a link ([`Root`]); and nothing is ever deleted but what has a name that only this module gives.
 
 use crate::error::StoreErrorKind;
 use crate::marker::{MARKER_BYTES, MARKER_FILE, Marker, MarkerError};
 use crate::name::ObjectName;
 use crate::store::{ObjectInfo, Page, Room};
 use bytes::Bytes;
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Where objects are while they are being written.
 const INCOMING: &str = "incoming";
@@ -20,6 +27,8 @@ const INCOMING: &str = "incoming";
 const INCOMING_AGE_MAX: Duration = Duration::from_secs(3600);
 /// How many files one sweep of `incoming` looks at.
 const SWEEP_MAX: usize = 10_000;
+/// Digits of a name in `incoming`.
+const RANDOM_DIGITS: usize = 32;
 
 /// What went wrong, before it is known for whom.
 #[derive(Debug)]
@@ -55,6 +64,12 @@ impl From<io::Error> for Fault {
     }
 }
 
+impl From<Errno> for Fault {
+    fn from(error: Errno) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
 impl From<MarkerError> for Fault {
     fn from(error: MarkerError) -> Self {
         Self::new(error.kind(), format!("{MARKER_FILE}: {error}"))
@@ -66,251 +81,363 @@ type Identity = (u64, u64);
 
 #[derive(Debug)]
 pub(super) struct Directory {
-    root: PathBuf,
+    path: PathBuf,
     marker: Marker,
     checked: Mutex<Option<Identity>>,
 }
 
-fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
-}
-
-/// Never follows a link and never blocks on a pipe that somebody put there.
-fn open_to_read(path: &Path) -> io::Result<(File, fs::Metadata)> {
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let flags = i32::try_from(flags.bits()).map_err(io::Error::other)?;
-    let file = OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    Ok((file, metadata))
-}
-
 fn random_name() -> Result<String, Fault> {
-    let mut bytes = [0; 16];
+    let mut bytes = [0; RANDOM_DIGITS / 2];
     getrandom::fill(&mut bytes)
         .map_err(|error| Fault::new(StoreErrorKind::Other, format!("no randomness: {error}")))?;
     Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
 }
 
+/// Whether a name is one of [`random_name`].
+fn is_random(name: &[u8]) -> bool {
+    name.len() == RANDOM_DIGITS && name.iter().all(|b| b"0123456789abcdef".contains(b))
+}
+
+/// The directories of objects.
+fn places() -> impl Iterator<Item = String> {
+    (0..=255_u8).map(|number| format!("{number:02x}"))
+}
+
 impl Directory {
-    pub(super) fn new(root: PathBuf, marker: Marker) -> Self {
+    pub(super) fn new(path: PathBuf, marker: Marker) -> Self {
         Self {
-            root,
+            path,
             marker,
             checked: Mutex::new(None),
         }
     }
 
-    pub(super) fn root(&self) -> &Path {
-        &self.root
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(super) fn describe(&self) -> String {
-        format!("cloud {} ({})", self.marker.cloud, self.root.display())
+        format!("cloud {} ({})", self.marker.cloud, self.path.display())
     }
 
-    fn path_of(&self, name: &ObjectName) -> PathBuf {
-        let (place, rest) = name.parts();
-        self.root.join(place).join(rest)
+    /// The directory as it is now, whatever it holds.
+    fn open(&self) -> Result<Root, Fault> {
+        // The way to it is the operator's, links included. It need not be readable to be used.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(&self.path, flags, Mode::empty())?;
+        Ok(Root { fd })
+    }
+
+    /// The directory, which is the cloud that it should be; costs one system call more than opening
+    /// it if nothing changed.
+    pub(super) fn marked(&self) -> Result<Root, Fault> {
+        let root = self.open().map_err(|fault| match fault.kind {
+            StoreErrorKind::NotFound => {
+                Fault::new(StoreErrorKind::Unavailable, "the directory does not exist")
+            }
+            _ => fault,
+        });
+        let root = root.inspect_err(|_| self.forget())?;
+        let found = match root.stat(MARKER_FILE) {
+            Ok(stat) => (stat.st_dev, stat.st_ino),
+            Err(error) => {
+                self.forget();
+                return Err(root.without_marker(error));
+            }
+        };
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if *checked == Some(found) {
+            return Ok(root);
+        }
+        *checked = None;
+        let (file, _) = open_to_read(&root.fd, MARKER_FILE)?;
+        let mut bytes = Vec::with_capacity(MARKER_BYTES);
+        file.take(4096).read_to_end(&mut bytes)?;
+        Marker::check(self.marker, &bytes)?;
+        *checked = Some(found);
+        drop(checked);
+        root.sweep();
+        Ok(root)
+    }
+
+    fn forget(&self) {
+        *self.checked.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Creates the directory's structure; the marker comes last, because it says that all is there.
     pub(super) fn create(&self) -> Result<(), Fault> {
-        fs::create_dir_all(&self.root)?;
-        if self.root.join(MARKER_FILE).try_exists()? {
-            self.check_marker()?;
-        } else if let Some(stranger) = self.stranger()? {
+        fs::create_dir_all(&self.path)?;
+        let root = self.open()?;
+        if root.has(MARKER_FILE)? {
+            self.marked()?;
+        } else if let Some(stranger) = root.stranger()? {
             let detail = format!("the directory is not empty: it holds {stranger:?}");
             return Err(Fault::new(StoreErrorKind::Foreign, detail));
         }
-        self.check_writable()?;
-        for name in
-            std::iter::once(INCOMING.to_owned()).chain((0..=255u8).map(|i| format!("{i:02x}")))
-        {
-            match fs::create_dir(self.root.join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(error.into());
-                }
-                _ => {}
-            }
+        root.check_writable()?;
+        for name in std::iter::once(INCOMING.to_owned()).chain(places()) {
+            root.make(&name)?;
         }
-        sync_directory(&self.root)?;
-        let temporary = self.root.join(INCOMING).join(random_name()?);
-        self.write_and_link(
-            &temporary,
-            &self.root.join(MARKER_FILE),
+        root.sync()?;
+        let incoming = root.place(INCOMING)?;
+        root.write_and_link(
+            &incoming,
+            &root.readable()?,
+            MARKER_FILE,
             &self.marker.encode(),
         )
         .or_else(|fault| match fault.kind {
             StoreErrorKind::AlreadyExists => Ok(()),
             _ => Err(fault),
         })?;
-        if let Some(parent) = self.root.canonicalize()?.parent() {
-            sync_directory(parent)?;
+        if let Some(parent) = self.path.canonicalize()?.parent() {
+            File::open(parent)?.sync_all()?;
         }
-        self.check_marker()
+        self.marked().map(drop)
+    }
+}
+
+/// A cloud's directory, opened: whatever is at its path later, this is the one that was looked at.
+#[derive(Debug)]
+pub(super) struct Root {
+    fd: OwnedFd,
+}
+
+/// A directory in it, opened. Links are not followed.
+fn open_directory(from: impl AsFd, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(from, name, flags, Mode::empty())
+}
+
+/// Never follows a link and never blocks on a pipe that another program put there.
+fn open_to_read(from: impl AsFd, name: &str) -> io::Result<(File, u64)> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::openat(from, name, flags, Mode::empty())?);
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    Ok((file, metadata.len()))
+}
+
+/// A file of this name that was not there before.
+fn create_new(from: impl AsFd, name: &str) -> io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o666);
+    Ok(File::from(rustix::fs::openat(from, name, flags, mode)?))
+}
+
+fn stat(from: impl AsFd, name: &str) -> io::Result<Stat> {
+    Ok(rustix::fs::statat(from, name, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+fn remove_file(from: impl AsFd, name: &str) -> io::Result<()> {
+    Ok(rustix::fs::unlinkat(from, name, AtFlags::empty())?)
+}
+
+/// The names in an open directory, but `.` and `..`.
+fn names(directory: impl AsFd) -> io::Result<impl Iterator<Item = io::Result<Vec<u8>>>> {
+    let entries = Dir::read_from(directory)?;
+    Ok(entries.filter_map(|entry| match entry {
+        Ok(entry) => match entry.file_name().to_bytes() {
+            b"." | b".." => None,
+            name => Some(Ok(name.to_vec())),
+        },
+        Err(error) => Some(Err(error.into())),
+    }))
+}
+
+impl Root {
+    fn stat(&self, name: &str) -> io::Result<Stat> {
+        stat(&self.fd, name)
     }
 
-    /// Undoes [`create`](Self::create) where no object came in between; the marker goes last.
-    pub(super) fn give_back(&self) -> Result<(), Fault> {
-        for name in (0..=255u8).map(|i| format!("{i:02x}")) {
-            // Fails if an object is in it.
-            match fs::remove_dir(self.root.join(name)) {
-                Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
-                    let detail = "it is in use: it holds objects";
-                    return Err(Fault::new(StoreErrorKind::Foreign, detail));
-                }
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
-                _ => {}
-            }
+    fn has(&self, name: &str) -> io::Result<bool> {
+        match self.stat(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            found => found.map(|_| true),
         }
-        fs::remove_dir_all(self.root.join(INCOMING))?;
-        fs::remove_file(self.root.join(MARKER_FILE))?;
-        Ok(sync_directory(&self.root)?)
+    }
+
+    /// The directory itself, to be listed or synced.
+    fn readable(&self) -> io::Result<OwnedFd> {
+        Ok(open_directory(&self.fd, ".")?)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(self.readable()?)?)
+    }
+
+    /// One of the cloud's own directories.
+    fn place(&self, name: &str) -> Result<OwnedFd, Fault> {
+        open_directory(&self.fd, name).map_err(|error| match error {
+            Errno::NOTDIR | Errno::LOOP => {
+                let detail = format!(
+                    "{name} in it is a link or a file, which is not followed; it has to be a \
+                     directory"
+                );
+                Fault::new(StoreErrorKind::Other, detail)
+            }
+            _ => error.into(),
+        })
+    }
+
+    /// Makes one of them, if it is not there.
+    fn make(&self, name: &str) -> Result<(), Fault> {
+        match rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o777)) {
+            Err(Errno::EXIST) => self.place(name).map(drop),
+            made => Ok(made?),
+        }
+    }
+
+    /// Undoes [`Directory::create`] where no object came in between; the marker goes last.
+    pub(super) fn give_back(&self) -> Result<(), Fault> {
+        for name in places() {
+            self.remove_directory(&name, "it is in use: it holds objects")?;
+        }
+        let incoming = self.place(INCOMING)?;
+        let left: Vec<_> = names(&incoming)?.collect::<Result<_, _>>()?;
+        for name in left.iter().filter(|name| is_random(name)) {
+            rustix::fs::unlinkat(&incoming, name.as_slice(), AtFlags::empty())?;
+        }
+        self.remove_directory(INCOMING, "incoming holds what is not the cloud's")?;
+        remove_file(&self.fd, MARKER_FILE)?;
+        Ok(self.sync()?)
+    }
+
+    /// Fails if anything is in it.
+    fn remove_directory(&self, name: &str, otherwise: &str) -> Result<(), Fault> {
+        match rustix::fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(Errno::NOTEMPTY) => Err(Fault::new(StoreErrorKind::Foreign, otherwise)),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The first entry that an unfinished creation cannot have left.
     fn stranger(&self) -> Result<Option<String>, Fault> {
-        for entry in fs::read_dir(&self.root)? {
-            let name = entry?.file_name().to_string_lossy().into_owned();
+        for name in names(self.readable()?)? {
+            let name = String::from_utf8_lossy(&name?).into_owned();
             let ours = name == INCOMING
                 || (name.len() == 2 && name.bytes().all(|b| b"0123456789abcdef".contains(&b)));
             if !ours {
                 return Ok(Some(name));
             }
-            // Objects without a marker are somebody's, perhaps another volume's.
-            let directory = self.root.join(&name);
+            // Objects without a marker are another's, perhaps another volume's.
             if name != INCOMING
-                && let Some(object) = fs::read_dir(directory)?.next()
+                && let Some(object) = names(self.place(&name)?)?.next()
             {
-                let object = object?.file_name().to_string_lossy().into_owned();
+                let object = String::from_utf8_lossy(&object?).into_owned();
                 return Ok(Some(format!("{name}/{object}")));
             }
         }
         Ok(None)
     }
 
-    /// Whether this directory is the cloud it should be; costs one system call if nothing changed.
-    pub(super) fn check_marker(&self) -> Result<(), Fault> {
-        let path = self.root.join(MARKER_FILE);
-        let found = match fs::symlink_metadata(&path) {
-            Ok(metadata) => (metadata.dev(), metadata.ino()),
-            Err(error) => {
-                *self.checked.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                return Err(self.without_marker(error));
-            }
-        };
-        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
-        if *checked == Some(found) {
-            return Ok(());
-        }
-        *checked = None;
-        let (file, _) = open_to_read(&path)?;
-        let mut bytes = Vec::with_capacity(MARKER_BYTES);
-        file.take(4096).read_to_end(&mut bytes)?;
-        Marker::check(self.marker, &bytes)?;
-        *checked = Some(found);
-        drop(checked);
-        self.sweep();
-        Ok(())
-    }
-
     fn without_marker(&self, error: io::Error) -> Fault {
-        if !matches!(
-            error.kind(),
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-        ) {
+        if error.kind() != io::ErrorKind::NotFound {
             return error.into();
         }
-        match fs::read_dir(&self.root) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Fault::new(StoreErrorKind::Unavailable, "the directory does not exist")
+        let first = self.readable().and_then(names).map(|mut all| all.next());
+        match first {
+            Err(error) => error.into(),
+            Ok(None) => {
+                let detail = format!("the directory is empty: its {MARKER_FILE} is missing");
+                Fault::new(StoreErrorKind::Foreign, detail)
             }
-            Err(error) => Fault::from(error),
-            Ok(mut entries) => {
-                let detail = match entries.next() {
-                    None => format!("the directory is empty: its {MARKER_FILE} is missing"),
-                    Some(_) => format!("the directory holds something else: no {MARKER_FILE}"),
-                };
+            Ok(Some(_)) => {
+                let detail = format!("the directory holds something else: no {MARKER_FILE}");
                 Fault::new(StoreErrorKind::Foreign, detail)
             }
         }
     }
 
-    /// Whether objects can be created here. A directory that nobody may write counts as read-only
-    /// even for root, for whom the kernel would make an exception.
-    pub(super) fn check_writable(&self) -> Result<(), Fault> {
-        if fs::metadata(&self.root)?.mode() & 0o222 == 0 {
+    /// A directory that nobody may write counts as read-only even for root, for whom the kernel
+    /// would make an exception.
+    fn check_mode(&self) -> Result<(), Fault> {
+        if rustix::fs::fstat(&self.fd)?.st_mode & 0o222 == 0 {
             let detail = "nobody may write the directory";
             return Err(Fault::new(StoreErrorKind::ReadOnly, detail));
         }
-        let probe = self.root.join(format!("{INCOMING}-{}", random_name()?));
-        File::create_new(&probe)?;
-        Ok(fs::remove_file(&probe)?)
+        Ok(())
+    }
+
+    /// Whether objects can be created here.
+    pub(super) fn check_writable(&self) -> Result<(), Fault> {
+        self.check_mode()?;
+        let probe = format!("{INCOMING}-{}", random_name()?);
+        create_new(&self.fd, &probe)?;
+        Ok(remove_file(&self.fd, &probe)?)
     }
 
     /// What its file system has left for those who are not its superuser, by which device.
     pub(super) fn room(&self) -> Result<Room, Fault> {
-        let found = rustix::fs::statvfs(&self.root).map_err(io::Error::from)?;
+        let found = rustix::fs::fstatvfs(&self.fd)?;
         Ok(Room {
-            pool: fs::metadata(&self.root)?.dev(),
+            pool: rustix::fs::fstat(&self.fd)?.st_dev,
             bytes: found.f_bavail.saturating_mul(found.f_frsize),
         })
     }
 
     /// Removes what crashes left in `incoming`. Best effort: rubbish does no harm.
     fn sweep(&self) {
-        let Ok(entries) = fs::read_dir(self.root.join(INCOMING)) else {
+        let Ok(incoming) = open_directory(&self.fd, INCOMING) else {
             return;
         };
-        for entry in entries.take(SWEEP_MAX).flatten() {
-            let age = entry
-                .metadata()
-                .and_then(|m| m.modified())
-                .map(|t| t.elapsed());
-            if matches!(age, Ok(Ok(age)) if age > INCOMING_AGE_MAX) {
-                let _ = fs::remove_file(entry.path());
+        let Ok(all) = names(&incoming) else {
+            return;
+        };
+        for name in all.take(SWEEP_MAX).flatten() {
+            if !is_random(&name) {
+                continue;
+            }
+            let Ok(name) = String::from_utf8(name) else {
+                continue;
+            };
+            let old = stat(&incoming, &name).is_ok_and(|found| is_left_over(&found));
+            if old {
+                let _ = remove_file(&incoming, &name);
             }
         }
     }
 
     pub(super) fn put(&self, name: &ObjectName, body: &[u8]) -> Result<(), Fault> {
-        if fs::metadata(&self.root)?.mode() & 0o222 == 0 {
-            let detail = "nobody may write the directory";
-            return Err(Fault::new(StoreErrorKind::ReadOnly, detail));
-        }
-        let target = self.path_of(name);
-        let temporary = self.root.join(INCOMING).join(random_name()?);
-        match self.write_and_link(&temporary, &target, body) {
+        self.check_mode()?;
+        let (place, rest) = name.parts();
+        let write = || {
+            let (incoming, place) = (self.place(INCOMING)?, self.place(place)?);
+            self.write_and_link(&incoming, &place, rest, body)
+        };
+        match write() {
             Err(fault) if fault.kind == StoreErrorKind::NotFound => {
-                // Somebody removed one of our directories: restore it, durably, and try once more.
-                for directory in [INCOMING, name.parts().0] {
-                    match fs::create_dir(self.root.join(directory)) {
-                        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e.into()),
-                        _ => {}
-                    }
+                // One of our directories was removed: restore it, durably, and try once more.
+                for directory in [INCOMING, place] {
+                    self.make(directory)?;
                 }
-                sync_directory(&self.root)?;
-                self.write_and_link(&temporary, &target, body)
+                self.sync()?;
+                write()
             }
             result => result,
         }
     }
 
     /// Write, sync, link, sync the directory: each step rests on the one before.
-    fn write_and_link(&self, temporary: &Path, target: &Path, body: &[u8]) -> Result<(), Fault> {
-        let mut file = File::create_new(temporary)?;
+    fn write_and_link(
+        &self,
+        incoming: &OwnedFd,
+        place: &OwnedFd,
+        name: &str,
+        body: &[u8],
+    ) -> Result<(), Fault> {
+        let temporary = random_name()?;
+        let mut file = create_new(incoming, &temporary)?;
+        let link = || rustix::fs::linkat(incoming, &*temporary, place, name, AtFlags::empty());
         let result = file
             .write_all(body)
             .and_then(|()| file.sync_data())
-            .and_then(|()| fs::hard_link(temporary, target));
+            .and_then(|()| Ok(link()?));
         drop(file);
-        let removed = fs::remove_file(temporary);
+        let removed = remove_file(incoming, &temporary);
         match &result {
             Ok(()) => {}
             // It may be what a crash left between its link and its sync: as durable as a put of
@@ -318,14 +445,19 @@ impl Directory {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(_) => return Ok(result?),
         }
-        sync_directory(target.parent().unwrap_or(&self.root))?;
+        rustix::fs::fsync(place)?;
         result?;
         Ok(removed?)
     }
 
+    /// An object, and how long it is.
+    fn open_object(&self, name: &ObjectName) -> Result<(File, u64), Fault> {
+        let (place, rest) = name.parts();
+        Ok(open_to_read(self.place(place)?, rest)?)
+    }
+
     pub(super) fn get(&self, name: &ObjectName, length_max: u64) -> Result<Bytes, Fault> {
-        let (file, metadata) = open_to_read(&self.path_of(name))?;
-        let length = metadata.len();
+        let (file, length) = self.open_object(name)?;
         if length > length_max {
             let detail = format!("it has {length} bytes where at most {length_max} can be right");
             return Err(Fault::new(StoreErrorKind::Corrupt, detail));
@@ -334,13 +466,11 @@ impl Directory {
     }
 
     pub(super) fn get_range(&self, name: &ObjectName, range: Range<u64>) -> Result<Bytes, Fault> {
-        let (file, metadata) = open_to_read(&self.path_of(name))?;
-        if range.end < range.start || range.end > metadata.len() {
+        let (file, length) = self.open_object(name)?;
+        if range.end < range.start || range.end > length {
             let detail = format!(
-                "it has {} bytes, and bytes {} to {} were wanted",
-                metadata.len(),
-                range.start,
-                range.end
+                "it has {length} bytes, and bytes {} to {} were wanted",
+                range.start, range.end
             );
             return Err(Fault::new(StoreErrorKind::Corrupt, detail));
         }
@@ -348,9 +478,13 @@ impl Directory {
     }
 
     pub(super) fn head(&self, name: &ObjectName) -> Result<ObjectInfo, Fault> {
-        let metadata = fs::symlink_metadata(self.path_of(name))?;
+        let (place, rest) = name.parts();
+        let found = stat(self.place(place)?, rest)?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            return Err(io::Error::other("it is not a regular file").into());
+        }
         Ok(ObjectInfo {
-            length: metadata.len(),
+            length: u64::try_from(found.st_size).unwrap_or_default(),
         })
     }
 
@@ -360,26 +494,26 @@ impl Directory {
         cursor: Option<&ObjectName>,
         limit: usize,
     ) -> Result<Page, Fault> {
-        let mut names = Vec::new();
+        let mut listed = Vec::new();
         let cursor_place = cursor.map(|c| c.parts().0);
-        for place in (0..=255u8).map(|i| format!("{i:02x}")) {
+        for place in places() {
             let directory = format!("{place}/");
             if !(directory.starts_with(prefix) || prefix.starts_with(&directory))
                 || cursor_place.is_some_and(|c| place.as_str() < c)
             {
                 continue;
             }
-            let entries = match fs::read_dir(self.root.join(&place)) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                entries => entries?,
+            let opened = match self.place(&place) {
+                Err(fault) if fault.kind == StoreErrorKind::NotFound => continue,
+                opened => opened?,
             };
             // The smallest of this place, one more than fits: memory is bounded by the limit.
-            let room = limit.saturating_sub(names.len()) + 1;
+            let room = limit.saturating_sub(listed.len()) + 1;
             let mut found = BTreeSet::new();
-            for entry in entries {
-                let file = entry?.file_name();
-                let Some(name) = file
-                    .to_str()
+            for file in names(opened)? {
+                let file = file?;
+                let Some(name) = std::str::from_utf8(&file)
+                    .ok()
                     .and_then(|f| ObjectName::parse(&format!("{place}/{f}")).ok())
                 else {
                     continue; // Not an object: nothing of ours.
@@ -391,25 +525,40 @@ impl Directory {
                     }
                 }
             }
-            names.extend(found);
-            if names.len() > limit {
-                names.truncate(limit);
-                return Ok(Page { names, more: true });
+            listed.extend(found);
+            if listed.len() > limit {
+                listed.truncate(limit);
+                return Ok(Page {
+                    names: listed,
+                    more: true,
+                });
             }
         }
-        Ok(Page { names, more: false })
+        Ok(Page {
+            names: listed,
+            more: false,
+        })
     }
 
     pub(super) fn delete(&self, name: &ObjectName) -> Result<(), Fault> {
-        let target = self.path_of(name);
-        match fs::remove_file(&target) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            result => {
-                result?;
-                Ok(sync_directory(target.parent().unwrap_or(&self.root))?)
-            }
+        let (place, rest) = name.parts();
+        let removed = self.place(place).and_then(|place| {
+            remove_file(&place, rest)?;
+            Ok(place)
+        });
+        match removed {
+            Err(fault) if fault.kind == StoreErrorKind::NotFound => Ok(()),
+            removed => Ok(rustix::fs::fsync(removed?)?),
         }
     }
+}
+
+/// Whether it is a file that a crash left in `incoming`.
+fn is_left_over(found: &Stat) -> bool {
+    let seconds = u64::try_from(found.st_mtime).unwrap_or_default();
+    let age = SystemTime::now().duration_since(UNIX_EPOCH + Duration::from_secs(seconds));
+    FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
+        && age.is_ok_and(|age| age > INCOMING_AGE_MAX)
 }
 
 fn read_at(file: &File, offset: u64, length: u64) -> Result<Bytes, Fault> {

@@ -14,7 +14,8 @@
 //! **Nothing is written where it does not belong.** Every operation compares the identity of the
 //! marker file with the one it last checked, and reads the marker again if it changed: a directory
 //! that was moved away is `Unavailable`, one that came back is used again, another volume's is
-//! `Foreign`.
+//! `Foreign`. Links in the place of its directories and files are not followed, and only what has a
+//! name of the cloud's own form is ever deleted: others may be able to write there.
 //!
 //! Calls that block run on threads of the runtime's blocking pool, at most [`JOBS_MAX`] at a time
 //! for one store, so a disk that hangs occupies that many threads and no more; callers leave at
@@ -28,7 +29,7 @@ use crate::name::ObjectName;
 use crate::receipt::Receipt;
 use crate::store::{Deadline, ObjectInfo, ObjectStore, Page, Room};
 use bytes::Bytes;
-use files::{Directory, Fault};
+use files::{Directory, Fault, Root};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -82,8 +83,8 @@ impl LocalStore {
         let store = Self::attach(path, marker);
         let directory = &store.directory;
         directory
-            .check_marker()
-            .and_then(|()| directory.check_writable())
+            .marked()
+            .and_then(|root| root.check_writable())
             .map_err(|fault| error(directory, Operation::Open, None, fault))?;
         Ok(store)
     }
@@ -100,7 +101,7 @@ impl LocalStore {
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        self.directory.root().to_path_buf()
+        self.directory.path().to_path_buf()
     }
 
     /// Runs `job` on the marked directory.
@@ -109,10 +110,10 @@ impl LocalStore {
         operation: Operation,
         object: Option<&ObjectName>,
         deadline: Deadline,
-        job: impl FnOnce(&Directory) -> Result<T, Fault> + Send + 'static,
+        job: impl FnOnce(&Root) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.run_unmarked(operation, object, deadline, |directory| {
-            directory.check_marker().and_then(|()| job(directory))
+            directory.marked().and_then(|root| job(&root))
         })
         .await
     }
@@ -161,12 +162,12 @@ impl ObjectStore for LocalStore {
     }
 
     async fn check(&self, deadline: Deadline) -> Result<(), StoreError> {
-        self.run(Operation::Open, None, deadline, Directory::check_writable)
+        self.run(Operation::Open, None, deadline, Root::check_writable)
             .await
     }
 
     async fn give_back(&self, deadline: Deadline) -> Result<(), StoreError> {
-        self.run(Operation::Delete, None, deadline, Directory::give_back)
+        self.run(Operation::Delete, None, deadline, Root::give_back)
             .await
     }
 
@@ -241,7 +242,7 @@ impl ObjectStore for LocalStore {
     }
 
     async fn room(&self, deadline: Deadline) -> Result<Option<Room>, StoreError> {
-        let room = self.run(Operation::Head, None, deadline, Directory::room);
+        let room = self.run(Operation::Head, None, deadline, Root::room);
         room.await.map(Some)
     }
 }

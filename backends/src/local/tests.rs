@@ -2,9 +2,10 @@
 
 use super::*;
 use crate::marker::MARKER_FILE;
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 
 const MARKER: Marker = Marker {
@@ -399,4 +400,76 @@ async fn its_room_is_that_of_its_file_system() {
     let beside = LocalStore::open(&beside, marker).unwrap();
     let other = beside.room(soon()).await.unwrap().unwrap();
     assert_eq!(other.pool, room.pool, "they share it");
+}
+
+/// A file that was last written long ago.
+fn old_file(path: &Path) {
+    fs::write(path, b"content").unwrap();
+    let long_ago = SystemTime::now() - Duration::from_secs(7200);
+    let file = fs::File::options().write(true).open(path).unwrap();
+    file.set_modified(long_ago).unwrap();
+}
+
+const RANDOM: &str = "0123456789abcdef0123456789abcdef";
+
+#[test]
+fn only_what_crashes_left_is_swept() {
+    let (place, path, _) = cloud();
+    let other = place.path().join("other");
+    old_file(&other);
+    let incoming = path.join("incoming");
+    old_file(&incoming.join(RANDOM));
+    let link = RANDOM.replace('0', "f");
+    std::os::unix::fs::symlink(&other, incoming.join(&link)).unwrap();
+    old_file(&incoming.join("notes.txt"));
+    let new = RANDOM.replace('0', "e");
+    fs::write(incoming.join(&new), b"under way").unwrap();
+    LocalStore::open(&path, MARKER).unwrap();
+    let left = fs::read_dir(&incoming).unwrap();
+    let left: BTreeSet<_> = left
+        .map(|it| it.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(left, BTreeSet::from([link, "notes.txt".into(), new]));
+    assert!(other.exists());
+}
+
+#[tokio::test]
+async fn a_link_in_the_place_of_incoming_is_not_followed() {
+    let (place, path, _) = cloud();
+    let elsewhere = place.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    old_file(&elsewhere.join(RANDOM));
+    fs::remove_dir(path.join("incoming")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, path.join("incoming")).unwrap();
+    let store = LocalStore::open(&path, MARKER).unwrap();
+    let body = Bytes::from_static(b"x");
+    let error = store.put_if_absent(&name(1), body, soon()).await;
+    let error = error.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Other);
+    assert!(
+        error.to_string().contains("incoming in it is a link"),
+        "{error}"
+    );
+    store.give_back(soon()).await.unwrap_err();
+    assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn a_link_in_the_place_of_objects_is_not_followed() {
+    let (place, path, store) = cloud();
+    let elsewhere = place.path().join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(elsewhere.join("00000001"), b"another's").unwrap();
+    fs::remove_dir(path.join("01")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, path.join("01")).unwrap();
+    let body = Bytes::from_static(b"x");
+    let (here, there) = (name(1), name(257));
+    store.put_if_absent(&there, body, soon()).await.unwrap_err();
+    store.get(&here, 99, soon()).await.unwrap_err();
+    store.head(&here, soon()).await.unwrap_err();
+    store.delete(&here, soon()).await.unwrap_err();
+    store.list("", None, 99, soon()).await.unwrap_err();
+    let left = fs::read_dir(&elsewhere).unwrap().count();
+    assert_eq!(left, 1);
+    assert_eq!(fs::read(elsewhere.join("00000001")).unwrap(), b"another's");
 }
