@@ -2,6 +2,7 @@
 
 use super::pattern;
 use crate::common::World;
+use rustix::fs::SeekFrom;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -24,6 +25,43 @@ fn holes_are_zeros() {
     }
     let blocks = fs::metadata(world.path("sparse")).unwrap().blocks();
     assert!(blocks < 1000, "a hole takes no space, not {blocks} blocks");
+}
+
+#[test]
+fn what_stat_says_a_file_takes_agrees_with_where_it_has_content() {
+    let mut world = World::new();
+    let lengths = [1_usize, 511, 512, 700, 1024, 1025, 5000, 300_000];
+    let path = |world: &World, length: usize| world.path(&format!("f{length}"));
+    for length in lengths {
+        fs::write(path(&world, length), pattern(length, 3)).unwrap();
+    }
+    // Waiting, committed, and as another mount sees it: `tar -S` takes fewer blocks for holes.
+    for _ in 0..2 {
+        for length in lengths {
+            let file = File::open(path(&world, length)).unwrap();
+            let (found, length) = (file.metadata().unwrap(), length as u64);
+            assert!(
+                found.blocks() * 512 >= length,
+                "{length}: {}",
+                found.blocks()
+            );
+            assert!(
+                found.blocks() * 512 < length + 4096,
+                "{length}: {}",
+                found.blocks()
+            );
+            assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(0)), Ok(0));
+            assert_eq!(rustix::fs::seek(&file, SeekFrom::Hole(0)), Ok(length));
+        }
+        world.remount();
+    }
+    let sparse = File::create(world.path("sparse")).unwrap();
+    sparse.write_all_at(b"one", 64 << 20).unwrap();
+    let blocks = sparse.metadata().unwrap().blocks();
+    assert!(
+        (1..8192).contains(&blocks),
+        "what waits counts, and no hole: {blocks}"
+    );
 }
 
 #[test]

@@ -292,8 +292,9 @@ impl Inner {
         loop {
             {
                 let state = node.state();
-                // Only a file without extents can have its bytes in the inode.
-                if !state.content.is_unknown() || state.base.allocated > 0 {
+                // Only a file of few bytes can have them in the inode.
+                let few = state.base.allocated <= INLINE_BYTES_MAX.into();
+                if !state.content.is_unknown() || !few {
                     return Ok((state.base, state.content.clone()));
                 }
             }

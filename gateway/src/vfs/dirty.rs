@@ -43,6 +43,12 @@ impl DirtyRuns {
         self.bytes.saturating_add(overhead)
     }
 
+    /// What the runs take in memory without what it costs to keep them: their bytes, or a little
+    /// more.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Where the last run ends; 0 if there is none.
     pub(crate) fn end(&self) -> u64 {
         self.runs

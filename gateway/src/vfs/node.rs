@@ -215,8 +215,16 @@ impl State {
         let nothing = self.ahead.runs().is_empty() && self.frozen.is_empty();
         if !self.dirty.is_empty() || !nothing {
             seen.size = self.size();
-            // As an ordinary file system would count them once they are written out.
-            seen.allocated = seen.allocated.max(seen.size);
+            // As an ordinary file system would count them once they are written out: what waits
+            // may lie over what is kept, and then counts twice, but no more than the whole file.
+            let runs = [
+                self.dirty.bytes(),
+                self.ahead.runs().bytes(),
+                self.frozen.bytes(),
+            ];
+            let waiting = runs.into_iter().fold(0, u64::saturating_add);
+            let at_most = seen.allocated.max(seen.size);
+            seen.allocated = seen.allocated.saturating_add(waiting).min(at_most);
         }
         let pending = self.pending.over(self.departing);
         seen.mode = pending.mode.unwrap_or(seen.mode);

@@ -316,7 +316,8 @@ pub struct Attributes {
     pub links: u32,
     /// Bytes of a file or of a symlink's target; 0 for the rest.
     pub size: u64,
-    /// Bytes that its extents cover; `st_blocks` is this over 512, rounded up.
+    /// Bytes that are kept of it, in extents or in its inode; `st_blocks` is this over 512, rounded
+    /// up.
     pub allocated: u64,
     /// Last access, as gateways tell it.
     pub atime: Timestamp,

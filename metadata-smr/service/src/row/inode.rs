@@ -109,6 +109,16 @@ impl FileBody {
             dead_from: None,
         }
     }
+
+    /// Bytes that are kept of it, wherever: what `st_blocks` counts, so that no program takes a
+    /// file whose bytes lie in its inode for one hole.
+    #[must_use]
+    pub const fn kept(&self) -> u64 {
+        match &self.content {
+            Content::Inline(inline) => self.allocated.saturating_add(inline.length as u64),
+            _ => self.allocated,
+        }
+    }
 }
 
 /// Where a file's bytes are. Whatever no extent covers reads as zeros.
@@ -164,10 +174,7 @@ impl Inode {
     #[must_use]
     pub fn charge(&self) -> Amount {
         let bytes = match &self.node {
-            Node::File(file) => match &file.content {
-                Content::Inline(inline) => file.allocated.saturating_add(u64::from(inline.length)),
-                _ => file.allocated,
-            },
+            Node::File(file) => file.kept(),
             _ => 0,
         };
         Amount { bytes, inodes: 1 }
@@ -177,7 +184,7 @@ impl Inode {
     #[must_use]
     pub fn attributes(&self, inode: InodeId) -> Attributes {
         let (size, allocated, detail) = match &self.node {
-            Node::File(file) => (file.size, file.allocated, Detail::File),
+            Node::File(file) => (file.size, file.kept(), Detail::File),
             Node::Directory {
                 parent,
                 generations,
