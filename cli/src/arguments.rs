@@ -242,12 +242,19 @@ pub(crate) struct SyncArguments {
 /// `quorumfs put`
 #[derive(Debug, Args)]
 pub(crate) struct PutArguments {
-    /// Files and directories here
+    /// Files and directories here; `-` is standard input
     #[arg(value_name = "SOURCE", required = true)]
     pub(crate) sources: Vec<PathBuf>,
     /// Where to in the volume: a directory, or for one source a new name
     #[arg(value_name = "TARGET", required = true)]
     pub(crate) target: PathBuf,
+    /// Take along times of access, extended attributes, access control lists and hard links; as the
+    /// superuser also owners, and set-id bits with them
+    #[arg(short, long)]
+    pub(crate) archive: bool,
+    /// Copy also what has the same size and time of change in the volume
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 /// `quorumfs get`
@@ -256,9 +263,16 @@ pub(crate) struct GetArguments {
     /// Files and directories in the volume
     #[arg(value_name = "SOURCE", required = true)]
     pub(crate) sources: Vec<PathBuf>,
-    /// Where to here: a directory, or for one source a new name
+    /// Where to here: a directory, or for one source a new name; `-` is standard output
     #[arg(value_name = "TARGET", required = true)]
     pub(crate) target: PathBuf,
+    /// Take along times of access, extended attributes, access control lists and hard links; as the
+    /// superuser also owners, and set-id bits with them
+    #[arg(short, long)]
+    pub(crate) archive: bool,
+    /// Copy also what has the same size and time of change here
+    #[arg(long)]
+    pub(crate) all: bool,
 }
 
 /// `quorumfs ls`

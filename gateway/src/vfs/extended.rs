@@ -48,6 +48,10 @@ use quorumfs_metadata::row::Sealed;
 use rustix::io::Errno;
 use std::sync::Arc;
 
+/// An attribute that everything has, and no list names: of which volume it is. By that a command
+/// knows a mount of the volume that it is about to copy to.
+const VOLUME: &[u8] = b"user.quorumfs.volume";
+
 /// What is to become of an attribute.
 #[derive(Clone)]
 enum Change {
@@ -73,6 +77,9 @@ impl FileSystem {
     ) -> Result<Bytes, VfsError> {
         if let Some(kind) = acl::kind(name) {
             return self.get_acl(inode, kind).await;
+        }
+        if name == VOLUME {
+            return Ok(self.volume_name().into());
         }
         let name = Name::parse(name)?;
         let inner = &self.inner;
@@ -145,6 +152,9 @@ impl FileSystem {
         if let Some(kind) = acl::kind(name) {
             let acl = acl::parse(value)?;
             return self.set_acl(caller, inode, kind, acl).await;
+        }
+        if name == VOLUME {
+            return Err(VfsError::refused("setxattr", Errno::PERM));
         }
         let name = Name::parse(name)?;
         if value.len() > EXTENDED_VALUE_BYTES_MAX {

@@ -195,6 +195,13 @@ impl FileSystem {
         Self::over(volume, metadata, slices, options, None)
     }
 
+    /// Which volume it is of, in hexadecimal digits.
+    #[must_use]
+    pub fn volume_name(&self) -> String {
+        let id = self.inner.volume.id();
+        id.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     pub(crate) fn over(
         volume: Arc<Volume>,
         metadata: Arc<MetadataClient>,

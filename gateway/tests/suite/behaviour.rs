@@ -376,7 +376,7 @@ async fn a_writer_waits_for_clouds_that_are_slow_as_long_as_they_take_something(
     assert_eq!(fs.getattr(inode).await.unwrap().size, 24 << 20);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn readers_and_writers_of_one_file_do_not_wait_for_each_other_for_ever() {
     let world = World::new();
     let options = VfsOptions {

@@ -1,99 +1,310 @@
 //! `get`: files and directories of the volume onto this machine.
 //!
-//! What is written here is written under a name of its own and then renamed, so that a copy that
-//! was cut short is never taken for the file. Names that come out of the volume are names, never
-//! paths: one with a slash or `..` in it is refused.
+//! Whoever may write into the volume decides what comes out of it, so that nothing of it is believed
+//! more than its content:
+//!
+//! - A name is a name and never a path; below the target no link is followed ([`Below`]).
+//! - A file is there under its name once it is whole, and not before.
+//! - Modes are those of the volume without what the user's umask takes away, and without set-id and
+//!   sticky bits: the copy belongs to who makes it, and a set-id file of the superuser's would be
+//!   whatever its author likes. With `--archive` the superuser gets owners first and then all bits.
+//!
+//! A file that has the size and the time of last change that it has in the volume is not read
+//! again, so that a copy that was cut short goes on where it was.
 
+use super::below::{Below, Marks, write_at};
+use super::list::print;
 use super::walk::{entries, find, shown};
-use super::{CHUNK_BYTES, Progress, closing, counted, open, printable, refused};
+use super::{CHUNK_BYTES, Progress, Summary, Taking, caller, closing, open, printable, refused};
 use crate::arguments::{General, GetArguments};
 use crate::commands::opened::Opened;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use quorumfs_gateway::vfs::{Attributes, FileSystem, FileType};
+use quorumfs_gateway::vfs::{Attributes, FileSystem, FileType, HandleId, InodeId, Seek};
+use rustix::fs::{FileType as LocalType, Stat};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, Permissions};
-use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::sync::Arc;
+
+/// Files of fewer bytes are read whole, without a question for holes.
+const HOLES_FROM: u64 = 64 << 10;
 
 /// Copies out.
 pub(crate) async fn get(general: &General, arguments: &GetArguments, output: Output) -> Outcome {
+    if arguments.target.as_os_str() == "-" {
+        return to_standard_output(general, arguments, output).await;
+    }
     let into = arguments.target.is_dir();
     if !into && arguments.sources.len() > 1 {
         let message = format!("{} is not a directory", arguments.target.display());
         return Err(Failure::new(Exit::Usage, message).hint("several sources need a directory"));
     }
+    let mut names = BTreeSet::new();
+    for source in &arguments.sources {
+        let source = shown(source);
+        if !names.insert(source.file_name().map(OsStr::to_os_string)) {
+            let message = format!("{} and another source have one name", source.display());
+            return Err(Failure::new(Exit::Usage, message).hint("copy them one after the other"));
+        }
+    }
+    let taking = Taking::new(arguments.archive, arguments.all);
     let opened = Opened::to_read(general).await?;
     let mut progress = Progress::new(output);
     let mut outcome = Ok(());
     for source in &arguments.sources {
         let source = shown(source);
-        let target = match source.file_name() {
-            Some(name) if into => arguments.target.join(name),
-            _ => arguments.target.clone(),
+        let got = match place(&source, &arguments.target, into) {
+            Ok((top, name)) => {
+                let mut copy = Copy {
+                    fs: opened.file_system(),
+                    taking,
+                    top: Arc::new(top),
+                    linked: BTreeMap::new(),
+                    progress: &mut progress,
+                };
+                copy.tree(source, name).await
+            }
+            Err(failure) => progress.failed(&source, failure),
         };
-        let got = get_tree(opened.file_system(), source, target, &mut progress).await;
         outcome = outcome.and(got);
     }
     closing(opened, outcome).await?;
-    progress.end(|paths, bytes| format!("Copied {}, {bytes} bytes.", counted(paths)))
+    progress.end(Summary::copied)
 }
 
-async fn get_tree(
-    fs: &FileSystem,
-    source: PathBuf,
-    target: PathBuf,
-    progress: &mut Progress,
-) -> Outcome<()> {
-    let found = match find(fs, &source).await {
-        Ok(found) => found,
-        Err(failure) => return progress.failed(&source, failure),
+async fn to_standard_output(
+    general: &General,
+    arguments: &GetArguments,
+    output: Output,
+) -> Outcome {
+    let [source] = &arguments.sources[..] else {
+        let message = "standard output takes one file";
+        return Err(Failure::new(Exit::Usage, message).hint("name one source"));
     };
-    let mut waiting = vec![(source, target, found)];
-    let mut modes = Vec::new();
-    while let Some((source, target, found)) = waiting.pop() {
-        match get_one(fs, &source, &target, &found).await {
-            Ok(bytes) => progress.done(bytes),
-            Err(failure) => {
-                progress.failed(&source, failure)?;
-                continue;
+    let opened = Opened::to_read(general).await?;
+    let mut progress = Progress::new(output);
+    let source = shown(source);
+    let outcome = match print(opened.file_system(), &source).await {
+        Ok(bytes) => {
+            progress.done(bytes);
+            Ok(())
+        }
+        Err(failure) => progress.failed(&source, failure),
+    };
+    closing(opened, outcome).await?;
+    if progress.summary.failed == 0 {
+        return Ok(Exit::Success);
+    }
+    progress.end(Summary::copied)
+}
+
+/// The directory here that a source goes to, and its name there; none, if it is that directory.
+fn place(source: &Path, target: &Path, into: bool) -> Outcome<(Below, Option<OsString>)> {
+    match source.file_name() {
+        name if into => Ok((Below::open(target)?, name.map(OsStr::to_os_string))),
+        _ => match target.file_name() {
+            Some(name) => {
+                let parent = target.parent().unwrap_or(Path::new(""));
+                Ok((Below::open(parent)?, Some(name.to_os_string())))
+            }
+            None => {
+                let message = format!("{} is not there", target.display());
+                Err(Failure::new(Exit::Path, message).hint("make the directory first"))
+            }
+        },
+    }
+}
+
+/// Something that is still to do.
+enum Task {
+    /// One inode: where it is in the volume, the directory here that it goes to, its names from the
+    /// top on.
+    Copy(PathBuf, Arc<Below>, Vec<OsString>, Attributes),
+    /// A directory that is full: only now may it get a mode that forbids to write, and times that
+    /// what was made in it would change.
+    Leave(PathBuf, Arc<Below>, Attributes),
+}
+
+/// One source on its way.
+struct Copy<'a> {
+    fs: &'a FileSystem,
+    taking: Taking,
+    /// The directory that everything goes below.
+    top: Arc<Below>,
+    /// Files with several names that were copied: their names from the top on.
+    linked: BTreeMap<InodeId, Vec<OsString>>,
+    progress: &'a mut Progress,
+}
+
+impl Copy<'_> {
+    /// Copies a source and, without recursion, everything below it.
+    async fn tree(&mut self, source: PathBuf, name: Option<OsString>) -> Outcome<()> {
+        let found = match find(self.fs, &source).await {
+            Ok(found) => found,
+            Err(failure) => return self.progress.failed(&source, failure),
+        };
+        let mut tasks = Vec::new();
+        match name {
+            Some(name) => tasks.push(Task::Copy(source, self.top.clone(), vec![name], found)),
+            None => {
+                let top = self.top.clone();
+                self.enter(&mut tasks, source, top, Vec::new(), found)
+                    .await?;
             }
         }
-        if found.file_type() != FileType::Directory {
-            continue;
-        }
-        modes.push((target.clone(), found.mode.0));
-        match entries(fs, found.inode, &source).await {
-            Ok(all) => {
-                for (entry, attributes) in all.into_iter().rev() {
-                    match safe(&entry.name) {
-                        Some(name) => {
-                            let (source, target) = (source.join(&name), target.join(&name));
-                            waiting.push((source, target, attributes));
-                        }
-                        None => {
-                            let name = printable(&entry.name);
-                            let message = format!("`{name}` is no name for a file");
-                            progress.failed(&source, Failure::new(Exit::Damaged, message))?;
-                        }
+        while let Some(task) = tasks.pop() {
+            match task {
+                Task::Copy(source, below, names, found) => {
+                    self.one(&mut tasks, source, below, names, found).await?;
+                }
+                Task::Leave(source, below, found) => {
+                    let left = match self.marks(&source, &found).await {
+                        Ok(marks) => below.mark(&marks),
+                        Err(failure) => Err(failure),
+                    };
+                    if let Err(failure) = left {
+                        self.progress.failed(&source, failure)?;
                     }
                 }
             }
-            Err(failure) => progress.failed(&source, failure)?,
         }
+        Ok(())
     }
-    // Last, and from the leaves up: a directory without the right to write could not be filled.
-    for (target, mode) in modes.into_iter().rev() {
-        let mode = Permissions::from_mode(u32::from(mode));
-        if let Err(error) = fs::set_permissions(&target, mode) {
-            progress.failed(&target, Failure::file("set the mode of", &target, &error))?;
+
+    async fn one(
+        &mut self,
+        tasks: &mut Vec<Task>,
+        source: PathBuf,
+        below: Arc<Below>,
+        names: Vec<OsString>,
+        found: Attributes,
+    ) -> Outcome<()> {
+        let name = names.last().cloned().unwrap_or_default();
+        let copied = match found.file_type() {
+            FileType::Directory => match below.directory(&name) {
+                Ok(directory) => {
+                    self.progress.done(0);
+                    let directory = Arc::new(directory);
+                    return self.enter(tasks, source, directory, names, found).await;
+                }
+                Err(failure) => Err(failure),
+            },
+            FileType::Symlink => self.link(&source, &below, &name, &found).await,
+            FileType::File => self.file(&source, &below, &names, &name, &found).await,
+            _ => {
+                let message = format!("{} is neither file, directory nor link", source.display());
+                Err(Failure::new(Exit::Path, message).hint("it was skipped"))
+            }
+        };
+        match copied {
+            Ok(Some(bytes)) => self.progress.done(bytes),
+            Ok(None) => self.progress.skipped(),
+            Err(failure) => self.progress.failed(&source, failure)?,
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Has what is in a directory copied, and then the directory left.
+    async fn enter(
+        &mut self,
+        tasks: &mut Vec<Task>,
+        source: PathBuf,
+        directory: Arc<Below>,
+        names: Vec<OsString>,
+        found: Attributes,
+    ) -> Outcome<()> {
+        let inode = found.inode;
+        tasks.push(Task::Leave(source.clone(), directory.clone(), found));
+        let all = match entries(self.fs, inode, &source).await {
+            Ok(all) => all,
+            Err(failure) => return self.progress.failed(&source, failure),
+        };
+        for (entry, attributes) in all.into_iter().rev() {
+            let Some(name) = safe(&entry.name) else {
+                let message = format!("`{}` is no name for a file", printable(&entry.name));
+                let failure = Failure::new(Exit::Damaged, message);
+                self.progress.failed(&source, failure)?;
+                continue;
+            };
+            let path = source.join(&name);
+            let names = names.iter().cloned().chain([name]).collect();
+            tasks.push(Task::Copy(path, directory.clone(), names, attributes));
+        }
+        Ok(())
+    }
+
+    async fn link(
+        &self,
+        source: &Path,
+        below: &Below,
+        name: &OsStr,
+        found: &Attributes,
+    ) -> Outcome<Option<u64>> {
+        let leads_to = self.fs.readlink(found.inode).await;
+        let leads_to = leads_to.map_err(|error| refused(source, &error))?;
+        let marks = Marks {
+            mode: None,
+            extended: Vec::new(),
+            ..self.marks(source, found).await?
+        };
+        below.symlink(name, OsStr::from_bytes(&leads_to), &marks)?;
+        Ok(Some(0))
+    }
+
+    /// Copies a file; nothing, if it is there already.
+    async fn file(
+        &mut self,
+        source: &Path,
+        below: &Below,
+        names: &[OsString],
+        name: &OsStr,
+        found: &Attributes,
+    ) -> Outcome<Option<u64>> {
+        let several = self.taking.archive && found.links > 1;
+        if several && let Some(first) = self.linked.get(&found.inode) {
+            below.link(name, &self.top, first)?;
+            return Ok(Some(0));
+        }
+        let marks = self.marks(source, found).await?;
+        let there = below.look(name)?;
+        let same = !self.taking.all && there.is_some_and(|there| is_unchanged(found, &there));
+        let copied = if same {
+            below.mark_file(name, &marks)?;
+            None
+        } else {
+            let part = below.part(name)?;
+            let path = below.path_of(name);
+            let bytes = fill(self.fs, source, &path, &part.file, found).await?;
+            part.finish(name, &marks)?;
+            Some(bytes)
+        };
+        if several {
+            self.linked.insert(found.inode, names.to_vec());
+        }
+        Ok(copied)
+    }
+
+    /// What the copy is to have of an inode besides its content.
+    async fn marks(&self, source: &Path, found: &Attributes) -> Outcome<Marks> {
+        let Taking {
+            archive, superuser, ..
+        } = self.taking;
+        let time = |at: quorumfs_gateway::vfs::Timestamp| (at.seconds, at.nanos);
+        Ok(Marks {
+            owner: (archive && superuser).then_some((found.uid.0, found.gid.0)),
+            mode: Some(self.taking.mode(found.mode.0.into())),
+            accessed: archive.then_some(time(found.atime)),
+            modified: Some(time(found.mtime)),
+            extended: match archive {
+                true => extended(self.fs, source, found.inode).await?,
+                false => Vec::new(),
+            },
+        })
+    }
 }
 
 fn safe(name: &[u8]) -> Option<OsString> {
@@ -104,90 +315,95 @@ fn safe(name: &[u8]) -> Option<OsString> {
     (!unsafe_name).then(|| OsString::from_vec(name.to_vec()))
 }
 
-async fn get_one(
-    fs: &FileSystem,
-    source: &Path,
-    target: &Path,
-    found: &Attributes,
-) -> Outcome<u64> {
-    let unwritten = |error| Failure::file("write", target, &error);
-    match found.file_type() {
-        FileType::Directory => match fs::create_dir(target) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists || !target.is_dir() => {
-                Err(unwritten(error))
-            }
-            _ => Ok(0),
-        },
-        FileType::Symlink => {
-            let link = fs
-                .readlink(found.inode)
-                .await
-                .map_err(|error| refused(source, &error))?;
-            std::os::unix::fs::symlink(OsStr::from_bytes(&link), target).map_err(unwritten)?;
-            Ok(0)
-        }
-        FileType::File => get_file(fs, source, target, found).await,
-        _ => {
-            let message = format!("{} is neither file, directory nor link", source.display());
-            Err(Failure::new(Exit::Path, message).hint("it was skipped"))
-        }
-    }
+/// Whether a file here has the size and the time that it has in the volume.
+fn is_unchanged(found: &Attributes, there: &Stat) -> bool {
+    LocalType::from_raw_mode(there.st_mode) == LocalType::RegularFile
+        && u64::try_from(there.st_size) == Ok(found.size)
+        && there.st_mtime == found.mtime.seconds
+        && u64::from(found.mtime.nanos) == there.st_mtime_nsec
 }
 
-async fn get_file(
+/// All extended attributes that the user may read.
+async fn extended(
     fs: &FileSystem,
     source: &Path,
-    target: &Path,
+    inode: InodeId,
+) -> Outcome<Vec<(Vec<u8>, Vec<u8>)>> {
+    let unread = |error| refused(source, &error);
+    let names = fs.listxattr(&caller(), inode).await.map_err(unread)?;
+    let mut all = Vec::new();
+    for name in names.split(|byte| *byte == 0).filter(|it| !it.is_empty()) {
+        let value = fs.getxattr(&caller(), inode, name).await.map_err(unread)?;
+        all.push((name.to_vec(), value.to_vec()));
+    }
+    Ok(all)
+}
+
+/// Copies content; what was never written stays a hole. Gives how many bytes the file has.
+async fn fill(
+    fs: &FileSystem,
+    source: &Path,
+    path: &Path,
+    into: &std::fs::File,
     found: &Attributes,
 ) -> Outcome<u64> {
-    let mut name = target.file_name().unwrap_or_default().to_os_string();
-    name.push(".quorumfs-part");
-    let part = target.with_file_name(name);
-    let copied = fill(fs, source, &part, found).await;
-    let copied = copied.and_then(|bytes| {
-        fs::rename(&part, target)
-            .map(|()| bytes)
-            .map_err(|error| Failure::file("write", target, &error))
-    });
-    if copied.is_err() {
-        let _ = fs::remove_file(&part);
-    }
+    let handle = open(fs, found.inode, source).await?;
+    let copied = copy(fs, source, path, into, found, handle).await;
+    let _ = fs.release(handle).await;
     copied
 }
 
-async fn fill(fs: &FileSystem, source: &Path, part: &Path, found: &Attributes) -> Outcome<u64> {
+async fn copy(
+    fs: &FileSystem,
+    source: &Path,
+    path: &Path,
+    into: &std::fs::File,
+    found: &Attributes,
+    handle: HandleId,
+) -> Outcome<u64> {
     let unread = |error| refused(source, &error);
-    let unwritten = |error| Failure::file("write", part, &error);
-    let mut file = fs::OpenOptions::new()
-        .create(true)
-        .write(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(part)
-        .map_err(unwritten)?;
-    let handle = open(fs, found.inode, source).await?;
-    let mut offset = 0;
-    let copied = loop {
-        match fs.read(handle, offset, CHUNK_BYTES).await {
-            Ok(chunk) if chunk.is_empty() => break Ok(offset),
-            Ok(chunk) => {
-                offset += chunk.len() as u64;
-                if let Err(error) = file.write_all(&chunk) {
-                    break Err(unwritten(error));
-                }
-            }
-            Err(error) => break Err(unread(error)),
+    let unwritten = |error| Failure::file("write", path, &error);
+    let whole = found.size < HOLES_FROM;
+    let (mut offset, mut end) = (0, if whole { u64::MAX } else { 0 });
+    loop {
+        if offset == end {
+            let Some(data) = next(fs, handle, offset, Seek::Data).await.map_err(unread)? else {
+                break;
+            };
+            offset = data;
+            let hole = next(fs, handle, offset, Seek::Hole).await.map_err(unread)?;
+            end = hole.unwrap_or(u64::MAX);
         }
-    };
-    let _ = fs.release(handle).await;
-    let copied = copied?;
-    let seconds = u64::try_from(found.mtime.seconds).unwrap_or_default();
-    let modified = UNIX_EPOCH + Duration::new(seconds, found.mtime.nanos);
-    file.set_modified(modified)
-        .and_then(|()| file.set_permissions(Permissions::from_mode(u32::from(found.mode.0))))
-        .and_then(|()| file.sync_all())
-        .map_err(unwritten)?;
-    Ok(copied)
+        let room = (end - offset).min(CHUNK_BYTES.into());
+        let size = u32::try_from(room).unwrap_or(CHUNK_BYTES);
+        let chunk = fs.read(handle, offset, size).await.map_err(unread)?;
+        if chunk.is_empty() {
+            break;
+        }
+        write_at(into, &chunk, offset).map_err(unwritten)?;
+        offset += chunk.len() as u64;
+    }
+    // It may end with a hole; and it may be another length by now.
+    let size = fs.getattr(found.inode).await.map_err(unread)?.size;
+    into.set_len(size).map_err(unwritten)?;
+    Ok(size)
+}
+
+/// The next place of a kind, if there is one before the end.
+async fn next(
+    fs: &FileSystem,
+    handle: HandleId,
+    offset: u64,
+    to: Seek,
+) -> Result<Option<u64>, quorumfs_gateway::vfs::VfsError> {
+    use quorumfs_gateway::vfs::VfsError;
+    match fs.seek(handle, offset, to).await {
+        Ok(place) => Ok(Some(place)),
+        Err(VfsError::Refused {
+            errno: Errno::NXIO, ..
+        }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]

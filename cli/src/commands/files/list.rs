@@ -142,11 +142,11 @@ pub(crate) async fn cat(general: &General, arguments: &CatArguments, output: Out
     closing(opened, outcome).await?;
     match progress.summary.failed {
         0 => Ok(Exit::Success),
-        _ => progress.end(|_, _| String::new()),
+        _ => progress.end(|_| String::new()),
     }
 }
 
-async fn print(fs: &FileSystem, path: &Path) -> Outcome<u64> {
+pub(super) async fn print(fs: &FileSystem, path: &Path) -> Outcome<u64> {
     let found = find(fs, path).await?;
     if found.file_type() != FileType::File {
         let message = format!("{} is a {}", path.display(), kind(found.file_type()));

@@ -8,13 +8,19 @@
 //! |---|---|
 //! | [`walk`] | paths of the volume as inodes |
 //! | [`mod@put`], [`mod@get`] | copying in and out |
+//! | [`below`] | what is written on this machine, and through no link |
+//! | [`source`] | what is read of this machine, and through no link |
+//! | [`aside`] | what is written in the volume before it takes its place |
 //! | [`list`] | `ls` and `cat` |
 //! | [`remove`] | `rm` |
 
+mod aside;
+mod below;
 mod get;
 mod list;
 mod put;
 mod remove;
+mod source;
 mod walk;
 
 pub(crate) use get::get;
@@ -34,6 +40,43 @@ use std::path::Path;
 /// How much is read or written in one call.
 const CHUNK_BYTES: u32 = 1 << 20;
 
+/// What a copy takes along.
+#[derive(Clone, Copy, Debug)]
+struct Taking {
+    /// Times of access, attributes, access control lists, hard links; owners, for the superuser.
+    archive: bool,
+    superuser: bool,
+    /// What looks unchanged as well.
+    all: bool,
+    /// Bits that the user does not give.
+    umask: u32,
+}
+
+impl Taking {
+    fn new(archive: bool, all: bool) -> Self {
+        use rustix::fs::Mode;
+        // There is no other way to read it.
+        let umask = rustix::process::umask(Mode::from_raw_mode(0o077));
+        rustix::process::umask(umask);
+        Self {
+            archive,
+            superuser: caller().uid == 0,
+            all,
+            umask: umask.as_raw_mode(),
+        }
+    }
+
+    /// The mode of a copy. A set-id bit is given only with the owner that it speaks for: the copy
+    /// of somebody else's file would otherwise run as who copied it.
+    fn mode(&self, of: u32) -> u32 {
+        match (self.archive, self.superuser) {
+            (true, true) => of & 0o7777,
+            (true, false) => of & 0o777,
+            (false, _) => of & 0o777 & !self.umask,
+        }
+    }
+}
+
 /// What one command has done so far.
 #[derive(Debug)]
 struct Progress {
@@ -46,6 +89,8 @@ struct Progress {
 struct Summary {
     done: u64,
     failed: u64,
+    /// Was there already.
+    skipped: u64,
     bytes: u64,
 }
 
@@ -69,6 +114,11 @@ impl Progress {
     fn done(&mut self, bytes: u64) {
         self.summary.done += 1;
         self.summary.bytes += bytes;
+    }
+
+    /// One path is there already.
+    fn skipped(&mut self) {
+        self.summary.skipped += 1;
     }
 
     /// One path failed: says so, and goes on.
@@ -96,9 +146,9 @@ impl Progress {
     }
 
     /// How the command ends: a lone failure is the command's own.
-    fn end(mut self, people: impl FnOnce(u64, u64) -> String) -> Outcome {
+    fn end(mut self, people: impl FnOnce(&Summary) -> String) -> Outcome {
         match self.last.take() {
-            Some(failure) if self.summary.done == 0 => Err(failure),
+            Some(failure) if self.summary.done + self.summary.skipped == 0 => Err(failure),
             Some(failure) => {
                 self.say(Path::new(""), &failure)?;
                 self.output
@@ -106,10 +156,20 @@ impl Progress {
                 Ok(Exit::Partial)
             }
             None => {
-                self.output
-                    .record("summary", &self.summary, |s| people(s.done, s.bytes))?;
+                self.output.record("summary", &self.summary, people)?;
                 Ok(Exit::Success)
             }
+        }
+    }
+}
+
+impl Summary {
+    /// What was copied, for people.
+    fn copied(&self) -> String {
+        let copied = format!("Copied {}, {} bytes", counted(self.done), self.bytes);
+        match self.skipped {
+            0 => format!("{copied}."),
+            _ => format!("{copied}; {} had not changed.", counted(self.skipped)),
         }
     }
 }

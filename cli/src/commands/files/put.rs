@@ -1,35 +1,43 @@
 //! `put`: files and directories of this machine into the volume.
 //!
 //! Regular files, directories and symbolic links, with their modes and modification times; what is
-//! neither is said and skipped. A file that exists is replaced in its content. A copy counts as
-//! done once it is closed, which is when the clouds have it and the order names it.
+//! neither is said and skipped. A copy is written [`Aside`] and takes its name once the clouds have
+//! it and the order names it: whatever happens meanwhile, under the name is what was there before or
+//! all of the copy. A file that has the size and the time of last change that it has here is not
+//! copied again, so that a copy that was cut short goes on where it was.
+//!
+//! Modes are those of the source without what the user's umask takes away, and without set-id and
+//! sticky bits: the copy belongs to who makes it. With `--archive` the superuser gives owners first
+//! and then all bits.
 //!
 //! Small files share objects on the clouds if they are written at the same time, so many of them
 //! are under way at once: read one after the other, as fast as this machine gives them, and closed
 //! whenever the clouds have them. Directories, links and large files are done in their turn.
 
-use super::walk::{child, find, missing, parent, shown};
-use super::{CHUNK_BYTES, Progress, caller, closing, counted, refused};
+mod copier;
+mod tree;
+
+use super::aside::Aside;
+use super::source::Source;
+use super::walk::{child, find, missing, names, parent, shown};
+use super::{Progress, Summary, Taking, caller, closing};
 use crate::arguments::{General, PutArguments};
-use crate::commands::opened::Opened;
+use crate::commands::opened::{Access, Configured, Opened};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use quorumfs_gateway::vfs::{
-    AttributeChange, FileSystem, FileType, InodeId, OpenMode, TimeChange, Timestamp,
-};
-use std::fs::{self, Metadata};
+use crate::stop::Stop;
+use copier::Copier;
+use quorumfs_gateway::vfs::{FileType, InodeId};
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::task::JoinSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tree::Tree;
 
-/// Files of fewer bytes are under way together.
-const SMALL_BYTES: u64 = 512 << 10;
-/// How many of them, and how many bytes they may be.
-const UNDER_WAY_MAX: usize = 512;
-const UNDER_WAY_BYTES_MAX: u64 = 32 << 20;
+/// What the kernel calls the root of every mount.
+const ROOT_NUMBER: u64 = 1;
 
 /// Where something goes: a directory of the volume, and the name there.
 struct Place {
@@ -40,274 +48,150 @@ struct Place {
 
 /// Copies in.
 pub(crate) async fn put(general: &General, arguments: &PutArguments, output: Output) -> Outcome {
-    let opened = Opened::for_a_command(general).await?;
+    let taking = Taking::new(arguments.archive, arguments.all);
+    let configured = Configured::read(general)?;
+    let mut stop = Stop::listen(false)?;
+    let opened = Opened::open(&configured, Access::Command).await?;
     let mut progress = Progress::new(output);
-    let outcome = put_all(opened.file_system(), arguments, &mut progress).await;
+    let outcome = async {
+        let fs = opened.file_system();
+        let copier = Copier {
+            fs: fs.clone(),
+            aside: Arc::new(Aside::begin(configured.state(), fs).await?),
+            taking,
+            caller: caller(),
+            stopped: Arc::default(),
+        };
+        let outcome = {
+            let copying = copier.all(arguments, &mut progress);
+            tokio::pin!(copying);
+            tokio::select! {
+                outcome = &mut copying => outcome,
+                () = stop.wanted() => {
+                    // What is on its way is finished; who is impatient says it again.
+                    copier.stopped.store(true, Ordering::Relaxed);
+                    tokio::select! {
+                        outcome = &mut copying => outcome,
+                        () = stop.wanted() => return Err(cancelled()),
+                    }
+                }
+            }
+        };
+        let ended = copier.aside.end(fs).await;
+        outcome.and(ended)
+    };
+    let outcome = outcome.await;
+    let outcome = match outcome {
+        Err(failure) if failure.exit == Exit::Cancelled => {
+            let message = format!("stopped; {}", progress.summary.copied());
+            Err(Failure { message, ..failure })
+        }
+        outcome => outcome,
+    };
     closing(opened, outcome).await?;
-    progress.end(|paths, bytes| format!("Copied {}, {bytes} bytes.", counted(paths)))
+    progress.end(Summary::copied)
 }
 
-async fn put_all(
-    fs: &FileSystem,
-    arguments: &PutArguments,
-    progress: &mut Progress,
-) -> Outcome<()> {
-    let target = shown(&arguments.target);
-    let into = match find(fs, &target).await {
-        Ok(found) if found.file_type() == FileType::Directory => Some(found.inode),
-        Ok(_) => None,
-        Err(failure) if failure == missing(&target) => None,
-        Err(failure) => return Err(failure),
-    };
-    if into.is_none() && arguments.sources.len() > 1 {
-        let message = format!("{} is not a directory", target.display());
-        return Err(Failure::new(Exit::Path, message).hint("several sources need a directory"));
-    }
-    if into.is_none() && arguments.target.as_os_str().as_bytes().ends_with(b"/") {
-        let message = format!("{} is not a directory", target.display());
-        return Err(Failure::new(Exit::Path, message)
-            .hint("leave the last slash away to give the copy that name"));
-    }
-    for source in &arguments.sources {
-        let place = match into {
-            Some(directory) => {
-                let name_of = |path: &Path| path.file_name().map(|name| name.as_bytes().to_vec());
-                // `.` and `..` have a name of their own only when it is known where they lead.
-                let name = name_of(source)
-                    .or_else(|| name_of(&fs::canonicalize(source).ok()?))
-                    .unwrap_or_default();
-                let path = target.join(std::ffi::OsStr::from_bytes(&name));
-                Place {
-                    directory,
-                    name,
-                    path,
-                }
-            }
-            None => {
-                let (directory, name) = parent(fs, &target).await?;
-                Place {
-                    directory,
-                    name: name.as_bytes().to_vec(),
-                    path: target.clone(),
-                }
-            }
+fn cancelled() -> Failure {
+    Failure::new(Exit::Cancelled, "stopped").hint("run it again to copy the rest")
+}
+
+impl Copier {
+    async fn all(&self, arguments: &PutArguments, progress: &mut Progress) -> Outcome<()> {
+        let target = shown(&arguments.target);
+        let into = match find(&self.fs, &target).await {
+            Ok(found) if found.file_type() == FileType::Directory => Some(found.inode),
+            Ok(_) => None,
+            Err(failure) if failure == missing(&target) => None,
+            Err(failure) => return Err(failure),
         };
-        put_tree(fs, source.clone(), place, progress).await?;
-    }
-    Ok(())
-}
-
-/// Copies one source and, without recursion, everything below it.
-async fn put_tree(
-    fs: &FileSystem,
-    source: PathBuf,
-    place: Place,
-    progress: &mut Progress,
-) -> Outcome<()> {
-    let mut waiting = vec![(source, place)];
-    let mut under_way = UnderWay::default();
-    while let Some((source, place)) = waiting.pop() {
-        if let Some(metadata) = small_file(&source) {
-            under_way.room_for(metadata.len(), progress).await?;
-            under_way.begin(fs, source, metadata, place).await;
-            continue;
+        if into.is_none() && arguments.sources.len() > 1 {
+            let message = format!("{} is not a directory", target.display());
+            return Err(Failure::new(Exit::Path, message).hint("several sources need a directory"));
         }
-        match put_one(fs, &source, &place).await {
-            Ok(Put::File(bytes)) => progress.done(bytes),
-            Ok(Put::Directory(inode, children)) => {
-                progress.done(0);
-                for child in children {
-                    let name = child.file_name().unwrap_or_default().as_bytes().to_vec();
-                    let path = place.path.join(child.file_name().unwrap_or_default());
-                    waiting.push((
-                        child,
-                        Place {
-                            directory: inode,
-                            name,
-                            path,
-                        },
-                    ));
+        if into.is_none() && arguments.target.as_os_str().as_bytes().ends_with(b"/") {
+            let message = format!("{} is not a directory", target.display());
+            return Err(Failure::new(Exit::Path, message)
+                .hint("leave the last slash away to give the copy that name"));
+        }
+        let mut taken = BTreeSet::new();
+        let mut copies = Vec::new();
+        for source in &arguments.sources {
+            let place = match into {
+                Some(directory) => {
+                    let name = name_of(source)?;
+                    if !taken.insert(name.clone()) {
+                        let message =
+                            format!("{} and another source have one name", source.display());
+                        return Err(Failure::new(Exit::Usage, message)
+                            .hint("copy them one after the other"));
+                    }
+                    let path = target.join(std::ffi::OsStr::from_bytes(&name));
+                    Place {
+                        directory,
+                        name,
+                        path,
+                    }
                 }
-            }
-            Err(failure) => progress.failed(&source, failure)?,
-        }
-    }
-    under_way.end(progress).await
-}
-
-/// The metadata of a file that is small and can be read.
-fn small_file(source: &Path) -> Option<Metadata> {
-    let metadata = fs::symlink_metadata(source).ok()?;
-    (metadata.is_file() && metadata.len() < SMALL_BYTES).then_some(metadata)
-}
-
-/// Small files on their way.
-#[derive(Default)]
-struct UnderWay {
-    files: JoinSet<(PathBuf, u64, Outcome<u64>)>,
-    bytes: u64,
-}
-
-impl UnderWay {
-    /// Waits until one more of so many bytes may begin.
-    async fn room_for(&mut self, bytes: u64, progress: &mut Progress) -> Outcome<()> {
-        while self.files.len() >= UNDER_WAY_MAX
-            || (!self.files.is_empty() && self.bytes.saturating_add(bytes) > UNDER_WAY_BYTES_MAX)
-        {
-            self.one(progress).await?;
-        }
-        Ok(())
-    }
-
-    /// Reads a file and has it copied.
-    async fn begin(&mut self, fs: &FileSystem, source: PathBuf, metadata: Metadata, place: Place) {
-        let read = tokio::fs::read(&source).await;
-        let bytes = read.as_ref().map_or(0, |content| content.len() as u64);
-        self.bytes = self.bytes.saturating_add(bytes);
-        let fs = fs.clone();
-        self.files.spawn(async move {
-            let outcome = match read {
-                Err(error) => Err(Failure::file("read", &source, &error)),
-                Ok(content) => put_content(&fs, &source, &metadata, &place, &content[..]).await,
+                None => {
+                    let (directory, name) = parent(&self.fs, &target).await?;
+                    Place {
+                        directory,
+                        name: name.as_bytes().to_vec(),
+                        path: target.clone(),
+                    }
+                }
             };
-            (source, bytes, outcome)
-        });
-    }
-
-    /// Waits for one that is done.
-    async fn one(&mut self, progress: &mut Progress) -> Outcome<()> {
-        match self.files.join_next().await {
-            None => Ok(()),
-            Some(Ok((source, bytes, outcome))) => {
-                self.bytes = self.bytes.saturating_sub(bytes);
-                match outcome {
-                    Ok(bytes) => progress.done(bytes),
-                    Err(failure) => progress.failed(&source, failure)?,
-                }
-                Ok(())
-            }
-            Some(Err(error)) => Err(Failure::new(Exit::Error, error.to_string())),
+            copies.push((source, place));
         }
-    }
-
-    /// Waits for all of them.
-    async fn end(mut self, progress: &mut Progress) -> Outcome<()> {
-        while !self.files.is_empty() {
-            self.one(progress).await?;
+        let above = self.above(&target).await?;
+        for (source, place) in copies {
+            if source.as_os_str() == "-" {
+                match self.standard_input(&place).await {
+                    Ok(bytes) => progress.done(bytes),
+                    Err(failure) => progress.failed(source, failure)?,
+                }
+                continue;
+            }
+            let mut tree = Tree::new(self, &above);
+            tree.copy(Source::named(source), place, progress).await?;
         }
         Ok(())
     }
-}
 
-enum Put {
-    File(u64),
-    Directory(InodeId, Vec<PathBuf>),
-}
-
-async fn put_one(fs: &FileSystem, source: &Path, place: &Place) -> Outcome<Put> {
-    let unread = |error| Failure::file("read", source, &error);
-    let metadata = fs::symlink_metadata(source).map_err(unread)?;
-    let kind = metadata.file_type();
-    if kind.is_dir() {
-        let mut children = Vec::new();
-        for entry in fs::read_dir(source).map_err(unread)? {
-            children.push(entry.map_err(unread)?.path());
+    /// The target and all directories that it is in, as the kernel numbers them in a mount.
+    async fn above(&self, target: &Path) -> Outcome<BTreeSet<u64>> {
+        let mut above = BTreeSet::from([ROOT_NUMBER, self.fs.root().0]);
+        let mut here = self.fs.root();
+        for name in names(target) {
+            match child(&self.fs, here, name.as_bytes(), target).await? {
+                Some(found) if found.file_type() == FileType::Directory => {
+                    above.insert(found.inode.0);
+                    here = found.inode;
+                }
+                _ => break,
+            }
         }
-        children.sort();
-        children.reverse();
-        Ok(Put::Directory(
-            put_directory(fs, &metadata, place).await?,
-            children,
-        ))
-    } else if kind.is_symlink() {
-        let target = fs::read_link(source).map_err(unread)?;
-        let target = target.as_os_str().as_bytes();
-        fs.symlink(&caller(), place.directory, &place.name, target)
-            .await
-            .map_err(|error| refused(&place.path, &error))?;
-        Ok(Put::File(0))
-    } else if kind.is_file() {
-        put_file(fs, source, &metadata, place).await.map(Put::File)
-    } else {
-        let message = format!("{} is neither file, directory nor link", source.display());
-        Err(Failure::new(Exit::Path, message).hint("it was skipped"))
+        Ok(above)
     }
 }
 
-async fn put_directory(fs: &FileSystem, metadata: &Metadata, place: &Place) -> Outcome<InodeId> {
-    if let Some(found) = child(fs, place.directory, &place.name, &place.path).await? {
-        if found.file_type() == FileType::Directory {
-            return Ok(found.inode);
-        }
-        let message = format!("{} is in the way of a directory", place.path.display());
-        return Err(Failure::new(Exit::Path, message).hint("remove it first"));
+/// What a source is called in the directory that it goes to.
+fn name_of(source: &Path) -> Outcome<Vec<u8>> {
+    if source.as_os_str() == "-" {
+        return Err(Failure::new(Exit::Usage, "standard input has no name")
+            .hint("name the file that it becomes as the target"));
     }
-    let mode = metadata.mode() & 0o7777;
-    fs.mkdir(&caller(), place.directory, &place.name, mode)
-        .await
-        .map(|made| made.inode)
-        .map_err(|error| refused(&place.path, &error))
+    let name_of = |path: &Path| path.file_name().map(|name| name.as_bytes().to_vec());
+    // `.` and `..` have a name of their own only when it is known where they lead.
+    let name = name_of(source).or_else(|| name_of(&std::fs::canonicalize(source).ok()?));
+    name.ok_or_else(|| {
+        let message = format!("{} has no name to be copied under", source.display());
+        Failure::new(Exit::Usage, message).hint("give the copy a name of its own as the target")
+    })
 }
 
-async fn put_file(
-    fs: &FileSystem,
-    source: &Path,
-    metadata: &Metadata,
-    place: &Place,
-) -> Outcome<u64> {
-    let unread = |error| Failure::file("read", source, &error);
-    let file = tokio::fs::File::open(source).await.map_err(unread)?;
-    put_content(fs, source, metadata, place, file).await
-}
-
-/// Copies what `file` gives.
-async fn put_content(
-    fs: &FileSystem,
-    source: &Path,
-    metadata: &Metadata,
-    place: &Place,
-    mut file: impl AsyncRead + Unpin,
-) -> Outcome<u64> {
-    let failed = |error| refused(&place.path, &error);
-    let unread = |error| Failure::file("read", source, &error);
-    let open = OpenMode {
-        read: false,
-        write: true,
-        truncate: true,
-    };
-    let mode = metadata.mode() & 0o7777;
-    let (made, handle) = fs
-        .create(&caller(), place.directory, &place.name, mode, open, false)
-        .await
-        .map_err(failed)?;
-    // One byte more than a small file has shows its end at once.
-    let room = metadata.len().saturating_add(1).min(u64::from(CHUNK_BYTES));
-    let mut buffer = vec![0; usize::try_from(room).unwrap_or(1)];
-    let mut offset = 0;
-    let copied = loop {
-        let count = match file.read(&mut buffer).await {
-            Ok(0) => break Ok(offset),
-            Ok(count) => count,
-            Err(error) => break Err(unread(error)),
-        };
-        let chunk = buffer.get(..count).unwrap_or_default();
-        if let Err(error) = fs.write(handle, offset, chunk).await {
-            break Err(failed(error));
-        }
-        offset += count as u64;
-    };
-    let times = AttributeChange {
-        mtime: Some(TimeChange::At(Timestamp {
-            seconds: metadata.mtime(),
-            nanos: u32::try_from(metadata.mtime_nsec()).unwrap_or_default(),
-        })),
-        ..AttributeChange::default()
-    };
-    let timed = fs.setattr(&caller(), made.inode, Some(handle), times).await;
-    let flushed = fs.flush(handle).await;
-    let released = fs.release(handle).await;
-    let copied = copied?;
-    timed.map_err(failed)?;
-    flushed.and(released).map_err(failed)?;
-    Ok(copied)
+fn in_the_way(place: &Place, of: &str) -> Failure {
+    let message = format!("{} is in the way of a {of}", place.path.display());
+    Failure::new(Exit::Path, message).hint("remove it first")
 }

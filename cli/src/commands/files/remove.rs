@@ -42,7 +42,7 @@ pub(crate) async fn rm(general: &General, arguments: &RmArguments, output: Outpu
         }
     }
     closing(opened, outcome).await?;
-    progress.end(|paths, _| format!("Removed {}.", counted(paths)))
+    progress.end(|summary| format!("Removed {}.", counted(summary.done)))
 }
 
 async fn find(fs: &FileSystem, path: &Path, recursive: bool) -> Outcome<Doomed> {

@@ -1,0 +1,325 @@
+//! A directory of this machine, and what is written below it.
+//!
+//! What is copied out of a volume was named by whoever could write there, and the directory that it
+//! goes to may hold what an earlier copy left. So everything below the directory that the user named
+//! is opened from it, name by name, and no link is followed: not for a directory on the way, not for
+//! a file that is replaced, not for a mode or an owner that is set. The way to that directory is the
+//! user's own, links included.
+//!
+//! A file has no name until it is whole (`O_TMPFILE`; where a file system has none, a random name
+//! that was not there before), and takes the place of what was there in one step.
+
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Error;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// How often another random name is tried.
+const TRIES: usize = 16;
+
+/// A directory, opened.
+#[derive(Debug)]
+pub(super) struct Below {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+/// What an inode is to have besides its content. `None` leaves it as it is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Marks {
+    pub(super) owner: Option<(u32, u32)>,
+    pub(super) mode: Option<u32>,
+    /// Of the last access, and of the last change: seconds since 1970 and nanoseconds.
+    pub(super) accessed: Option<(i64, u32)>,
+    pub(super) modified: Option<(i64, u32)>,
+    /// Extended attributes, access control lists among them: a name and a value each.
+    pub(super) extended: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Marks {
+    fn times(&self) -> Option<Timestamps> {
+        let time = |at: Option<(i64, u32)>| match at {
+            Some((seconds, nanos)) => Timespec {
+                tv_sec: seconds,
+                tv_nsec: nanos.into(),
+            },
+            None => Timespec {
+                tv_sec: 0,
+                tv_nsec: rustix::fs::UTIME_OMIT,
+            },
+        };
+        (self.accessed.is_some() || self.modified.is_some()).then(|| Timestamps {
+            last_access: time(self.accessed),
+            last_modification: time(self.modified),
+        })
+    }
+
+    /// Gives them to an open file or directory. The owner comes first: a change of it takes set-id
+    /// bits and capabilities away, and before it no bit may be set that is meant for another owner.
+    fn give(&self, to: &OwnedFd, path: &Path) -> Outcome<()> {
+        let failed = |doing: &str, error: Errno| Failure::file(doing, path, &error.into());
+        if let Some((uid, gid)) = self.owner {
+            let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+            rustix::fs::fchown(to, Some(uid), Some(gid))
+                .map_err(|error| failed("set the owner of", error))?;
+        }
+        if let Some(mode) = self.mode {
+            rustix::fs::fchmod(to, Mode::from_raw_mode(mode))
+                .map_err(|error| failed("set the mode of", error))?;
+        }
+        for (name, value) in &self.extended {
+            rustix::fs::fsetxattr(to, name.as_slice(), value, rustix::fs::XattrFlags::empty())
+                .map_err(|error| {
+                    let name = String::from_utf8_lossy(name);
+                    failed(&format!("set the attribute {name} of"), error)
+                })?;
+        }
+        if let Some(times) = self.times() {
+            rustix::fs::futimens(to, &times).map_err(|error| failed("set the times of", error))?;
+        }
+        Ok(())
+    }
+}
+
+impl Below {
+    /// A directory that the user named.
+    pub(super) fn open(path: &Path) -> Outcome<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // An empty path is where the command was started.
+        let named = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        let fd = rustix::fs::open(named, flags, Mode::empty())
+            .map_err(|error| Failure::file("open", named, &error.into()))?;
+        Ok(Self {
+            fd,
+            path: path.to_path_buf(),
+        })
+    }
+
+    /// What something in it is called, for messages.
+    pub(super) fn path_of(&self, name: &OsStr) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// What is called so, if anything is; of a link, the link.
+    pub(super) fn look(&self, name: &OsStr) -> Outcome<Option<Stat>> {
+        match rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(self.failed("read", name, error)),
+        }
+    }
+
+    fn failed(&self, doing: &str, name: &OsStr, error: Errno) -> Failure {
+        Failure::file(doing, &self.path_of(name), &error.into())
+    }
+
+    fn in_the_way(&self, name: &OsStr, of: &str) -> Failure {
+        let message = format!("{} is in the way of a {of}", self.path_of(name).display());
+        Failure::new(Exit::Path, message)
+            .hint("remove it first; links in the target are not followed")
+    }
+
+    /// The directory of this name: made, or the one that is there.
+    pub(super) fn directory(&self, name: &OsStr) -> Outcome<Self> {
+        // Nobody else's until it is full and has its own mode.
+        match rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(self.failed("make", name, error)),
+        }
+        self.enter(name)
+    }
+
+    fn enter(&self, name: &OsStr) -> Outcome<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(fd) => Ok(Self {
+                fd,
+                path: self.path_of(name),
+            }),
+            Err(Errno::NOTDIR | Errno::LOOP) => Err(self.in_the_way(name, "directory")),
+            Err(error) => Err(self.failed("open", name, error)),
+        }
+    }
+
+    /// Gives this directory its marks.
+    pub(super) fn mark(&self, marks: &Marks) -> Outcome<()> {
+        marks.give(&self.fd, &self.path)
+    }
+
+    /// Gives a file its marks that has its content already.
+    pub(super) fn mark_file(&self, name: &OsStr, marks: &Marks) -> Outcome<()> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(&self.fd, name, flags, Mode::empty())
+            .map_err(|error| self.failed("open", name, error))?;
+        let found = rustix::fs::fstat(&fd).map_err(|error| self.failed("read", name, error))?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            return Err(self.in_the_way(name, "file"));
+        }
+        marks.give(&fd, &self.path_of(name))
+    }
+
+    /// A new file that has no name yet.
+    pub(super) fn part(&self, name: &OsStr) -> Outcome<Part<'_>> {
+        let mode = Mode::from_raw_mode(0o600);
+        let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+        match rustix::fs::openat(&self.fd, ".", flags, mode) {
+            Ok(fd) => Ok(Part {
+                below: self,
+                file: File::from(fd),
+                temporary: None,
+            }),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+                let (fd, temporary) = self.under_a_new_name(name, |temporary| {
+                    rustix::fs::openat(&self.fd, temporary, flags, mode)
+                })?;
+                Ok(Part {
+                    below: self,
+                    file: File::from(fd),
+                    temporary: Some(temporary),
+                })
+            }
+            Err(error) => Err(self.failed("write", name, error)),
+        }
+    }
+
+    /// Does `make` with random names until one was free.
+    fn under_a_new_name<T>(
+        &self,
+        name: &OsStr,
+        make: impl Fn(&OsStr) -> Result<T, Errno>,
+    ) -> Outcome<(T, OsString)> {
+        let mut last = Errno::EXIST;
+        for _ in 0..TRIES {
+            let mut bytes = [0; 8];
+            getrandom::fill(&mut bytes)
+                .map_err(|error| Failure::new(Exit::Error, format!("no randomness: {error}")))?;
+            let random = u64::from_be_bytes(bytes);
+            let temporary = OsString::from(format!(".quorumfs-{random:016x}"));
+            match make(&temporary) {
+                Ok(made) => return Ok((made, temporary)),
+                Err(Errno::EXIST) => {}
+                Err(error) => {
+                    last = error;
+                    break;
+                }
+            }
+        }
+        Err(self.failed("write", name, last))
+    }
+
+    /// Gives what was made under a name of its own the name that it is for.
+    fn replace(&self, temporary: &OsStr, name: &OsStr) -> Outcome<()> {
+        let renamed = rustix::fs::renameat(&self.fd, temporary, &self.fd, name);
+        // Two names of one inode are not renamed onto each other: both stay.
+        let _ = rustix::fs::unlinkat(&self.fd, temporary, AtFlags::empty());
+        renamed.map_err(|error| match error {
+            Errno::ISDIR => self.in_the_way(name, "file or link"),
+            _ => self.failed("write", name, error),
+        })
+    }
+
+    /// A symbolic link, in the place of whatever file or link was there.
+    pub(super) fn symlink(&self, name: &OsStr, leads_to: &OsStr, marks: &Marks) -> Outcome<()> {
+        let ((), temporary) = self.under_a_new_name(name, |temporary| {
+            rustix::fs::symlinkat(leads_to, &self.fd, temporary)
+        })?;
+        let given = (|| {
+            if let Some((uid, gid)) = marks.owner {
+                let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+                let flags = AtFlags::SYMLINK_NOFOLLOW;
+                rustix::fs::chownat(&self.fd, &temporary, Some(uid), Some(gid), flags)?;
+            }
+            if let Some(times) = marks.times() {
+                let flags = AtFlags::SYMLINK_NOFOLLOW;
+                rustix::fs::utimensat(&self.fd, &temporary, &times, flags)?;
+            }
+            Ok(())
+        })();
+        if let Err(error) = given {
+            let _ = rustix::fs::unlinkat(&self.fd, &temporary, AtFlags::empty());
+            return Err(self.failed("set the owner and times of", name, error));
+        }
+        self.replace(&temporary, name)
+    }
+
+    /// Another name of a file that was copied before, which is called `names` from `top` on.
+    pub(super) fn link(&self, name: &OsStr, top: &Self, names: &[OsString]) -> Outcome<()> {
+        let Some((first, directories)) = names.split_last() else {
+            return Err(self.failed("link", name, Errno::NOENT));
+        };
+        let mut here = None::<Self>;
+        for directory in directories {
+            here = Some(here.as_ref().unwrap_or(top).enter(directory)?);
+        }
+        let from = here.as_ref().unwrap_or(top);
+        let ((), temporary) = self.under_a_new_name(name, |temporary| {
+            rustix::fs::linkat(&from.fd, first, &self.fd, temporary, AtFlags::empty())
+        })?;
+        self.replace(&temporary, name)
+    }
+}
+
+/// A file that has no name yet, or only one of its own; gone if it is dropped.
+#[derive(Debug)]
+pub(super) struct Part<'a> {
+    below: &'a Below,
+    /// Where its content goes.
+    pub(super) file: File,
+    temporary: Option<OsString>,
+}
+
+impl Part<'_> {
+    /// Syncs it and puts it in the place of whatever file or link was there.
+    pub(super) fn finish(mut self, name: &OsStr, marks: &Marks) -> Outcome<()> {
+        let below = self.below;
+        let path = below.path_of(name);
+        let fd = self
+            .file
+            .try_clone()
+            .map_err(|error| Failure::file("write", &path, &error))?;
+        marks.give(&fd.into(), &path)?;
+        self.file
+            .sync_all()
+            .map_err(|error| Failure::file("write", &path, &error))?;
+        if let Some(temporary) = self.temporary.take() {
+            return below.replace(&temporary, name);
+        }
+        // The only way to give it a name that takes no right of the superuser's.
+        let itself = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let named = |name: &OsStr| {
+            let flags = AtFlags::SYMLINK_FOLLOW;
+            rustix::fs::linkat(rustix::fs::CWD, &*itself, &below.fd, name, flags)
+        };
+        match named(name) {
+            Ok(()) => Ok(()),
+            Err(Errno::EXIST) => {
+                let ((), temporary) = below.under_a_new_name(name, named)?;
+                below.replace(&temporary, name)
+            }
+            Err(error) => Err(below.failed("write", name, error)),
+        }
+    }
+}
+
+impl Drop for Part<'_> {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            let _ = rustix::fs::unlinkat(&self.below.fd, temporary, AtFlags::empty());
+        }
+    }
+}
+
+/// Writes all of `bytes` at `offset`.
+pub(super) fn write_at(file: &File, bytes: &[u8], offset: u64) -> Result<(), Error> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
+}

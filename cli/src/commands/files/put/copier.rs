@@ -1,0 +1,287 @@
+//! A file or link on its way into the volume: aside first, then in its place.
+
+use super::super::aside::Aside;
+use super::super::source;
+use super::super::walk::child;
+use super::super::{CHUNK_BYTES, Taking, refused};
+use super::{Place, cancelled, in_the_way};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use quorumfs_gateway::vfs::{
+    AttributeChange, Attributes, Caller, FileSystem, FileType, HandleId, InodeId, OpenMode,
+    RenameMode, SetMode, TimeChange, Timestamp,
+};
+use rustix::fs::Stat;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::task::spawn_blocking;
+
+/// How often a copy of standard input looks whether it is to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What is copied of a file.
+pub(super) enum Content {
+    /// All of it, read already.
+    Read(Vec<u8>),
+    Open(File, u64),
+    StandardInput,
+}
+
+/// What the copy is to have besides its content.
+pub(super) struct Marks {
+    pub(super) owner: Option<(u32, u32)>,
+    /// None for a link, which has none of its own.
+    pub(super) mode: Option<u16>,
+    pub(super) accessed: Option<Timestamp>,
+    pub(super) modified: Option<Timestamp>,
+    pub(super) extended: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// What copies; cheap to clone.
+#[derive(Clone)]
+pub(super) struct Copier {
+    pub(super) fs: FileSystem,
+    pub(super) aside: Arc<Aside>,
+    pub(super) taking: Taking,
+    /// The user who started the command.
+    pub(super) caller: Caller,
+    pub(super) stopped: Arc<AtomicBool>,
+}
+
+impl Copier {
+    pub(super) fn go_on(&self) -> Outcome<()> {
+        match self.stopped.load(Ordering::Relaxed) {
+            true => Err(cancelled()),
+            false => Ok(()),
+        }
+    }
+
+    pub(super) async fn standard_input(&self, place: &Place) -> Outcome<u64> {
+        let marks = Marks {
+            owner: None,
+            mode: Some((0o666 & !self.taking.umask) as u16),
+            accessed: None,
+            modified: None,
+            extended: Vec::new(),
+        };
+        let there = child(&self.fs, place.directory, &place.name, &place.path).await?;
+        self.file(
+            Path::new("standard input"),
+            Content::StandardInput,
+            &marks,
+            place,
+            there,
+        )
+        .await
+        .map(|(bytes, _)| bytes)
+    }
+
+    pub(super) fn marks(&self, found: &Stat, extended: Vec<(Vec<u8>, Vec<u8>)>) -> Marks {
+        let taking = &self.taking;
+        let time = |seconds: i64, nanos: u64| Timestamp {
+            seconds,
+            nanos: u32::try_from(nanos).unwrap_or_default(),
+        };
+        let accessed = || time(found.st_atime, found.st_atime_nsec);
+        Marks {
+            owner: (taking.archive && taking.superuser).then_some((found.st_uid, found.st_gid)),
+            mode: Some(taking.mode(found.st_mode) as u16),
+            accessed: taking.archive.then(accessed),
+            modified: Some(time(found.st_mtime, found.st_mtime_nsec)),
+            extended,
+        }
+    }
+
+    /// Gives an inode its marks: the owner first, since a change of it takes set-id bits away.
+    pub(super) async fn mark(
+        &self,
+        inode: InodeId,
+        handle: Option<HandleId>,
+        marks: &Marks,
+        path: &Path,
+    ) -> Outcome<()> {
+        let failed = |error| refused(path, &error);
+        if let Some((uid, gid)) = marks.owner {
+            let change = AttributeChange {
+                uid: Some(uid),
+                gid: Some(gid),
+                ..AttributeChange::default()
+            };
+            let changed = self.fs.setattr(&self.caller, inode, handle, change).await;
+            changed.map_err(failed)?;
+        }
+        let change = AttributeChange {
+            mode: marks.mode,
+            atime: marks.accessed.map(TimeChange::At),
+            mtime: marks.modified.map(TimeChange::At),
+            ..AttributeChange::default()
+        };
+        let changed = self.fs.setattr(&self.caller, inode, handle, change).await;
+        changed.map_err(failed)?;
+        for (name, value) in &marks.extended {
+            let set = self
+                .fs
+                .setxattr(&self.caller, inode, name, value, SetMode::Any);
+            set.await.map_err(|error| {
+                let failure = refused(path, &error);
+                let name = String::from_utf8_lossy(name);
+                let message = format!("the attribute {name} of {}", failure.message);
+                Failure { message, ..failure }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Copies a file aside, and then into its place. Gives its bytes and its inode.
+    pub(super) async fn file(
+        &self,
+        source: &Path,
+        content: Content,
+        marks: &Marks,
+        place: &Place,
+        there: Option<Attributes>,
+    ) -> Outcome<(u64, InodeId)> {
+        if there.is_some_and(|it| it.file_type() == FileType::Directory) {
+            return Err(in_the_way(place, "file"));
+        }
+        let failed = |error| refused(&place.path, &error);
+        let aside = self.aside.name(place.directory)?;
+        let open = OpenMode {
+            read: false,
+            write: true,
+            truncate: false,
+        };
+        // Nobody else's until it is whole and has its own mode.
+        let (made, handle) = self
+            .fs
+            .create(&self.caller, place.directory, &aside, 0o600, open, true)
+            .await
+            .map_err(failed)?;
+        let copied = self.fill(source, content, handle, made.inode, place).await;
+        let marked = match &copied {
+            Ok(_) => {
+                self.mark(made.inode, Some(handle), marks, &place.path)
+                    .await
+            }
+            Err(_) => Ok(()),
+        };
+        let flushed = self.fs.flush(handle).await;
+        let released = self.fs.release(handle).await;
+        let whole = match (copied, marked) {
+            (Ok(bytes), Ok(())) => flushed.and(released).map(|()| bytes).map_err(failed),
+            (Err(failure), _) | (_, Err(failure)) => Err(failure),
+        };
+        match whole {
+            Ok(bytes) => {
+                self.replace(&aside, place).await?;
+                Ok((bytes, made.inode))
+            }
+            Err(failure) => {
+                let _ = self.fs.unlink(&self.caller, place.directory, &aside).await;
+                Err(failure)
+            }
+        }
+    }
+
+    /// Gives what was made aside the name that it is for.
+    pub(super) async fn replace(&self, aside: &[u8], place: &Place) -> Outcome<()> {
+        let (directory, mode) = (place.directory, RenameMode::Replace);
+        let renamed = self
+            .fs
+            .rename(&self.caller, directory, aside, directory, &place.name, mode)
+            .await;
+        if renamed.is_err() {
+            let _ = self.fs.unlink(&self.caller, directory, aside).await;
+        }
+        renamed.map_err(|error| refused(&place.path, &error))
+    }
+
+    async fn fill(
+        &self,
+        source: &Path,
+        content: Content,
+        handle: HandleId,
+        inode: InodeId,
+        place: &Place,
+    ) -> Outcome<u64> {
+        let unread = |error| Failure::file("read", source, &error);
+        match content {
+            Content::Read(bytes) => {
+                let length = bytes.len() as u64;
+                if !bytes.is_empty() {
+                    self.write(handle, 0, &bytes, place).await?;
+                }
+                Ok(length)
+            }
+            Content::StandardInput => {
+                let mut input = source::standard_input();
+                let mut offset = 0;
+                loop {
+                    self.go_on()?;
+                    let chunk = match tokio::time::timeout(LOOK_EVERY, input.recv()).await {
+                        Err(_) => continue,
+                        Ok(None) => return Ok(offset),
+                        Ok(Some(chunk)) => chunk.map_err(unread)?,
+                    };
+                    self.write(handle, offset, &chunk, place).await?;
+                    offset += chunk.len() as u64;
+                }
+            }
+            Content::Open(file, size) => {
+                let file = Arc::new(file);
+                let (mut offset, mut end) = (0, 0);
+                loop {
+                    self.go_on()?;
+                    if offset >= end {
+                        match source::next_data(&file, offset, size).map_err(unread)? {
+                            Some(data) => (offset, end) = data,
+                            None => break,
+                        }
+                    }
+                    let room = (end - offset).min(CHUNK_BYTES.into());
+                    let reading = file.clone();
+                    let read = spawn_blocking(move || {
+                        source::read_at(&reading, offset, usize::try_from(room).unwrap_or(1))
+                    });
+                    let chunk = read
+                        .await
+                        .map_err(|error| Failure::new(Exit::Error, error.to_string()))?
+                        .map_err(unread)?;
+                    if chunk.is_empty() {
+                        break;
+                    }
+                    self.write(handle, offset, &chunk, place).await?;
+                    offset += chunk.len() as u64;
+                }
+                if offset < size {
+                    // It ends with a hole.
+                    let change = AttributeChange {
+                        size: Some(size),
+                        ..AttributeChange::default()
+                    };
+                    let changed = self.fs.setattr(&self.caller, inode, Some(handle), change);
+                    changed
+                        .await
+                        .map_err(|error| refused(&place.path, &error))?;
+                }
+                Ok(size.max(offset))
+            }
+        }
+    }
+
+    async fn write(
+        &self,
+        handle: HandleId,
+        offset: u64,
+        bytes: &[u8],
+        place: &Place,
+    ) -> Outcome<()> {
+        let written = self.fs.write(handle, offset, bytes).await;
+        written
+            .map(drop)
+            .map_err(|error| refused(&place.path, &error))
+    }
+}

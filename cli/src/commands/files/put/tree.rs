@@ -1,0 +1,360 @@
+//! One source with everything below it.
+
+use super::super::source::{self, Kind, Source};
+use super::super::walk::child;
+use super::super::{Progress, refused};
+use super::copier::{Content, Copier, Marks};
+use super::{Place, ROOT_NUMBER, in_the_way};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use quorumfs_gateway::vfs::{Attributes, FileType, InodeId};
+use rustix::fs::Stat;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use tokio::task::{JoinSet, spawn_blocking};
+
+/// Files of fewer bytes are under way together.
+const SMALL_BYTES: u64 = 512 << 10;
+/// How many of them, and how many bytes they may be.
+const UNDER_WAY_MAX: usize = 512;
+const UNDER_WAY_BYTES_MAX: u64 = 32 << 20;
+
+/// Whether a file of the volume has the size and the time of one here.
+fn is_unchanged(there: &Attributes, found: &Stat) -> bool {
+    there.file_type() == FileType::File
+        && u64::try_from(found.st_size) == Ok(there.size)
+        && there.mtime.seconds == found.st_mtime
+        && u64::from(there.mtime.nanos) == found.st_mtime_nsec
+}
+
+/// One source on its way, with everything below it.
+pub(super) struct Tree<'a> {
+    copier: &'a Copier,
+    /// The target and what it is in, as a mount numbers them.
+    above: &'a BTreeSet<u64>,
+    /// Devices here that are, or are not, mounts of this volume.
+    same_volume: BTreeMap<u64, bool>,
+    /// Files with several names that were copied, by device and number here.
+    linked: BTreeMap<(u64, u64), InodeId>,
+    /// Directories that get their marks once everything is in them.
+    full: Vec<(InodeId, Marks, PathBuf)>,
+    under_way: UnderWay,
+}
+
+impl<'a> Tree<'a> {
+    pub(super) fn new(copier: &'a Copier, above: &'a BTreeSet<u64>) -> Self {
+        Self {
+            copier,
+            above,
+            same_volume: BTreeMap::new(),
+            linked: BTreeMap::new(),
+            full: Vec::new(),
+            under_way: UnderWay::default(),
+        }
+    }
+
+    /// Copies it, without recursion.
+    pub(super) async fn copy(
+        &mut self,
+        source: Source,
+        place: Place,
+        progress: &mut Progress,
+    ) -> Outcome<()> {
+        let mut waiting = vec![(source, place)];
+        let mut stopped = Ok(());
+        while let Some((source, place)) = waiting.pop() {
+            stopped = self.copier.go_on();
+            if stopped.is_err() {
+                break;
+            }
+            let copied = self.one(&source, place, &mut waiting, progress).await;
+            match copied {
+                Ok(Copied::Whole(bytes)) => progress.done(bytes),
+                Ok(Copied::UnderWay) => {}
+                Ok(Copied::Unchanged) => progress.skipped(),
+                Err(failure) if failure.exit == Exit::Cancelled => {
+                    stopped = Err(failure);
+                    break;
+                }
+                Err(failure) => progress.failed(&source.path, failure)?,
+            }
+        }
+        // What is on its way is finished, and what was begun is left in order, stopped or not.
+        self.under_way.end(progress).await?;
+        for (inode, marks, path) in std::mem::take(&mut self.full).into_iter().rev() {
+            if let Err(failure) = self.copier.mark(inode, None, &marks, &path).await {
+                progress.failed(&path, failure)?;
+            }
+        }
+        stopped
+    }
+
+    async fn one(
+        &mut self,
+        source: &Source,
+        place: Place,
+        waiting: &mut Vec<(Source, Place)>,
+        progress: &mut Progress,
+    ) -> Outcome<Copied> {
+        let (kind, found) = source.look()?;
+        match kind {
+            Kind::Directory => self.directory(source, &place, waiting).await,
+            Kind::Link => self.link(source, &found, &place).await,
+            Kind::File => self.file(source, place, progress).await,
+            Kind::Other => {
+                let path = source.path.display();
+                let message = format!("{path} is neither file, directory nor link");
+                Err(Failure::new(Exit::Path, message).hint("it was skipped"))
+            }
+        }
+    }
+
+    /// Whether something open is in a mount of the volume that is copied to.
+    fn is_of_this_volume(&mut self, open: impl AsFd, device: u64) -> bool {
+        let volume = self.copier.fs.volume_name();
+        let known = self.same_volume.entry(device);
+        *known.or_insert_with(|| {
+            source::volume_of(open).is_some_and(|found| found == volume.as_bytes())
+        })
+    }
+
+    fn number_of(&self, inode: InodeId) -> u64 {
+        match inode == self.copier.fs.root() {
+            true => ROOT_NUMBER,
+            false => inode.0,
+        }
+    }
+
+    async fn directory(
+        &mut self,
+        source: &Source,
+        place: &Place,
+        waiting: &mut Vec<(Source, Place)>,
+    ) -> Outcome<Copied> {
+        let copier = self.copier;
+        let (opened, children) = source.enter()?;
+        let found = rustix::fs::fstat(&opened)
+            .map_err(|error| Failure::file("read", &source.path, &error.into()))?;
+        let there = child(&copier.fs, place.directory, &place.name, &place.path).await?;
+        if self.is_of_this_volume(&opened, found.st_dev) {
+            let same = there.is_some_and(|it| self.number_of(it.inode) == found.st_ino);
+            if same || self.above.contains(&found.st_ino) {
+                let (path, place) = (source.path.display(), place.path.display());
+                let message = format!("{path} cannot be copied into itself ({place})");
+                return Err(Failure::new(Exit::Path, message)
+                    .hint("it is a directory of this very volume; copy it beside itself"));
+            }
+        }
+        let inode = match there {
+            Some(it) if it.file_type() == FileType::Directory => it.inode,
+            Some(_) => return Err(in_the_way(place, "directory")),
+            // Nobody else's until it is full and has its own mode.
+            None => {
+                let made =
+                    copier
+                        .fs
+                        .mkdir(&self.copier.caller, place.directory, &place.name, 0o700);
+                let made = made.await.map_err(|error| refused(&place.path, &error))?;
+                made.inode
+            }
+        };
+        let extended = self.extended(&opened, source)?;
+        let marks = copier.marks(&found, extended);
+        self.full.push((inode, marks, place.path.clone()));
+        for child in children.into_iter().rev() {
+            let place = Place {
+                directory: inode,
+                name: source::bytes_of(child.name()),
+                path: place.path.join(child.name()),
+            };
+            waiting.push((child, place));
+        }
+        Ok(Copied::Whole(0))
+    }
+
+    fn extended(&self, of: impl AsFd, source: &Source) -> Outcome<Vec<(Vec<u8>, Vec<u8>)>> {
+        match self.copier.taking.archive {
+            true => source::extended(of, &source.path),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    async fn link(&self, source: &Source, found: &Stat, place: &Place) -> Outcome<Copied> {
+        let fs = &self.copier.fs;
+        let leads_to = source.leads_to()?;
+        let there = child(fs, place.directory, &place.name, &place.path).await?;
+        match there.map(|it| (it.file_type(), it.inode)) {
+            Some((FileType::Directory, _)) => return Err(in_the_way(place, "link")),
+            Some((FileType::Symlink, inode))
+                if fs.readlink(inode).await.is_ok_and(|it| it == leads_to) =>
+            {
+                return Ok(Copied::Unchanged);
+            }
+            _ => {}
+        }
+        let copier = self.copier;
+        let aside = match there {
+            Some(_) => Some(copier.aside.name(place.directory)?),
+            None => None,
+        };
+        let name = aside.as_ref().unwrap_or(&place.name);
+        let made = fs
+            .symlink(&copier.caller, place.directory, name, &leads_to)
+            .await
+            .map_err(|error| refused(&place.path, &error))?;
+        let marks = Marks {
+            mode: None,
+            ..copier.marks(found, Vec::new())
+        };
+        copier.mark(made.inode, None, &marks, &place.path).await?;
+        if let Some(aside) = aside {
+            copier.replace(&aside, place).await?;
+        }
+        Ok(Copied::Whole(0))
+    }
+
+    async fn file(
+        &mut self,
+        source: &Source,
+        place: Place,
+        progress: &mut Progress,
+    ) -> Outcome<Copied> {
+        let copier = self.copier;
+        let (file, found) = source.open()?;
+        let there = child(&copier.fs, place.directory, &place.name, &place.path).await?;
+        if self.is_of_this_volume(&file, found.st_dev)
+            && there.is_some_and(|it| it.inode.0 == found.st_ino)
+        {
+            let (path, place) = (source.path.display(), place.path.display());
+            let message = format!("{path} and {place} of the volume are one file");
+            return Err(Failure::new(Exit::Path, message).hint("there is nothing to copy"));
+        }
+        let several = copier.taking.archive && found.st_nlink > 1;
+        if several && let Some(first) = self.linked.get(&(found.st_dev, found.st_ino)) {
+            return self.another_name(*first, &place, there).await;
+        }
+        let marks = copier.marks(&found, self.extended(&file, source)?);
+        if !copier.taking.all
+            && let Some(there) = &there
+            && is_unchanged(there, &found)
+        {
+            if copier.taking.archive || Some(there.mode.0) != marks.mode {
+                copier.mark(there.inode, None, &marks, &place.path).await?;
+            }
+            self.remember(several, &found, there.inode);
+            return Ok(Copied::Unchanged);
+        }
+        let size = u64::try_from(found.st_size).unwrap_or_default();
+        if size < SMALL_BYTES && !several {
+            self.under_way.room_for(size, progress).await?;
+            let read = spawn_blocking(move || source::read_whole(&file, size as usize));
+            let content = read
+                .await
+                .map_err(|error| Failure::new(Exit::Error, error.to_string()))?
+                .map_err(|error| Failure::file("read", &source.path, &error))?;
+            let (copier, path) = (copier.clone(), source.path.clone());
+            self.under_way.begin(content.len() as u64, async move {
+                let content = Content::Read(content);
+                let copied = copier.file(&path, content, &marks, &place, there).await;
+                (path, copied.map(|(bytes, _)| bytes))
+            });
+            return Ok(Copied::UnderWay);
+        }
+        let content = Content::Open(file, size);
+        let copied = copier.file(&source.path, content, &marks, &place, there);
+        let (bytes, inode) = copied.await?;
+        self.remember(several, &found, inode);
+        Ok(Copied::Whole(bytes))
+    }
+
+    fn remember(&mut self, several: bool, found: &Stat, inode: InodeId) {
+        if several {
+            self.linked.insert((found.st_dev, found.st_ino), inode);
+        }
+    }
+
+    /// A further name of a file that was copied before.
+    async fn another_name(
+        &self,
+        inode: InodeId,
+        place: &Place,
+        there: Option<Attributes>,
+    ) -> Outcome<Copied> {
+        let fs = &self.copier.fs;
+        match there {
+            Some(it) if it.inode == inode => return Ok(Copied::Unchanged),
+            Some(it) if it.file_type() == FileType::Directory => {
+                return Err(in_the_way(place, "file"));
+            }
+            _ => {}
+        }
+        let aside = self.copier.aside.name(place.directory)?;
+        let linked = fs.link(&self.copier.caller, inode, place.directory, &aside);
+        linked.await.map_err(|error| refused(&place.path, &error))?;
+        self.copier.replace(&aside, place).await?;
+        Ok(Copied::Whole(0))
+    }
+}
+
+/// What became of one path.
+enum Copied {
+    Whole(u64),
+    UnderWay,
+    Unchanged,
+}
+
+/// Small files on their way.
+#[derive(Default)]
+struct UnderWay {
+    files: JoinSet<(u64, PathBuf, Outcome<u64>)>,
+    bytes: u64,
+}
+
+impl UnderWay {
+    /// Waits until one more of so many bytes may begin.
+    async fn room_for(&mut self, bytes: u64, progress: &mut Progress) -> Outcome<()> {
+        while self.files.len() >= UNDER_WAY_MAX
+            || (!self.files.is_empty() && self.bytes.saturating_add(bytes) > UNDER_WAY_BYTES_MAX)
+        {
+            self.one(progress).await?;
+        }
+        Ok(())
+    }
+
+    fn begin(
+        &mut self,
+        bytes: u64,
+        copying: impl Future<Output = (PathBuf, Outcome<u64>)> + Send + 'static,
+    ) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.files.spawn(async move {
+            let (source, outcome) = copying.await;
+            (bytes, source, outcome)
+        });
+    }
+
+    /// Waits for one that is done.
+    async fn one(&mut self, progress: &mut Progress) -> Outcome<()> {
+        match self.files.join_next().await {
+            None => Ok(()),
+            Some(Ok((bytes, source, outcome))) => {
+                self.bytes = self.bytes.saturating_sub(bytes);
+                match outcome {
+                    Ok(bytes) => progress.done(bytes),
+                    Err(failure) => progress.failed(&source, failure)?,
+                }
+                Ok(())
+            }
+            Some(Err(error)) => Err(Failure::new(Exit::Error, error.to_string())),
+        }
+    }
+
+    /// Waits for all of them.
+    async fn end(&mut self, progress: &mut Progress) -> Outcome<()> {
+        while !self.files.is_empty() {
+            self.one(progress).await?;
+        }
+        Ok(())
+    }
+}
