@@ -73,6 +73,8 @@ fn whole_chunks(range: &Range<u32>, length: u32) -> Option<Range<u32>> {
     (begins && ends && is_some).then_some(numbers)
 }
 
+// What is not passed on would be the trait's own, silently: so the room of the clouds was lost.
+#[deny(clippy::missing_trait_methods)]
 #[async_trait]
 impl SliceStore for CachedSlices {
     async fn write(&self, id: &AllocatedId, plain: Bytes) -> Result<WrittenSlice, VfsError> {
@@ -142,5 +144,9 @@ impl SliceStore for CachedSlices {
 
     fn shares(&self) -> Option<ShareStore> {
         self.inner.shares()
+    }
+
+    async fn room(&self) -> Option<u64> {
+        self.inner.room().await
     }
 }

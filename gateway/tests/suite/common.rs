@@ -23,7 +23,7 @@ use quorumfs_metadata::row::{Assertable, ReplicaInfo, SliceKey};
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -38,6 +38,8 @@ pub(crate) struct MemorySlices {
     pub(crate) delay: AtomicU32,
     /// How many writes may begin until this is raised, if it is not 0.
     pub(crate) let_through: AtomicU32,
+    /// How many bytes there is room for, if it is not 0.
+    pub(crate) room: AtomicU64,
     begun: AtomicU32,
     pub(crate) writes: AtomicU32,
     pub(crate) reads: AtomicU32,
@@ -118,6 +120,11 @@ impl SliceStore for MemorySlices {
 
     fn abandoned(&self, _: ObjectId) {
         self.abandoned.fetch_add(1, Ordering::Relaxed);
+    }
+
+    async fn room(&self) -> Option<u64> {
+        let room = self.room.load(Ordering::Relaxed);
+        (room != 0).then_some(room)
     }
 }
 

@@ -155,6 +155,16 @@ async fn what_the_disk_lacks_or_spoils_is_read_elsewhere_and_put_there_again() {
 }
 
 #[tokio::test]
+async fn what_the_clouds_have_room_for_is_seen_through_the_cache() {
+    let (world, directory) = (World::new(), tempfile::tempdir().unwrap());
+    world.slices.room.store(1 << 30, Ordering::Relaxed);
+    let mount = Mount::new(&world, directory.path()).await;
+    let usage = mount.fs.statfs().await.unwrap();
+    assert_eq!(usage.blocks_free * u64::from(usage.block_bytes), 1 << 30);
+    mount.end().await;
+}
+
+#[tokio::test]
 async fn a_cache_that_cannot_be_changes_nothing() {
     let (world, directory) = (World::new(), tempfile::tempdir().unwrap());
     let path = directory.path().join("file");
