@@ -14,7 +14,9 @@ pub(crate) fn start(filter: Option<&str>, default: &str) -> Outcome<()> {
     })?;
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     // Started twice only where a test runs two commands in one process.
+    // A line that cannot be written, because the terminal is gone, is nothing to panic for.
     let _ = tracing_subscriber::fmt()
+        .log_internal_errors(false)
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(colour)

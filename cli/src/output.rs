@@ -63,6 +63,19 @@ impl Output {
         print(&text)
     }
 
+    /// Prints one record as [`record`](Self::record) does, if anybody still reads. What has to be
+    /// ended in good order goes on when its terminal is gone.
+    pub(crate) fn announce<T: Serialize>(
+        self,
+        kind: &str,
+        body: &T,
+        people: impl FnOnce(&T) -> String,
+    ) {
+        if let Err(failure) = self.record(kind, body, people) {
+            tracing::warn!(%failure, "nothing more is printed");
+        }
+    }
+
     /// Prints something that only people care about.
     pub(crate) fn say(self, text: &str) -> Outcome<()> {
         if self.json { Ok(()) } else { print(text) }

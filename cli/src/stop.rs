@@ -1,40 +1,55 @@
-//! How a long-running process is told to stop: SIGINT, SIGTERM, SIGHUP, or, if it is supervised,
-//! the end of its standard input.
+//! How a process is told to stop: SIGINT, SIGTERM, for a command also SIGHUP; or, if it is
+//! supervised, the end of its standard input.
 //!
-//! The last is how children of the demo notice that their parent is gone, however it went: the
-//! kernel closes the pipe. A second signal while stopping is taken as impatience by whoever waits.
+//! A daemon (a replica, a mount) does not stop because a terminal was closed; a command and the demo
+//! do. A signal that was ignored when the process began stays ignored: so `nohup` and shells that
+//! put something in the background ask for it.
+//!
+//! The end of standard input is how children of the demo notice that their parent is gone, however
+//! it went: the kernel closes the pipe. A second signal while stopping is taken as impatience by
+//! whoever waits.
 
 use crate::failure::{Failure, Outcome};
+use std::future::poll_fn;
 use std::io::Read;
+use std::task::Poll;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 /// Waits for the first wish to stop, and later for the next.
 #[derive(Debug)]
 pub(crate) struct Stop {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
+    wishes: Vec<Signal>,
+    /// Heard, so that it does not kill, and not obeyed.
+    _unheeded: Option<Signal>,
     orphaned: Option<oneshot::Receiver<()>>,
 }
 
 impl Stop {
     /// Begins to listen; from here on these signals no longer kill.
-    pub(crate) fn listen(supervised: bool) -> Outcome<Self> {
-        let on = |kind| {
-            signal(kind).map_err(|error| {
-                Failure::file("listen for signals of", "the kernel".as_ref(), &error)
-            })
-        };
+    pub(crate) fn of_a_command() -> Outcome<Self> {
+        let kinds = [
+            SignalKind::interrupt(),
+            SignalKind::terminate(),
+            SignalKind::hangup(),
+        ];
         Ok(Self {
-            interrupt: on(SignalKind::interrupt())?,
-            terminate: on(SignalKind::terminate())?,
-            hangup: on(SignalKind::hangup())?,
+            wishes: wishes(&kinds)?,
+            _unheeded: None,
+            orphaned: None,
+        })
+    }
+
+    /// Begins to listen; from here on these signals no longer kill, and a hangup does nothing.
+    pub(crate) fn of_a_daemon(supervised: bool) -> Outcome<Self> {
+        Ok(Self {
+            wishes: wishes(&[SignalKind::interrupt(), SignalKind::terminate()])?,
+            _unheeded: wishes(&[SignalKind::hangup()])?.pop(),
             orphaned: supervised.then(end_of_input),
         })
     }
 
-    /// Returns when somebody wants this process to stop.
+    /// Returns when this process is to stop.
     pub(crate) async fn wanted(&mut self) {
         let orphaned = async {
             match &mut self.orphaned {
@@ -42,14 +57,47 @@ impl Stop {
                 None => std::future::pending().await,
             }
         };
+        let wishes = &mut self.wishes;
+        let told = poll_fn(|context| {
+            let told = |signal: &mut Signal| signal.poll_recv(context).is_ready();
+            match wishes.iter_mut().any(told) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        });
         tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
+            () = told => {}
             () = orphaned => {}
         }
         self.orphaned = None;
     }
+}
+
+/// Those of the signals that were not ignored when the process began.
+fn wishes(kinds: &[SignalKind]) -> Outcome<Vec<Signal>> {
+    let ignored = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = ignored_in(&ignored);
+    let heeded = kinds.iter().filter(|kind| !is_in(ignored, **kind));
+    heeded
+        .map(|kind| {
+            signal(*kind).map_err(|error| {
+                Failure::file("listen for signals of", "the kernel".as_ref(), &error)
+            })
+        })
+        .collect()
+}
+
+/// The signals that `/proc/self/status` says are ignored, a bit each.
+fn ignored_in(status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
+fn is_in(mask: u64, kind: SignalKind) -> bool {
+    let bit = u32::try_from(kind.as_raw_value() - 1).ok();
+    bit.and_then(|bit| mask.checked_shr(bit))
+        .is_some_and(|mask| mask & 1 == 1)
 }
 
 /// Resolves at the end of standard input. A thread of its own, because a read that blocks would
@@ -63,4 +111,18 @@ fn end_of_input() -> oneshot::Receiver<()> {
         let _ = sender.send(());
     });
     receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_ignored_is_read_from_the_kernel() {
+        let status = "Name:\tsh\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000000001\n";
+        let mask = ignored_in(status);
+        assert!(is_in(mask, SignalKind::hangup()));
+        assert!(!is_in(mask, SignalKind::interrupt()));
+        assert_eq!(ignored_in("nothing"), 0);
+    }
 }

@@ -221,7 +221,7 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
         .then(|| unlock::handed_over(std::io::stdin().lock()));
     // A person may be asked, and change their mind, before signals are listened to.
     let (configured, _) = Configured::read_with(general, handed.transpose()?)?;
-    let mut stop = Stop::listen(arguments.supervised)?;
+    let mut stop = Stop::of_a_daemon(arguments.supervised)?;
     let configured = configured.at_tier(arguments.tier.or(options.tier));
     let point = point(&configured, arguments)?;
     let lock = configured.state().lock("mount")?;
@@ -266,9 +266,9 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
         opened.close().await?;
         return Ok(Exit::Cancelled);
     }
-    output.record("ready", &ready, |ready| {
+    output.announce("ready", &ready, |ready| {
         format!("Mounted on {}.", ready.point.display())
-    })?;
+    });
     notify::ready(&format!("Mounted on {}", ready.point.display()));
     let served = serve(&opened, &mounted, &control, &mut stop).await;
     notify::stopping("Keeping what was written");

@@ -181,7 +181,7 @@ pub(crate) async fn run(
     output: Output,
 ) -> Outcome {
     let configured = Configured::read(general)?;
-    let mut stop = Stop::listen(false)?;
+    let mut stop = Stop::of_a_command()?;
     let mut observer = configured.observe_replicas()?;
     let over = async {
         match arguments.seconds {

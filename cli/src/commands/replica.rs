@@ -196,7 +196,7 @@ pub(crate) async fn run(
     arguments: &ReplicaRunArguments,
     output: Output,
 ) -> Outcome {
-    let mut stop = Stop::listen(arguments.supervised)?;
+    let mut stop = Stop::of_a_daemon(arguments.supervised)?;
     let state = StateDirectory::find(general.state.as_deref(), "replica")?;
     let path = state.join(CONFIGURATION);
     let configuration: ReplicaConfiguration = configuration::read(&path, "replica")?;
@@ -219,14 +219,14 @@ pub(crate) async fn run(
         listen: handle.address(),
         pid: std::process::id(),
     };
-    output.record("ready", &ready, |ready| match id {
+    output.announce("ready", &ready, |ready| match id {
         Some(id) => format!("This is replica {id}; it listens on {}.", ready.listen),
         None => format!(
             "It listens on {}. If it is none of the replicas yet, `quorumfs cluster add` or \
              `replace` makes it one.",
             ready.listen
         ),
-    })?;
+    });
     notify::ready(&format!("Listening on {}", ready.listen));
     let ending = tokio::select! {
         ending = handle.ended() => ending,

@@ -121,7 +121,7 @@ async fn scrub(
     output: Output,
 ) -> Outcome {
     let blocks = opened.blocks();
-    let mut stop = Stop::listen(false)?;
+    let mut stop = Stop::of_a_command()?;
     let resumed = position.after.is_some();
     if resumed {
         let counted = position.before.objects;

@@ -106,7 +106,7 @@ pub(crate) async fn run(general: &General, arguments: &WarmupArguments, output: 
     for path in &arguments.paths {
         roots.push(within(&report.point, path)?);
     }
-    let mut stop = Stop::listen(false)?;
+    let mut stop = Stop::of_a_command()?;
     let (sender, mut found) = mpsc::channel(FOUND_MAX);
     let walk = tokio::task::spawn_blocking(move || walk(roots, &sender));
     let mut counts = Counts::default();

@@ -71,7 +71,7 @@ pub(crate) async fn run(general: &General, arguments: &DemoArguments, output: Ou
         Some(path) => (StateDirectory::find(Some(path), "demo")?, false),
         None => (fresh_directory()?, true),
     };
-    let mut stop = Stop::listen(false)?;
+    let mut stop = Stop::of_a_command()?;
     let mount = arguments.mount.as_deref();
     let demo = Demo::open(&state, mount, arguments.clouds).await?;
     if !demo.is_new {

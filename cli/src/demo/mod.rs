@@ -41,7 +41,7 @@ pub(crate) async fn run(general: &General, arguments: DemoArguments, output: Out
         return check::run(general, &arguments, output).await;
     }
     let state = StateDirectory::find(general.state.as_deref(), "demo")?;
-    let mut stop = Stop::listen(false)?;
+    let mut stop = Stop::of_a_command()?;
     let demo = layout::Demo::open(&state, arguments.mount.as_deref(), arguments.clouds).await?;
     let cluster = Cluster::new(&demo)?;
     output.say(if demo.is_new {
@@ -59,14 +59,16 @@ pub(crate) async fn run(general: &General, arguments: DemoArguments, output: Out
         return Err(failure);
     }
     let ready = Ready::of(&demo, &cluster).await;
-    output.record("ready", &ready, Ready::text)?;
+    // Whoever closes the terminal ends it too, and what is said then reaches nobody.
+    output.announce("ready", &ready, Ready::text);
     stop.wanted().await;
-    output.say("\nUnmounting and stopping…")?;
+    let said = output.say("\nUnmounting and stopping…");
     tokio::select! {
         stopped = cluster.stop() => stopped?,
         () = stop.wanted() => return Ok(Exit::Cancelled),
     }
     demo.end().await;
+    said?;
     output.say(&format!(
         "Stopped. Everything is kept in {}.",
         state.path().display()

@@ -21,4 +21,5 @@ mod recordings;
 mod rekey;
 mod roles;
 mod scrub;
+mod signals;
 mod twins;

@@ -153,7 +153,7 @@ impl Record {
 
 /// Starts the cluster, measures, and says it in one line.
 pub(crate) async fn run(arguments: &BenchFsArguments, output: Output) -> Outcome {
-    let mut stop = Stop::listen(false)?;
+    let mut stop = Stop::of_a_command()?;
     let world = World::start(arguments.directory.as_deref(), arguments.size_mib).await?;
     let outcome = tokio::select! {
         outcome = measure(&world, arguments) => outcome,

@@ -50,7 +50,7 @@ struct Place {
 pub(crate) async fn put(general: &General, arguments: &PutArguments, output: Output) -> Outcome {
     let taking = Taking::new(arguments.archive, arguments.all);
     let configured = Configured::read(general)?;
-    let mut stop = Stop::listen(false)?;
+    let mut stop = Stop::of_a_command()?;
     let opened = Opened::open(&configured, Access::Command).await?;
     let mut progress = Progress::new(output);
     let outcome = async {
