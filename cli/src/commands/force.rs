@@ -30,7 +30,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Frees the point, whatever it takes.
 pub(super) async fn run(state: &StateDirectory, named: Option<&Path>, output: Output) -> Outcome {
-    let named = point(state, named)?;
+    let named = point(state, named);
     let asked = control::ask::<Report>(state, Question::Status);
     let report = tokio::time::timeout(ANSWERS_WITHIN, asked).await;
     let answers = report.ok().and_then(Result::ok).flatten();
@@ -105,20 +105,12 @@ fn is_running(state: &StateDirectory) -> bool {
 }
 
 /// Where, as it was named or configured, found without looking at the mount itself.
-fn point(state: &StateDirectory, named: Option<&Path>) -> Outcome<Option<PathBuf>> {
+fn point(state: &StateDirectory, named: Option<&Path>) -> Option<PathBuf> {
     let written = || -> Option<PathBuf> {
         let read = configuration::read(&state.join(CONFIGURATION), "volume");
         let configuration: VolumeConfiguration = read.ok()?;
         Some(state.join(configuration.mount.point?))
     };
-    let Some(point) = named.map(Path::to_path_buf).or_else(written) else {
-        return Ok(None);
-    };
-    let failed = |error| Failure::file("use the mount point", &point, &error);
-    let absolute = std::path::absolute(&point).map_err(failed)?;
-    let (Some(parent), Some(name)) = (absolute.parent(), absolute.file_name()) else {
-        return Ok(Some(absolute));
-    };
-    let parent = parent.canonicalize().map_err(failed)?;
-    Ok(Some(parent.join(name)))
+    let point = named.map(Path::to_path_buf).or_else(written)?;
+    Some(mount_point::meant(&point))
 }

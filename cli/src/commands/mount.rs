@@ -291,8 +291,7 @@ fn point(configured: &Configured, arguments: &MountArguments) -> Outcome<PathBuf
         return Err(Failure::new(Exit::Usage, "it was not said where to mount")
             .hint("name an empty directory, here or as `point` under [mount] in quorumfs.toml"));
     };
-    std::path::absolute(&point)
-        .map_err(|error| Failure::file("use the mount point", &point, &error))
+    Ok(mount_point::meant(&point))
 }
 
 /// Answers the control socket until the mount has ended, for whatever reason.

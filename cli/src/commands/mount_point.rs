@@ -18,6 +18,33 @@ use std::process::{Command, Stdio};
 const BY_FUSERMOUNT: &str = "fuse.quorumfs";
 const BY_ROOT: (&str, &str) = ("fuse", "quorumfs");
 
+/// Links on the way to one place.
+const LINKS_MAX: usize = 40;
+
+/// The place that a user means by a path, without links, `.`, `..` and slashes at its end. The mount
+/// that may lie there is not asked, since it may be dead or stuck; so a mount is known by the same
+/// path whoever names it, however.
+pub(crate) fn meant(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let mut here = absolute.clone();
+    for _ in 0..LINKS_MAX {
+        // What ends with `..` has no name of its own.
+        let (Some(parent), Some(name)) = (here.parent(), here.file_name()) else {
+            return here.canonicalize().unwrap_or(here);
+        };
+        let Ok(parent) = parent.canonicalize() else {
+            break;
+        };
+        let place = parent.join(name);
+        // A directory is no link, and the kernel says so without asking whoever serves it.
+        match fs::read_link(&place) {
+            Ok(leads_to) => here = parent.join(leads_to),
+            Err(_) => return place,
+        }
+    }
+    absolute.components().collect()
+}
+
 /// Clears away what lies at `point` if it is one of our mounts whose process is dead.
 pub(crate) fn clear_if_dead(point: &Path) -> Outcome<()> {
     if is_dead(point) {
@@ -142,6 +169,32 @@ mod tests {
             let (kind, source) = find(table, Path::new(path)).unwrap();
             assert_eq!(is_ours(&kind, &source), ours, "{path}");
         }
+    }
+
+    #[test]
+    fn a_place_is_the_same_however_it_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        fs::create_dir(root.join("point")).unwrap();
+        std::os::unix::fs::symlink("point", root.join("link")).unwrap();
+        std::os::unix::fs::symlink(root.join("link"), root.join("again")).unwrap();
+        std::os::unix::fs::symlink("round", root.join("round")).unwrap();
+        for named in [
+            "point",
+            "point/",
+            "./point//",
+            "link",
+            "again/",
+            "point/../point",
+            "point/.",
+        ] {
+            assert_eq!(meant(&root.join(named)), root.join("point"), "{named}");
+        }
+        assert_eq!(meant(&root.join("point/..")), root);
+        assert_eq!(meant(&root.join("absent/")), root.join("absent"));
+        assert_eq!(meant(&root.join("no/such/")), root.join("no/such"));
+        assert_eq!(meant(&root.join("round")), root.join("round"));
+        assert_eq!(meant(Path::new("/")), Path::new("/"));
     }
 
     #[test]

@@ -45,16 +45,7 @@ pub(crate) async fn run(general: &General, arguments: &UmountArguments, output: 
     if arguments.force {
         return force::run(&state, arguments.point.as_deref(), output).await;
     }
-    let point = match &arguments.point {
-        // A mount knows its place without links; one that is dead cannot be asked for it.
-        Some(point) => Some(
-            point
-                .canonicalize()
-                .or_else(|_| std::path::absolute(point))
-                .map_err(|error| Failure::file("use the mount point", point, &error))?,
-        ),
-        None => None,
-    };
+    let point = arguments.point.as_deref().map(mount_point::meant);
     let Some(report) = control::ask::<super::mount::Report>(&state, Question::Status).await? else {
         return without_process(&state, point.as_deref(), output);
     };

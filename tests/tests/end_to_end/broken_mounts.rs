@@ -69,7 +69,9 @@ fn a_mount_whose_process_was_killed_is_cleared_away_by_the_next() {
 
     let process = mount_in_background(&cluster, &point, &[]);
     kill_mount(process, &point);
-    let cleared = cluster.quorumfs().args(["umount"]).args([&point]).run();
+    // With the slash that a shell's completion adds.
+    let named = format!("{}/", point.display());
+    let cleared = cluster.quorumfs().args(["umount", &named]).run();
     assert_eq!(cleared.ok().records("unmounted").len(), 1);
     assert!(!is_mounted(&point), "what was left was not cleared away");
     let umount = cluster.quorumfs().args(["umount"]).args([&point]).run();
