@@ -45,6 +45,8 @@ pub mod remote;
 pub mod s3;
 pub mod shaped;
 pub mod store;
+#[cfg(any(feature = "azure", feature = "google", feature = "s3"))]
+mod text;
 pub mod unusable;
 
 pub use error::{Operation, StoreError, StoreErrorKind};

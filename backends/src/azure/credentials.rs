@@ -9,6 +9,7 @@
 
 use crate::StoreErrorKind;
 use crate::remote::Refusal;
+use crate::text::without_mark;
 use std::fmt;
 use std::path::Path;
 
@@ -92,7 +93,7 @@ fn read(path: &Path) -> Result<String, Refusal> {
     let file = std::fs::File::open(path);
     let read = file.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
     read.map_err(|error| denied(format!("its credentials, {}: {error}", path.display())))?;
-    Ok(text.trim().to_owned())
+    Ok(without_mark(&text).trim().to_owned())
 }
 
 fn agree(account: &str, named: &str, origin: &str) -> Result<(), Refusal> {

@@ -11,6 +11,7 @@
 
 use crate::StoreErrorKind;
 use crate::remote::{Refusal, causes};
+use crate::text::without_mark;
 use google_cloud_auth::credentials::{
     Builder, CacheableResource, Credentials, external_account, impersonated, service_account,
     user_account,
@@ -70,7 +71,7 @@ fn from_file(path: &Path) -> Result<Identity, Refusal> {
     let read = file.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
     read.map_err(|error| denied(format!("its credentials, {origin}: {error}")))?;
     // Where in a text JSON ends says nothing of what it holds; what it holds may be secret.
-    let json: Value = serde_json::from_str(&text)
+    let json: Value = serde_json::from_str(without_mark(&text))
         .map_err(|_| denied(format!("{origin} is no JSON, as Google's credentials are")))?;
     let kind = json.get("type").and_then(Value::as_str).unwrap_or_default();
     let made = match kind {

@@ -27,6 +27,8 @@ const INCOMING: &str = "incoming";
 const INCOMING_AGE_MAX: Duration = Duration::from_secs(3600);
 /// How many files one sweep of `incoming` looks at.
 const SWEEP_MAX: usize = 10_000;
+/// Where fsck puts what it finds.
+const LOST_AND_FOUND: &str = "lost+found";
 /// Digits of a name in `incoming`.
 const RANDOM_DIGITS: usize = 32;
 
@@ -318,13 +320,15 @@ impl Root {
     fn stranger(&self) -> Result<Option<String>, Fault> {
         for name in names(self.readable()?)? {
             let name = String::from_utf8_lossy(&name?).into_owned();
+            // What mkfs puts into the root of a disk says nothing of whose the disk is.
             let ours = name == INCOMING
+                || name == LOST_AND_FOUND
                 || (name.len() == 2 && name.bytes().all(|b| b"0123456789abcdef".contains(&b)));
             if !ours {
                 return Ok(Some(name));
             }
             // Objects without a marker are another's, perhaps another volume's.
-            if name != INCOMING
+            if name.len() == 2
                 && let Some(object) = names(self.place(&name)?)?.next()
             {
                 let object = String::from_utf8_lossy(&object?).into_owned();
@@ -435,15 +439,16 @@ impl Root {
         let result = file
             .write_all(body)
             .and_then(|()| file.sync_data())
-            .and_then(|()| Ok(link()?));
+            .map_err(Fault::from)
+            .and_then(|()| link().map_err(unlinked));
         drop(file);
         let removed = remove_file(incoming, &temporary);
         match &result {
             Ok(()) => {}
             // It may be what a crash left between its link and its sync: as durable as a put of
             // ours.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(_) => return Ok(result?),
+            Err(fault) if fault.kind == StoreErrorKind::AlreadyExists => {}
+            Err(_) => return result,
         }
         rustix::fs::fsync(place)?;
         result?;
@@ -550,6 +555,20 @@ impl Root {
             Err(fault) if fault.kind == StoreErrorKind::NotFound => Ok(()),
             removed => Ok(rustix::fs::fsync(removed?)?),
         }
+    }
+}
+
+/// Why a whole object could not be given its name.
+pub(super) fn unlinked(error: Errno) -> Fault {
+    match error {
+        Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK => {
+            let detail = format!(
+                "its file system has no hard links ({error}), which a directory that acts as a \
+                 cloud needs; use one on another file system"
+            );
+            Fault::new(StoreErrorKind::Other, detail)
+        }
+        _ => error.into(),
     }
 }
 

@@ -473,3 +473,24 @@ async fn a_link_in_the_place_of_objects_is_not_followed() {
     assert_eq!(left, 1);
     assert_eq!(fs::read(elsewhere.join("00000001")).unwrap(), b"another's");
 }
+
+#[test]
+fn the_root_of_a_disk_can_be_a_cloud() {
+    let place = TempDir::new().unwrap();
+    fs::create_dir(place.path().join("lost+found")).unwrap();
+    fs::write(place.path().join("lost+found/#12"), b"found").unwrap();
+    LocalStore::create(place.path(), MARKER).unwrap();
+    LocalStore::open(place.path(), MARKER).unwrap();
+}
+
+#[test]
+fn a_file_system_without_hard_links_is_named_as_the_reason() {
+    for errno in [rustix::io::Errno::PERM, rustix::io::Errno::OPNOTSUPP] {
+        let fault = files::unlinked(errno);
+        assert!(
+            fault.detail.contains("has no hard links"),
+            "{}",
+            fault.detail
+        );
+    }
+}

@@ -12,6 +12,7 @@
 
 use crate::error::StoreErrorKind;
 use crate::remote::Refusal;
+use crate::text::without_mark;
 use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_config::environment::{
     EnvironmentVariableCredentialsProvider, EnvironmentVariableRegionProvider,
@@ -45,6 +46,7 @@ pub(super) struct Keys {
 /// A credentials file, read at each look.
 async fn read(path: &Path) -> Result<EnvConfigFiles, std::io::Error> {
     let text = tokio::fs::read_to_string(path).await?;
+    let text = without_mark(&text);
     let kind = EnvConfigFileKind::Credentials;
     Ok(EnvConfigFiles::builder().with_contents(kind, text).build())
 }
