@@ -12,11 +12,15 @@ use super::opened::Configured;
 use crate::arguments::{General, StatusArguments};
 use crate::control::{self, Question};
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use quorumfs_backends::StoreError;
 use quorumfs_bft::membership::Membership;
 use serde::Serialize;
+use std::time::Duration;
+
+/// How long a mount may take to say how it is.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// Everything together.
 #[derive(Debug, Serialize)]
@@ -36,6 +40,8 @@ struct Summary {
     clouds_needed_to_read: usize,
     clouds_needed_to_write: usize,
     mounted: bool,
+    /// Whether a mount that runs from here says how it is.
+    mount_answers: bool,
     health: &'static str,
 }
 
@@ -43,6 +49,9 @@ impl Summary {
     fn text(&self) -> String {
         let health = match self.health {
             "good" => "All is well.".to_string(),
+            "mount silent" => "THE MOUNT DOES NOT ANSWER: look into its log; if it hangs, \
+                               `quorumfs umount --force DIR` frees the directory."
+                .to_string(),
             "degraded" => "It works; what is missing is being tolerated.".to_string(),
             "no quorum" => format!(
                 "NOTHING CAN BE DONE: {} of {} replicas vote, {} are needed. Start the others.",
@@ -68,6 +77,7 @@ impl Summary {
         match self.health {
             "good" => Exit::Success,
             "degraded" => Exit::Degraded,
+            "mount silent" => Exit::Error,
             "no quorum" => Exit::QuorumUnreachable,
             _ => Exit::CloudsUnreachable,
         }
@@ -80,18 +90,16 @@ pub(crate) async fn run(general: &General, arguments: &StatusArguments, output: 
     let (standing, clouds, report) = tokio::join!(
         configured.standing(),
         configured.ask_clouds(),
-        control::ask::<Report>(configured.state(), Question::Status),
+        ask_mount(&configured),
     );
-    let mut report = report.unwrap_or_else(|failure| {
-        tracing::warn!(%failure, "the mount does not answer");
-        None
-    });
+    let silent = report.as_ref().err().cloned();
+    let mut report = report.unwrap_or_default();
     let standing = standing?;
     let membership = standing.membership.clone();
     let replicas = members::of(&configured, standing);
     let clouds = merge(clouds, report.as_ref());
-    let mounted = report.is_some();
-    let summary = summarise(&configured, &membership, &replicas, &clouds, mounted);
+    let mount = (report.is_some(), silent.is_none());
+    let summary = summarise(&configured, &membership, &replicas, &clouds, mount);
 
     let queue = report
         .as_mut()
@@ -105,8 +113,8 @@ pub(crate) async fn run(general: &General, arguments: &StatusArguments, output: 
     for cloud in &clouds {
         output.record("cloud", cloud, CloudReport::text)?;
     }
-    match &report {
-        Some(report) => {
+    match (&report, &silent) {
+        (Some(report), _) => {
             output.record("mount", report, Report::text)?;
             if arguments.queue {
                 for file in &queue {
@@ -114,10 +122,21 @@ pub(crate) async fn run(general: &General, arguments: &StatusArguments, output: 
                 }
             }
         }
-        None => output.say("Not mounted from here.")?,
+        (None, Some(failure)) => output.say(&format!("Mount\n  {failure}"))?,
+        (None, None) => output.say("Not mounted from here.")?,
     }
     output.record("summary", &summary, Summary::text)?;
     Ok(summary.exit())
+}
+
+/// What a mount that runs from here says of itself.
+async fn ask_mount(configured: &Configured) -> Outcome<Option<Report>> {
+    let asked = control::ask::<Report>(configured.state(), Question::Status);
+    let answer = tokio::time::timeout(ANSWERS_WITHIN, asked).await;
+    answer.unwrap_or_else(|_| {
+        let message = format!("it has not answered for {} s", ANSWERS_WITHIN.as_secs());
+        Err(Failure::new(Exit::Error, message))
+    })
 }
 
 /// A cloud as we found it now, with what the mount has counted.
@@ -142,7 +161,7 @@ fn summarise(
     membership: &Membership,
     replicas: &[Replica],
     clouds: &[CloudReport],
-    mounted: bool,
+    (reported, answers): (bool, bool),
 ) -> Summary {
     let voting = replicas.iter().filter(|replica| replica.votes()).count();
     let usable = clouds.iter().filter(|cloud| cloud.usable).count();
@@ -154,6 +173,8 @@ fn summarise(
         "no quorum"
     } else if usable < to_write {
         "too few clouds"
+    } else if !answers {
+        "mount silent"
     } else if voting < voters || usable < clouds.len() {
         "degraded"
     } else {
@@ -171,7 +192,8 @@ fn summarise(
         clouds_usable: usable,
         clouds_needed_to_read: to_read,
         clouds_needed_to_write: to_write,
-        mounted,
+        mounted: reported || !answers,
+        mount_answers: answers,
         health,
     }
 }

@@ -148,6 +148,9 @@ fn by_force_a_mount_whose_process_stands_still_lets_go_of_its_users_and_its_poin
     }
     let hangs = answers.recv_timeout(Duration::from_secs(2));
     assert!(hangs.is_err(), "it does not hang: {hangs:?}");
+    let status = cluster.quorumfs().run_with(["status"]);
+    assert_eq!(status.code, Some(1), "{status:?}");
+    assert_eq!(status.records("summary")[0]["health"], "mount silent");
     let force = || cluster.quorumfs().args(["umount", "--force"]);
     force()
         .run()
