@@ -77,8 +77,9 @@ pub(crate) struct MountSection {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) point: Option<PathBuf>,
     /// Whether other users of this machine may use the mount; their rights are still checked.
-    #[serde(default)]
-    pub(crate) allow_other: bool,
+    /// As root they may unless it is said here or at the mount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) allow_other: Option<bool>,
     /// What close and fsync wait for.
     #[serde(default, skip_serializing_if = "TierSetting::is_default")]
     pub(crate) tier: TierSetting,

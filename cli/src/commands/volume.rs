@@ -236,16 +236,20 @@ pub(crate) async fn run(
     let state = StateDirectory::find(general.state.as_deref(), "volume")?;
     state.create()?;
     let created = create(&state, &Plan::of(arguments)?).await?;
+    // Where it is not found by itself.
+    let named = general.state.as_ref().map_or(String::new(), |_| {
+        format!(" --state {}", created.state.display())
+    });
     output.record("volume", &created, |created| {
         let notices = created.notices.iter().map(|it| format!("Note: {it}.\n"));
         format!(
             "Created volume {}.\n{}\n\
              Next:\n  \
-             1. Give every replica {} and start it:\n       \
+             1. Give every replica {} and start it, with the --state that it was made with:\n       \
              quorumfs replica run --genesis {}\n  \
              2. Print {}, keep it offline, delete it here.\n     \
              Without it or the key in {}, nobody can ever read the volume.\n  \
-             3. quorumfs mount DIR",
+             3. quorumfs mount{named} DIR",
             created.volume,
             notices.collect::<String>(),
             created.genesis.display(),
