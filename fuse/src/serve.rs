@@ -34,14 +34,14 @@ pub(crate) const BACKGROUND_MAX: u16 = 128;
 pub(crate) const WRITE_BYTES_MAX: u32 = 1 << 20;
 
 /// What is asked of the kernel, as far as it offers it. Locks are not asked for at all: it then
-/// keeps them itself, `flock` and `fcntl` apart.
-pub(crate) const fn capabilities() -> [InitFlags; 10] {
+/// keeps them itself, `flock` and `fcntl` apart. Nor is asynchronous direct I/O (`FUSE_ASYNC_DIO`):
+/// the kernel forgets what readers cached meanwhile only after a direct write that it waits for.
+pub(crate) const fn capabilities() -> [InitFlags; 9] {
     [
         InitFlags::FUSE_DO_READDIRPLUS,
         InitFlags::FUSE_READDIRPLUS_AUTO,
         InitFlags::FUSE_PARALLEL_DIROPS,
         InitFlags::FUSE_AUTO_INVAL_DATA,
-        InitFlags::FUSE_ASYNC_DIO,
         InitFlags::FUSE_CACHE_SYMLINKS,
         InitFlags::FUSE_ATOMIC_O_TRUNC,
         // Set-id bits are ours to take off: the kernel would have the writer change the mode,

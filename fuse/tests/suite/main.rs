@@ -9,6 +9,7 @@
 )]
 
 mod acls;
+mod asynchronous;
 mod beside;
 mod common;
 mod contents;
