@@ -76,10 +76,10 @@ pub(crate) struct MountSection {
     /// Where `quorumfs mount` mounts when it is not told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) point: Option<PathBuf>,
-    /// Whether other users of this machine may use the mount; their rights are still checked.
-    /// As root they may unless it is said here or at the mount.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) allow_other: Option<bool>,
+    /// Whether other users of this machine may use the mount; their rights are still checked. As
+    /// root they may unless the options of the mount say otherwise, so that it is not written.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) allow_other: bool,
     /// What close and fsync wait for.
     #[serde(default, skip_serializing_if = "TierSetting::is_default")]
     pub(crate) tier: TierSetting,

@@ -94,12 +94,23 @@ impl Output {
             }
         } else {
             let mut stderr = std::io::stderr().lock();
-            let _ = writeln!(stderr, "error: {}", failure.message);
+            let _ = writeln!(stderr, "error: {}", shown(&failure.message));
             if let Some(hint) = &failure.hint {
-                let _ = writeln!(stderr, " hint: {hint}");
+                let _ = writeln!(stderr, " hint: {}", shown(hint));
             }
         }
     }
+}
+
+/// Text as a terminal may show it: names of files come from anybody, and what a terminal would obey
+/// is shown instead.
+fn shown(text: &str) -> String {
+    let shown = |c: char| match c {
+        '\n' | '\t' => c,
+        _ if c.is_control() => '\u{fffd}',
+        _ => c,
+    };
+    text.chars().map(shown).collect()
 }
 
 /// Whether somebody may still read what is printed.

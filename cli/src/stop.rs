@@ -1,8 +1,8 @@
 //! How a process is told to stop: SIGINT, SIGTERM, for a command also SIGHUP; or, if it is
 //! supervised, the end of its standard input.
 //!
-//! A daemon (a replica, a mount) does not stop because a terminal was closed; a command and the demo
-//! do. A signal that was ignored when the process began stays ignored: so `nohup` and shells that
+//! A daemon (a replica, a mount) does not stop because a terminal was closed; a command and the
+//! demo do. A signal that was ignored when the process began stays ignored: so `nohup` and shells that
 //! put something in the background ask for it.
 //!
 //! The end of standard input is how children of the demo notice that their parent is gone, however

@@ -236,11 +236,8 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
         () = stop.wanted() => return Ok(Exit::Cancelled),
     };
     let mut config = MountConfig::new(point);
-    let written = configured.configuration().mount.allow_other;
-    config.allow_other = options
-        .allow_other
-        .or(written)
-        .unwrap_or(config.allow_other);
+    config.allow_other |= configured.configuration().mount.allow_other;
+    config.allow_other = options.allow_other.unwrap_or(config.allow_other);
     (config.read_only, config.no_exec) = (options.read_only, options.no_exec);
     let mounted = match quorumfs_fuse::mount(opened.file_system().clone(), config).await {
         Ok(mounted) => Arc::new(mounted),

@@ -133,10 +133,19 @@ pub(crate) async fn run(general: &General, arguments: &StatusArguments, output: 
 async fn ask_mount(configured: &Configured) -> Outcome<Option<Report>> {
     let asked = control::ask::<Report>(configured.state(), Question::Status);
     let answer = tokio::time::timeout(ANSWERS_WITHIN, asked).await;
-    answer.unwrap_or_else(|_| {
+    let answer = answer.unwrap_or_else(|_| {
         let message = format!("it has not answered for {} s", ANSWERS_WITHIN.as_secs());
         Err(Failure::new(Exit::Error, message))
-    })
+    });
+    // None listens; but one that begins, ends, or lost its socket holds the lock.
+    let lock = || configured.state().lock("mount");
+    match answer {
+        Ok(None) if lock().is_err_and(|failure| failure.exit == Exit::Held) => {
+            let message = "it is starting or ending, or its control.sock was removed";
+            Err(Failure::new(Exit::Error, message))
+        }
+        answer => answer,
+    }
 }
 
 /// A cloud as we found it now, with what the mount has counted.

@@ -245,7 +245,7 @@ pub(crate) async fn run(
         format!(
             "Created volume {}.\n{}\n\
              Next:\n  \
-             1. Give every replica {} and start it, with the --state that it was made with:\n       \
+             1. Give every replica {} and start it, with the --state that it has:\n       \
              quorumfs replica run --genesis {}\n  \
              2. Print {}, keep it offline, delete it here.\n     \
              Without it or the key in {}, nobody can ever read the volume.\n  \

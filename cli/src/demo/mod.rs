@@ -50,24 +50,30 @@ pub(crate) async fn run(general: &General, arguments: DemoArguments, output: Out
         "Starting where we left off…"
     })?;
     let started = tokio::select! {
-        started = cluster.start() => started,
-        () = stop.wanted() => Ok(()),
+        started = cluster.start() => started.map(|()| true),
+        () = stop.wanted() => Ok(false),
     };
-    if let Err(failure) = started {
-        let _ = cluster.stop().await;
-        demo.end().await;
-        return Err(failure);
+    match started {
+        Err(failure) => {
+            let _ = cluster.stop().await;
+            demo.end().await;
+            return Err(failure);
+        }
+        Ok(true) => {
+            let ready = Ready::of(&demo, &cluster).await;
+            // Whoever closes the terminal ends it too, and what is said then reaches nobody.
+            output.announce("ready", &ready, Ready::text);
+            stop.wanted().await;
+        }
+        Ok(false) => {}
     }
-    let ready = Ready::of(&demo, &cluster).await;
-    // Whoever closes the terminal ends it too, and what is said then reaches nobody.
-    output.announce("ready", &ready, Ready::text);
-    stop.wanted().await;
     let said = output.say("\nUnmounting and stopping…");
-    tokio::select! {
-        stopped = cluster.stop() => stopped?,
+    let stopped = tokio::select! {
+        stopped = cluster.stop() => stopped,
         () = stop.wanted() => return Ok(Exit::Cancelled),
-    }
+    };
     demo.end().await;
+    stopped?;
     said?;
     output.say(&format!(
         "Stopped. Everything is kept in {}.",

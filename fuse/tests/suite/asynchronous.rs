@@ -1,4 +1,5 @@
-//! Writes past the page cache that do not wait for their end (Linux AIO), beside readers through it.
+//! Writes past the page cache that do not wait for their end (Linux AIO), beside readers through
+//! it.
 
 use crate::common::World;
 use std::path::Path;

@@ -1,8 +1,9 @@
-//! What is written beside what it will replace, in the volume, and what of that a killed command left.
+//! What is written beside what it will replace, in the volume, and what of that a killed command
+//! left.
 //!
-//! A copy has a name of its own until it is whole, so that under the name that the user gave there is
-//! what was there or all that is new, and never a part. A command that is killed cannot remove such
-//! an entry. So before it makes one it says so in a file of the state directory, which it holds
+//! A copy has a name of its own until it is whole, so that under the name that the user gave there
+//! is what was there or all that is new, and never a part. A command that is killed cannot remove
+//! such an entry. So before it makes one it says so in a file of the state directory, which it holds
 //! locked as long as it lives:
 //!
 //! ```text
@@ -11,7 +12,8 @@
 //!
 //! The next command that copies into the volume from this state directory takes up each of these
 //! files that nobody holds, removes what is left of those entries, and then the file. Entries of
-//! commands on other machines are theirs.
+//! commands on other machines are theirs. What cannot be removed now does not keep anything from
+//! being copied: it is logged, and tried again.
 
 use super::caller;
 use crate::directory::{StateDirectory, create_private};
@@ -20,13 +22,13 @@ use crate::failure::{Failure, Outcome};
 use quorumfs_gateway::vfs::{FileSystem, InodeId, VfsError};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const DIRECTORY: &str = "copies";
 /// Of entries of one directory, so many are looked at in one call.
@@ -47,6 +49,8 @@ pub(super) struct Aside {
 struct Said {
     file: File,
     directories: BTreeSet<u64>,
+    /// Entries that were not renamed or removed yet, with their directories.
+    left: BTreeMap<Vec<u8>, u64>,
 }
 
 fn prefix(id: &str) -> String {
@@ -64,28 +68,37 @@ impl Aside {
             .map_err(|error| Failure::new(Exit::Error, format!("no randomness: {error}")))?;
         let id = format!("{:016x}", u64::from_be_bytes(bytes));
         let path = directory.join(&id);
+        // Nobody takes it up before it is locked.
+        let unlocked = path.with_extension("new");
         let failed = |error| Failure::file("write", &path, &error);
         let file = OpenOptions::new()
             .create_new(true)
             .append(true)
             .mode(0o600)
-            .open(&path)
+            .open(&unlocked)
             .map_err(failed)?;
-        quorumfs_gateway::lock::take(&file).map_err(failed)?;
+        quorumfs_gateway::lock::take(&file)
+            .and_then(|()| fs::rename(&unlocked, &path))
+            .map_err(failed)?;
         Ok(Self {
             id,
             said: Mutex::new(Said {
                 file,
                 directories: BTreeSet::new(),
+                left: BTreeMap::new(),
             }),
             path,
             next: AtomicU64::new(0),
         })
     }
 
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A name that nothing has, for an entry of `directory`. It is said before it is used.
     pub(super) fn name(&self, directory: InodeId) -> Outcome<Vec<u8>> {
-        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.said();
         if said.directories.insert(directory.0) {
             let line = format!("{}\n", directory.0);
             said.file
@@ -93,17 +106,34 @@ impl Aside {
                 .map_err(|error| Failure::file("write", &self.path, &error))?;
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        Ok(format!("{}{number}", prefix(&self.id)).into_bytes())
+        let name = format!("{}{number}", prefix(&self.id)).into_bytes();
+        said.left.insert(name.clone(), directory.0);
+        Ok(name)
     }
 
-    /// Ends: removes whatever is left, of copies that failed or were stopped.
-    pub(super) async fn end(&self, fs: &FileSystem) -> Outcome<()> {
-        let directories = {
-            let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-            said.directories.clone()
-        };
-        remove(fs, &self.id, directories).await?;
-        fs::remove_file(&self.path).map_err(|error| Failure::file("remove", &self.path, &error))
+    /// The entry has its own name by now, or is gone.
+    pub(super) fn is_gone(&self, name: &[u8]) {
+        self.said().left.remove(name);
+    }
+
+    /// Ends: removes what is left of copies that were cut off. If there is any, more of it may yet
+    /// come, so that the next command looks once more.
+    pub(super) async fn end(&self, fs: &FileSystem) {
+        let left = std::mem::take(&mut self.said().left);
+        for (name, directory) in &left {
+            let _ = fs.unlink(&caller(), InodeId(*directory), name).await;
+        }
+        if left.is_empty() {
+            forget(&self.path);
+        }
+    }
+}
+
+fn forget(path: &Path) {
+    if let Err(error) = fs::remove_file(path)
+        && error.kind() != ErrorKind::NotFound
+    {
+        tracing::warn!(path = %path.display(), %error, "it is not removed");
     }
 }
 
@@ -123,36 +153,29 @@ async fn clear(directory: &Path, fs: &FileSystem) -> Outcome<()> {
         if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
             continue;
         }
-        let said =
-            fs::read_to_string(&path).map_err(|error| Failure::file("read", &path, &error))?;
-        let directories = said.lines().filter_map(|line| line.parse().ok()).collect();
-        remove(fs, &id, directories).await?;
-        fs::remove_file(&path).map_err(|error| Failure::file("remove", &path, &error))?;
-    }
-    Ok(())
-}
-
-/// Removes the entries of one command in these directories, as far as they are still there.
-async fn remove(fs: &FileSystem, id: &str, directories: BTreeSet<u64>) -> Outcome<()> {
-    for directory in directories {
-        match remove_in(fs, InodeId(directory), prefix(id).as_bytes()).await {
-            Ok(()) => {}
-            // The directory itself was removed, or is no longer this user's.
-            Err(VfsError::Refused {
-                errno: Errno::NOENT | Errno::STALE | Errno::NOTDIR | Errno::ACCESS | Errno::PERM,
-                ..
-            }) => {}
-            Err(error) => {
-                let failure = super::refused(Path::new("/"), &error);
-                let message = format!("what a copy left cannot be removed: {}", failure.message);
-                return Err(Failure { message, ..failure });
-            }
+        let Ok(said) = fs::read_to_string(&path) else {
+            continue;
+        };
+        let mut whole = true;
+        for directory in said.lines().filter_map(|line| line.parse().ok()) {
+            let removed = remove_in(fs, InodeId(directory), prefix(&id).as_bytes()).await;
+            whole &= match removed {
+                Ok(whole) => whole,
+                // The directory itself was removed.
+                Err(error) => matches!(error.errno(), Errno::NOENT | Errno::STALE | Errno::NOTDIR),
+            };
+        }
+        match whole {
+            true => forget(&path),
+            false => tracing::warn!(id = %id, "what a copy left is not all removed"),
         }
     }
     Ok(())
 }
 
-async fn remove_in(fs: &FileSystem, directory: InodeId, prefix: &[u8]) -> Result<(), VfsError> {
+/// Removes the entries of one command in a directory, as far as they are still there; says whether
+/// nothing of its own is left. What another user gave such a name is that user's.
+async fn remove_in(fs: &FileSystem, directory: InodeId, prefix: &[u8]) -> Result<bool, VfsError> {
     let handle = fs.opendir(&caller(), directory).await?;
     let mut offset = 0;
     let mut left = Vec::new();
@@ -171,12 +194,15 @@ async fn remove_in(fs: &FileSystem, directory: InodeId, prefix: &[u8]) -> Result
     };
     fs.leave_directory(handle);
     listed?;
+    let mut whole = true;
     for name in left {
-        match fs.unlink(&caller(), directory, &name).await {
-            Ok(()) => {}
-            Err(error) if error.errno() == Errno::NOENT => {}
-            Err(error) => return Err(error),
-        }
+        whole &= match fs.unlink(&caller(), directory, &name).await {
+            Ok(()) => true,
+            Err(error) => matches!(
+                error.errno(),
+                Errno::NOENT | Errno::ISDIR | Errno::PERM | Errno::ACCESS
+            ),
+        };
     }
-    Ok(())
+    Ok(whole)
 }

@@ -2,16 +2,17 @@
 //!
 //! What is copied out of a volume was named by whoever could write there, and the directory that it
 //! goes to may hold what an earlier copy left. So everything below the directory that the user named
-//! is opened from it, name by name, and no link is followed: not for a directory on the way, not for
-//! a file that is replaced, not for a mode or an owner that is set. The way to that directory is the
-//! user's own, links included.
+//! is opened from it, name by name, and no link is followed: not for a directory on the way, not
+//! for a file that is replaced, not for a mode or an owner that is set. The way to that directory
+//! is the user's own, links included.
 //!
 //! A file has no name until it is whole (`O_TMPFILE`; where a file system has none, a random name
 //! that was not there before), and takes the place of what was there in one step.
 
+use super::{comes_before_the_mode, is_left_out, say_left_out};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -19,6 +20,7 @@ use std::io::Error;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+const SET_GROUP: u32 = 0o2000;
 /// How often another random name is tried.
 const TRIES: usize = 16;
 
@@ -34,6 +36,10 @@ pub(super) struct Below {
 pub(super) struct Marks {
     pub(super) owner: Option<(u32, u32)>,
     pub(super) mode: Option<u32>,
+    /// Whether a set-group-id bit stays that it has already.
+    pub(super) keeps_group: bool,
+    /// Whether it has those access control lists that are among the attributes, and no others.
+    pub(super) lists: bool,
     /// Of the last access, and of the last change: seconds since 1970 and nanoseconds.
     pub(super) accessed: Option<(i64, u32)>,
     pub(super) modified: Option<(i64, u32)>,
@@ -68,22 +74,55 @@ impl Marks {
             rustix::fs::fchown(to, Some(uid), Some(gid))
                 .map_err(|error| failed("set the owner of", error))?;
         }
+        let (first, then): (Vec<_>, Vec<_>) = self
+            .extended
+            .iter()
+            .partition(|(name, _)| comes_before_the_mode(name));
+        set_all(to, &first, path)?;
+        if self.lists {
+            self.drop_lists(to);
+        }
         if let Some(mode) = self.mode {
-            rustix::fs::fchmod(to, Mode::from_raw_mode(mode))
+            // What a directory has from the one above it stays, as it does with `mkdir`.
+            let kept = match self.keeps_group {
+                true => rustix::fs::fstat(to).map_or(0, |found| found.st_mode & SET_GROUP),
+                false => 0,
+            };
+            rustix::fs::fchmod(to, Mode::from_raw_mode(mode | kept))
                 .map_err(|error| failed("set the mode of", error))?;
         }
-        for (name, value) in &self.extended {
-            rustix::fs::fsetxattr(to, name.as_slice(), value, rustix::fs::XattrFlags::empty())
-                .map_err(|error| {
-                    let name = String::from_utf8_lossy(name);
-                    failed(&format!("set the attribute {name} of"), error)
-                })?;
-        }
+        set_all(to, &then, path)?;
         if let Some(times) = self.times() {
             rustix::fs::futimens(to, &times).map_err(|error| failed("set the times of", error))?;
         }
         Ok(())
     }
+
+    /// Takes off the access control lists that it has from the directory above: they would give
+    /// rights that the source does not.
+    fn drop_lists(&self, to: &OwnedFd) {
+        for list in [&b"system.posix_acl_access"[..], b"system.posix_acl_default"] {
+            if !self.extended.iter().any(|(name, _)| name == list) {
+                // It has none, or its file system knows none.
+                let _ = rustix::fs::fremovexattr(to, list);
+            }
+        }
+    }
+}
+
+fn set_all(to: &OwnedFd, all: &[&(Vec<u8>, Vec<u8>)], path: &Path) -> Outcome<()> {
+    for (name, value) in all {
+        let none = rustix::fs::XattrFlags::empty();
+        match rustix::fs::fsetxattr(to, name.as_slice(), value, none) {
+            Ok(()) => {}
+            Err(error) if is_left_out(error) => say_left_out(name, path),
+            Err(error) => {
+                let doing = format!("set the attribute {} of", String::from_utf8_lossy(name));
+                return Err(Failure::file(&doing, path, &error.into()));
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Below {
@@ -128,14 +167,26 @@ impl Below {
             .hint("remove it first; links in the target are not followed")
     }
 
-    /// The directory of this name: made, or the one that is there.
-    pub(super) fn directory(&self, name: &OsStr) -> Outcome<Self> {
+    /// The directory of this name: made, or the one that is there; and whether it was made.
+    pub(super) fn directory(&self, name: &OsStr) -> Outcome<(Self, bool)> {
         // Nobody else's until it is full and has its own mode.
-        match rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o700)) {
-            Ok(()) | Err(Errno::EXIST) => {}
+        let made = match rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o700)) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
             Err(error) => return Err(self.failed("make", name, error)),
-        }
-        self.enter(name)
+        };
+        Ok((self.enter(name)?, made))
+    }
+
+    /// The directory itself: device, number, mode, owner.
+    pub(super) fn itself(&self) -> Outcome<Stat> {
+        rustix::fs::fstat(&self.fd)
+            .map_err(|error| Failure::file("read", &self.path, &error.into()))
+    }
+
+    /// Of which volume of ours it is, if it is in a mount of one.
+    pub(super) fn volume(&self) -> Option<Vec<u8>> {
+        super::source::volume_of(&self.fd)
     }
 
     fn enter(&self, name: &OsStr) -> Outcome<Self> {
@@ -155,16 +206,20 @@ impl Below {
         marks.give(&self.fd, &self.path)
     }
 
-    /// Gives a file its marks that has its content already.
-    pub(super) fn mark_file(&self, name: &OsStr, marks: &Marks) -> Outcome<()> {
+    /// Gives a file its marks that has its content already: the one that was seen, with one name,
+    /// since another name may be a way to somebody's file. Says whether it was that one.
+    pub(super) fn mark_file(&self, name: &OsStr, seen: &Stat, marks: &Marks) -> Outcome<bool> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&self.fd, name, flags, Mode::empty())
-            .map_err(|error| self.failed("open", name, error))?;
+        let Ok(fd) = rustix::fs::openat(&self.fd, name, flags, Mode::empty()) else {
+            return Ok(false);
+        };
         let found = rustix::fs::fstat(&fd).map_err(|error| self.failed("read", name, error))?;
-        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-            return Err(self.in_the_way(name, "file"));
+        let same = (found.st_dev, found.st_ino) == (seen.st_dev, seen.st_ino);
+        if !same || found.st_nlink != 1 {
+            return Ok(false);
         }
-        marks.give(&fd, &self.path_of(name))
+        marks.give(&fd, &self.path_of(name))?;
+        Ok(true)
     }
 
     /// A new file that has no name yet.

@@ -1,11 +1,12 @@
 //! `get`: files and directories of the volume onto this machine.
 //!
-//! Whoever may write into the volume decides what comes out of it, so that nothing of it is believed
-//! more than its content:
+//! Whoever may write into the volume decides what comes out of it, so that nothing of it is
+//! believed more than its content:
 //!
 //! - A name is a name and never a path; below the target no link is followed ([`Below`]).
 //! - A file is there under its name once it is whole, and not before.
-//! - Modes are those of the volume without what the user's umask takes away, and without set-id and
+//! - What was there before keeps its mode and owner, the directory that the user named in any case.
+//! - Modes of what is new are those of the volume without what the user's umask takes away, and without set-id and
 //!   sticky bits: the copy belongs to who makes it, and a set-id file of the superuser's would be
 //!   whatever its author likes. With `--archive` the superuser gets owners first and then all bits.
 //!
@@ -15,7 +16,10 @@
 use super::below::{Below, Marks, write_at};
 use super::list::print;
 use super::walk::{entries, find, shown};
-use super::{CHUNK_BYTES, Progress, Summary, Taking, caller, closing, open, printable, refused};
+use super::{
+    CHUNK_BYTES, OWNER, Progress, ROOT_NUMBER, Summary, Taking, caller, closing, into_itself,
+    is_taken, open, printable, raise_open_files, refused,
+};
 use crate::arguments::{General, GetArguments};
 use crate::commands::opened::Opened;
 use crate::exit::Exit;
@@ -52,6 +56,7 @@ pub(crate) async fn get(general: &General, arguments: &GetArguments, output: Out
         }
     }
     let taking = Taking::new(arguments.archive, arguments.all);
+    raise_open_files();
     let opened = Opened::to_read(general).await?;
     let mut progress = Progress::new(output);
     let mut outcome = Ok(());
@@ -62,6 +67,7 @@ pub(crate) async fn get(general: &General, arguments: &GetArguments, output: Out
                 let mut copy = Copy {
                     fs: opened.file_system(),
                     taking,
+                    above: above(&top, &arguments.target, opened.file_system()),
                     top: Arc::new(top),
                     linked: BTreeMap::new(),
                     progress: &mut progress,
@@ -119,6 +125,24 @@ fn place(source: &Path, target: &Path, into: bool) -> Outcome<(Below, Option<OsS
     }
 }
 
+/// If the target is in a mount of this very volume, the directories that it is in, and itself, as
+/// the mount numbers them.
+fn above(top: &Below, target: &Path, fs: &FileSystem) -> Option<BTreeSet<u64>> {
+    use std::os::unix::fs::MetadataExt;
+    let here = top.itself().ok()?;
+    if top.volume()? != fs.volume_name().as_bytes() {
+        return None;
+    }
+    let mut above = BTreeSet::from([here.st_ino]);
+    for directory in std::fs::canonicalize(target.parent()?).ok()?.ancestors() {
+        match std::fs::metadata(directory) {
+            Ok(found) if found.dev() == here.st_dev => above.insert(found.ino()),
+            _ => break,
+        };
+    }
+    Some(above)
+}
+
 /// Something that is still to do.
 enum Task {
     /// One inode: where it is in the volume, the directory here that it goes to, its names from the
@@ -126,7 +150,7 @@ enum Task {
     Copy(PathBuf, Arc<Below>, Vec<OsString>, Attributes),
     /// A directory that is full: only now may it get a mode that forbids to write, and times that
     /// what was made in it would change.
-    Leave(PathBuf, Arc<Below>, Attributes),
+    Leave(PathBuf, Arc<Below>, Marks),
 }
 
 /// One source on its way.
@@ -135,6 +159,8 @@ struct Copy<'a> {
     taking: Taking,
     /// The directory that everything goes below.
     top: Arc<Below>,
+    /// Where it goes is in this very volume: what nothing may be copied into, being part of it.
+    above: Option<BTreeSet<u64>>,
     /// Files with several names that were copied: their names from the top on.
     linked: BTreeMap<InodeId, Vec<OsString>>,
     progress: &'a mut Progress,
@@ -150,9 +176,10 @@ impl Copy<'_> {
         let mut tasks = Vec::new();
         match name {
             Some(name) => tasks.push(Task::Copy(source, self.top.clone(), vec![name], found)),
+            // The directory that the user named keeps its mode, owner and times.
             None => {
                 let top = self.top.clone();
-                self.enter(&mut tasks, source, top, Vec::new(), found)
+                self.enter(&mut tasks, source, top, Vec::new(), found.inode)
                     .await?;
             }
         }
@@ -161,12 +188,8 @@ impl Copy<'_> {
                 Task::Copy(source, below, names, found) => {
                     self.one(&mut tasks, source, below, names, found).await?;
                 }
-                Task::Leave(source, below, found) => {
-                    let left = match self.marks(&source, &found).await {
-                        Ok(marks) => below.mark(&marks),
-                        Err(failure) => Err(failure),
-                    };
-                    if let Err(failure) = left {
+                Task::Leave(source, below, marks) => {
+                    if let Err(failure) = below.mark(&marks) {
                         self.progress.failed(&source, failure)?;
                     }
                 }
@@ -185,14 +208,16 @@ impl Copy<'_> {
     ) -> Outcome<()> {
         let name = names.last().cloned().unwrap_or_default();
         let copied = match found.file_type() {
-            FileType::Directory => match below.directory(&name) {
-                Ok(directory) => {
-                    self.progress.done(0);
-                    let directory = Arc::new(directory);
-                    return self.enter(tasks, source, directory, names, found).await;
+            FileType::Directory => {
+                match self.directory(tasks, &source, &below, &name, &found).await {
+                    Ok(directory) => {
+                        self.progress.done(0);
+                        let inode = found.inode;
+                        return self.enter(tasks, source, directory, names, inode).await;
+                    }
+                    Err(failure) => Err(failure),
                 }
-                Err(failure) => Err(failure),
-            },
+            }
             FileType::Symlink => self.link(&source, &below, &name, &found).await,
             FileType::File => self.file(&source, &below, &names, &name, &found).await,
             _ => {
@@ -208,17 +233,67 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// Has what is in a directory copied, and then the directory left.
+    /// As a mount of this volume numbers it.
+    fn number_of(&self, inode: InodeId) -> u64 {
+        match inode == self.fs.root() {
+            true => ROOT_NUMBER,
+            false => inode.0,
+        }
+    }
+
+    /// Makes a directory, or takes the one that is there, and has it left once it is full.
+    async fn directory(
+        &mut self,
+        tasks: &mut Vec<Task>,
+        source: &Path,
+        below: &Below,
+        name: &OsStr,
+        found: &Attributes,
+    ) -> Outcome<Arc<Below>> {
+        let number = self.number_of(found.inode);
+        if self.above.as_ref().is_some_and(|it| it.contains(&number)) {
+            return Err(into_itself(source, &below.path_of(name)));
+        }
+        let (directory, made) = below.directory(name)?;
+        let there = directory.itself()?;
+        if let Some(above) = &mut self.above {
+            if there.st_ino == number {
+                return Err(into_itself(source, &below.path_of(name)));
+            }
+            above.insert(there.st_ino);
+        }
+        let directory = Arc::new(directory);
+        let marks = if made || self.taking.archive {
+            Some(Marks {
+                keeps_group: !self.taking.archive,
+                ..self.marks(source, found).await?
+            })
+        } else if there.st_uid == caller().uid && there.st_mode & OWNER != OWNER {
+            // What its owner may not fill is opened for as long as it is filled.
+            let mode = |mode| Marks {
+                mode: Some(mode & 0o7777),
+                ..Marks::default()
+            };
+            directory.mark(&mode(there.st_mode | OWNER))?;
+            Some(mode(there.st_mode))
+        } else {
+            None
+        };
+        if let Some(marks) = marks {
+            tasks.push(Task::Leave(source.to_path_buf(), directory.clone(), marks));
+        }
+        Ok(directory)
+    }
+
+    /// Has what is in a directory copied.
     async fn enter(
         &mut self,
         tasks: &mut Vec<Task>,
         source: PathBuf,
         directory: Arc<Below>,
         names: Vec<OsString>,
-        found: Attributes,
+        inode: InodeId,
     ) -> Outcome<()> {
-        let inode = found.inode;
-        tasks.push(Task::Leave(source.clone(), directory.clone(), found));
         let all = match entries(self.fs, inode, &source).await {
             Ok(all) => all,
             Err(failure) => return self.progress.failed(&source, failure),
@@ -269,11 +344,29 @@ impl Copy<'_> {
             below.link(name, &self.top, first)?;
             return Ok(Some(0));
         }
-        let marks = self.marks(source, found).await?;
+        let mut marks = self.marks(source, found).await?;
         let there = below.look(name)?;
-        let same = !self.taking.all && there.is_some_and(|there| is_unchanged(found, &there));
+        if let (Some(there), Some(_)) = (&there, &self.above)
+            && there.st_ino == found.inode.0
+        {
+            let (source, path) = (source.display(), below.path_of(name));
+            let message = format!("{source} and {} are one file", path.display());
+            return Err(Failure::new(Exit::Path, message).hint("there is nothing to copy"));
+        }
+        if let Some(there) = there
+            && !self.taking.archive
+            && LocalType::from_raw_mode(there.st_mode) == LocalType::RegularFile
+        {
+            // What is replaced keeps the rights that it was given here.
+            marks.mode = Some(there.st_mode & 0o777);
+        }
+        let unchanged = |there: &Stat| !self.taking.all && is_unchanged(found, there);
+        let same = match there.filter(unchanged) {
+            Some(_) if !self.taking.archive => true,
+            Some(there) => below.mark_file(name, &there, &marks)?,
+            None => false,
+        };
         let copied = if same {
-            below.mark_file(name, &marks)?;
             None
         } else {
             let part = below.part(name)?;
@@ -300,9 +393,11 @@ impl Copy<'_> {
             accessed: archive.then_some(time(found.atime)),
             modified: Some(time(found.mtime)),
             extended: match archive {
-                true => extended(self.fs, source, found.inode).await?,
+                true => extended(self.fs, source, found.inode, superuser).await?,
                 false => Vec::new(),
             },
+            keeps_group: false,
+            lists: archive,
         })
     }
 }
@@ -323,16 +418,18 @@ fn is_unchanged(found: &Attributes, there: &Stat) -> bool {
         && u64::from(found.mtime.nanos) == there.st_mtime_nsec
 }
 
-/// All extended attributes that the user may read.
+/// The extended attributes that the user takes along.
 async fn extended(
     fs: &FileSystem,
     source: &Path,
     inode: InodeId,
+    superuser: bool,
 ) -> Outcome<Vec<(Vec<u8>, Vec<u8>)>> {
     let unread = |error| refused(source, &error);
     let names = fs.listxattr(&caller(), inode).await.map_err(unread)?;
     let mut all = Vec::new();
-    for name in names.split(|byte| *byte == 0).filter(|it| !it.is_empty()) {
+    let names = names.split(|byte| *byte == 0).filter(|it| !it.is_empty());
+    for name in names.filter(|name| is_taken(superuser, name)) {
         let value = fs.getxattr(&caller(), inode, name).await.map_err(unread)?;
         all.push((name.to_vec(), value.to_vec()));
     }
@@ -383,8 +480,9 @@ async fn copy(
         write_at(into, &chunk, offset).map_err(unwritten)?;
         offset += chunk.len() as u64;
     }
-    // It may end with a hole; and it may be another length by now.
-    let size = fs.getattr(found.inode).await.map_err(unread)?.size;
+    // It may end with a hole; and it may be shorter by now, or longer than what was read.
+    let now = fs.getattr(found.inode).await.map_err(unread)?.size;
+    let size = found.size.min(now).max(offset);
     into.set_len(size).map_err(unwritten)?;
     Ok(size)
 }

@@ -34,11 +34,25 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use quorumfs_gateway::vfs::{Caller, FileSystem, HandleId, InodeId, OpenMode, VfsError};
+use rustix::io::Errno;
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How much is read or written in one call.
 const CHUNK_BYTES: u32 = 1 << 20;
+
+/// What the kernel calls the root of every mount.
+const ROOT_NUMBER: u64 = 1;
+/// What the owner of a directory needs to fill it.
+const OWNER: u32 = 0o700;
+
+fn into_itself(source: &Path, target: &Path) -> Failure {
+    let (source, target) = (source.display(), target.display());
+    let message = format!("{source} cannot be copied into itself ({target})");
+    Failure::new(Exit::Path, message)
+        .hint("both are directories of this very volume; copy it beside itself")
+}
 
 /// What a copy takes along.
 #[derive(Clone, Copy, Debug)]
@@ -66,8 +80,8 @@ impl Taking {
         }
     }
 
-    /// The mode of a copy. A set-id bit is given only with the owner that it speaks for: the copy
-    /// of somebody else's file would otherwise run as who copied it.
+    /// The mode of a new copy. A set-id bit is given only with the owner that it speaks for: the
+    /// copy of another user's file would otherwise run as who copied it.
     fn mode(&self, of: u32) -> u32 {
         match (self.archive, self.superuser) {
             (true, true) => of & 0o7777,
@@ -77,12 +91,51 @@ impl Taking {
     }
 }
 
+/// Whether a user may take an attribute along. The others are the superuser's, and what a security
+/// module of one machine says is often in the way on another.
+fn is_taken(superuser: bool, name: &[u8]) -> bool {
+    superuser || name.starts_with(b"user.") || name.starts_with(b"system.posix_acl_")
+}
+
+/// What is given before the mode, which may take the right to give it away.
+fn comes_before_the_mode(name: &[u8]) -> bool {
+    name.starts_with(b"user.")
+}
+
+/// An attribute that the other side does not have, or not from this user: the copy counts without.
+fn is_left_out(errno: Errno) -> bool {
+    matches!(errno, Errno::OPNOTSUPP | Errno::PERM)
+}
+
+/// Says once for a command that attributes were left out.
+fn say_left_out(name: &[u8], path: &Path) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        let (name, path) = (String::from_utf8_lossy(name), path.display());
+        tracing::warn!("the attribute {name} of {path}, and others, cannot be set there");
+    }
+}
+
+/// Has as many files open as the machine lets it: a tree that is copied has one open for each of
+/// the directories above each other.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
+}
+
 /// What one command has done so far.
 #[derive(Debug)]
 struct Progress {
     output: Output,
     summary: Summary,
-    last: Option<Failure>,
+    last: Option<(PathBuf, Failure)>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -124,10 +177,10 @@ impl Progress {
     /// One path failed: says so, and goes on.
     fn failed(&mut self, path: &Path, failure: Failure) -> Outcome<()> {
         self.summary.failed += 1;
-        if let Some(earlier) = self.last.replace(failure) {
-            self.say(path, &earlier)?;
+        match self.last.replace((path.to_path_buf(), failure)) {
+            Some((path, earlier)) => self.say(&path, &earlier),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn say(&self, path: &Path, failure: &Failure) -> Outcome<()> {
@@ -145,12 +198,20 @@ impl Progress {
         }
     }
 
+    /// Says what has not been said yet: the command ends otherwise.
+    fn say_all(&mut self) -> Outcome<()> {
+        match self.last.take() {
+            Some((path, failure)) => self.say(&path, &failure),
+            None => Ok(()),
+        }
+    }
+
     /// How the command ends: a lone failure is the command's own.
     fn end(mut self, people: impl FnOnce(&Summary) -> String) -> Outcome {
         match self.last.take() {
-            Some(failure) if self.summary.done + self.summary.skipped == 0 => Err(failure),
-            Some(failure) => {
-                self.say(Path::new(""), &failure)?;
+            Some((_, failure)) if self.summary.done + self.summary.skipped == 0 => Err(failure),
+            Some((path, failure)) => {
+                self.say(&path, &failure)?;
                 self.output
                     .record("summary", &self.summary, |_| String::new())?;
                 Ok(Exit::Partial)

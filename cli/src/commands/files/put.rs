@@ -2,8 +2,8 @@
 //!
 //! Regular files, directories and symbolic links, with their modes and modification times; what is
 //! neither is said and skipped. A copy is written [`Aside`] and takes its name once the clouds have
-//! it and the order names it: whatever happens meanwhile, under the name is what was there before or
-//! all of the copy. A file that has the size and the time of last change that it has here is not
+//! it and the order names it: whatever happens meanwhile, under the name is what was there before
+//! or all of the copy. A file that has the size and the time of last change that it has here is not
 //! copied again, so that a copy that was cut short goes on where it was.
 //!
 //! Modes are those of the source without what the user's umask takes away, and without set-id and
@@ -20,7 +20,7 @@ mod tree;
 use super::aside::Aside;
 use super::source::Source;
 use super::walk::{child, find, missing, names, parent, shown};
-use super::{Progress, Summary, Taking, caller, closing};
+use super::{Progress, ROOT_NUMBER, Summary, Taking, caller, closing, raise_open_files};
 use crate::arguments::{General, PutArguments};
 use crate::commands::opened::{Access, Configured, Opened};
 use crate::exit::Exit;
@@ -36,9 +36,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tree::Tree;
 
-/// What the kernel calls the root of every mount.
-const ROOT_NUMBER: u64 = 1;
-
 /// Where something goes: a directory of the volume, and the name there.
 struct Place {
     directory: InodeId,
@@ -48,48 +45,70 @@ struct Place {
 
 /// Copies in.
 pub(crate) async fn put(general: &General, arguments: &PutArguments, output: Output) -> Outcome {
-    let taking = Taking::new(arguments.archive, arguments.all);
     let configured = Configured::read(general)?;
     let mut stop = Stop::of_a_command()?;
-    let opened = Opened::open(&configured, Access::Command).await?;
-    let mut progress = Progress::new(output);
-    let outcome = async {
-        let fs = opened.file_system();
-        let copier = Copier {
-            fs: fs.clone(),
-            aside: Arc::new(Aside::begin(configured.state(), fs).await?),
-            taking,
-            caller: caller(),
-            stopped: Arc::default(),
-        };
-        let outcome = {
-            let copying = copier.all(arguments, &mut progress);
-            tokio::pin!(copying);
-            tokio::select! {
-                outcome = &mut copying => outcome,
-                () = stop.wanted() => {
-                    // What is on its way is finished; who is impatient says it again.
-                    copier.stopped.store(true, Ordering::Relaxed);
-                    tokio::select! {
-                        outcome = &mut copying => outcome,
-                        () = stop.wanted() => return Err(cancelled()),
-                    }
-                }
-            }
-        };
-        let ended = copier.aside.end(fs).await;
-        outcome.and(ended)
+    raise_open_files();
+    let opened = tokio::select! {
+        opened = Opened::open(&configured, Access::Command) => opened?,
+        () = stop.wanted() => return Err(cancelled()),
     };
-    let outcome = outcome.await;
-    let outcome = match outcome {
+    let mut progress = Progress::new(output);
+    let copying = copy(&configured, &opened, arguments, &mut progress, &mut stop);
+    let outcome = match copying.await {
         Err(failure) if failure.exit == Exit::Cancelled => {
+            progress.say_all()?;
             let message = format!("stopped; {}", progress.summary.copied());
             Err(Failure { message, ..failure })
         }
         outcome => outcome,
     };
-    closing(opened, outcome).await?;
+    tokio::select! {
+        closed = closing(opened, outcome) => closed?,
+        // The servers end the session by themselves.
+        () = stop.wanted() => return Err(cancelled()),
+    }
     progress.end(Summary::copied)
+}
+
+/// Copies, and removes what is left if it was cut off.
+async fn copy(
+    configured: &Configured,
+    opened: &Opened,
+    arguments: &PutArguments,
+    progress: &mut Progress,
+    stop: &mut Stop,
+) -> Outcome<()> {
+    let fs = opened.file_system();
+    let aside = tokio::select! {
+        begun = Aside::begin(configured.state(), fs) => begun?,
+        () = stop.wanted() => return Err(cancelled()),
+    };
+    let copier = Copier {
+        fs: fs.clone(),
+        aside: Arc::new(aside),
+        taking: Taking::new(arguments.archive, arguments.all),
+        caller: caller(),
+        stopped: Arc::default(),
+    };
+    let outcome = {
+        let copying = copier.all(arguments, progress);
+        tokio::pin!(copying);
+        tokio::select! {
+            outcome = &mut copying => outcome,
+            () = stop.wanted() => {
+                // What is on its way is finished; who is impatient says it again.
+                copier.stopped.store(true, Ordering::Relaxed);
+                tokio::select! {
+                    outcome = &mut copying => outcome,
+                    () = stop.wanted() => Err(cancelled()),
+                }
+            }
+        }
+    };
+    tokio::select! {
+        () = copier.aside.end(fs) => outcome,
+        () = stop.wanted() => Err(cancelled()),
+    }
 }
 
 fn cancelled() -> Failure {

@@ -4,7 +4,7 @@
 //! two looks is not followed: it would have the superuser's copy hold what only the superuser may
 //! read.
 
-use super::CHUNK_BYTES;
+use super::{CHUNK_BYTES, is_taken};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, SeekFrom, Stat};
@@ -126,8 +126,13 @@ impl Source {
     }
 }
 
-/// The extended attributes of what is open, access control lists among them.
-pub(super) fn extended(of: impl AsFd, path: &Path) -> Outcome<Vec<(Vec<u8>, Vec<u8>)>> {
+/// The extended attributes of what is open that the user takes along, access control lists among
+/// them.
+pub(super) fn extended(
+    of: impl AsFd,
+    path: &Path,
+    superuser: bool,
+) -> Outcome<Vec<(Vec<u8>, Vec<u8>)>> {
     let unread = |error: Errno| Failure::file("read the attributes of", path, &error.into());
     let mut names = vec![0; VALUE_BYTES_MAX];
     let length = match rustix::fs::flistxattr(&of, &mut names[..]) {
@@ -137,7 +142,8 @@ pub(super) fn extended(of: impl AsFd, path: &Path) -> Outcome<Vec<(Vec<u8>, Vec<
     };
     names.truncate(length);
     let mut all = Vec::new();
-    for name in names.split(|byte| *byte == 0).filter(|it| !it.is_empty()) {
+    let names = names.split(|byte| *byte == 0).filter(|it| !it.is_empty());
+    for name in names.filter(|name| is_taken(superuser, name)) {
         let mut value = vec![0; VALUE_BYTES_MAX];
         let length = match rustix::fs::fgetxattr(&of, name, &mut value[..]) {
             // It was removed in between.
@@ -206,8 +212,8 @@ pub(super) fn read_whole(file: &File, length: usize) -> std::io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// What standard input gives, a chunk at a time, and an error if there is one; closed at its end. It
-/// is read by a thread of its own: a read that waits for ever would keep a runtime from ending.
+/// What standard input gives, a chunk at a time, and an error if there is one; closed at its end.
+/// It is read by a thread of its own: a read that waits for ever would keep a runtime from ending.
 pub(super) fn standard_input() -> Receiver<std::io::Result<Vec<u8>>> {
     let (sender, receiver) = channel(1);
     std::thread::spawn(move || {

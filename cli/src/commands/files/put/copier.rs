@@ -3,15 +3,18 @@
 use super::super::aside::Aside;
 use super::super::source;
 use super::super::walk::child;
-use super::super::{CHUNK_BYTES, Taking, refused};
+use super::super::{
+    CHUNK_BYTES, Taking, comes_before_the_mode, is_left_out, refused, say_left_out,
+};
 use super::{Place, cancelled, in_the_way};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use quorumfs_gateway::vfs::{
     AttributeChange, Attributes, Caller, FileSystem, FileType, HandleId, InodeId, OpenMode,
-    RenameMode, SetMode, TimeChange, Timestamp,
+    RenameMode, SetMode, TimeChange, Timestamp, VfsError,
 };
 use rustix::fs::Stat;
+use rustix::io::Errno;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +34,7 @@ pub(super) enum Content {
 }
 
 /// What the copy is to have besides its content.
+#[derive(Default)]
 pub(super) struct Marks {
     pub(super) owner: Option<(u32, u32)>,
     /// None for a link, which has none of its own.
@@ -38,6 +42,23 @@ pub(super) struct Marks {
     pub(super) accessed: Option<Timestamp>,
     pub(super) modified: Option<Timestamp>,
     pub(super) extended: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Access control lists that it has from its directory, and its source does not have.
+    pub(super) dropped: Vec<&'static [u8]>,
+}
+
+impl Marks {
+    /// Takes off what a list of the directory gives, and the source does not have.
+    pub(super) fn without_lists_of(&mut self, made: &Attributes) {
+        let lists = [
+            (made.acl.access, &b"system.posix_acl_access"[..]),
+            (made.acl.default, b"system.posix_acl_default"),
+        ];
+        let has = |list: &[u8]| self.extended.iter().any(|(name, _)| name == list);
+        let dropped = lists
+            .into_iter()
+            .filter(|(there, list)| *there && !has(list));
+        self.dropped = dropped.map(|(_, list)| list).collect();
+    }
 }
 
 /// What copies; cheap to clone.
@@ -66,12 +87,13 @@ impl Copier {
             accessed: None,
             modified: None,
             extended: Vec::new(),
+            dropped: Vec::new(),
         };
         let there = child(&self.fs, place.directory, &place.name, &place.path).await?;
         self.file(
             Path::new("standard input"),
             Content::StandardInput,
-            &marks,
+            marks,
             place,
             there,
         )
@@ -92,10 +114,12 @@ impl Copier {
             accessed: taking.archive.then(accessed),
             modified: Some(time(found.st_mtime, found.st_mtime_nsec)),
             extended,
+            dropped: Vec::new(),
         }
     }
 
-    /// Gives an inode its marks: the owner first, since a change of it takes set-id bits away.
+    /// Gives an inode its marks: the owner first, since a change of it takes set-id bits away; then
+    /// what the mode may take the right to give.
     pub(super) async fn mark(
         &self,
         inode: InodeId,
@@ -113,24 +137,50 @@ impl Copier {
             let changed = self.fs.setattr(&self.caller, inode, handle, change).await;
             changed.map_err(failed)?;
         }
+        let before = |(name, _): &&(Vec<u8>, Vec<u8>)| comes_before_the_mode(name);
+        self.set_all(inode, marks.extended.iter().filter(before), path)
+            .await?;
+        for list in &marks.dropped {
+            let dropped = self.fs.removexattr(&self.caller, inode, list).await;
+            if let Err(error) = dropped
+                && error.errno() != Errno::NODATA
+            {
+                return Err(failed(error));
+            }
+        }
         let change = AttributeChange {
             mode: marks.mode,
             atime: marks.accessed.map(TimeChange::At),
             mtime: marks.modified.map(TimeChange::At),
             ..AttributeChange::default()
         };
-        let changed = self.fs.setattr(&self.caller, inode, handle, change).await;
-        changed.map_err(failed)?;
-        for (name, value) in &marks.extended {
-            let set = self
-                .fs
-                .setxattr(&self.caller, inode, name, value, SetMode::Any);
-            set.await.map_err(|error| {
-                let failure = refused(path, &error);
-                let name = String::from_utf8_lossy(name);
-                let message = format!("the attribute {name} of {}", failure.message);
-                Failure { message, ..failure }
-            })?;
+        if change != AttributeChange::default() {
+            let changed = self.fs.setattr(&self.caller, inode, handle, change).await;
+            changed.map_err(failed)?;
+        }
+        let after = |it: &&(Vec<u8>, Vec<u8>)| !before(it);
+        self.set_all(inode, marks.extended.iter().filter(after), path)
+            .await
+    }
+
+    async fn set_all(
+        &self,
+        inode: InodeId,
+        all: impl Iterator<Item = &(Vec<u8>, Vec<u8>)>,
+        path: &Path,
+    ) -> Outcome<()> {
+        for (name, value) in all {
+            let (caller, mode) = (&self.caller, SetMode::Any);
+            match self.fs.setxattr(caller, inode, name, value, mode).await {
+                Ok(()) => {}
+                Err(error) if is_left_out(error.errno()) => say_left_out(name, path),
+                Err(error) => {
+                    let failure = refused(path, &error);
+                    let name = String::from_utf8_lossy(name);
+                    let message = format!("the attribute {name} of {}", failure.message);
+                    return Err(Failure { message, ..failure });
+                }
+            }
         }
         Ok(())
     }
@@ -140,12 +190,18 @@ impl Copier {
         &self,
         source: &Path,
         content: Content,
-        marks: &Marks,
+        mut marks: Marks,
         place: &Place,
         there: Option<Attributes>,
     ) -> Outcome<(u64, InodeId)> {
         if there.is_some_and(|it| it.file_type() == FileType::Directory) {
             return Err(in_the_way(place, "file"));
+        }
+        if let Some(there) = there.filter(|it| it.file_type() == FileType::File)
+            && !self.taking.archive
+        {
+            // What is replaced keeps the rights that it was given there.
+            marks.mode = Some(there.mode.0 & 0o777);
         }
         let failed = |error| refused(&place.path, &error);
         let aside = self.aside.name(place.directory)?;
@@ -159,11 +215,14 @@ impl Copier {
             .fs
             .create(&self.caller, place.directory, &aside, 0o600, open, true)
             .await
-            .map_err(failed)?;
+            .map_err(|error| self.not_made(error, &aside, place))?;
+        if self.taking.archive {
+            marks.without_lists_of(&made);
+        }
         let copied = self.fill(source, content, handle, made.inode, place).await;
         let marked = match &copied {
             Ok(_) => {
-                self.mark(made.inode, Some(handle), marks, &place.path)
+                self.mark(made.inode, Some(handle), &marks, &place.path)
                     .await
             }
             Err(_) => Ok(()),
@@ -180,9 +239,28 @@ impl Copier {
                 Ok((bytes, made.inode))
             }
             Err(failure) => {
-                let _ = self.fs.unlink(&self.caller, place.directory, &aside).await;
+                self.remove(&aside, place).await;
                 Err(failure)
             }
+        }
+    }
+
+    /// Why something could not be made aside; then nothing of it is there.
+    pub(super) fn not_made(&self, error: VfsError, aside: &[u8], place: &Place) -> Failure {
+        self.aside.is_gone(aside);
+        let failure = refused(&place.path, &error);
+        match error.errno() {
+            Errno::ACCESS | Errno::PERM => failure
+                .or_hint("a copy is made beside its place: that takes the right to write there"),
+            _ => failure,
+        }
+    }
+
+    /// Removes what was made aside.
+    pub(super) async fn remove(&self, aside: &[u8], place: &Place) {
+        let removed = self.fs.unlink(&self.caller, place.directory, aside).await;
+        if removed.is_ok() || removed.is_err_and(|error| error.errno() == Errno::NOENT) {
+            self.aside.is_gone(aside);
         }
     }
 
@@ -193,8 +271,9 @@ impl Copier {
             .fs
             .rename(&self.caller, directory, aside, directory, &place.name, mode)
             .await;
-        if renamed.is_err() {
-            let _ = self.fs.unlink(&self.caller, directory, aside).await;
+        match renamed {
+            Ok(()) => self.aside.is_gone(aside),
+            Err(_) => self.remove(aside, place).await,
         }
         renamed.map_err(|error| refused(&place.path, &error))
     }
@@ -232,7 +311,8 @@ impl Copier {
             }
             Content::Open(file, size) => {
                 let file = Arc::new(file);
-                let (mut offset, mut end) = (0, 0);
+                // Some files say no size and have content all the same (those of /proc).
+                let (mut offset, mut end) = (0, if size == 0 { u64::MAX } else { 0 });
                 loop {
                     self.go_on()?;
                     if offset >= end {
@@ -256,8 +336,10 @@ impl Copier {
                     self.write(handle, offset, &chunk, place).await?;
                     offset += chunk.len() as u64;
                 }
+                // It ends with a hole, or is shorter by now.
+                let now = file.metadata().map_err(unread)?.len();
+                let size = size.min(now).max(offset);
                 if offset < size {
-                    // It ends with a hole.
                     let change = AttributeChange {
                         size: Some(size),
                         ..AttributeChange::default()
@@ -267,7 +349,7 @@ impl Copier {
                         .await
                         .map_err(|error| refused(&place.path, &error))?;
                 }
-                Ok(size.max(offset))
+                Ok(size)
             }
         }
     }

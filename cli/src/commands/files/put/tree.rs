@@ -2,13 +2,14 @@
 
 use super::super::source::{self, Kind, Source};
 use super::super::walk::child;
-use super::super::{Progress, refused};
+use super::super::{OWNER, Progress, ROOT_NUMBER, into_itself, refused};
 use super::copier::{Content, Copier, Marks};
-use super::{Place, ROOT_NUMBER, in_the_way};
+use super::{Place, in_the_way};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use quorumfs_gateway::vfs::{Attributes, FileType, InodeId};
 use rustix::fs::Stat;
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -77,7 +78,13 @@ impl<'a> Tree<'a> {
                     stopped = Err(failure);
                     break;
                 }
-                Err(failure) => progress.failed(&source.path, failure)?,
+                Err(failure) => {
+                    // What is on its way is finished whatever else ends.
+                    if let Err(failure) = progress.failed(&source.path, failure) {
+                        stopped = Err(failure);
+                        break;
+                    }
+                }
             }
         }
         // What is on its way is finished, and what was begun is left in order, stopped or not.
@@ -140,28 +147,13 @@ impl<'a> Tree<'a> {
         if self.is_of_this_volume(&opened, found.st_dev) {
             let same = there.is_some_and(|it| self.number_of(it.inode) == found.st_ino);
             if same || self.above.contains(&found.st_ino) {
-                let (path, place) = (source.path.display(), place.path.display());
-                let message = format!("{path} cannot be copied into itself ({place})");
-                return Err(Failure::new(Exit::Path, message)
-                    .hint("it is a directory of this very volume; copy it beside itself"));
+                return Err(into_itself(&source.path, &place.path));
             }
         }
-        let inode = match there {
-            Some(it) if it.file_type() == FileType::Directory => it.inode,
-            Some(_) => return Err(in_the_way(place, "directory")),
-            // Nobody else's until it is full and has its own mode.
-            None => {
-                let made =
-                    copier
-                        .fs
-                        .mkdir(&self.copier.caller, place.directory, &place.name, 0o700);
-                let made = made.await.map_err(|error| refused(&place.path, &error))?;
-                made.inode
-            }
-        };
-        let extended = self.extended(&opened, source)?;
-        let marks = copier.marks(&found, extended);
-        self.full.push((inode, marks, place.path.clone()));
+        let (inode, marks) = self.filled(source, &opened, &found, place, there).await?;
+        if let Some(marks) = marks {
+            self.full.push((inode, marks, place.path.clone()));
+        }
         for child in children.into_iter().rev() {
             let place = Place {
                 directory: inode,
@@ -173,44 +165,92 @@ impl<'a> Tree<'a> {
         Ok(Copied::Whole(0))
     }
 
+    /// The directory that is filled, and what it gets once it is full.
+    async fn filled(
+        &self,
+        source: &Source,
+        opened: impl AsFd,
+        found: &Stat,
+        place: &Place,
+        mut there: Option<Attributes>,
+    ) -> Outcome<(InodeId, Option<Marks>)> {
+        let copier = self.copier;
+        let failed = |error| refused(&place.path, &error);
+        let mut made = false;
+        if there.is_none() {
+            // Nobody else's until it is full and has its own mode.
+            let (fs, caller) = (&copier.fs, &copier.caller);
+            match fs.mkdir(caller, place.directory, &place.name, OWNER).await {
+                Ok(attributes) => (there, made) = (Some(attributes), true),
+                // Another copy was faster.
+                Err(error) if error.errno() == Errno::EXIST => {
+                    fs.drop_caches();
+                    there = child(fs, place.directory, &place.name, &place.path).await?;
+                }
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        let there = there.filter(|it| it.file_type() == FileType::Directory);
+        let there = there.ok_or_else(|| in_the_way(place, "directory"))?;
+        if made || copier.taking.archive {
+            let mut marks = copier.marks(found, self.extended(opened, source)?);
+            if copier.taking.archive {
+                marks.without_lists_of(&there);
+            } else {
+                // What it has from the directory above it stays, as it does with `mkdir`.
+                marks.mode = marks.mode.map(|mode| mode | there.mode.0 & 0o2000);
+            }
+            return Ok((there.inode, Some(marks)));
+        }
+        // What its owner may not fill is opened for as long as it is filled.
+        if there.uid.0 == copier.caller.uid && u32::from(there.mode.0) & OWNER != OWNER {
+            let only = |mode| Marks {
+                mode: Some(mode),
+                ..Marks::default()
+            };
+            let open = only(there.mode.0 | OWNER as u16);
+            copier.mark(there.inode, None, &open, &place.path).await?;
+            return Ok((there.inode, Some(only(there.mode.0))));
+        }
+        Ok((there.inode, None))
+    }
+
     fn extended(&self, of: impl AsFd, source: &Source) -> Outcome<Vec<(Vec<u8>, Vec<u8>)>> {
         match self.copier.taking.archive {
-            true => source::extended(of, &source.path),
+            true => source::extended(of, &source.path, self.copier.taking.superuser),
             false => Ok(Vec::new()),
         }
     }
 
     async fn link(&self, source: &Source, found: &Stat, place: &Place) -> Outcome<Copied> {
-        let fs = &self.copier.fs;
+        let (copier, fs) = (self.copier, &self.copier.fs);
         let leads_to = source.leads_to()?;
         let there = child(fs, place.directory, &place.name, &place.path).await?;
         match there.map(|it| (it.file_type(), it.inode)) {
             Some((FileType::Directory, _)) => return Err(in_the_way(place, "link")),
             Some((FileType::Symlink, inode))
-                if fs.readlink(inode).await.is_ok_and(|it| it == leads_to) =>
+                if !copier.taking.archive
+                    && fs.readlink(inode).await.is_ok_and(|it| it == leads_to) =>
             {
                 return Ok(Copied::Unchanged);
             }
             _ => {}
         }
-        let copier = self.copier;
-        let aside = match there {
-            Some(_) => Some(copier.aside.name(place.directory)?),
-            None => None,
-        };
-        let name = aside.as_ref().unwrap_or(&place.name);
+        let aside = copier.aside.name(place.directory)?;
         let made = fs
-            .symlink(&copier.caller, place.directory, name, &leads_to)
+            .symlink(&copier.caller, place.directory, &aside, &leads_to)
             .await
-            .map_err(|error| refused(&place.path, &error))?;
+            .map_err(|error| copier.not_made(error, &aside, place))?;
         let marks = Marks {
             mode: None,
             ..copier.marks(found, Vec::new())
         };
-        copier.mark(made.inode, None, &marks, &place.path).await?;
-        if let Some(aside) = aside {
-            copier.replace(&aside, place).await?;
+        let marked = copier.mark(made.inode, None, &marks, &place.path).await;
+        if let Err(failure) = marked {
+            copier.remove(&aside, place).await;
+            return Err(failure);
         }
+        copier.replace(&aside, place).await?;
         Ok(Copied::Whole(0))
     }
 
@@ -239,30 +279,39 @@ impl<'a> Tree<'a> {
             && let Some(there) = &there
             && is_unchanged(there, &found)
         {
-            if copier.taking.archive || Some(there.mode.0) != marks.mode {
+            if copier.taking.archive {
+                let mut marks = marks;
+                marks.without_lists_of(there);
                 copier.mark(there.inode, None, &marks, &place.path).await?;
             }
             self.remember(several, &found, there.inode);
             return Ok(Copied::Unchanged);
         }
         let size = u64::try_from(found.st_size).unwrap_or_default();
-        if size < SMALL_BYTES && !several {
+        // Those that say no size may have content all the same; one byte shows it.
+        let one = match size {
+            0 => source::read_whole(&file, 1),
+            _ => Ok(Vec::new()),
+        };
+        let unread = |error| Failure::file("read", &source.path, &error);
+        let says_its_size = one.map_err(unread)?.is_empty();
+        if size < SMALL_BYTES && says_its_size && !several {
             self.under_way.room_for(size, progress).await?;
             let read = spawn_blocking(move || source::read_whole(&file, size as usize));
             let content = read
                 .await
                 .map_err(|error| Failure::new(Exit::Error, error.to_string()))?
-                .map_err(|error| Failure::file("read", &source.path, &error))?;
+                .map_err(unread)?;
             let (copier, path) = (copier.clone(), source.path.clone());
             self.under_way.begin(content.len() as u64, async move {
                 let content = Content::Read(content);
-                let copied = copier.file(&path, content, &marks, &place, there).await;
+                let copied = copier.file(&path, content, marks, &place, there).await;
                 (path, copied.map(|(bytes, _)| bytes))
             });
             return Ok(Copied::UnderWay);
         }
         let content = Content::Open(file, size);
-        let copied = copier.file(&source.path, content, &marks, &place, there);
+        let copied = copier.file(&source.path, content, marks, &place, there);
         let (bytes, inode) = copied.await?;
         self.remember(several, &found, inode);
         Ok(Copied::Whole(bytes))
@@ -290,8 +339,10 @@ impl<'a> Tree<'a> {
             _ => {}
         }
         let aside = self.copier.aside.name(place.directory)?;
-        let linked = fs.link(&self.copier.caller, inode, place.directory, &aside);
-        linked.await.map_err(|error| refused(&place.path, &error))?;
+        let copier = self.copier;
+        fs.link(&copier.caller, inode, place.directory, &aside)
+            .await
+            .map_err(|error| copier.not_made(error, &aside, place))?;
         self.copier.replace(&aside, place).await?;
         Ok(Copied::Whole(0))
     }
