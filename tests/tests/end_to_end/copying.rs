@@ -291,6 +291,77 @@ fn an_archive_has_owners_attributes_and_hard_links() {
 }
 
 #[test]
+fn what_was_there_keeps_its_rights_and_new_directories_their_group() {
+    let cluster = cluster();
+    let place = tempfile::tempdir().unwrap();
+    let (tree, out) = (place.path().join("tree"), place.path().join("out"));
+    fs::create_dir_all(tree.join("closed")).unwrap();
+    fs::write(tree.join("closed/file"), "before").unwrap();
+    set_mode(&tree.join("closed"), 0o555);
+    fs::create_dir(&out).unwrap();
+    set_mode(&out, 0o2770);
+    put(&cluster, &[], &tree, "/").ok();
+    get(&cluster, &[], "/", &out).ok();
+    assert_eq!(mode(&out), 0o2770, "the user's own directory");
+    assert_eq!(mode(&out.join("tree")) & 0o2000, 0o2000);
+    assert_eq!(mode(&out.join("tree/closed")) & 0o777, 0o555);
+    set_mode(&out.join("tree"), 0o700);
+    set_mode(&out.join("tree/closed/file"), 0o600);
+    fs::write(tree.join("closed/file"), "afterwards").unwrap();
+    put(&cluster, &[], &tree, "/").ok();
+    get(&cluster, &[], "/", &out).ok();
+    assert_eq!(mode(&out.join("tree")), 0o700);
+    assert_eq!(mode(&out.join("tree/closed")) & 0o777, 0o555);
+    assert_eq!(mode(&out.join("tree/closed/file")), 0o600);
+    let content = fs::read(out.join("tree/closed/file")).unwrap();
+    assert_eq!(content, b"afterwards");
+}
+
+#[test]
+fn lists_of_a_directory_give_an_archive_no_rights_that_its_source_does_not() {
+    let cluster = cluster();
+    let place = tempfile::tempdir().unwrap();
+    let (tree, out) = (place.path().join("tree"), place.path().join("out"));
+    for directory in [&tree, &out] {
+        fs::create_dir(directory).unwrap();
+    }
+    fs::write(tree.join("file"), "content").unwrap();
+    set_mode(&tree.join("file"), 0o660);
+    // user::rwx, user:1234:rwx, group::r-x, mask::rwx, other::r-x, as the kernel writes lists.
+    let entries = [
+        (1_u16, 7_u16, u32::MAX),
+        (2, 7, 1234),
+        (4, 5, u32::MAX),
+        (16, 7, u32::MAX),
+    ];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, rights, whom) in entries.into_iter().chain([(32, 5, u32::MAX)]) {
+        list.extend(tag.to_le_bytes());
+        list.extend(rights.to_le_bytes());
+        list.extend(whom.to_le_bytes());
+    }
+    let default = "system.posix_acl_default";
+    rustix::fs::setxattr(&out, default, &list, XattrFlags::empty()).unwrap();
+    rustix::fs::setxattr(&tree, default, &list, XattrFlags::empty()).unwrap();
+    put(&cluster, &["--archive"], &tree, "/").ok();
+    // Once more into the directory that has the list by now.
+    put(&cluster, &["--archive", "--all"], &tree, "/").ok();
+    get(&cluster, &["--archive"], "/tree", &out).ok();
+    let mut value = [0; 256];
+    let access = "system.posix_acl_access";
+    let file = out.join("tree/file");
+    let found = rustix::fs::getxattr(&file, access, &mut value[..]);
+    assert_eq!(
+        found,
+        Err(rustix::io::Errno::NODATA),
+        "user 1234 may read it"
+    );
+    assert_eq!(mode(&file), 0o660);
+    let found = rustix::fs::getxattr(out.join("tree"), default, &mut value[..]).unwrap();
+    assert_eq!(value[..found], list);
+}
+
+#[test]
 fn sources_of_one_name_are_refused_and_streams_are_copied() {
     let cluster = cluster();
     let place = tempfile::tempdir().unwrap();
@@ -325,6 +396,11 @@ fn nothing_of_a_volume_is_copied_onto_itself() {
     }
     put(&cluster, &[], &point.join("tree"), "/").fails(9, itself, "beside itself");
     let same = put(&cluster, &[], &point.join("tree/file"), "/tree");
+    same.fails(9, "are one file", "nothing to copy");
+    for (source, target) in [("/tree", "tree/sub"), ("/tree", "tree"), ("/", "backup")] {
+        get(&cluster, &[], source, &point.join(target)).fails(9, itself, "beside itself");
+    }
+    let same = get(&cluster, &[], "/tree/file", &point.join("tree"));
     same.fails(9, "are one file", "nothing to copy");
     assert_eq!(fs::read(point.join("tree/file")).unwrap(), b"content");
     put(&cluster, &[], &point.join("tree"), "/copy").ok();

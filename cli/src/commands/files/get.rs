@@ -140,6 +140,9 @@ fn above(top: &Below, target: &Path, fs: &FileSystem) -> Option<BTreeSet<u64>> {
             _ => break,
         };
     }
+    if above.contains(&fs.root().0) {
+        above.insert(ROOT_NUMBER);
+    }
     Some(above)
 }
 
