@@ -61,8 +61,13 @@ fn a_local_object_is_written_synced_linked_and_its_directory_synced() {
     let synced = position("sync of the body", &|line| {
         (line.contains("fdatasync(") || line.contains("fsync(")) && line.contains(&file)
     });
+    // From the directories that are open: no name on the way is looked up again.
+    let (_, temporary) = file.rsplit_once('/').unwrap();
     let linked = position("link", &|line| {
-        line.contains("link") && line.contains(&file) && line.contains("cloud/ab/0123456789")
+        let from = format!("/cloud/incoming>, \"{temporary}\"");
+        line.contains("linkat(")
+            && line.contains(&from)
+            && line.contains("/cloud/ab>, \"0123456789\"")
     });
     let directory_synced = position("sync of the object's directory", &|line| {
         line.contains("fsync(") && line.contains("cloud/ab>")
@@ -80,7 +85,7 @@ fn a_new_cloud_has_its_directories_synced_before_its_marker_says_so() {
     let lines = trace(place.path());
     let linked = lines
         .iter()
-        .position(|l| l.contains("link") && l.contains("/cloud/quorumfs.cloud"))
+        .position(|l| l.contains("linkat(") && l.contains("/cloud>, \"quorumfs.cloud\""))
         .expect("the marker was linked");
     let synced = |range: &[String]| {
         range
