@@ -2,8 +2,8 @@
 //! supervised, the end of its standard input.
 //!
 //! A daemon (a replica, a mount) does not stop because a terminal was closed; a command and the
-//! demo do. A signal that was ignored when the process began stays ignored: so `nohup` and shells that
-//! put something in the background ask for it.
+//! demo do. A signal that was ignored when the process began stays ignored: so `nohup` and shells
+//! that put something in the background ask for it.
 //!
 //! The end of standard input is how children of the demo notice that their parent is gone, however
 //! it went: the kernel closes the pipe. A second signal while stopping is taken as impatience by

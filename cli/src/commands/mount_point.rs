@@ -22,8 +22,8 @@ const BY_ROOT: (&str, &str) = ("fuse", "quorumfs");
 const LINKS_MAX: usize = 40;
 
 /// The place that a user means by a path, without links, `.`, `..` and slashes at its end. The
-/// mount that may lie there is not asked, since it may be dead or stuck; so a mount is known by the same
-/// path whoever names it, however.
+/// mount that may lie there is not asked, since it may be dead or stuck; so a mount is known by the
+/// same path whoever names it, however.
 pub(crate) fn meant(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let mut here = absolute.clone();

@@ -3,8 +3,8 @@
 //!
 //! A copy has a name of its own until it is whole, so that under the name that the user gave there
 //! is what was there or all that is new, and never a part. A command that is killed cannot remove
-//! such an entry. So before it makes one it says so in a file of the state directory, which it holds
-//! locked as long as it lives:
+//! such an entry. So before it makes one it says so in a file of the state directory, which it
+//! holds locked as long as it lives:
 //!
 //! ```text
 //! copies/ID      a line for each directory of the volume with entries `.quorumfs-ID-N`: its inode

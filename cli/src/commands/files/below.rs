@@ -1,10 +1,10 @@
 //! A directory of this machine, and what is written below it.
 //!
 //! What is copied out of a volume was named by whoever could write there, and the directory that it
-//! goes to may hold what an earlier copy left. So everything below the directory that the user named
-//! is opened from it, name by name, and no link is followed: not for a directory on the way, not
-//! for a file that is replaced, not for a mode or an owner that is set. The way to that directory
-//! is the user's own, links included.
+//! goes to may hold what an earlier copy left. So everything below the directory that the user
+//! named is opened from it, name by name, and no link is followed: not for a directory on the way,
+//! not for a file that is replaced, not for a mode or an owner that is set. The way to that
+//! directory is the user's own, links included.
 //!
 //! A file has no name until it is whole (`O_TMPFILE`; where a file system has none, a random name
 //! that was not there before), and takes the place of what was there in one step.

@@ -6,9 +6,10 @@
 //! - A name is a name and never a path; below the target no link is followed ([`Below`]).
 //! - A file is there under its name once it is whole, and not before.
 //! - What was there before keeps its mode and owner, the directory that the user named in any case.
-//! - Modes of what is new are those of the volume without what the user's umask takes away, and without set-id and
-//!   sticky bits: the copy belongs to who makes it, and a set-id file of the superuser's would be
-//!   whatever its author likes. With `--archive` the superuser gets owners first and then all bits.
+//! - Modes of what is new are those of the volume without what the user's umask takes away, and
+//!   without set-id and sticky bits: the copy belongs to who makes it, and a set-id file of the
+//!   superuser's would be whatever its author likes. With `--archive` the superuser gets owners
+//!   first and then all bits.
 //!
 //! A file that has the size and the time of last change that it has in the volume is not read
 //! again, so that a copy that was cut short goes on where it was.
