@@ -534,7 +534,7 @@ fn a_copy_that_is_told_to_stop_says_so_and_leaves_nothing_behind() {
     let begun = || !names(&cluster, "/").is_empty();
     quorumfs_tests::harness::eventually("it has begun", Duration::from_secs(60), begun);
     let process = rustix::process::Pid::from_raw(running.id().cast_signed()).unwrap();
-    rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
     let finished = running.wait();
     finished.fails(130, "stopped; Copied", "run it again");
     let left = names(&cluster, "/tree");
