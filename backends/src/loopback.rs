@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 20_000;
 
-/// An address of loopback that nobody uses now.
+/// An address of loopback that is free now.
 ///
 /// # Errors
 /// If there is none.
@@ -20,7 +20,7 @@ pub fn free_address() -> io::Result<SocketAddr> {
     free_addresses(1)?.pop().ok_or_else(none)
 }
 
-/// So many addresses of loopback that nobody uses now, all different. Two calls give different
+/// So many addresses of loopback that are free now, all different. Two calls give different
 /// ones, until all ports were given once; two processes begin at different places.
 ///
 /// # Errors

@@ -6,8 +6,7 @@
 //! that put something in the background ask for it.
 //!
 //! The end of standard input is how children of the demo notice that their parent is gone, however
-//! it went: the kernel closes the pipe. A second signal while stopping is taken as impatience by
-//! whoever waits.
+//! it went: the kernel closes the pipe. A second signal while stopping cuts the stopping short.
 
 use crate::failure::{Failure, Outcome};
 use std::future::poll_fn;

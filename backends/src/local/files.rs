@@ -1,8 +1,9 @@
 //! The blocking side: system calls on one cloud's directory, in the order that durability needs.
 //!
-//! Whoever else may write there can put links in the place of directories and files. So the root is
-//! opened once for each operation, and everything in it from there, name by name, without following
-//! a link ([`Root`]); and nothing is ever deleted but what has a name that only this module gives.
+//! Other users who may write there can put links in the place of directories and files. So the root
+//! is opened once for each operation, and everything in it from there, name by name, without
+//! following a link ([`Root`]); and nothing is ever deleted but what has a name that only this
+//! module gives.
 
 use crate::error::StoreErrorKind;
 use crate::marker::{MARKER_BYTES, MARKER_FILE, Marker, MarkerError};
@@ -356,8 +357,8 @@ impl Root {
         }
     }
 
-    /// A directory that nobody may write counts as read-only even for root, for whom the kernel
-    /// would make an exception.
+    /// A directory without a right to write in its mode counts as read-only even for root, for whom
+    /// the kernel would make an exception.
     fn check_mode(&self) -> Result<(), Fault> {
         if rustix::fs::fstat(&self.fd)?.st_mode & 0o222 == 0 {
             let detail = "nobody may write the directory";

@@ -23,7 +23,7 @@ const LINKS_MAX: usize = 40;
 
 /// The place that a user means by a path, without links, `.`, `..` and slashes at its end. The
 /// mount that may lie there is not asked, since it may be dead or stuck; so a mount is known by the
-/// same path whoever names it, however.
+/// same path, however it is named.
 pub(crate) fn meant(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let mut here = absolute.clone();
@@ -36,7 +36,7 @@ pub(crate) fn meant(path: &Path) -> PathBuf {
             break;
         };
         let place = parent.join(name);
-        // A directory is no link, and the kernel says so without asking whoever serves it.
+        // A directory is no link, and the kernel says so without asking the process behind it.
         match fs::read_link(&place) {
             Ok(leads_to) => here = parent.join(leads_to),
             Err(_) => return place,

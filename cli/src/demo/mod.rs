@@ -61,7 +61,7 @@ pub(crate) async fn run(general: &General, arguments: DemoArguments, output: Out
         }
         Ok(true) => {
             let ready = Ready::of(&demo, &cluster).await;
-            // Whoever closes the terminal ends it too, and what is said then reaches nobody.
+            // A closed terminal ends the demo too, and then takes no more output.
             output.announce("ready", &ready, Ready::text);
             stop.wanted().await;
         }

@@ -1,5 +1,5 @@
 /* Writes to a file past the page cache, asynchronously, while a thread reads it through the page
- * cache; after each write has ended, whoever reads through the cache has to find it. Ends with 0 if
+ * cache; after each write has ended, a read through the cache has to find it. Ends with 0 if
  * so, 1 with a line if not, 2 if anything else fails. */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 //! `put` and `get` beside what `cp -a` and rsync do, over trees that others made: nothing is lost
-//! that was there, nothing is written where nobody pointed, and nobody is given a right.
+//! that was there, nothing is written outside the target, and no right is given away.
 
 #![allow(
     clippy::unwrap_used,
@@ -82,7 +82,7 @@ fn skipped(finished: &Finished) -> u64 {
 }
 
 #[test]
-fn a_copy_gives_nobody_a_right_that_its_author_chose() {
+fn a_copy_gives_away_no_right_that_its_author_chose() {
     let cluster = cluster();
     let place = tempfile::tempdir().unwrap();
     let tree = place.path().join("tree");

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The next command that copies into the volume from this state directory takes up each of these
-//! files that nobody holds, removes what is left of those entries, and then the file. Entries of
+//! files that is not locked, removes what is left of those entries, and then the file. Entries of
 //! commands on other machines are theirs. What cannot be removed now does not keep anything from
 //! being copied: it is logged, and tried again.
 
@@ -68,7 +68,7 @@ impl Aside {
             .map_err(|error| Failure::new(Exit::Error, format!("no randomness: {error}")))?;
         let id = format!("{:016x}", u64::from_be_bytes(bytes));
         let path = directory.join(&id);
-        // Nobody takes it up before it is locked.
+        // Under this name no other command takes it up before it is locked.
         let unlocked = path.with_extension("new");
         let failed = |error| Failure::file("write", &path, &error);
         let file = OpenOptions::new()

@@ -1,6 +1,6 @@
 //! A directory of this machine, and what is written below it.
 //!
-//! What is copied out of a volume was named by whoever could write there, and the directory that it
+//! What is copied out of a volume was named by those who may write there, and the directory that it
 //! goes to may hold what an earlier copy left. So everything below the directory that the user
 //! named is opened from it, name by name, and no link is followed: not for a directory on the way,
 //! not for a file that is replaced, not for a mode or an owner that is set. The way to that
@@ -169,7 +169,7 @@ impl Below {
 
     /// The directory of this name: made, or the one that is there; and whether it was made.
     pub(super) fn directory(&self, name: &OsStr) -> Outcome<(Self, bool)> {
-        // Nobody else's until it is full and has its own mode.
+        // Closed to other users until it is full and has its own mode.
         let made = match rustix::fs::mkdirat(&self.fd, name, Mode::from_raw_mode(0o700)) {
             Ok(()) => true,
             Err(Errno::EXIST) => false,
@@ -207,7 +207,7 @@ impl Below {
     }
 
     /// Gives a file its marks that has its content already: the one that was seen, with one name,
-    /// since another name may be a way to somebody's file. Says whether it was that one.
+    /// since another name may lead to another user's file. Says whether it was that one.
     pub(super) fn mark_file(&self, name: &OsStr, seen: &Stat, marks: &Marks) -> Outcome<bool> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let Ok(fd) = rustix::fs::openat(&self.fd, name, flags, Mode::empty()) else {

@@ -1,11 +1,12 @@
 //! `get`: files and directories of the volume onto this machine.
 //!
-//! Whoever may write into the volume decides what comes out of it, so that nothing of it is
+//! All who may write into the volume decide what comes out of it, so that nothing of it is
 //! believed more than its content:
 //!
 //! - A name is a name and never a path; below the target no link is followed ([`Below`]).
 //! - A file is there under its name once it is whole, and not before.
-//! - What was there before keeps its mode and owner, the directory that the user named in any case.
+//! - What was there before keeps its mode, and a directory its owner and times; the directory that
+//!   the user named does so with `--archive` too.
 //! - Modes of what is new are those of the volume without what the user's umask takes away, and
 //!   without set-id and sticky bits: the copy belongs to who makes it, and a set-id file of the
 //!   superuser's would be whatever its author likes. With `--archive` the superuser gets owners
@@ -19,7 +20,7 @@ use super::list::print;
 use super::walk::{entries, find, shown};
 use super::{
     CHUNK_BYTES, OWNER, Progress, ROOT_NUMBER, Summary, Taking, caller, closing, into_itself,
-    is_taken, open, printable, raise_open_files, refused,
+    is_taken, is_unchanged, number_in_a_mount, open, printable, raise_open_files, refused,
 };
 use crate::arguments::{General, GetArguments};
 use crate::commands::opened::Opened;
@@ -237,14 +238,6 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// As a mount of this volume numbers it.
-    fn number_of(&self, inode: InodeId) -> u64 {
-        match inode == self.fs.root() {
-            true => ROOT_NUMBER,
-            false => inode.0,
-        }
-    }
-
     /// Makes a directory, or takes the one that is there, and has it left once it is full.
     async fn directory(
         &mut self,
@@ -254,7 +247,7 @@ impl Copy<'_> {
         name: &OsStr,
         found: &Attributes,
     ) -> Outcome<Arc<Below>> {
-        let number = self.number_of(found.inode);
+        let number = number_in_a_mount(self.fs, found.inode);
         if self.above.as_ref().is_some_and(|it| it.contains(&number)) {
             return Err(into_itself(source, &below.path_of(name)));
         }
@@ -412,14 +405,6 @@ fn safe(name: &[u8]) -> Option<OsString> {
         || name == b".."
         || name.iter().any(|b| matches!(b, b'/' | 0));
     (!unsafe_name).then(|| OsString::from_vec(name.to_vec()))
-}
-
-/// Whether a file here has the size and the time that it has in the volume.
-fn is_unchanged(found: &Attributes, there: &Stat) -> bool {
-    LocalType::from_raw_mode(there.st_mode) == LocalType::RegularFile
-        && u64::try_from(there.st_size) == Ok(found.size)
-        && there.st_mtime == found.mtime.seconds
-        && u64::from(found.mtime.nanos) == there.st_mtime_nsec
 }
 
 /// The extended attributes that the user takes along.

@@ -33,7 +33,10 @@ use super::opened::Opened;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
-use quorumfs_gateway::vfs::{Caller, FileSystem, HandleId, InodeId, OpenMode, VfsError};
+use quorumfs_gateway::vfs::{
+    Attributes, Caller, FileSystem, FileType, HandleId, InodeId, OpenMode, VfsError,
+};
+use rustix::fs::{FileType as LocalType, Stat};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -46,6 +49,22 @@ const CHUNK_BYTES: u32 = 1 << 20;
 const ROOT_NUMBER: u64 = 1;
 /// What the owner of a directory needs to fill it.
 const OWNER: u32 = 0o700;
+
+/// The number that an inode has in a mount of the volume.
+fn number_in_a_mount(fs: &FileSystem, inode: InodeId) -> u64 {
+    match inode == fs.root() {
+        true => ROOT_NUMBER,
+        false => inode.0,
+    }
+}
+
+/// Whether a file of the volume and one here have the same size and time of last change.
+fn is_unchanged(there: &Attributes, here: &Stat) -> bool {
+    there.file_type() == FileType::File
+        && LocalType::from_raw_mode(here.st_mode) == LocalType::RegularFile
+        && u64::try_from(here.st_size) == Ok(there.size)
+        && (here.st_mtime, here.st_mtime_nsec) == (there.mtime.seconds, there.mtime.nanos.into())
+}
 
 fn into_itself(source: &Path, target: &Path) -> Failure {
     let (source, target) = (source.display(), target.display());
@@ -69,7 +88,7 @@ struct Taking {
 impl Taking {
     fn new(archive: bool, all: bool) -> Self {
         use rustix::fs::Mode;
-        // There is no other way to read it.
+        // No call only reads it.
         let umask = rustix::process::umask(Mode::from_raw_mode(0o077));
         rustix::process::umask(umask);
         Self {

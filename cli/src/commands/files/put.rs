@@ -6,7 +6,8 @@
 //! or all of the copy. A file that has the size and the time of last change that it has here is not
 //! copied again, so that a copy that was cut short goes on where it was.
 //!
-//! Modes are those of the source without what the user's umask takes away, and without set-id and
+//! What was there before keeps its mode, and a directory its owner and times. Modes of what is new
+//! are those of the source without what the user's umask takes away, and without set-id and
 //! sticky bits: the copy belongs to who makes it. With `--archive` the superuser gives owners first
 //! and then all bits.
 //!

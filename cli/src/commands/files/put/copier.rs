@@ -210,7 +210,7 @@ impl Copier {
             write: true,
             truncate: false,
         };
-        // Nobody else's until it is whole and has its own mode.
+        // Closed to other users until it is whole and has its own mode.
         let (made, handle) = self
             .fs
             .create(&self.caller, place.directory, &aside, 0o600, open, true)

@@ -2,7 +2,7 @@
 
 use super::super::source::{self, Kind, Source};
 use super::super::walk::child;
-use super::super::{OWNER, Progress, ROOT_NUMBER, into_itself, refused};
+use super::super::{OWNER, Progress, into_itself, is_unchanged, number_in_a_mount, refused};
 use super::copier::{Content, Copier, Marks};
 use super::{Place, in_the_way};
 use crate::exit::Exit;
@@ -20,14 +20,6 @@ const SMALL_BYTES: u64 = 512 << 10;
 /// How many of them, and how many bytes they may be.
 const UNDER_WAY_MAX: usize = 512;
 const UNDER_WAY_BYTES_MAX: u64 = 32 << 20;
-
-/// Whether a file of the volume has the size and the time of one here.
-fn is_unchanged(there: &Attributes, found: &Stat) -> bool {
-    there.file_type() == FileType::File
-        && u64::try_from(found.st_size) == Ok(there.size)
-        && there.mtime.seconds == found.st_mtime
-        && u64::from(there.mtime.nanos) == found.st_mtime_nsec
-}
 
 /// One source on its way, with everything below it.
 pub(super) struct Tree<'a> {
@@ -126,13 +118,6 @@ impl<'a> Tree<'a> {
         })
     }
 
-    fn number_of(&self, inode: InodeId) -> u64 {
-        match inode == self.copier.fs.root() {
-            true => ROOT_NUMBER,
-            false => inode.0,
-        }
-    }
-
     async fn directory(
         &mut self,
         source: &Source,
@@ -145,7 +130,8 @@ impl<'a> Tree<'a> {
             .map_err(|error| Failure::file("read", &source.path, &error.into()))?;
         let there = child(&copier.fs, place.directory, &place.name, &place.path).await?;
         if self.is_of_this_volume(&opened, found.st_dev) {
-            let same = there.is_some_and(|it| self.number_of(it.inode) == found.st_ino);
+            let same =
+                there.is_some_and(|it| number_in_a_mount(&copier.fs, it.inode) == found.st_ino);
             if same || self.above.contains(&found.st_ino) {
                 return Err(into_itself(&source.path, &place.path));
             }
@@ -178,7 +164,7 @@ impl<'a> Tree<'a> {
         let failed = |error| refused(&place.path, &error);
         let mut made = false;
         if there.is_none() {
-            // Nobody else's until it is full and has its own mode.
+            // Closed to other users until it is full and has its own mode.
             let (fs, caller) = (&copier.fs, &copier.caller);
             match fs.mkdir(caller, place.directory, &place.name, OWNER).await {
                 Ok(attributes) => (there, made) = (Some(attributes), true),
