@@ -22,7 +22,10 @@ pub(crate) use doctor::DoctorArguments;
 pub(crate) use key::{KeyCommand, KeyProtectArguments, KeyUnlockArguments};
 pub(crate) use quota::{QuotaArguments, QuotaCommand, QuotaSetArguments};
 pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, CloudEvidenceArguments, ScrubArguments};
-pub(crate) use volume::{LockSetting, VolumeCommand, VolumeCreateArguments, VolumeRekeyArguments};
+pub(crate) use volume::{
+    AcceptRollbackArguments, LockSetting, VolumeCommand, VolumeCreateArguments,
+    VolumeRekeyArguments,
+};
 
 use crate::configuration::TierSetting;
 use crate::exit;

@@ -67,6 +67,8 @@ exits! {
     Restored = 16, "something was missing or bad, and was restored";
     /// A limit that protects from whoever steals credentials is not there.
     TooMuch = 17, "credentials allow more than their role may";
+    /// The servers are at something older than what they showed before.
+    WentBack = 18, "the metadata replicas have gone back in time";
     /// The user said stop.
     Cancelled = 130, "cancelled";
 }

@@ -34,6 +34,7 @@ use crate::keys::{
     CloudSecret, KeptShares, KeyError, KeyFile, Principal, RealmEpochKey, Sealing, SliceKey,
     WrappingKey,
 };
+use crate::metadata::MetadataError;
 use crate::vfs::VfsError;
 use keyring::Keyring;
 use membership::parse;
@@ -41,7 +42,7 @@ use quorumfs_metadata::attributes::Credentials;
 use quorumfs_metadata::genesis::{Genesis, GenesisError, SignedGenesis};
 use quorumfs_metadata::identity::{Gid, InodeId, RealmEpoch, RealmId, SliceId, Uid, VolumeId};
 use quorumfs_metadata::placement::Policy;
-use quorumfs_metadata::row::{Assertable, Cloud, Member};
+use quorumfs_metadata::row::{Assertable, Cloud, Member, SliceSalt};
 use std::sync::{Arc, OnceLock};
 
 /// A volume that cannot be made, opened or given a new key.
@@ -59,6 +60,9 @@ pub enum VolumeError {
     /// The servers gave no answer, or refused.
     #[error(transparent)]
     Metadata(#[from] VfsError),
+    /// The servers are at an earlier state than one that was shown before.
+    #[error(transparent)]
+    WentBack(#[from] MetadataError),
     /// More clouds than a volume can have.
     #[error("{count} clouds are more than a volume can have")]
     TooManyClouds {
@@ -215,12 +219,17 @@ impl Volume {
         self.keyring.find(epoch)
     }
 
-    /// The key of a slice that was sealed in `epoch`.
+    /// The key of a slice that was sealed in `epoch`, and for which its writer drew `salt`.
     ///
     /// # Errors
     /// If this principal does not have that epoch's key.
-    pub fn slice_key(&self, epoch: RealmEpoch, slice: SliceId) -> Result<SliceKey, KeyError> {
-        Ok(self.epoch_key(epoch)?.slice_key(slice))
+    pub fn slice_key(
+        &self,
+        epoch: RealmEpoch,
+        slice: SliceId,
+        salt: &SliceSalt,
+    ) -> Result<SliceKey, KeyError> {
+        Ok(self.epoch_key(epoch)?.slice_key(slice, salt))
     }
 
     /// Credentials that this principal may speak for: the superuser's, if it may.

@@ -12,6 +12,16 @@ pub(crate) enum VolumeCommand {
     Rekey(VolumeRekeyArguments),
     /// The key epochs: what each takes to read, and how much is sealed under it
     Epochs,
+    /// Go on with servers that have gone back in time; what was written since then is lost
+    AcceptRollback(AcceptRollbackArguments),
+}
+
+/// `quorumfs volume accept-rollback`
+#[derive(Debug, Args)]
+pub(crate) struct AcceptRollbackArguments {
+    /// Do it: no newer copy of the replicas is left
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 /// What it takes to read what is sealed under a key.

@@ -3,9 +3,11 @@
 //! Those errors say what, where and what to do in one sentence; what is added here is the exit
 //! code, and a hint where the way out is a command of this program.
 
+use super::shown::went_back;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use quorumfs_backends::{StoreError, StoreErrorKind};
+use quorumfs_bft::client::End;
 use quorumfs_bft_runtime::client::ClientError;
 use quorumfs_fuse::MountError;
 use quorumfs_gateway::blocks::{BlockError, BlockErrorKind, ShareError};
@@ -67,6 +69,7 @@ pub(crate) fn volume_failure(error: &VolumeError) -> Failure {
         }
         VolumeError::Shares(error) => share_failure(error),
         VolumeError::Metadata(error) => vfs_failure(error),
+        VolumeError::WentBack(error) => went_back(error.to_string()),
         VolumeError::Raced { .. } => Failure::new(Exit::Held, error.to_string()),
         _ => Failure::new(Exit::Usage, error.to_string()),
     }
@@ -121,6 +124,7 @@ pub(crate) fn mount_failure(error: &MountError) -> Failure {
 pub(crate) fn client_failure(error: &ClientError) -> Failure {
     match error {
         ClientError::Configuration(_) => Failure::new(Exit::Usage, error.to_string()),
+        ClientError::SessionEnded(End::WentBack { .. }) => went_back(error.to_string()),
         ClientError::SessionEnded(_) => Failure::new(Exit::WrongKey, error.to_string())
             .hint("the replicas do not know this key: is it this volume's?"),
         ClientError::CommandRefused { .. } => Failure::new(Exit::Error, error.to_string())
@@ -157,6 +161,9 @@ pub(crate) fn vfs_failure(error: &VfsError) -> Failure {
                 .hint("remove something, or raise the limit with `quorumfs quota set`");
         }
         VfsError::Fenced => (Exit::Held, error.to_string()),
+        VfsError::Metadata(inner) if matches!(**inner, MetadataError::WentBack { .. }) => {
+            return went_back(inner.to_string());
+        }
         VfsError::Metadata(inner) => {
             let exit = match **inner {
                 MetadataError::SessionEnded { .. } => Exit::Held,

@@ -22,7 +22,9 @@ mod observe;
 mod opened;
 mod quota;
 pub(crate) mod replica;
+mod rollback;
 mod scrub;
+mod shown;
 mod status;
 mod sync;
 mod umount;
@@ -59,6 +61,9 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         }
         Command::Volume(VolumeCommand::Rekey(command)) => {
             epochs::rekey(general, &command, output).await
+        }
+        Command::Volume(VolumeCommand::AcceptRollback(command)) => {
+            rollback::accept(general, &command, output).await
         }
         Command::Volume(VolumeCommand::Epochs) => epochs::run(general, output).await,
         Command::Key(command) => key::run(general, &command, output),

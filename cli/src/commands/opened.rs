@@ -9,6 +9,7 @@ use super::explain::{block_failure, client_failure, key_failure, vfs_failure, vo
 use super::held::{self, Held};
 use super::journal::{self, WaitingReport};
 use super::memory::{self, Memory};
+use super::shown::{self, Shown, ShownBefore};
 use super::volume::{CONFIGURATION, public_key};
 use super::warmup::WarmedPiece;
 use crate::arguments::General;
@@ -19,7 +20,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::unlock::{self, Unlocked};
 use quorumfs_backends::StoreError;
-use quorumfs_bft::identity::PublicKey;
+use quorumfs_bft::identity::{PublicKey, Sequence};
 use quorumfs_bft::membership::{self, Membership};
 use quorumfs_bft_runtime::client::{
     Client, ClientConfig, Member, Observer, Standing, observe_replicas, standing_of,
@@ -52,6 +53,7 @@ pub(crate) struct Configured {
     clouds: Vec<NamedCloud>,
     memory: Memory,
     held: Held,
+    shown: ShownBefore,
 }
 
 /// What a session is for.
@@ -97,6 +99,8 @@ impl Configured {
         };
         let held = Held::new(state.join(held::FILE), volume.id());
         client.known = memory.recall();
+        let shown = ShownBefore::new(state.join(shown::FILE), volume.id());
+        client.shown = shown.recall().sequence;
         let clouds = clouds::configured(&configuration, state.path(), volume.id())?;
         let budget = configuration.data.memory()?;
         configuration.cache.check()?;
@@ -110,6 +114,7 @@ impl Configured {
             client,
             memory,
             held,
+            shown,
         };
         Ok((configured, passphrase))
     }
@@ -193,7 +198,24 @@ impl Configured {
         let client = Client::connect(self.client.clone()).await;
         let client = client.map_err(|error| client_failure(&error))?;
         self.remember(&client.membership());
+        self.shown.keep(Shown {
+            sequence: client.shown(),
+            ..Shown::default()
+        });
         Ok(client)
+    }
+
+    /// The same where the servers may have gone back in time.
+    pub(super) async fn connect_at_any_state(&self) -> Outcome<Client> {
+        let mut config = self.client.clone();
+        config.shown = Sequence(0);
+        let client = Client::connect(config).await;
+        client.map_err(|error| client_failure(&error))
+    }
+
+    /// What the servers have shown this state directory.
+    pub(super) fn shown_before(&self) -> &ShownBefore {
+        &self.shown
     }
 
     /// The key that this volume is opened with here.
@@ -323,6 +345,7 @@ pub(crate) struct Opened {
     client: Client,
     memory: Memory,
     held: Held,
+    shown: ShownBefore,
 }
 
 impl Opened {
@@ -342,6 +365,11 @@ impl Opened {
         let client = configured.connect().await?;
         let session = Arc::new(Ordered::new(client.clone()));
         let metadata = Arc::new(MetadataClient::new(session, volume.own_credentials()));
+        let known = configured.shown.recall();
+        volume.epoch_shown_before(known.epoch);
+        if let Some(allocation) = known.allocation {
+            metadata.allocated_before(allocation);
+        }
         let held = &configured.held;
         if let Access::Mount { takeover } = access
             && let Err(error) = held.mount(&client, &metadata, takeover).await
@@ -429,6 +457,7 @@ impl Opened {
             client,
             memory: configured.memory.clone(),
             held: configured.held.clone(),
+            shown: configured.shown.clone(),
         })
     }
 
@@ -488,7 +517,16 @@ impl Opened {
         }
     }
 
-    /// Keeps whom to talk to for the next time, whenever that changes.
+    /// Keeps what the servers have shown for the next time.
+    fn keep_shown(&self) {
+        self.shown.keep(Shown {
+            sequence: self.client.shown(),
+            epoch: self.volume.current_epoch().unwrap_or_default(),
+            allocation: self.metadata.newest_allocation(),
+        });
+    }
+
+    /// Keeps whom to talk to for the next time, whenever that changes, and what was shown.
     pub(crate) async fn remember(&self) {
         let mut known = self.client.membership().epoch;
         loop {
@@ -498,6 +536,7 @@ impl Opened {
                 known = membership.epoch;
                 self.memory.keep(&membership);
             }
+            self.keep_shown();
         }
     }
 
@@ -526,6 +565,7 @@ impl Opened {
             }
         }
         let ended = self.file_system.shutdown().await;
+        self.keep_shown();
         self.blocks.shutdown();
         self.disk_cache.close().await;
         synced.and(ended).map_err(|error| vfs_failure(&error))

@@ -19,6 +19,7 @@ use super::{KeyError, Sealing, Secret};
 use aes_gcm_siv::aead::{Aead, KeyInit, Payload};
 use aes_gcm_siv::{Aes256GcmSiv, Nonce};
 use quorumfs_metadata::identity::{InodeId, RealmEpoch, RealmId, SliceId, VolumeId};
+use quorumfs_metadata::row::SliceSalt;
 use zeroize::Zeroizing;
 
 /// What messages call it.
@@ -224,13 +225,11 @@ impl RealmEpochKey {
         self.epoch == other.epoch && self.secret == other.secret
     }
 
-    /// The key of one slice.
+    /// The key of one slice, for which its writer drew `salt`.
     #[must_use]
-    pub fn slice_key(&self, slice: SliceId) -> SliceKey {
-        SliceKey(
-            self.secret
-                .derive("quorumfs 2026 slice data key", &[&slice.to_be_bytes()]),
-        )
+    pub fn slice_key(&self, slice: SliceId, salt: &SliceSalt) -> SliceKey {
+        let parts: [&[u8]; 2] = [&slice.to_be_bytes(), &salt.0];
+        SliceKey(self.secret.derive("quorumfs 2026 salted slice key", &parts))
     }
 
     /// The keys of the names in one directory, of the generation that this epoch is.
@@ -260,6 +259,7 @@ mod tests {
     use quorumfs_metadata::identity::AllocationId;
 
     const VOLUME: ClusterId = ClusterId([1; 16]);
+    const SALT: SliceSalt = SliceSalt([6; 16]);
 
     fn key_of(shared: Option<u8>, epoch: u32) -> RealmEpochKey {
         let shared = shared.map(|byte| SharedSecret(Secret::from_bytes([byte; 32])));
@@ -285,12 +285,16 @@ mod tests {
     #[test]
     fn epochs_and_slices_have_keys_of_their_own() {
         assert_ne!(
-            key(0).slice_key(slice(1)).expose(),
-            key(0).slice_key(slice(2)).expose()
+            key(0).slice_key(slice(1), &SALT).expose(),
+            key(0).slice_key(slice(2), &SALT).expose()
         );
         assert_ne!(
-            key(0).slice_key(slice(1)).expose(),
-            key(1).slice_key(slice(1)).expose()
+            key(0).slice_key(slice(1), &SALT).expose(),
+            key(1).slice_key(slice(1), &SALT).expose()
+        );
+        assert_ne!(
+            key(0).slice_key(slice(1), &SALT).expose(),
+            key(0).slice_key(slice(1), &SliceSalt([8; 16])).expose()
         );
     }
 
@@ -324,9 +328,10 @@ mod tests {
     #[test]
     fn the_keys_are_pinned_to_their_golden_bytes() {
         let golden = crate::keys::lines::assert_golden;
-        golden("slice_key", key(0).slice_key(slice(1)).expose());
+        golden("slice_key", key(0).slice_key(slice(1), &SALT).expose());
         let two = key_of(Some(5), 2);
-        golden("slice_key_lock_2", two.slice_key(slice(1)).expose());
+        let salted = two.slice_key(slice(1), &SALT);
+        golden("slice_key_lock_2", salted.expose());
         let sealed = two.seal_previous(&key(1), &VOLUME, RealmId::ROOT).unwrap();
         golden("previous_epoch_key", &sealed);
     }

@@ -40,6 +40,8 @@ pub struct MetadataClient {
     operations: AtomicU64,
     queries: AtomicU64,
     ids: Mutex<IdPool>,
+    /// Allocations before this one were granted already, to this session or to one before it.
+    next_allocation: AtomicU64,
 }
 
 impl std::fmt::Debug for MetadataClient {
@@ -64,7 +66,22 @@ impl MetadataClient {
             operations: AtomicU64::new(0),
             queries: AtomicU64::new(0),
             ids: Mutex::default(),
+            next_allocation: AtomicU64::new(0),
         }
+    }
+
+    /// Refuses allocations up to this one, which a session before was granted: servers that grant
+    /// it again were put back to a copy, or lie.
+    pub fn allocated_before(&self, allocation: AllocationId) {
+        let next = allocation.0.saturating_add(1);
+        self.next_allocation.fetch_max(next, Ordering::AcqRel);
+    }
+
+    /// The newest allocation that this session knows was granted, to itself or before.
+    #[must_use]
+    pub fn newest_allocation(&self) -> Option<AllocationId> {
+        let next = self.next_allocation.load(Ordering::Acquire);
+        next.checked_sub(1).map(AllocationId)
     }
 
     /// Whether the servers have said that this session counts no more.
@@ -456,7 +473,18 @@ impl MetadataClient {
             count: ALLOCATION_IDS_MAX,
         };
         match self.order("allocation", &operation).await? {
-            Done::Allocated { allocation, count } => Ok((allocation, count)),
+            Done::Allocated { allocation, count } => {
+                let next = self.next_allocation.load(Ordering::Acquire);
+                if allocation.0 < next {
+                    let reason = format!(
+                        "they grant allocation {allocation}, and {} was granted before",
+                        next.saturating_sub(1)
+                    );
+                    return Err(self.lost(MetadataError::WentBack { reason }));
+                }
+                self.allocated_before(allocation);
+                Ok((allocation, count))
+            }
             other => Err(self.mismatch("allocation", &other)),
         }
     }

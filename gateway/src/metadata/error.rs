@@ -23,6 +23,12 @@ pub enum MetadataError {
         /// Why.
         reason: String,
     },
+    /// The servers are at an earlier state than one that was shown before.
+    #[error("the metadata servers have gone back in time: {reason}")]
+    WentBack {
+        /// What shows it.
+        reason: String,
+    },
     /// The answer makes no sense: an older or newer server, or a defect.
     #[error("the servers' answer to {question} cannot be understood: {reason}")]
     Answer {
@@ -42,7 +48,7 @@ impl MetadataError {
             // was executed.
             Self::NotExecuted { .. } | Self::OutcomeUnknown { .. } => Errno::TIMEDOUT,
             Self::SessionEnded { .. } => Errno::STALE,
-            Self::Answer { .. } => Errno::IO,
+            Self::WentBack { .. } | Self::Answer { .. } => Errno::IO,
         }
     }
 }

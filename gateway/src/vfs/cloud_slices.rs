@@ -7,13 +7,14 @@ use super::{StoredSlice, VfsError};
 use crate::blocks::{
     BlockError, BlockErrorKind, BlockStore, SealedSlice, ShareStore, StoredObject,
 };
+use crate::keys::KeyError;
 use crate::memory::LongBytes;
 use crate::metadata::AllocatedId;
 use crate::volume::Volume;
 use async_trait::async_trait;
 use bytes::Bytes;
 use quorumfs_metadata::identity::ObjectId;
-use quorumfs_metadata::row::SliceKey;
+use quorumfs_metadata::row::{self, SliceSalt};
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::Arc;
@@ -39,6 +40,15 @@ impl CloudSlices {
     }
 }
 
+/// What one slice's key depends on besides its id: drawn anew whenever a slice is sealed.
+fn draw_salt() -> Result<SliceSalt, KeyError> {
+    let mut salt = SliceSalt::default();
+    getrandom::fill(&mut salt.0).map_err(|error| KeyError::Random {
+        reason: error.to_string(),
+    })?;
+    Ok(salt)
+}
+
 fn failed(doing: &'static str, error: &BlockError) -> VfsError {
     match error.kind() {
         BlockErrorKind::NoSpace => {
@@ -57,33 +67,28 @@ fn failed(doing: &'static str, error: &BlockError) -> VfsError {
 impl SliceStore for CloudSlices {
     async fn write(&self, id: &AllocatedId, plain: Bytes) -> Result<WrittenSlice, VfsError> {
         const DOING: &str = "writing to the clouds";
-        let key = self.volume.current_key()?;
+        let epoch_key = self.volume.current_key()?;
+        let (epoch, salt) = (epoch_key.epoch(), draw_salt()?);
+        let row_key = row::SliceKey::Derived { epoch, salt };
+        let key = epoch_key.slice_key(id.slice(), &salt);
         if plain.len() < SMALL_BYTES {
-            let keys = (key.epoch(), key.slice_key(id.slice()));
-            let written = self.packer.write(id.clone(), keys, plain).await;
+            let written = self.packer.write(id.clone(), (row_key, key), plain).await;
             return written.map_err(|error| failed(DOING, &error));
         }
         let stored = self
             .blocks
-            .write_in_turn(
-                id.object(),
-                id.slice(),
-                &key.slice_key(id.slice()),
-                plain,
-                id.turn(),
-            )
+            .write_in_turn(id.object(), id.slice(), &key, plain, id.turn())
             .await
             .map_err(|error| failed(DOING, &error))?;
-        let slice = stored.slice.into_new(SliceKey::Derived(key.epoch()));
         Ok(WrittenSlice {
             object: stored.object,
-            slice,
+            slice: stored.slice.into_new(row_key),
             lease: None,
         })
     }
 
     async fn read(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Bytes, VfsError> {
-        let SliceKey::Derived(epoch) = stored.slice.key else {
+        let row::SliceKey::Derived { epoch, salt } = &stored.slice.key else {
             return Err(VfsError::Data {
                 doing: "reading from the clouds",
                 kind: BlockErrorKind::NewerFormat,
@@ -94,7 +99,7 @@ impl SliceStore for CloudSlices {
                 ),
             });
         };
-        let key = self.volume.slice_key(epoch, stored.id)?;
+        let key = self.volume.slice_key(*epoch, stored.id, salt)?;
         let slice = SealedSlice::of_row(stored.id, &stored.slice);
         let read = async {
             let object = StoredObject::of_row(stored.slice.object, &stored.object)?;

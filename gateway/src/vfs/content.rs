@@ -18,7 +18,7 @@ const EXTENTS_MAX: usize = 1 << 16;
 /// A slice with the object that it lies in: all it takes to read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredSlice {
-    /// The slice's id, which its key is derived from.
+    /// The slice's id, which its key depends on.
     pub id: SliceId,
     /// The slice.
     pub slice: Slice,
@@ -336,7 +336,7 @@ pub(crate) mod tests {
         AllocationId, Codec, ObjectClass, ObjectId, PrincipalNumber, RealmEpoch,
     };
     use quorumfs_metadata::placement::Policy;
-    use quorumfs_metadata::row::{ObjectState, SliceKey};
+    use quorumfs_metadata::row::{ObjectState, SliceKey, SliceSalt};
 
     fn stored(counter: u32) -> Arc<StoredSlice> {
         let allocation = AllocationId(1);
@@ -354,7 +354,10 @@ pub(crate) mod tests {
                 length: 1000,
                 sealed_length: 1016,
                 codec: Codec::NONE,
-                key: SliceKey::Derived(RealmEpoch(0)),
+                key: SliceKey::Derived {
+                    epoch: RealmEpoch(0),
+                    salt: SliceSalt::default(),
+                },
                 references: 1,
             },
             object: Object {

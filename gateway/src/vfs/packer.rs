@@ -36,7 +36,7 @@ use crate::blocks::{BlockError, BlockStore, PlainSlice, SealedSlice};
 use crate::keys::SliceKey;
 use crate::metadata::AllocatedId;
 use bytes::Bytes;
-use quorumfs_metadata::identity::{ObjectClass, ObjectId, RealmEpoch};
+use quorumfs_metadata::identity::{ObjectClass, ObjectId};
 use quorumfs_metadata::limits::PACK_SLICES_MAX;
 use quorumfs_metadata::operation::NewObject;
 use quorumfs_metadata::row;
@@ -80,7 +80,8 @@ type Heard = Result<(WrittenSlice, Untold), Arc<BlockError>>;
 
 struct Waiting {
     id: AllocatedId,
-    epoch: RealmEpoch,
+    /// As its row says it.
+    row_key: row::SliceKey,
     key: SliceKey,
     plain: Bytes,
     since: Instant,
@@ -154,7 +155,7 @@ impl Packer {
     pub(crate) async fn write(
         self: &Arc<Self>,
         id: AllocatedId,
-        (epoch, key): (RealmEpoch, SliceKey),
+        (row_key, key): (row::SliceKey, SliceKey),
         plain: Bytes,
     ) -> Result<WrittenSlice, Arc<BlockError>> {
         let (answer, heard) = oneshot::channel();
@@ -163,7 +164,7 @@ impl Packer {
             let mut state = self.state();
             state.waiting.push_back(Waiting {
                 id,
-                epoch,
+                row_key,
                 key,
                 plain,
                 since,
@@ -268,7 +269,7 @@ impl Packer {
             Ok((object, slices)) => {
                 for (waiting, slice) in pack.into_iter().zip(slices) {
                     let written = WrittenSlice {
-                        slice: slice.into_new(row::SliceKey::Derived(waiting.epoch)),
+                        slice: slice.into_new(waiting.row_key),
                         object: object.clone(),
                         lease: lease.clone(),
                     };

@@ -18,12 +18,12 @@ use super::membership::Signed;
 use super::{Volume, VolumeError, no_member};
 use crate::blocks::ShareStore;
 use crate::keys::{KeptShares, KeyError, RealmEpochKey, Sealing, SharedSecret};
-use crate::metadata::MetadataClient;
+use crate::metadata::{MetadataClient, MetadataError};
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::identity::{RealmEpoch, RealmId};
 use quorumfs_metadata::row::{Epoch, Lock, Member, Shares};
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 #[derive(Debug, Default)]
 struct Keys {
@@ -37,6 +37,8 @@ struct Keys {
 pub(super) struct Keyring {
     keys: RwLock<Keys>,
     sealing: Sealing,
+    /// The newest epoch that the servers showed before this process began.
+    shown_before: OnceLock<RealmEpoch>,
     /// Held by whoever asks the servers: a second beside it would do its work twice.
     refreshing: tokio::sync::Mutex<()>,
 }
@@ -118,12 +120,18 @@ impl Volume {
         Ok(())
     }
 
+    /// Has servers refused that say the realm is in an earlier epoch than this one, which they
+    /// showed to a process before.
+    pub fn epoch_shown_before(&self, epoch: RealmEpoch) {
+        let _ = self.keyring.shown_before.set(epoch);
+    }
+
     /// Asks the servers for the realm's newest epoch and opens it, and all before it that are not
     /// open yet.
     ///
     /// # Errors
     /// If the servers give no answer, or one that is not signed, or one that is older than what
-    /// this process has seen; if the clouds do not give the second lock's shares; or if this
+    /// this process, or [one before](Self::epoch_shown_before), has seen; if the clouds do not give the second lock's shares; or if this
     /// principal is no member any more. What was open stays open.
     #[boxed]
     pub async fn refresh(
@@ -133,10 +141,15 @@ impl Volume {
     ) -> Result<RealmEpoch, VolumeError> {
         let _alone = self.keyring.refreshing.lock().await;
         let (number, epochs, member) = metadata.newest_epoch().await?;
-        match self.current_epoch() {
-            Some(seen) if seen == number => return Ok(number),
-            Some(seen) if seen > number => return Err(out_of_date(number, seen).into()),
-            _ => {}
+        let (open, before) = (
+            self.current_epoch(),
+            self.keyring.shown_before.get().copied(),
+        );
+        if let Some(shown) = open.max(before).filter(|shown| *shown > number) {
+            return Err(out_of_date(number, shown).into());
+        }
+        if open == Some(number) {
+            return Ok(number);
         }
         let member = member.ok_or_else(|| no_member(&self.principal))?;
         let epoch = epochs
@@ -261,9 +274,7 @@ fn strange(reason: &str) -> KeyError {
     }
 }
 
-fn out_of_date(answered: RealmEpoch, seen: RealmEpoch) -> KeyError {
-    strange(&format!(
-        "the servers answered that the realm is in epoch {answered}, and it was in {seen} before: \
-         they are out of date or lie"
-    ))
+fn out_of_date(answered: RealmEpoch, shown: RealmEpoch) -> MetadataError {
+    let reason = format!("they say that the key epoch is {answered}, and it was {shown} before");
+    MetadataError::WentBack { reason }
 }

@@ -42,10 +42,16 @@ fn the_owner_and_the_recovery_kit_hold_the_same_keys() {
         principal: kit.recovery.clone(),
     };
     let recovery = Volume::open(&kit.genesis, &key).unwrap();
-    let slice = SliceId::default();
+    let (slice, salt) = (SliceId::default(), SliceSalt::default());
     assert_eq!(
-        owner.slice_key(RealmEpoch(0), slice).unwrap().expose(),
-        recovery.slice_key(RealmEpoch(0), slice).unwrap().expose()
+        owner
+            .slice_key(RealmEpoch(0), slice, &salt)
+            .unwrap()
+            .expose(),
+        recovery
+            .slice_key(RealmEpoch(0), slice, &salt)
+            .unwrap()
+            .expose()
     );
     let secrets = |volume: &Volume| -> Vec<[u8; 32]> {
         volume

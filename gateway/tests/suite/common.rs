@@ -19,7 +19,7 @@ use quorumfs_metadata::Metadata;
 use quorumfs_metadata::identity::{CloudIndex, Codec, ObjectClass, ObjectId, RealmEpoch, SliceId};
 use quorumfs_metadata::operation::{NewObject, NewSlice, Operation, Step};
 use quorumfs_metadata::placement::{Policy, Shard};
-use quorumfs_metadata::row::{Assertable, ReplicaInfo, SliceKey};
+use quorumfs_metadata::row::{Assertable, ReplicaInfo, SliceKey, SliceSalt};
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
@@ -91,7 +91,10 @@ impl SliceStore for MemorySlices {
             length,
             sealed_length: length + 16,
             codec: Codec::NONE,
-            key: SliceKey::Derived(RealmEpoch(0)),
+            key: SliceKey::Derived {
+                epoch: RealmEpoch(0),
+                salt: SliceSalt::default(),
+            },
         };
         Ok(WrittenSlice {
             object,

@@ -13,7 +13,7 @@ use quorumfs_gateway::keys::{KeptShares, KeyError, Secret};
 use quorumfs_gateway::vfs::{FileSystem, OpenMode, SetMode, UnderOldEpochs};
 use quorumfs_gateway::volume::{Volume, VolumeError};
 use quorumfs_metadata::identity::{CloudIndex, InodeId, RealmEpoch, RealmId, SliceId};
-use quorumfs_metadata::row::Lock;
+use quorumfs_metadata::row::{Lock, SliceSalt};
 use std::sync::atomic::Ordering;
 use world::*;
 
@@ -271,11 +271,14 @@ async fn a_members_key_with_f_clouds_opens_nothing_and_with_one_more_it_does() {
     assert!(matches!(locked, KeyError::Locked { .. }), "{locked}");
     thief.faulty[3].set_plan(Plan::honest());
     thief.volume.unlock(&thief.shares).await.unwrap();
-    let slice = SliceId::default();
+    let (slice, salt) = (SliceId::default(), SliceSalt::default());
     let owner = world.gateway();
     owner.refresh().await.unwrap();
     let key = |gateway: &Gateway| {
-        let key = gateway.volume.slice_key(RealmEpoch(0), slice).unwrap();
+        let key = gateway
+            .volume
+            .slice_key(RealmEpoch(0), slice, &salt)
+            .unwrap();
         *key.expose()
     };
     assert_eq!(key(&thief), key(&owner));
@@ -357,8 +360,13 @@ async fn of_two_who_rekey_at_a_time_one_does_and_the_other_is_told() {
         panic!("{told}");
     };
     assert_eq!(current, RealmEpoch(1));
-    let slice = SliceId::default();
-    let key = |it: &Gateway| *it.volume.slice_key(RealmEpoch(1), slice).unwrap().expose();
+    let (slice, salt) = (SliceId::default(), SliceSalt::default());
+    let key = |it: &Gateway| {
+        *it.volume
+            .slice_key(RealmEpoch(1), slice, &salt)
+            .unwrap()
+            .expose()
+    };
     assert_eq!(key(&one), key(&other));
 }
 
@@ -390,11 +398,20 @@ async fn an_epoch_that_a_server_made_up_or_took_out_of_the_past_is_refused() {
     let old = line.old.lock().unwrap().clone();
     line.lie.store(HONEST, Ordering::Relaxed);
     assert_eq!(gateway.refresh().await.unwrap(), RealmEpoch(1));
+    line.old.lock().unwrap().clone_from(&old);
+    line.lie.store(OLD, Ordering::Relaxed);
+    let error = gateway.refresh().await.unwrap_err();
+    assert!(matches!(error, VolumeError::WentBack(_)), "{error:?}");
+    assert_eq!(gateway.volume.current_epoch(), Some(RealmEpoch(1)));
+    // Nor by another process that this one told.
+    let (next, line) = world.gateway_on_a_line();
+    next.volume.epoch_shown_before(RealmEpoch(1));
     *line.old.lock().unwrap() = old;
     line.lie.store(OLD, Ordering::Relaxed);
-    let error = gateway.refresh().await.unwrap_err().to_string();
-    assert!(error.contains("out of date or lie"), "{error}");
-    assert_eq!(gateway.volume.current_epoch(), Some(RealmEpoch(1)));
+    let error = next.refresh().await.unwrap_err();
+    assert!(matches!(error, VolumeError::WentBack(_)), "{error:?}");
+    line.lie.store(HONEST, Ordering::Relaxed);
+    assert_eq!(next.refresh().await.unwrap(), RealmEpoch(1));
 }
 
 #[tokio::test(flavor = "multi_thread")]

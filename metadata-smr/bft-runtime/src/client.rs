@@ -97,6 +97,9 @@ pub struct ClientConfig {
     pub lanes: u16,
     /// Operations in one bundle at the most; 1 does without bundles.
     pub bundle_max: usize,
+    /// The newest state that this client's owner was shown before, of [`Client::shown`]: replicas
+    /// that have gone back behind it are refused.
+    pub shown: Sequence,
     /// Whether [`Client::read`] asks out of order. All clients of a cluster have to agree on this:
     /// readers count on what writers wait for, which is an answer of more replicas then.
     pub unordered_reads: bool,
@@ -122,6 +125,7 @@ impl ClientConfig {
             status_deadline: Duration::from_secs(2),
             lanes: 8,
             bundle_max: OPERATIONS_MAX,
+            shown: Sequence(0),
             unordered_reads: true,
         }
     }
@@ -224,6 +228,7 @@ impl Client {
         let mut settings = core::ClientConfig::following(cluster, membership.clone(), key);
         settings.lanes = config.lanes;
         settings.bundle_max = config.bundle_max;
+        settings.shown = config.shown;
         settings.unordered_reads = config.unordered_reads;
         settings.jitter_seed = getrandom::u64().map_err(no_randomness)?;
         let session_key = Arc::new(
@@ -388,6 +393,13 @@ impl Client {
     #[must_use]
     pub fn session(&self) -> Option<SessionId> {
         self.inner.machine.session()
+    }
+
+    /// The newest state that this client was shown. Whoever keeps it hands it to the next one
+    /// ([`ClientConfig::shown`]), which replicas that went back in time then cannot deceive.
+    #[must_use]
+    pub fn shown(&self) -> Sequence {
+        self.inner.machine.shown()
     }
 
     /// The replicas that are not connected now, with the reason.

@@ -55,7 +55,7 @@ pub use config::ClientConfig;
 pub use event::{Effect, Effects, End, Event, Kind, SigningKey, Ticket};
 pub use failure::Failure;
 
-use crate::identity::{Lane, Monotonic, PublicKey, ReplicaId, RequestNumber, Time};
+use crate::identity::{Lane, Monotonic, PublicKey, ReplicaId, RequestNumber, Sequence, Time};
 use crate::wire::Verified;
 use crate::wire::limits::READ_IN_ORDER_EVERY;
 use bytes::Bytes;
@@ -84,6 +84,8 @@ pub struct Client {
     retries: u64,
     /// When records of later epochs were asked for last.
     epochs_asked: Option<Monotonic>,
+    /// The state at which the newest session was opened.
+    opened_at: Sequence,
 }
 
 /// A bundle that has its place: what has to be signed.
@@ -109,7 +111,15 @@ impl Client {
             busy: 0,
             retries: 0,
             epochs_asked: None,
+            opened_at: Sequence(0),
         }
+    }
+
+    /// The newest state that the client was shown, by a quorum.
+    #[must_use]
+    pub fn shown(&self) -> Sequence {
+        let before = self.config.shown.max(self.opened_at);
+        self.reads.newest_shown().max(before)
     }
 
     /// How often a replica answered that it is busy.

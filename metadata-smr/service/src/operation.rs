@@ -593,7 +593,7 @@ impl SliceKey {
     #[must_use]
     pub const fn epoch(&self) -> RealmEpoch {
         match self {
-            Self::Derived(epoch) | Self::Wrapped { epoch, .. } => *epoch,
+            Self::Derived { epoch, .. } | Self::Wrapped { epoch, .. } => *epoch,
         }
     }
 }

@@ -26,8 +26,8 @@ pub mod realm;
 pub mod volume;
 
 pub use content::{
-    Extent, Object, ObjectState, PackedSlice, Reap, Slice, SliceKey, Sparse, UnderReplicated,
-    Unreferenced,
+    Extent, Object, ObjectState, PackedSlice, Reap, Slice, SliceKey, SliceSalt, Sparse,
+    UnderReplicated, Unreferenced,
 };
 pub use evidence::{Evidence, EvidenceCount, FaultKind, Verdict};
 pub use extended::ExtendedAttribute;

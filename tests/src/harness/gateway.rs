@@ -9,10 +9,15 @@ use quorumfs_bft_runtime::keys::NodeKey;
 use quorumfs_bft_runtime::server::first_incarnation;
 use quorumfs_fuse::{MountConfig, Mounted, mount};
 use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud, ShareStore};
-use quorumfs_gateway::keys::{KeyFile, Sealing};
+use quorumfs_gateway::keys::{KeyFile, Sealing, SliceKey};
 use quorumfs_gateway::metadata::{MetadataClient, Ordered, Takeover};
 use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, VfsOptions};
 use quorumfs_gateway::volume::Volume;
+use quorumfs_metadata::identity::InodeId;
+use quorumfs_metadata::limits::EXTENT_PAGE_MAX;
+use quorumfs_metadata::query::Question;
+use quorumfs_metadata::reply::Found;
+use quorumfs_metadata::row;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,6 +149,43 @@ pub fn unlocked(cluster: &Cluster, key: &KeyFile) -> Volume {
     let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(volume.unlock(&shares)).unwrap();
     volume
+}
+
+/// The keys of all slices of the volume's first so many inodes, which the servers are asked for.
+///
+/// # Panics
+/// If the servers do not answer.
+#[must_use]
+pub fn slice_keys(cluster: &Cluster, volume: &Volume, inodes: u64) -> Vec<SliceKey> {
+    let runtime = Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let client = Client::connect(client_config(cluster, volume)).await;
+        let session = Arc::new(Ordered::new(client.unwrap()));
+        let metadata = MetadataClient::new(session, volume.own_credentials());
+        let mut keys = Vec::new();
+        for inode in (1..=inodes).map(InodeId) {
+            let (from, to) = (0, u64::MAX);
+            let limit = EXTENT_PAGE_MAX;
+            let question = Question::Content {
+                inode,
+                from,
+                to,
+                limit,
+            };
+            let found = metadata.ask("read", volume.own_credentials(), question);
+            // Directories and numbers that no file has.
+            let Ok(Found::Content(page)) = found.await else {
+                continue;
+            };
+            for (slice, row) in page.slices {
+                if let row::SliceKey::Derived { epoch, salt } = row.key {
+                    keys.push(volume.slice_key(epoch, slice, &salt).unwrap());
+                }
+            }
+        }
+        metadata.close().await;
+        keys
+    })
 }
 
 fn clouds(cluster: &Cluster, volume: &Volume) -> Vec<Cloud> {

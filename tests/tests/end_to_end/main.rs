@@ -20,6 +20,7 @@ mod protected_key;
 mod recordings;
 mod rekey;
 mod roles;
+mod rollback;
 mod scrub;
 mod signals;
 mod twins;

@@ -9,7 +9,7 @@
 )]
 
 use quorumfs_gateway::keys::{HostKey, KeptShares, KeyFile, Passphrase, StoredKey};
-use quorumfs_metadata::identity::{AllocationId, RealmId, SliceId};
+use quorumfs_metadata::identity::RealmId;
 use quorumfs_tests::harness::{Cluster, Needle, Quorumfs, kill_mount, mount_in_background, search};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -246,15 +246,10 @@ fn needles(cluster: &Cluster, key: &KeyFile) -> Vec<Needle> {
     for (_, share) in &shares {
         secret("share", share.expose());
     }
-    for number in 0..64 {
-        let slice = SliceId {
-            allocation: AllocationId(number / 8),
-            counter: u32::try_from(number % 8).unwrap(),
-        };
-        secret(
-            "slice key",
-            volume.slice_key(epoch, slice).unwrap().expose(),
-        );
+    let slices = quorumfs_tests::harness::slice_keys(cluster, &volume, 16);
+    assert!(!slices.is_empty());
+    for slice in &slices {
+        secret("slice key", slice.expose());
     }
     for (_, cloud) in volume.clouds() {
         secret("cloud secret", cloud.expose());

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use quorumfs_bft::authentication::Signer;
 use quorumfs_bft::client::event::End;
 use quorumfs_bft::client::{Client, Effect, Effects, Event, Failure, Kind, SigningKey, Ticket};
-use quorumfs_bft::identity::{Monotonic, Nanos, PublicKey, ReplicaId, SessionId};
+use quorumfs_bft::identity::{Monotonic, Nanos, PublicKey, ReplicaId, Sequence, SessionId};
 use quorumfs_bft::membership::Membership;
 use quorumfs_bft::wire::message::Kind as FrameKind;
 use std::collections::BTreeMap;
@@ -163,6 +163,11 @@ impl Machine {
     /// How many queries were answered out of order, and how many were put into it.
     pub(super) fn reads(&self) -> (u64, u64) {
         self.state().core.reads()
+    }
+
+    /// The newest state that the session was shown.
+    pub(super) fn shown(&self) -> Sequence {
+        self.state().core.shown()
     }
 
     /// Handles one input, and closes bundles.

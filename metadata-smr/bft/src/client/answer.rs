@@ -95,9 +95,16 @@ impl Client {
                     message: speech::open(&self.config, *key, time),
                 });
             }
+            Opening::Opened { version, .. } if version <= self.config.shown => {
+                let (shown, found) = (self.config.shown, version);
+                self.end(End::WentBack { shown, found }, effects);
+            }
             Opening::Opened {
-                session, credit, ..
+                session,
+                credit,
+                version,
             } => {
+                self.opened_at = version;
                 let open = Session::new(&self.config, session, credit);
                 self.phase = Phase::Open(open);
                 effects.push(Effect::Opened { session, credit });

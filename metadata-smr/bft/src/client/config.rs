@@ -1,7 +1,7 @@
 //! What a client is told once.
 
 use crate::fault_model::FaultModel;
-use crate::identity::{ClusterId, Epoch, Nanos, PublicKey};
+use crate::identity::{ClusterId, Epoch, Nanos, PublicKey, Sequence};
 use crate::membership::Membership;
 use crate::sabotage::Flag;
 use crate::wire::limits::OPERATIONS_MAX;
@@ -41,6 +41,11 @@ pub struct ClientConfig {
     pub retry: Nanos,
     /// The waiting time between retries doubles up to this.
     pub retry_max: Nanos,
+    /// The newest state that this client's owner was shown before. Sessions are opened in the
+    /// order, so at a later one; replicas that open one no later than this have lost what they
+    /// acknowledged: they were put back to a copy, or too many lie. The session ends at once then
+    /// ([`End::WentBack`](super::End::WentBack)).
+    pub shown: Sequence,
     /// A defect that only a simulation asks for: a watch event counts with one copy.
     #[doc(hidden)]
     pub believes_one_watch_event: Flag,
@@ -86,6 +91,7 @@ impl ClientConfig {
             unordered_reads: true,
             retry: Nanos::from_millis(250),
             retry_max: Nanos::from_secs(4),
+            shown: Sequence(0),
             believes_one_watch_event: Flag::CLEAR,
             jitter_seed: 0,
         }

@@ -114,6 +114,17 @@ pub enum End {
     /// The replicas do not know it (any more): it expired or was fenced.
     #[error("the replicas ended the session: open another one")]
     Lost,
+    /// The replicas are at an earlier state than one that was shown before.
+    #[error(
+        "the replicas have gone back in time: they are at operation {found}, and this client was \
+         shown {shown} before"
+    )]
+    WentBack {
+        /// The newest that was shown.
+        shown: Sequence,
+        /// Where the session was opened.
+        found: Sequence,
+    },
 }
 
 /// What the core wants done, in this order.

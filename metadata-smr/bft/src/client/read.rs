@@ -184,6 +184,11 @@ impl Reads {
         self.seen = self.seen.max(sequence);
     }
 
+    /// The newest state that the session was shown.
+    pub(super) const fn newest_shown(&self) -> Sequence {
+        self.seen
+    }
+
     /// The session was told that this batch changed something.
     pub(super) fn told(&mut self, sequence: Sequence) {
         self.told = self.told.max(sequence);

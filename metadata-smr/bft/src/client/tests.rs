@@ -423,6 +423,42 @@ fn a_replica_that_comes_back_is_sent_what_it_may_have_missed() {
 }
 
 #[test]
+fn replicas_that_have_gone_back_in_time_are_refused() {
+    let open_at = |found: u64| {
+        let mut desk = Desk::new(|config| config.shown = Sequence(8));
+        desk.step(Event::Open {
+            session_key: PublicKey([2; 32]),
+            time: Time(1),
+        });
+        let (frame, _) = desk.opening();
+        for replica in [0, 3] {
+            let outcome = Outcome::SessionOpened {
+                session: SessionId(7),
+                credit: CREDIT,
+            };
+            desk.reply(replica, &frame, found, outcome);
+        }
+        desk
+    };
+    for found in [1, 7, 8] {
+        let desk = open_at(found);
+        assert!(!desk.opened);
+        let (shown, found) = (Sequence(8), Sequence(found));
+        assert_eq!(desk.ended, [End::WentBack { shown, found }]);
+    }
+    let mut desk = open_at(9);
+    assert!(desk.opened && desk.ended.is_empty());
+    assert_eq!(desk.client.shown(), Sequence(9));
+    desk.submit(1);
+    let frame = desk.last();
+    desk.reply(0, &frame, 30, desk.results(&["a"]));
+    assert_eq!(desk.client.shown(), Sequence(9), "one alone may lie");
+    desk.reply(1, &frame, 12, desk.results(&["a"]));
+    desk.reply(2, &frame, 12, desk.results(&["a"]));
+    assert_eq!(desk.client.shown(), Sequence(12));
+}
+
+#[test]
 fn the_queue_is_bounded_and_says_so() {
     let mut desk = Desk::open(|config| {
         config.operations_max = 3;

@@ -185,7 +185,7 @@ fn object(
 
 fn slice(realm: &Realm, new: &NewSlice) -> Outcome<Slice> {
     let wrapping_fits = match &new.key {
-        SliceKey::Derived(_) => true,
+        SliceKey::Derived { .. } => true,
         SliceKey::Wrapped { bytes, .. } => bytes.len() <= WRAPPED_KEY_BYTES_MAX,
     };
     let sensible = (1..=SLICE_BYTES_MAX).contains(&new.length)

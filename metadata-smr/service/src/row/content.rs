@@ -30,11 +30,22 @@ pub struct Extent {
     pub unwritten: bool,
 }
 
+/// Random bytes of a slice's writer that its data key depends on, besides its id. Ids are the
+/// servers' to give, and servers that were put back to a copy, or that lie, give one twice: two
+/// plaintexts never have one key for that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, BorshSerialize, BorshDeserialize)]
+pub struct SliceSalt(pub [u8; 16]);
+
 /// How a slice's data key is found.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum SliceKey {
-    /// Derived from the realm epoch's key and the slice's id.
-    Derived(RealmEpoch),
+    /// Derived from the realm epoch's key, the slice's id and what its writer drew for it.
+    Derived {
+        /// Under which.
+        epoch: RealmEpoch,
+        /// What the writer drew.
+        salt: SliceSalt,
+    },
     /// Wrapped under the realm epoch's key, after a copy between realms.
     Wrapped {
         /// Under which.

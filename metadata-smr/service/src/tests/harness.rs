@@ -291,7 +291,10 @@ pub(super) fn slice(allocation: AllocationId, counter: u32, object: &NewObject) 
         length: 4000,
         sealed_length: 4016,
         codec: Codec::NONE,
-        key: SliceKey::Derived(RealmEpoch(0)),
+        key: SliceKey::Derived {
+            epoch: RealmEpoch(0),
+            salt: SliceSalt([7; 16]),
+        },
     }
 }
 

@@ -17,12 +17,12 @@ use quorumfs_gateway::blocks::{
 };
 use quorumfs_gateway::metadata::{AllocatedId, MetadataClient};
 use quorumfs_metadata::attributes::Credentials;
-use quorumfs_metadata::identity::{CloudIndex, ObjectClass, ObjectId, RealmEpoch, SliceId};
+use quorumfs_metadata::identity::{CloudIndex, ObjectClass, ObjectId, SliceId};
 use quorumfs_metadata::limits::EXTENT_PAGE_MAX;
 use quorumfs_metadata::operation::{Commit, NewContent, NewExtent, Step};
 use quorumfs_metadata::query::Question;
 use quorumfs_metadata::reply::{ContentPage, Found};
-use quorumfs_metadata::row::{SliceKey, Verdict};
+use quorumfs_metadata::row::Verdict;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -216,7 +216,7 @@ impl Gateway {
             inode: self.world.servers.file,
             expected: None,
             objects: vec![stored.object.clone()],
-            slices: vec![slice.into_new(SliceKey::Derived(RealmEpoch(0)))],
+            slices: vec![slice.into_new(World::row_key())],
             content: NewContent::Extents(vec![extent]),
             size: None,
             mtime: None,

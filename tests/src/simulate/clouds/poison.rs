@@ -13,10 +13,9 @@ use quorumfs_bft_simulator::random::Random;
 use quorumfs_gateway::blocks::{Named, SEGMENT_BYTES, Sealer, TAG_BYTES};
 use quorumfs_gateway::metadata::MetadataClient;
 use quorumfs_metadata::attributes::Credentials;
-use quorumfs_metadata::identity::{CloudIndex, Codec, ObjectClass, RealmEpoch, ShardIndex};
+use quorumfs_metadata::identity::{CloudIndex, Codec, ObjectClass, ShardIndex};
 use quorumfs_metadata::operation::{Commit, NewContent, NewExtent, NewObject, NewSlice, Step};
 use quorumfs_metadata::placement::Shard;
-use quorumfs_metadata::row::SliceKey;
 use std::sync::Arc;
 
 /// How an object is written wrong.
@@ -158,7 +157,7 @@ pub(super) async fn poison(world: &Arc<World>, random: &mut Random) -> Result<()
         length,
         sealed_length,
         codec: Codec::NONE,
-        key: SliceKey::Derived(RealmEpoch(0)),
+        key: World::row_key(),
     };
     let extent = NewExtent {
         offset: world.next_offset(),

@@ -14,7 +14,7 @@ use crate::operation::{
 };
 use crate::placement::{Policy, Shard};
 use crate::query::Question;
-use crate::row::SliceKey;
+use crate::row::{SliceKey, SliceSalt};
 use quorumfs_bft::identity::Digest;
 
 /// Ids that are asked for at once.
@@ -170,7 +170,10 @@ impl Shards {
             length: PLAIN_BYTES,
             sealed_length: SEALED_BYTES,
             codec: Codec::NONE,
-            key: SliceKey::Derived(RealmEpoch(0)),
+            key: SliceKey::Derived {
+                epoch: RealmEpoch(0),
+                salt: SliceSalt::default(),
+            },
         };
         if new.class == ObjectClass::PACK {
             self.places.push((slice.id, new.id, slice.offset));

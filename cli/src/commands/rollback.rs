@@ -1,0 +1,127 @@
+//! `volume accept-rollback`: servers that went back in time are believed again, from here.
+//!
+//! What they acknowledged after the copy that they were put back to is lost; this command only has
+//! this state directory go on with what there is. It lets go of all that is kept here about the
+//! time that no longer was, for its numbers will be given to other things: which session mounted,
+//! who the replicas are, the disk cache. The journal of a mount has bytes that exist nowhere else,
+//! of files that are known by such numbers. It is put aside, for nothing but a person can tell what
+//! they are now.
+
+use super::held;
+use super::memory;
+use super::opened::Configured;
+use super::shown::{Shown, ShownBefore};
+use crate::arguments::{AcceptRollbackArguments, General};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use serde::Serialize;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+#[derive(Serialize)]
+struct Accepted {
+    /// The operation that this state directory had been shown.
+    shown: u64,
+    /// Where the servers are.
+    found: u64,
+    /// Where what was written and not committed lies now, if there was anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    journal: Option<PathBuf>,
+}
+
+impl Accepted {
+    fn text(&self) -> String {
+        let mut text = format!(
+            "accepted: the servers are at operation {}, this machine had been shown {}",
+            self.found, self.shown
+        );
+        if let Some(journal) = &self.journal {
+            let journal = journal.display();
+            text.push_str(&format!(
+                "\nwhat a mount had written and not committed is put aside in {journal}"
+            ));
+        }
+        text
+    }
+}
+
+/// Accepts what the servers are at now.
+pub(crate) async fn accept(
+    general: &General,
+    arguments: &AcceptRollbackArguments,
+    output: Output,
+) -> Outcome {
+    let configured = Configured::read(general)?;
+    let _lock = configured.state().lock("mount")?;
+    let before: &ShownBefore = configured.shown_before();
+    let known = before.recall();
+    if !arguments.yes {
+        let message = format!(
+            "this state directory was shown operation {} of the volume; to accept servers that are \
+             at an older one loses what was written since",
+            known.sequence
+        );
+        return Err(Failure::new(Exit::Usage, message)
+            .hint("if no newer copy of the replicas is left, run it again with --yes"));
+    }
+    let client = configured.connect_at_any_state().await?;
+    let found = client.shown();
+    // The session is of no use any more, and ends by itself if this is not heard.
+    let _ = client.close().await;
+    let journal = put_aside(
+        &configured
+            .state()
+            .join(&configured.configuration().journal.path),
+    )?;
+    for file in [memory::FILE, held::FILE] {
+        remove(&configured.state().join(file), |path| fs::remove_file(path))?;
+    }
+    let cache = configured
+        .state()
+        .join(&configured.configuration().cache.path)
+        .join(configured.volume().id().to_string());
+    remove(&cache, |path| fs::remove_dir_all(path))?;
+    before.accept(Shown {
+        sequence: found,
+        ..Shown::default()
+    })?;
+    let accepted = Accepted {
+        shown: known.sequence.0,
+        found: found.0,
+        journal,
+    };
+    output.record("rollback", &accepted, Accepted::text)?;
+    Ok(Exit::Success)
+}
+
+fn remove(path: &Path, by: impl FnOnce(&Path) -> std::io::Result<()>) -> Outcome<()> {
+    match by(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(Failure::file("remove", path, &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Renames a journal in which something is to a name that is free.
+fn put_aside(journal: &Path) -> Outcome<Option<PathBuf>> {
+    if !fs::read_dir(journal).is_ok_and(|mut files| files.next().is_some()) {
+        return Ok(None);
+    }
+    let mut name = journal.as_os_str().to_os_string();
+    name.push(".before-rollback");
+    let free = (1..)
+        .map(|number: u32| {
+            let mut name = name.clone();
+            name.push(format!("-{number}"));
+            PathBuf::from(name)
+        })
+        .find(|path| path.symlink_metadata().is_err());
+    let Some(aside) = free else {
+        return Ok(None);
+    };
+    fs::rename(journal, &aside).map_err(|error| Failure::file("rename", journal, &error))?;
+    Ok(Some(aside))
+}
