@@ -24,7 +24,7 @@ pub(crate) use quota::{QuotaArguments, QuotaCommand, QuotaSetArguments};
 pub(crate) use scrub::{CloudAdoptArguments, CloudCommand, CloudEvidenceArguments, ScrubArguments};
 pub(crate) use volume::{
     AcceptRollbackArguments, LockSetting, VolumeCommand, VolumeCreateArguments,
-    VolumeRekeyArguments,
+    VolumeRecoverArguments, VolumeRekeyArguments,
 };
 
 use crate::configuration::TierSetting;

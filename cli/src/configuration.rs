@@ -237,9 +237,30 @@ pub(crate) struct ReplicaConfiguration {
     pub(crate) listen: SocketAddr,
     /// The file with this replica's key.
     pub(crate) key: PathBuf,
+    /// What is to stay free on the disk of this replica's state, in MiB.
+    #[serde(default = "replica_floor", skip_serializing_if = "is_replica_floor")]
+    pub(crate) free_space_floor_mib: u32,
     /// Where the others are reached, once the volume exists; this replica is among them.
     #[serde(default)]
     pub(crate) replica: Vec<ReplicaSection>,
+}
+
+impl ReplicaConfiguration {
+    /// The same in bytes.
+    pub(crate) fn free_space_floor(&self) -> u64 {
+        u64::from(self.free_space_floor_mib) << 20
+    }
+}
+
+/// What stays free unless the configuration says otherwise: hours of work for an operator.
+pub(crate) const fn replica_floor() -> u32 {
+    512
+}
+
+// It is serde that wants a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+const fn is_replica_floor(floor: &u32) -> bool {
+    *floor == replica_floor()
 }
 
 /// Reads a file.

@@ -1,6 +1,6 @@
 //! Each kernel request as a call of the file system.
 
-use crate::convert::{attributes, kind, number, open_mode, time_change};
+use crate::convert::{attributes, keeps_atime, kind, number, open_mode, time_change};
 use crate::serve::{
     Adapter, BACKGROUND_MAX, GENERATION, KEEP_LISTING, VALID_FOR, WRITE_BYTES_MAX, caller,
     capabilities, maker,
@@ -41,7 +41,14 @@ impl Filesystem for Adapter {
         );
         let name = name.as_bytes().to_vec();
         let place = (parent, name.clone());
-        let work = async move { fs.lookup(&caller, parent, &name).await };
+        let work = async move {
+            match name.as_slice() {
+                // The kernel has a number, of a handle perhaps, and has forgotten the inode.
+                b"." => fs.by_number(parent).await.map(Some),
+                b".." => fs.parent(parent).await.map(Some),
+                _ => fs.lookup(&caller, parent, &name).await,
+            }
+        };
         self.entry("lookup", place, work, reply);
     }
 
@@ -375,10 +382,11 @@ impl Filesystem for Adapter {
         );
     }
 
-    fn opendir(&self, request: &Request, inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn opendir(&self, request: &Request, inode: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let (fs, caller, inode) = (self.file_system.clone(), caller(request), self.inode(inode));
         let keeper = fs.clone();
-        let work = async move { fs.opendir(&caller, inode).await };
+        let keep_atime = keeps_atime(flags.0);
+        let work = async move { fs.opendir(&caller, inode, keep_atime).await };
         self.serve("opendir", work, move |outcome| match outcome {
             Ok(handle) => {
                 // What the kernel has is older than this listing only if the directory's mtime has

@@ -119,6 +119,12 @@ fn device(attributes: &Attributes) -> u32 {
     }
 }
 
+/// Whether reading moves no time of access, from the flags of `open(2)`.
+pub(crate) const fn keeps_atime(flags: i32) -> bool {
+    const NO_ACCESS_TIME: i32 = 0o1_000_000;
+    flags & NO_ACCESS_TIME != 0
+}
+
 /// How a file is opened, from the flags of `open(2)`.
 pub(crate) fn open_mode(flags: i32) -> OpenMode {
     const ACCESS_MODE: i32 = 3;
@@ -128,6 +134,7 @@ pub(crate) fn open_mode(flags: i32) -> OpenMode {
         read: flags & ACCESS_MODE != WRITE_ONLY,
         write: matches!(flags & ACCESS_MODE, WRITE_ONLY | READ_WRITE),
         truncate: flags & 0o1000 != 0,
+        keep_atime: keeps_atime(flags),
     }
 }
 
@@ -160,7 +167,8 @@ mod tests {
             OpenMode {
                 read: true,
                 write: false,
-                truncate: false
+                truncate: false,
+                keep_atime: false,
             }
         );
         assert_eq!(
@@ -168,7 +176,8 @@ mod tests {
             OpenMode {
                 read: false,
                 write: true,
-                truncate: true
+                truncate: true,
+                keep_atime: false,
             }
         );
         assert_eq!(
@@ -176,7 +185,8 @@ mod tests {
             OpenMode {
                 read: true,
                 write: true,
-                truncate: false
+                truncate: false,
+                keep_atime: false,
             }
         );
     }

@@ -36,7 +36,7 @@ pub(crate) const WRITE_BYTES_MAX: u32 = 1 << 20;
 /// What is asked of the kernel, as far as it offers it. Locks are not asked for at all: it then
 /// keeps them itself, `flock` and `fcntl` apart. Nor is asynchronous direct I/O (`FUSE_ASYNC_DIO`):
 /// the kernel forgets what readers cached meanwhile only after a direct write that it waits for.
-pub(crate) const fn capabilities() -> [InitFlags; 9] {
+pub(crate) const fn capabilities() -> [InitFlags; 10] {
     [
         InitFlags::FUSE_DO_READDIRPLUS,
         InitFlags::FUSE_READDIRPLUS_AUTO,
@@ -51,6 +51,9 @@ pub(crate) const fn capabilities() -> [InitFlags; 9] {
         // to us, since a directory's default list stands in its place.
         InitFlags::FUSE_POSIX_ACL,
         InitFlags::FUSE_DONT_MASK,
+        // It then finds inodes by their numbers when it has forgotten them, which handles of files
+        // (`open_by_handle_at`) live by.
+        InitFlags::FUSE_EXPORT_SUPPORT,
     ]
 }
 

@@ -219,7 +219,7 @@ fn listed(path: &str) -> Vec<Vec<u8>> {
 }
 
 fn metadata_fixtures() -> Vec<Vec<u8>> {
-    listed("metadata-smr/service/fixtures/format-1.txt")
+    listed("metadata-smr/service/fixtures/format-2.txt")
 }
 
 /// Cuts an input into pieces: `kind u8 ‖ length u16 ‖ bytes`, again and again.

@@ -2,6 +2,8 @@
 
 use crate::configuration::CompressionSetting;
 use clap::{Args, Subcommand, ValueEnum};
+use quorumfs_metadata::identity::{Gid, Uid};
+use std::path::PathBuf;
 
 /// What can be done with volumes.
 #[derive(Debug, Subcommand)]
@@ -12,6 +14,8 @@ pub(crate) enum VolumeCommand {
     Rekey(VolumeRekeyArguments),
     /// The key epochs: what each takes to read, and how much is sealed under it
     Epochs,
+    /// Make an owner's state directory on this machine from the recovery kit
+    Recover(VolumeRecoverArguments),
     /// Go on with servers that have gone back in time; what was written since then is lost
     AcceptRollback(AcceptRollbackArguments),
 }
@@ -43,6 +47,27 @@ pub(crate) struct VolumeRekeyArguments {
     /// Say what would be done, and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+/// `quorumfs volume recover`
+#[derive(Debug, Args)]
+pub(crate) struct VolumeRecoverArguments {
+    /// The file with the kit, as `volume create` wrote it or as it was typed in; - for standard
+    /// input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kit: PathBuf,
+    /// Where a replica is now, if it was moved or replaced; once for each
+    #[arg(long = "replica", value_name = "KEY@ADDRESS:PORT")]
+    pub(crate) replicas: Vec<String>,
+    /// Where a cloud is now, if it is elsewhere than the kit says; once for each
+    #[arg(long = "cloud", value_name = "NAME=LOCATION")]
+    pub(crate) clouds: Vec<String>,
+    /// A cloud's credentials in its provider's own form, if they are not in their usual place
+    #[arg(long, value_name = "NAME=FILE")]
+    pub(crate) cloud_credentials: Vec<String>,
+    /// Seal the key under a passphrase
+    #[arg(long)]
+    pub(crate) protect: bool,
 }
 
 /// `quorumfs volume create`
@@ -83,6 +108,9 @@ pub(crate) struct VolumeCreateArguments {
     /// What it takes to read: a member's key alone, or f + 1 clouds as well
     #[arg(long, value_enum, default_value = "clouds")]
     pub(crate) lock: LockSetting,
+    /// Whom the root directory belongs to, as numbers (default: who runs this)
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    pub(crate) owner: Option<(Uid, Gid)>,
     /// Seal the key under a passphrase from the start, so that its secret never lies on the disk as
     /// it is; `quorumfs key protect` does it later
     #[arg(long)]
@@ -90,4 +118,11 @@ pub(crate) struct VolumeCreateArguments {
     /// Whether content is compressed before it is encrypted, which lets lengths tell more
     #[arg(long, value_enum, default_value = "off")]
     pub(crate) compression: CompressionSetting,
+}
+
+fn owner(text: &str) -> Result<(Uid, Gid), String> {
+    let numbers = text.split_once(':');
+    let parsed = numbers.and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+    let (uid, gid) = parsed.ok_or("two numbers are expected, like 1000:1000 (`id` shows yours)")?;
+    Ok((Uid(uid), Gid(gid)))
 }

@@ -137,6 +137,7 @@ async fn start(
         key,
         listen: None,
         directory: setting.directory.clone(),
+        free_bytes_min: 0,
         durability,
         genesis: Bytes::new(),
         authentication: match setting.channels {

@@ -60,7 +60,7 @@ pub(crate) fn key_file_failure(doing: &str, path: &Path, error: &std::io::Error)
 pub(crate) fn volume_failure(error: &VolumeError) -> Failure {
     match error {
         VolumeError::Key(error) => key_failure(error),
-        VolumeError::Genesis(GenesisError::Newer { .. }) => {
+        VolumeError::Genesis(GenesisError::Newer { .. } | GenesisError::Older { .. }) => {
             Failure::new(Exit::NewerFormat, error.to_string())
         }
         VolumeError::Genesis(GenesisError::Decode(_)) => {

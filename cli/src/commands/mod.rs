@@ -21,6 +21,7 @@ pub(crate) mod mount_point;
 mod observe;
 mod opened;
 mod quota;
+mod recover;
 pub(crate) mod replica;
 mod rollback;
 mod scrub;
@@ -62,6 +63,7 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         Command::Volume(VolumeCommand::Rekey(command)) => {
             epochs::rekey(general, &command, output).await
         }
+        Command::Volume(VolumeCommand::Recover(command)) => recover::run(general, &command, output),
         Command::Volume(VolumeCommand::AcceptRollback(command)) => {
             rollback::accept(general, &command, output).await
         }

@@ -142,6 +142,7 @@ fn first_configuration(listen: SocketAddr) -> ReplicaConfiguration {
         version: VERSION,
         listen,
         key: KEY.into(),
+        free_space_floor_mib: configuration::replica_floor(),
         replica: Vec::new(),
     }
 }
@@ -287,16 +288,18 @@ fn server_config(
     let fault_model = genesis
         .fault_model()
         .map_err(|error| Failure::new(Exit::Damaged, format!("the genesis: {error}")))?;
-    let owner = genesis.principals.iter().take(1);
+    // The owner, and the principal of the recovery kit.
+    let administer = genesis.principals.iter().filter(|it| it.rights.administer);
     Ok(ReplicaConfig {
         id,
         cluster: genesis.volume,
         fault_model,
         replicas,
-        administrators: owner.map(|it| it.key).collect(),
+        administrators: administer.map(|it| it.key).collect(),
         key: Arc::new(key),
         listen: Some(configuration.listen),
         directory: state.join(DATA),
+        free_bytes_min: configuration.free_space_floor(),
         durability: Durability::Strict,
         genesis: bytes.into(),
         authentication: Authentication::Sig,

@@ -23,7 +23,7 @@ use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
 use quorumfs_gateway::blocks::{Cloud, CloudKeys, Named, ShareStore};
 use quorumfs_gateway::keys::Passphrase;
 use quorumfs_gateway::volume::{Founding, NewCloud, NewVolume};
-use quorumfs_metadata::identity::{ObjectClass, ObjectId, ShardIndex};
+use quorumfs_metadata::identity::{Gid, ObjectClass, ObjectId, ShardIndex, Uid};
 use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::row::{Assertable, ReplicaInfo};
 use serde::Serialize;
@@ -59,6 +59,8 @@ pub(crate) struct Plan {
     cache: CacheSection,
     /// What the key is to be sealed under.
     passphrase: Option<Passphrase>,
+    /// Whom the root directory belongs to.
+    owner: (Uid, Gid),
 }
 
 impl Plan {
@@ -76,6 +78,7 @@ impl Plan {
             // What is shown has to come from the clouds.
             cache: CacheSection::none(),
             passphrase: None,
+            owner: creator(),
         }
     }
 
@@ -128,12 +131,19 @@ impl Plan {
             },
             cache: CacheSection::default(),
             passphrase: arguments.protect.then(new_passphrase).transpose()?,
+            owner: arguments.owner.unwrap_or_else(creator),
         })
     }
 }
 
+/// Who runs this.
+fn creator() -> (Uid, Gid) {
+    let uid = rustix::process::geteuid().as_raw();
+    (Uid(uid), Gid(rustix::process::getegid().as_raw()))
+}
+
 /// What the key of a new volume is to be sealed under.
-fn new_passphrase() -> Outcome<Passphrase> {
+pub(super) fn new_passphrase() -> Outcome<Passphrase> {
     let sources = Sources::here();
     if sources.are_automatic() {
         return Ok(sources.passphrase()?.0);
@@ -171,7 +181,7 @@ pub(crate) fn replica(text: &str) -> Outcome<ReplicaSection> {
 
 /// A cloud as it is named on the command line; where a directory is does not depend on where one
 /// stands later.
-fn named(text: &str) -> Outcome<CloudSection> {
+pub(super) fn named(text: &str) -> Outcome<CloudSection> {
     let wrong = || {
         Failure::new(Exit::Usage, format!("`{text}` is not NAME=LOCATION"))
             .hint("name each cloud, like --cloud first=/mnt/first or --cloud aws=s3://bucket/below")
@@ -193,7 +203,7 @@ fn named(text: &str) -> Outcome<CloudSection> {
 }
 
 /// Gives clouds what `--cloud-…=NAME=VALUE` says of them.
-fn tell(
+pub(super) fn tell(
     clouds: &mut [CloudSection],
     option: &str,
     told: &[String],
@@ -359,10 +369,9 @@ impl Begun {
 /// How long making a cloud of a place may take.
 const FOUND_WITHIN: Duration = Duration::from_secs(30);
 
-/// Creates a volume: the clouds first, the configuration last; all of it or nothing.
-pub(crate) async fn create(state: &StateDirectory, plan: &Plan) -> Outcome<Created> {
-    let configuration = state.join(CONFIGURATION);
-    if configuration.exists() {
+/// An error if a state directory is one already, or has a file that one is made of.
+pub(super) fn refuse_what_is_there(state: &StateDirectory) -> Outcome<()> {
+    if state.join(CONFIGURATION).exists() {
         let message = format!("there is a volume already in {}", state.path().display());
         return Err(Failure::new(Exit::Held, message)
             .hint("nothing was changed; use another directory with --state"));
@@ -374,6 +383,12 @@ pub(crate) async fn create(state: &StateDirectory, plan: &Plan) -> Outcome<Creat
                 .hint("nothing was changed; move it away or name another directory with --state"));
         }
     }
+    Ok(())
+}
+
+/// Creates a volume: the clouds first, the configuration last; all of it or nothing.
+pub(crate) async fn create(state: &StateDirectory, plan: &Plan) -> Outcome<Created> {
+    refuse_what_is_there(state)?;
     let mut begun = Begun::default();
     let made = make(state, plan, &mut begun).await;
     if made.is_err() {
@@ -406,7 +421,12 @@ async fn make(state: &StateDirectory, plan: &Plan, begun: &mut Begun) -> Outcome
         Some(passphrase) => key::seal(&created.owner, passphrase)?.save(&key),
     };
     saved.map_err(|error| key_failure(&error))?;
-    directory::write_secret(&kit, created.recovery_kit.to_text().as_bytes())?;
+    let mut page = created.recovery_kit;
+    let places = plan.clouds.iter();
+    page.clouds = places
+        .map(|cloud| (cloud.name.clone(), cloud.location.clone()))
+        .collect();
+    directory::write_secret(&kit, page.to_text().as_bytes())?;
     let value = VolumeConfiguration {
         version: VERSION,
         volume: VolumeSection {
@@ -503,6 +523,7 @@ impl Plan {
             clouds,
             policy,
             owner_label: "owner".to_string(),
+            root_owner: self.owner,
             owner_uids: Assertable::Any,
             owner_gids: Assertable::Any,
             created: Time(u64::try_from(now.as_nanos()).unwrap_or_default()),

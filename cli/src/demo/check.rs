@@ -19,7 +19,7 @@ use super::damage;
 use super::layout::Demo;
 use super::observe::{Observer, Seen};
 use super::places::Place;
-use super::tree::{Measured, Tree};
+use super::tree::{HANDS, Measured, Progress, Tree};
 use crate::arguments::{DemoArguments, DemoClouds, General};
 use crate::commands::Configured;
 use crate::directory::StateDirectory;
@@ -32,7 +32,7 @@ use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const FILES_MIN: u32 = 5_000;
@@ -224,14 +224,9 @@ impl Check<'_> {
         );
     }
 
-    async fn copy(
-        &self,
-        tree: Tree,
-        target: &Path,
-        arrived: &Arc<AtomicUsize>,
-    ) -> Outcome<Measured> {
-        let (target, arrived) = (target.to_path_buf(), Arc::clone(arrived));
-        blocking(move || tree.copy(&target, &arrived)).await
+    async fn copy(&self, tree: Tree, target: &Path, progress: &Arc<Progress>) -> Outcome<Measured> {
+        let (target, progress) = (target.to_path_buf(), Arc::clone(progress));
+        blocking(move || tree.copy(&target, &progress)).await
     }
 
     /// Restarts the gateway, drops the kernel's caches, and compares everything.
@@ -400,8 +395,11 @@ impl Check<'_> {
             .first(FILES_DURING)
             .map_err(|error| Failure::file("list", &self.tree.root, &error))?;
         let target = self.demo.mount.join("during");
-        let arrived = Arc::new(AtomicUsize::new(0));
-        let copying = self.copy(during.clone(), &target, &arrived);
+        // However long it takes to find out who leads, enough is left to arrive after the kill.
+        let most = during.count().saturating_sub(FILES_AFTER_KILL + HANDS);
+        let progress = Arc::new(Progress::up_to(most.max(FILES_BEFORE_KILL)));
+        let arrived = &progress.arrived;
+        let copying = self.copy(during.clone(), &target, &progress);
         let killing = async {
             while arrived.load(Ordering::Relaxed) < FILES_BEFORE_KILL {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -409,6 +407,7 @@ impl Check<'_> {
             let leader = self.observer.cluster().await?.leader;
             let at_kill = arrived.load(Ordering::Relaxed);
             self.cluster.replica(leader)?.kill().await?;
+            progress.release();
             self.note(&format!(
                 "killed replica {leader}, which led, after {at_kill} files"
             ));
@@ -422,6 +421,12 @@ impl Check<'_> {
                 seen.view, seen.leader
             ));
             Ok::<_, Failure>((leader, at_kill))
+        };
+        let killing = async {
+            let killed = killing.await;
+            // The copy ends, whatever went wrong here.
+            progress.release();
+            killed
         };
         let (copied, killed) = tokio::join!(copying, killing);
         let (copied, (first, at_kill)) = (copied?, killed?);

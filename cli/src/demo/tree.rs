@@ -13,10 +13,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Files under way at the same time.
-const HANDS: usize = 16;
+pub(crate) const HANDS: usize = 16;
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// What is in a tree, as paths from its root.
@@ -54,6 +54,42 @@ impl Measured {
     /// MiB in a second.
     pub(crate) fn mib_per_second(self) -> f64 {
         self.bytes as f64 / f64::from(1 << 20) / self.seconds.max(1e-9)
+    }
+}
+
+/// How far a copy is, and how far it may go.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    /// Files that have arrived.
+    pub(crate) arrived: AtomicUsize,
+    /// Files that may arrive for now, or a few more: hands that are at one finish it.
+    most: AtomicUsize,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self::up_to(usize::MAX)
+    }
+}
+
+impl Progress {
+    /// A copy that stops at so many files until it is [released](Self::release).
+    pub(crate) const fn up_to(most: usize) -> Self {
+        Self {
+            arrived: AtomicUsize::new(0),
+            most: AtomicUsize::new(most),
+        }
+    }
+
+    /// Lets all of it arrive.
+    pub(crate) fn release(&self) {
+        self.most.store(usize::MAX, Ordering::Release);
+    }
+
+    fn may_go_on(&self) {
+        while self.arrived.load(Ordering::Relaxed) >= self.most.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 
@@ -159,8 +195,8 @@ impl Tree {
         self.files.len()
     }
 
-    /// Copies everything into a new directory. `arrived` counts files that were closed.
-    pub(crate) fn copy(&self, target: &Path, arrived: &AtomicUsize) -> Outcome<Measured> {
+    /// Copies everything into a new directory, as far as `progress` lets it.
+    pub(crate) fn copy(&self, target: &Path, progress: &Progress) -> Outcome<Measured> {
         let began = Instant::now();
         let failed = |doing, path: &Path, error: io::Error| Failure::file(doing, path, &error);
         fs::create_dir(target).map_err(|error| failed("create the directory", target, error))?;
@@ -175,10 +211,11 @@ impl Tree {
             linked.map_err(|error| failed("create the link", &path, error))?;
         }
         by_many_hands(&self.files, |file| {
+            progress.may_go_on();
             let path = target.join(file);
             let copied = copy_file(&self.root.join(file), &path);
             copied.map_err(|error| failed("copy to", &path, error))?;
-            arrived.fetch_add(1, Ordering::Relaxed);
+            progress.arrived.fetch_add(1, Ordering::Relaxed);
             Ok(())
         })?;
         Ok(self.measured(began))
@@ -319,9 +356,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let tree = sample(&directory.path().join("from"));
         let copy = directory.path().join("to");
-        let arrived = AtomicUsize::new(0);
-        tree.copy(&copy, &arrived).unwrap();
-        assert_eq!(arrived.into_inner(), 3);
+        let progress = Progress::default();
+        tree.copy(&copy, &progress).unwrap();
+        assert_eq!(progress.arrived.into_inner(), 3);
         assert_eq!(tree.compare(&copy).unwrap().bytes, 6);
 
         fs::write(copy.join("a/b/two"), "2x").unwrap();

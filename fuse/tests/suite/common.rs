@@ -12,7 +12,7 @@ use quorumfs_gateway::metadata::{Embedded, MetadataClient, Takeover};
 use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, SliceStore, VfsOptions};
 use quorumfs_gateway::volume::{Created, NewCloud, NewVolume, Volume, create};
 use quorumfs_metadata::Metadata;
-use quorumfs_metadata::identity::CloudIndex;
+use quorumfs_metadata::identity::{CloudIndex, Gid, Uid};
 use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::row::{Assertable, ReplicaInfo};
 use std::path::{Path, PathBuf};
@@ -52,6 +52,7 @@ fn new_volume() -> NewVolume {
             .collect(),
         policy: Policy::new(4, 1, 2, 4).unwrap(),
         owner_label: "owner".into(),
+        root_owner: (Uid::ROOT, Gid(0)),
         owner_uids: Assertable::Any,
         owner_gids: Assertable::Any,
         created: Time(1),

@@ -15,6 +15,7 @@ mod common;
 mod contents;
 mod extended;
 mod extents;
+mod handles;
 mod locks;
 mod mounting;
 mod names;

@@ -1,15 +1,17 @@
 //! The recovery kit: one page to print and keep, from which everything can be had back.
 //!
-//! It holds the volume root's secret, the principal `recovery` (a member of every realm), and the
-//! genesis, which names the replicas and clouds and carries the wrapped keys. Nothing else has to
-//! be kept: whoever has the kit and n − f clouds has the volume.
+//! It holds the volume root's secret, the principal `recovery` (a member of every realm, who may
+//! administer), the genesis, which names the replicas and carries the wrapped keys, and where the
+//! clouds are. It holds no credentials of clouds: those are had back from the providers. With it, a
+//! quorum of the replicas and n − f clouds, `volume recover` gives an owner's state directory. What
+//! the replicas hold, names and where content lies, it does not hold: without them nothing is read.
 
 use super::lines::{Lines, Writer};
 use super::{KeyError, Principal, Secret, VolumeRoot};
 use zeroize::Zeroizing;
 
 const TITLE: &str = "quorumfs recovery kit";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What the kit holds.
 #[derive(Clone, Debug)]
@@ -20,6 +22,8 @@ pub struct RecoveryKit {
     pub recovery: Principal,
     /// The signed genesis.
     pub genesis: Vec<u8>,
+    /// The clouds, by their numbers: name and location.
+    pub clouds: Vec<(String, String)>,
 }
 
 impl RecoveryKit {
@@ -35,11 +39,33 @@ impl RecoveryKit {
         );
         writer.remark("takes this page and f + 1 of the clouds to open even the newest key.");
         writer.remark("Each line ends with a checksum, so that it can be typed in again.");
+        writer
+            .remark("`quorumfs volume recover --kit FILE` makes an owner's state directory of it.");
+        writer.remark("The clouds, whose credentials are not here:");
+        for (name, location) in &self.clouds {
+            writer.remark(&format!("  {name} = {location}"));
+        }
         writer.value("volume", &self.root.volume().0);
         writer.value("root", self.root.seed().expose());
         writer.value("recovery", self.recovery.seed().expose());
         writer.value("genesis", &self.genesis);
+        let clouds = self.clouds.iter();
+        let clouds: Vec<_> = clouds.map(|(name, at)| format!("{name}={at}")).collect();
+        writer.value("clouds", clouds.join("\n").as_bytes());
         writer.finish()
+    }
+
+    fn clouds(value: &[u8]) -> Result<Vec<(String, String)>, KeyError> {
+        let wrong = || KeyError::Untrusted {
+            what: "the recovery kit",
+            reason: "its list of clouds is not one; compare it with the print".into(),
+        };
+        let text = std::str::from_utf8(value).map_err(|_| wrong())?;
+        let clouds = text.lines().map(|line| {
+            let (name, location) = line.split_once('=')?;
+            Some((name.to_owned(), location.to_owned()))
+        });
+        clouds.collect::<Option<_>>().ok_or_else(wrong)
     }
 
     /// From text.
@@ -61,6 +87,7 @@ impl RecoveryKit {
             root,
             recovery,
             genesis: lines.value("genesis")?.to_vec(),
+            clouds: Self::clouds(lines.value("clouds").unwrap_or_default())?,
         })
     }
 }
@@ -75,6 +102,10 @@ mod tests {
             root: VolumeRoot::random().unwrap(),
             recovery: Principal::random().unwrap(),
             genesis: (0..=255).collect(),
+            clouds: vec![
+                ("one".into(), "/mnt/a = b".into()),
+                ("two".into(), "s3://bucket/below?region=x".into()),
+            ],
         };
         let text = kit.to_text();
         let again = RecoveryKit::from_text(&text.to_uppercase()).err();
@@ -82,6 +113,6 @@ mod tests {
         let again = RecoveryKit::from_text(&text).unwrap();
         assert_eq!(again.root.public(), kit.root.public());
         assert_eq!(again.recovery.id(), kit.recovery.id());
-        assert_eq!(again.genesis, kit.genesis);
+        assert_eq!((again.genesis, again.clouds), (kit.genesis, kit.clouds));
     }
 }

@@ -204,6 +204,7 @@ impl<S: Service> Engine<S> {
             time: Time(self.time),
             lease_clock: Time(self.time),
             behaviour_version: 1,
+            short_of_space: false,
         };
         if self.sequence.is_multiple_of(FLUSH_EVERY) {
             let (batch, root) = self.space.flush(context.sequence, Vec::new())?;

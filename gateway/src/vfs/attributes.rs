@@ -16,7 +16,7 @@ use super::node::{Departure, Node, Pending, State};
 use super::uncut::uncut;
 use super::{VfsError, clock};
 use async_recursion::async_recursion as boxed;
-use quorumfs_metadata::attributes::{Access, Attributes, FileType, Mode, Timestamp};
+use quorumfs_metadata::attributes::{Access, Attributes, Detail, FileType, Mode, Timestamp};
 use quorumfs_metadata::identity::{Gid, InodeId, Uid};
 use quorumfs_metadata::limits::FILE_SIZE_MAX;
 use quorumfs_metadata::operation::{Precondition, SetAttributes, SetTime, Step};
@@ -80,6 +80,27 @@ impl FileSystem {
                 self.inner.gone.get(inode).ok_or(error)
             }
             outcome => outcome,
+        }
+    }
+
+    /// What `stat` shows of an inode that still has a name, or is held open without one.
+    ///
+    /// # Errors
+    /// If the inode is gone or the servers do not answer.
+    #[boxed]
+    pub async fn by_number(&self, inode: InodeId) -> Result<Attributes, VfsError> {
+        self.inner.attributes(inode).await
+    }
+
+    /// The directory that a directory lies in; the root lies in itself.
+    ///
+    /// # Errors
+    /// If either is gone, the inode is no directory, or the servers do not answer.
+    #[boxed]
+    pub async fn parent(&self, inode: InodeId) -> Result<Attributes, VfsError> {
+        match self.inner.attributes(inode).await?.detail {
+            Detail::Directory { parent, .. } => self.inner.attributes(parent).await,
+            _ => Err(VfsError::refused("lookup", Errno::NOTDIR)),
         }
     }
 

@@ -110,18 +110,26 @@ impl Page {
 }
 
 impl FileSystem {
-    /// Opens a directory.
+    /// Opens a directory. One that went lately can be opened as what a process still works in, and
+    /// is empty. `keep_atime`: listing it moves no time of access.
     ///
     /// # Errors
     /// If it is none or is gone.
     #[boxed]
-    pub async fn opendir(&self, _caller: &Caller, inode: InodeId) -> Result<HandleId, VfsError> {
+    pub async fn opendir(
+        &self,
+        _caller: &Caller,
+        inode: InodeId,
+        keep_atime: bool,
+    ) -> Result<HandleId, VfsError> {
         let _not_removed = self.inner.namespace_lock(inode).read().await;
-        let attributes = self.inner.attributes(inode).await?;
+        let attributes = self.getattr(inode).await?;
         if attributes.file_type() != FileType::Directory {
             return Err(VfsError::refused("opendir", Errno::NOTDIR));
         }
-        self.inner.access_times.note(&attributes);
+        if !keep_atime && self.inner.gone.get(inode).is_none() {
+            self.inner.access_times.note(&attributes);
+        }
         let listing = tokio::sync::Mutex::default();
         Ok(self.inner.handles.add_directory(DirectoryHandle {
             directory: inode,
@@ -183,6 +191,9 @@ impl FileSystem {
         let inner = &self.inner;
         let handle = inner.handles.directory(handle)?;
         let directory = handle.directory;
+        if inner.gone.get(directory).is_some() {
+            return Ok(Vec::new());
+        }
         let mut listing = handle.listing.lock().await;
         let offset = Cookie(offset);
         if offset == Cookie::START {

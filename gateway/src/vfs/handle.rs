@@ -24,6 +24,8 @@ pub struct OpenMode {
     pub write: bool,
     /// It is cut to nothing first.
     pub truncate: bool,
+    /// Reading it moves no time of access (`O_NOATIME`): of backups, which read everything.
+    pub keep_atime: bool,
 }
 
 impl OpenMode {
@@ -32,12 +34,14 @@ impl OpenMode {
         read: true,
         write: false,
         truncate: false,
+        keep_atime: false,
     };
     /// For reading and writing.
     pub const READ_WRITE: Self = Self {
         read: true,
         write: true,
         truncate: false,
+        keep_atime: false,
     };
 }
 

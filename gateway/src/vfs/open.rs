@@ -157,7 +157,7 @@ impl Inner {
             _ => return Err(VfsError::refused("open", Errno::NXIO)),
         }
         let keep_pages = self.last_open.same_as_last_time(&attributes);
-        if mode.read {
+        if mode.read && !mode.keep_atime {
             self.access_times.note(&attributes);
         }
         let tier = if mode.write {

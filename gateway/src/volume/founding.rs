@@ -48,6 +48,8 @@ pub struct NewVolume {
     pub policy: Policy,
     /// What people call the owner.
     pub owner_label: String,
+    /// Whom the root directory belongs to, and who can write in it to begin with.
+    pub root_owner: (Uid, Gid),
     /// Which users the owner's gateways may speak for. Whoever mounts for several users, or wants
     /// files to keep their owners, needs all of them.
     pub owner_uids: Assertable<Uid>,
@@ -208,6 +210,7 @@ impl Founding {
             principals,
             members,
             epoch,
+            root_owner: new.root_owner,
         };
         genesis.validate()?;
         let bytes = genesis.to_bytes();
@@ -227,6 +230,7 @@ impl Founding {
                 root,
                 recovery: self.recovery,
                 genesis: genesis.clone(),
+                clouds: Vec::new(),
             },
             genesis,
         })

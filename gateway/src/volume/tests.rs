@@ -26,6 +26,7 @@ pub(crate) fn new_volume() -> NewVolume {
             .collect(),
         policy: Policy::new(4, 1, 2, 4).unwrap(),
         owner_label: "owner".into(),
+        root_owner: (Uid::ROOT, Gid(0)),
         owner_uids: Assertable::Any,
         owner_gids: Assertable::Any,
         created: Time(1),

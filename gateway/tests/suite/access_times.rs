@@ -75,6 +75,7 @@ async fn writing_alone_moves_no_time_of_access_and_reading_after_it_does() {
         read: false,
         write: true,
         truncate: false,
+        keep_atime: false,
     };
     let opened = fs.open(&root(), inode, write).await.unwrap();
     fs.write(opened.handle, 0, b"others").await.unwrap();
@@ -83,9 +84,31 @@ async fn writing_alone_moves_no_time_of_access_and_reading_after_it_does() {
     open_and_close(&fs, inode, OpenMode::READ).await;
     assert!(fs.getattr(inode).await.unwrap().atime > first);
     let root_was = fs.getattr(fs.root()).await.unwrap();
-    let listing = fs.opendir(&root(), fs.root()).await.unwrap();
+    let listing = fs.opendir(&root(), fs.root(), false).await.unwrap();
     fs.releasedir(listing).await.unwrap();
     assert!(fs.getattr(fs.root()).await.unwrap().atime > root_was.mtime);
+}
+
+#[tokio::test]
+async fn who_asks_for_it_reads_without_moving_a_time_of_access() {
+    let world = World::new();
+    let fs = world.mount(late()).await;
+    let inode = files(&fs, 1).await[0];
+    let seen = |inode| {
+        let fs = fs.clone();
+        async move { fs.getattr(inode).await.unwrap().atime }
+    };
+    let before = (seen(inode).await, seen(fs.root()).await);
+    let quietly = OpenMode {
+        keep_atime: true,
+        ..OpenMode::READ
+    };
+    open_and_close(&fs, inode, quietly).await;
+    let listing = fs.opendir(&root(), fs.root(), true).await.unwrap();
+    fs.releasedir(listing).await.unwrap();
+    assert_eq!((seen(inode).await, seen(fs.root()).await), before);
+    open_and_close(&fs, inode, OpenMode::READ).await;
+    assert!(seen(inode).await > before.0);
 }
 
 #[tokio::test]

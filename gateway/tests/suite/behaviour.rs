@@ -166,7 +166,7 @@ async fn a_forged_name_is_shown_under_a_stand_in_and_can_be_removed() {
         .await
         .unwrap();
 
-    let handle = fs.opendir(&root(), fs.root()).await.unwrap();
+    let handle = fs.opendir(&root(), fs.root(), false).await.unwrap();
     let entries = fs.readdir(handle, 0, 100).await.unwrap();
     let names: Vec<_> = entries
         .iter()
@@ -483,6 +483,7 @@ async fn a_file_opened_for_reading_only_is_cut_all_the_same_if_that_was_asked_fo
     fs.release(handle).await.unwrap();
     let mode = OpenMode {
         truncate: true,
+        keep_atime: false,
         ..OpenMode::READ
     };
     let handle = fs.open(&root(), inode, mode).await.unwrap().handle;

@@ -33,7 +33,7 @@ async fn with_files(world: &World) -> (FileSystem, InodeId) {
 }
 
 async fn look_at_all(fs: &FileSystem, directory: InodeId) {
-    let listing = fs.opendir(&root(), directory).await.unwrap();
+    let listing = fs.opendir(&root(), directory, false).await.unwrap();
     let (mut offset, mut seen) = (0, 0);
     loop {
         let page = fs.readdir_plus(listing, offset, 20).await.unwrap();

@@ -16,7 +16,9 @@ use quorumfs_gateway::vfs::{
 };
 use quorumfs_gateway::volume::{Created, NewCloud, NewVolume, Volume, create};
 use quorumfs_metadata::Metadata;
-use quorumfs_metadata::identity::{CloudIndex, Codec, ObjectClass, ObjectId, RealmEpoch, SliceId};
+use quorumfs_metadata::identity::{
+    CloudIndex, Codec, Gid, ObjectClass, ObjectId, RealmEpoch, SliceId, Uid,
+};
 use quorumfs_metadata::operation::{NewObject, NewSlice, Operation, Step};
 use quorumfs_metadata::placement::{Policy, Shard};
 use quorumfs_metadata::row::{Assertable, ReplicaInfo, SliceKey, SliceSalt};
@@ -159,6 +161,7 @@ pub(crate) fn new_volume() -> NewVolume {
             .collect(),
         policy: Policy::new(4, 1, 2, 4).unwrap(),
         owner_label: "owner".into(),
+        root_owner: (Uid::ROOT, Gid(0)),
         owner_uids: Assertable::Any,
         owner_gids: Assertable::Any,
         created: Time(1),
@@ -394,6 +397,7 @@ pub(crate) const TRUNCATE: OpenMode = OpenMode {
     read: true,
     write: true,
     truncate: true,
+    keep_atime: false,
 };
 
 /// Sets a file's length.

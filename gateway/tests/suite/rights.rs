@@ -15,6 +15,7 @@ use rustix::io::Errno;
 /// A world whose owner may speak for these only.
 fn world_of(uids: &[u32], gids: &[u32]) -> World {
     World::of(NewVolume {
+        root_owner: (Uid::ROOT, Gid(0)),
         owner_uids: Assertable::Only(uids.iter().copied().map(Uid).collect()),
         owner_gids: Assertable::Only(gids.iter().copied().map(Gid).collect()),
         ..new_volume()

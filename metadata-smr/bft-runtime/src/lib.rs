@@ -68,6 +68,7 @@
 //!     key,
 //!     listen: None,
 //!     directory: disk,
+//!     free_bytes_min: 0,
 //!     durability: Durability::Strict,
 //!     genesis: Bytes::new(),
 //!     authentication: Default::default(),
@@ -131,6 +132,7 @@ mod own_affairs;
 mod pace;
 mod recorder;
 pub mod replica_links;
+mod room;
 mod roster;
 pub mod server;
 pub mod store;

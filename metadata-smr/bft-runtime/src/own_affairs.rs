@@ -5,6 +5,7 @@
 //! | the membership names another incarnation than its journal has | `Rejoin` |
 //! | it is a learner, and holds a checkpoint of which it has not spoken lately | `Ready` |
 //! | it votes, and knows a later behaviour than batches are executed with | `Announce` |
+//! | its disk is nearly full, or has room again ([`Room`]) | `Disk` |
 //!
 //! Which incarnation its journal has it says only once that is durable: asked for before, another
 //! crash would leave a name in the membership that nobody bears.
@@ -27,6 +28,7 @@ use crate::client::{Client, ClientConfig, ClientError, Member};
 use crate::event_loop::Published;
 use crate::keys::NodeKey;
 use crate::limits;
+use crate::room::Room;
 use crate::server::ReplicaConfig;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{ClusterId, Epoch, Incarnation, PublicKey, Sequence};
@@ -43,6 +45,7 @@ pub(crate) struct OwnAffairs {
     fault_model: FaultModel,
     replicas: Vec<Member>,
     published: Arc<Published>,
+    room: Room,
     said: Said,
 }
 
@@ -53,17 +56,24 @@ struct Said {
     ready: Sequence,
     /// In which epoch what behaviours it knows: what is noted of that may go with a membership.
     announced: Option<Epoch>,
+    /// Whether its disk is nearly full, if it is known what was said of that.
+    short: Option<bool>,
 }
 
 impl OwnAffairs {
     pub(crate) fn of(config: &ReplicaConfig, published: Arc<Published>) -> Self {
+        let room = Room::new(&config.directory, config.free_bytes_min);
         Self {
             key: config.key.clone(),
             cluster: config.cluster,
             fault_model: config.fault_model,
             replicas: config.replicas.clone(),
             published,
-            said: Said::default(),
+            said: Said {
+                short: room.said_before(),
+                ..Said::default()
+            },
+            room,
         }
     }
 
@@ -74,6 +84,8 @@ impl OwnAffairs {
         loop {
             tokio::time::sleep(pause).await;
             pause = limits::OWN_AFFAIRS;
+            self.room.make_way();
+            let short = self.room.short(self.said.short);
             let (Some(membership), Some(status), Some(incarnation)) = (
                 self.published.membership(),
                 self.published.get(),
@@ -82,10 +94,17 @@ impl OwnAffairs {
                 continue;
             };
             let key = self.key.public();
-            let Some(command) = wish(&membership, &status, &key, incarnation, self.said) else {
+            let Some(command) = wish(&membership, &status, &key, (incarnation, short), self.said)
+            else {
                 refusals = Refusals::default();
+                let room = self.room.clone();
+                let _ = tokio::task::spawn_blocking(move || room.set_aside()).await;
                 continue;
             };
+            if let Command::Disk { short: true } = command {
+                self.room.saying_short();
+                tracing::warn!("this replica's disk is nearly full");
+            }
             match self.ask(&membership, command.clone()).await {
                 Ok(()) => {
                     tracing::info!(
@@ -96,6 +115,12 @@ impl OwnAffairs {
                     match command {
                         Command::Ready { checkpoint } => self.said.ready = checkpoint,
                         Command::Announce { .. } => self.said.announced = Some(membership.epoch),
+                        Command::Disk { short } => {
+                            self.said.short = Some(short);
+                            if !short {
+                                self.room.said_room();
+                            }
+                        }
                         _ => {}
                     }
                 }
@@ -150,7 +175,7 @@ fn wish(
     membership: &Membership,
     status: &ReplicaStatus,
     key: &PublicKey,
-    incarnation: Incarnation,
+    (incarnation, short): (Incarnation, bool),
     said: Said,
 ) -> Option<Command> {
     let place = membership.place(key)?;
@@ -160,6 +185,9 @@ fn wish(
     }
     if member.incarnation != incarnation {
         return Some(Command::Rejoin { incarnation });
+    }
+    if said.short != Some(short) {
+        return Some(Command::Disk { short });
     }
     if membership.votes(place) {
         let behaviour = BEHAVIOUR_VERSION;
@@ -210,8 +238,29 @@ mod tests {
         let said = Said {
             ready: Sequence(said),
             announced: None,
+            short: Some(false),
         };
-        wish(&membership(), &status, &key(number), incarnation, said)
+        let found = (incarnation, false);
+        wish(&membership(), &status, &key(number), found, said)
+    }
+
+    #[test]
+    fn a_disk_that_fills_is_told_of_once_and_so_is_one_of_which_nothing_is_known() {
+        let wish = |number: u8, short, said| {
+            let said = Said {
+                short: said,
+                ..Said::default()
+            };
+            let found = (Incarnation([number; 16]), short);
+            wish(&membership(), &quiet(), &key(number), found, said)
+        };
+        assert_eq!(wish(1, false, Some(false)), None);
+        assert_eq!(wish(1, true, Some(true)), None);
+        for (short, said) in [(true, Some(false)), (true, None), (false, Some(true))] {
+            assert_eq!(wish(1, short, said), Some(Command::Disk { short }));
+        }
+        assert_eq!(wish(1, false, None), Some(Command::Disk { short: false }));
+        assert_eq!(wish(5, true, None), None, "retired");
     }
 
     #[test]
@@ -237,10 +286,11 @@ mod tests {
         let wish = |number, announced| {
             let said = Said {
                 announced,
+                short: Some(false),
                 ..Said::default()
             };
-            let incarnation = Incarnation([number; 16]);
-            wish(&earlier, &quiet(), &key(number), incarnation, said)
+            let found = (Incarnation([number; 16]), false);
+            wish(&earlier, &quiet(), &key(number), found, said)
         };
         let behaviour = BEHAVIOUR_VERSION;
         assert_eq!(wish(1, None), Some(Command::Announce { behaviour }));

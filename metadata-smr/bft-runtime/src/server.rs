@@ -29,6 +29,7 @@ use crate::own_affairs::OwnAffairs;
 use crate::pace::{Accounts, Volumes};
 use crate::recorder;
 use crate::replica_links::{Dialing, Reception};
+use crate::room::Room;
 use crate::roster::{Places, Roster};
 use crate::store::DiskStore;
 use crate::tls::Identity;
@@ -226,6 +227,7 @@ async fn start_core(
     let shared = Shared::new(&config, &core);
     // A replica says so itself once it has recovered, and may then be in a later epoch.
     shared.roster.enter(&genesis, core.replica);
+    Room::new(&config.directory, config.free_bytes_min).make_way();
     // Whatever can fail comes before the thread that nobody would stop.
     let acceptor = identity.acceptor()?;
     let (ended, home) = run_on_thread(&config, core, make, &shared).await?;

@@ -120,3 +120,6 @@ fn votes_hold(
                 .is_some_and(|key| verifier.verify(&key, &bytes, &vote.signature))
         })
 }
+
+#[cfg(test)]
+mod tests;

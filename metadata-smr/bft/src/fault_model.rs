@@ -127,6 +127,15 @@ impl FaultModel {
         (self.replicas + self.right + 1).div_ceil(2)
     }
 
+    /// max(u, r + 1): so many voters have to say that their disks are nearly full for the state not
+    /// to grow any more. Liars alone are too few, and where so many stop for it, one more failure
+    /// stops the cluster.
+    #[must_use]
+    pub const fn shortage(&self) -> usize {
+        let small = self.small();
+        (if self.up > small { self.up } else { small }) as usize
+    }
+
     /// max(u, r) + 1: of these at least one is correct and at least one is up.
     #[must_use]
     pub const fn survival(&self) -> u16 {

@@ -80,6 +80,7 @@
 //! let caller = Caller { session: SessionId(1), principal: PublicKey([0; 32]) };
 //! let context = Context {
 //!     sequence: Sequence(1), time: Time(1), lease_clock: Time(1), behaviour_version: 1,
+//!     short_of_space: false,
 //! };
 //! let mut txn = space.begin(Area::Service, context.sequence);
 //! assert_eq!(Counter.execute(&mut txn, &context, &caller, &[42])?[7], 42);

@@ -105,7 +105,7 @@
 //! #     sequence += 1;
 //! #     let context = Context {
 //! #         sequence: Sequence(sequence), time: Time(sequence), lease_clock: Time(sequence),
-//! #         behaviour_version: 1,
+//! #         behaviour_version: 1, short_of_space: false,
 //! #     };
 //! #     let mut txn = space.begin(Area::Service, context.sequence);
 //! #     let bytes = borsh::to_vec(transaction).unwrap_or_default();
@@ -149,6 +149,9 @@ pub struct Context {
     pub lease_clock: Time,
     /// The version of the behaviour that all voters have agreed to run.
     pub behaviour_version: u32,
+    /// The disks of so many voters are nearly full that the state should not grow: a service
+    /// refuses what makes it grow, and goes on with everything that does not.
+    pub short_of_space: bool,
 }
 
 /// Who asks.

@@ -77,7 +77,15 @@ impl Named {
         }
     }
 
-    fn is_empty(&self) -> bool {
+    /// How many are named.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.users.len().saturating_add(self.groups.len())
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.users.is_empty() && self.groups.is_empty()
     }
 }

@@ -220,6 +220,9 @@ pub enum Error {
         /// How much it has room for.
         room: u64,
     },
+    /// The servers' own disks are nearly full.
+    #[error("the disks of the metadata replicas are nearly full: only removing goes on")]
+    ServersFull,
 }
 
 /// A Linux error number.
@@ -271,7 +274,7 @@ impl Error {
             Self::IntoItself | Self::WrongKind | Self::Invalid => Errno::EINVAL,
             Self::TooDeep => Errno::ELOOP,
             Self::NameTooLong => Errno::ENAMETOOLONG,
-            Self::NoRoom | Self::RealmQuota { .. } => Errno::ENOSPC,
+            Self::NoRoom | Self::RealmQuota { .. } | Self::ServersFull => Errno::ENOSPC,
             Self::UserQuota { .. } => Errno::EDQUOT,
             Self::FileTooLarge => Errno::EFBIG,
             Self::Changed | Self::Reaping | Self::WrongEpoch { .. } => Errno::EAGAIN,

@@ -5,7 +5,7 @@
 //! for the principals that may have it.
 
 use crate::codec::{self, DecodeError};
-use crate::identity::{PrincipalId, RealmEpoch, VolumeId};
+use crate::identity::{Gid, PrincipalId, RealmEpoch, Uid, VolumeId};
 use crate::limits::{
     CLOUDS_MAX, GENESIS_BYTES_MAX, GENESIS_PRINCIPALS_MAX, LABEL_BYTES_MAX, RIGHTS_LIST_MAX,
     WRAPPED_KEY_BYTES_MAX,
@@ -18,7 +18,7 @@ use quorumfs_bft::identity::{PublicKey, Signature, Time};
 use std::collections::BTreeSet;
 
 /// The format that this program writes.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// The features that this program understands.
 pub const FEATURES: u64 = 0;
 /// The context that the volume root key signs under, before the genesis' bytes.
@@ -51,6 +51,8 @@ pub struct Genesis {
     pub epoch: Epoch,
     /// Who can read the root realm.
     pub members: Vec<(PrincipalId, Member)>,
+    /// Whom the root directory belongs to.
+    pub root_owner: (Uid, Gid),
 }
 
 /// A principal that a volume begins with.
@@ -93,6 +95,15 @@ pub enum GenesisError {
         format: u32,
         /// The volume's features.
         features: u64,
+    },
+    /// Written by a release whose volumes this one does not read.
+    #[error(
+        "the volume has format {format}; this program knows format {FORMAT} alone: copy its \
+         content out with the release that made it, and into a new volume"
+    )]
+    Older {
+        /// The volume's format.
+        format: u32,
     },
     /// The servers cannot work together.
     #[error("the metadata servers cannot work together: {0}")]
@@ -246,6 +257,13 @@ impl Genesis {
     }
 }
 
+/// The format that a genesis says it has, whatever else it has: behind the version byte and the
+/// volume.
+fn format_of(genesis: &[u8]) -> Option<u32> {
+    let format = genesis.get(17..21)?;
+    Some(u32::from_le_bytes(format.try_into().ok()?))
+}
+
 impl SignedGenesis {
     /// The bytes that replicas are initialised with.
     #[must_use]
@@ -260,6 +278,9 @@ impl SignedGenesis {
     /// If the bytes do not decode or the genesis makes no sense.
     pub fn from_bytes(bytes: &[u8]) -> Result<(Self, Genesis), GenesisError> {
         let signed: Self = codec::decode(bytes, GENESIS_BYTES_MAX)?;
+        if let Some(format) = format_of(&signed.genesis).filter(|format| *format < FORMAT) {
+            return Err(GenesisError::Older { format });
+        }
         let genesis: Genesis = codec::decode(&signed.genesis, GENESIS_BYTES_MAX)?;
         genesis.validate()?;
         Ok((signed, genesis))

@@ -4,7 +4,7 @@ use crate::attributes::{Mode, NameGenerations, Timestamp};
 use crate::change::Change;
 use crate::genesis::{Genesis, SignedGenesis};
 use crate::identity::{
-    Gid, Home, InodeId, InodeVersion, MountEpoch, PrincipalNumber, RealmEpoch, RealmId, Uid,
+    Home, InodeId, InodeVersion, MountEpoch, PrincipalNumber, RealmEpoch, RealmId,
 };
 use crate::quota;
 use crate::row::{
@@ -69,17 +69,19 @@ pub(crate) fn install(
     };
     change.put(key::home(Home(0)), &counters)?;
     change.put(key::quota(RealmId::ROOT), &RealmQuota::default())?;
-    let root = root(Timestamp::from(genesis.created));
+    let root = root(genesis);
     change.put_inode(InodeId::ROOT, &root)?;
     quota::settle(change)
 }
 
-fn root(created: Timestamp) -> Inode {
+fn root(genesis: &Genesis) -> Inode {
+    let created = Timestamp::from(genesis.created);
+    let (uid, gid) = genesis.root_owner;
     Inode {
         realm: RealmId::ROOT,
         mode: Mode(0o755),
-        uid: Uid::ROOT,
-        gid: Gid(0),
+        uid,
+        gid,
         links: 2,
         atime: created,
         mtime: created,

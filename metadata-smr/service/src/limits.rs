@@ -96,6 +96,13 @@ pub const SLICE_BYTES_MAX: u32 = 64 << 20;
 pub const OBJECT_BYTES_MAX: u32 = 128 << 20;
 /// Links of one inode, as in ext4's successors; far below overflow.
 pub const LINKS_MAX: u32 = 1 << 20;
+
+/// Bytes that each name of an inode counts in quotas, whatever its length: about what its entry
+/// and a part of the inode's own row take of the servers' disks.
+pub const NAME_CHARGE: u64 = 512;
+
+/// Bytes that each user or group counts that an access control list names.
+pub const ACL_ENTRY_CHARGE: u64 = 8;
 /// Directories between an inode and the root that a rename looks at for a cycle. Deeper trees
 /// exist only where somebody wants to hurt; they can be read and removed but not moved into.
 pub const DEPTH_MAX: usize = 1024;

@@ -6,9 +6,10 @@
 //! ```
 //!
 //! What always holds, after each operation and each tick: what a user has in a realm is the sum
-//! over the inode rows that he owns there, of one inode and of the bytes that the row says its
-//! content takes (`st_blocks`, and bytes that lie in the inode); what a realm has is the sum over
-//! its users. Counts are taken where rows are written, in [`Change::put_inode`], so no operation
+//! over the inode rows that he owns there, of one inode and of the bytes that the row says it
+//! takes: its content, 512 for each of its names, its target if it is a link, its extended
+//! attributes, 8 for each entry of its lists ([`Inode::charge`]). So nothing that a user can have
+//! the servers keep costs nothing. What a realm has is the sum over its users. Counts are taken where rows are written, in [`Change::put_inode`], so no operation
 //! can forget them. Three things follow for what waits in the reap queue:
 //! * An inode that a session holds open counts until it goes.
 //! * The content of an inode that is gone counts no more, though ticks may yet have to delete it.
@@ -17,8 +18,13 @@
 //!
 //! Whoever owns an inode pays for it, whoever writes to it. A limit refuses what grows beyond it
 //! and nothing else: who has more than he may, because the limit came later, can still rename,
-//! overwrite and remove. The superuser's own files are bound by the realm's limit alone; what he
+//! overwrite and remove. A file of somebody else can be linked only by those who may write it anyway
+//! (`namespace::link`), since its owner pays for the name. The superuser's own files are bound by the realm's limit alone; what he
 //! gives to others or writes to their files is bound by theirs.
+//!
+//! The servers' own disks bound everybody, the superuser too: while so many replicas say that theirs
+//! are nearly full ([`Context::short_of_space`](quorumfs_bft::service::Context)), what a realm has
+//! may shrink and not grow.
 //!
 //! Source: Linux, `fs/quota/dquot.c` (`dquot_alloc_space`, `dquot_transfer`); that a full tree is
 //! `ENOSPC` is from XFS's project quotas, for `statfs` shows the same limit.
@@ -96,6 +102,9 @@ pub(crate) fn settle(change: &mut Change<'_, '_>) -> Outcome<()> {
             settle_user(change, (realm, uid), &row.default, by)?;
             sum = sum.plus(by);
         }
+        let grows = sum.bytes > 0 || sum.inodes > 0;
+        let full = grows && change.context().short_of_space;
+        require(!full, Error::ServersFull)?;
         let refusal = |of, room| Error::RealmQuota { of, room };
         check(&row.limit, &row.used, sum, refusal)?;
         row.used = changed::<RealmQuota>(&row_key, row.used, sum)?;

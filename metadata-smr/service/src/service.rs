@@ -52,6 +52,7 @@ impl Service for Metadata {
             time: genesis.created,
             lease_clock: Time(0),
             behaviour_version: 0,
+            short_of_space: false,
         };
         let mut change = Change::unbounded(txn, &context);
         never_refused(install(&mut change, &signed, &genesis))

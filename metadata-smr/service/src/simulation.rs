@@ -77,6 +77,7 @@ pub fn unsigned_genesis(
         clouds: (0..4).map(cloud).collect(),
         policy: Policy::new(4, 1, 2, 4)?,
         members: members.collect(),
+        root_owner: (Uid::ROOT, Gid(0)),
         principals,
         epoch: Epoch {
             begun: Time(1_700_000_000_000_000_000),

@@ -113,6 +113,7 @@ async fn start(
             key,
             listen: None,
             directory: disk,
+            free_bytes_min: 0,
             durability: Durability::Strict,
             genesis: Bytes::new(),
             authentication: Authentication::Sig,

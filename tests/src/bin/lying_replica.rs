@@ -94,6 +94,7 @@ fn config(arguments: &Arguments, key: Arc<NodeKey>) -> anyhow::Result<ReplicaCon
         key,
         listen: Some(arguments.listen),
         directory: arguments.state.join("data"),
+        free_bytes_min: 0,
         durability: Durability::Strict,
         genesis: bytes.into(),
         authentication: Authentication::Sig,

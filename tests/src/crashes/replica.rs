@@ -85,6 +85,7 @@ pub async fn run(file: &Path) -> anyhow::Result<()> {
         key: Arc::new(NodeKey::load(&setting.key)?),
         listen: Some(setting.listen),
         directory: setting.disk.clone(),
+        free_bytes_min: 0,
         durability: Durability::Strict,
         genesis: Bytes::new(),
         authentication: Authentication::Sig,

@@ -108,6 +108,7 @@ pub fn key_seeds() -> Vec<Vec<u8>> {
         root,
         recovery: principal,
         genesis: vec![3; 100],
+        clouds: vec![("a".into(), "/b".into())],
     };
     let texts = [file.to_text(), kit.to_text()];
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()

@@ -199,6 +199,15 @@ impl Cluster {
         number
     }
 
+    /// `KEY@ADDRESS:PORT` of a replica, as commands take it.
+    ///
+    /// # Panics
+    /// If there is none of this number.
+    #[must_use]
+    pub fn place_of(&self, number: usize) -> &str {
+        &self.replicas[number]
+    }
+
     #[track_caller]
     fn init(&mut self, number: usize, address: SocketAddr) {
         let listen = address.to_string();

@@ -16,6 +16,7 @@ use quorumfs_gateway::metadata::{Embedded, MetadataClient, Takeover};
 use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing};
 use quorumfs_gateway::volume::{Created, NewCloud, NewVolume, Volume, create};
 use quorumfs_metadata::Metadata;
+use quorumfs_metadata::identity::{Gid, Uid};
 use quorumfs_metadata::row::{Assertable, ReplicaInfo};
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,6 +67,7 @@ impl World {
                 .collect(),
             policy: setting.policy,
             owner_label: "bench".into(),
+            root_owner: (Uid::ROOT, Gid(0)),
             owner_uids: Assertable::Any,
             owner_gids: Assertable::Any,
             created: Time(1),

@@ -176,7 +176,7 @@ async fn clear(directory: &Path, fs: &FileSystem) -> Outcome<()> {
 /// Removes the entries of one command in a directory, as far as they are still there; says whether
 /// nothing of its own is left. What another user gave such a name is that user's.
 async fn remove_in(fs: &FileSystem, directory: InodeId, prefix: &[u8]) -> Result<bool, VfsError> {
-    let handle = fs.opendir(&caller(), directory).await?;
+    let handle = fs.opendir(&caller(), directory, false).await?;
     let mut offset = 0;
     let mut left = Vec::new();
     let listed = loop {

@@ -89,7 +89,7 @@ impl<'a> Listed<'a> {
         directory: InodeId,
         path: &'a Path,
     ) -> Outcome<Self> {
-        let opened = fs.opendir(&caller(), directory).await;
+        let opened = fs.opendir(&caller(), directory, false).await;
         Ok(Self {
             fs,
             handle: opened.map_err(|error| refused(path, &error))?,

@@ -50,6 +50,9 @@ pub struct ReplicaConfig {
     pub listen: Option<SocketAddr>,
     /// Its disk, made by [`initialise`](super::ReplicaServer::initialise).
     pub directory: PathBuf,
+    /// Bytes that are to stay free where its disk lies: with less it says so in the order, and if
+    /// enough replicas do, the service refuses what grows. 0: it says nothing.
+    pub free_bytes_min: u64,
     /// When a record counts as durable.
     pub durability: Durability,
     /// What the service begins with: the same bytes on every replica.

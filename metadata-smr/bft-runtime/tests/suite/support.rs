@@ -188,6 +188,7 @@ impl Cluster {
             key: self.keys[number].clone(),
             listen: None,
             directory: self.disk_of(number),
+            free_bytes_min: 0,
             durability: Durability::Strict,
             genesis: self.genesis.clone(),
             authentication: self.authentication,

@@ -59,6 +59,7 @@ fn config(number: u16, addresses: &[SocketAddr], directory: &Path) -> ReplicaCon
         key: key(number),
         listen: None,
         directory: directory.join(number.to_string()),
+        free_bytes_min: 0,
         durability: Durability::Strict,
         genesis: Bytes::new(),
         authentication: Authentication::Sig,

@@ -140,6 +140,7 @@ mod tests {
                 time: Time(time),
                 lease_clock: Time(time),
                 behaviour_version: 1,
+                short_of_space: false,
             };
             let (kind, operation) = workload.next(0, &mut random);
             let mut txn = space.begin(Area::Service, context.sequence);

@@ -52,6 +52,7 @@ pub fn advance(
             time,
             lease_clock,
             behaviour_version,
+            short_of_space: false,
         },
     )
 }

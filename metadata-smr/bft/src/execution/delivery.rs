@@ -260,8 +260,9 @@ impl<S: Service> Executor<S> {
         bodies: &[Arc<Envelope>],
     ) -> Result<Executed, StateError> {
         let before = self.applied(space)?;
-        let (after, context) =
+        let (after, mut context) =
             clock::advance(&before, batch.sequence, batch.time, batch.behaviour_version);
+        context.short_of_space = members::short_of_space(&space.view(Area::Library))?;
         self.watches.begin(space, &before, before.sequence)?;
         let mut run = Run {
             service: &self.service,

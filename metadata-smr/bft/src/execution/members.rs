@@ -17,6 +17,34 @@ pub(super) const CREDIT: Credit = Credit {
 /// The key of the one membership row.
 const MEMBERSHIP_KEY: &[u8] = b"m";
 
+/// The key of the row that lists the replicas whose disks are nearly full; there is none while no
+/// disk is.
+const SHORT_KEY: &[u8] = b"f";
+
+fn said_to_be_short(view: &View<'_>) -> Result<Vec<PublicKey>, StateError> {
+    let row = view.get(SHORT_KEY)?;
+    row.map_or_else(|| Ok(Vec::new()), |bytes| decode(SHORT_KEY, &bytes))
+}
+
+/// Whether so many voters have said that their disks are nearly full that the state is not to grow.
+pub(super) fn short_of_space(view: &View<'_>) -> Result<bool, StateError> {
+    let short = said_to_be_short(view)?;
+    if short.is_empty() {
+        return Ok(false);
+    }
+    let membership = read(view)?;
+    let voters = membership.voters.iter();
+    let count = voters.filter(|voter| short.contains(&voter.key)).count();
+    Ok(count >= membership.model.shortage())
+}
+
+fn keep_short(txn: &mut Txn<'_>, short: &[PublicKey]) -> Result<(), StateError> {
+    if short.is_empty() {
+        return txn.delete(SHORT_KEY);
+    }
+    txn.put(SHORT_KEY, encode(&short)?)
+}
+
 fn announcement_key(key: &PublicKey) -> Vec<u8> {
     [b"a", key.0.as_slice()].concat()
 }
@@ -80,14 +108,108 @@ pub(super) fn administer(
             for member in now.members().filter(|it| next.place(&it.key).is_none()) {
                 txn.delete(&announcement_key(&member.key))?;
             }
+            let mut short = said_to_be_short(&txn.view())?;
+            let before = short.len();
+            short.retain(|key| next.place(key).is_some());
+            if short.len() < before {
+                keep_short(txn, &short)?;
+            }
             return Ok((Answer::Begins(next.epoch).encode(), true));
         }
         Ok(Applied::Noted(said)) => {
             txn.put(&announcement_key(principal), encode(&said)?)?;
             Answer::Noted
         }
+        Ok(Applied::Disk { short: is }) => {
+            let mut short = said_to_be_short(&txn.view())?;
+            let before = short.len();
+            short.retain(|key| key != principal);
+            if is {
+                short.push(*principal);
+            }
+            if short.len() != before {
+                keep_short(txn, &short)?;
+            }
+            Answer::Noted
+        }
         Ok(Applied::Shown) => Answer::Shown(now.encode()),
         Err(refusal) => refusal.into(),
     };
     Ok((answer.encode(), false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault_model::FaultModel;
+    use crate::identity::Incarnation;
+    use crate::membership::Member;
+    use crate::state::{Area, KeySpace, MemoryStore};
+
+    fn key(number: u8) -> PublicKey {
+        PublicKey([number; 32])
+    }
+
+    fn member(number: u8) -> Member {
+        Member {
+            key: key(number),
+            incarnation: Incarnation([number; 16]),
+            address: Bytes::new(),
+            since: Sequence(0),
+        }
+    }
+
+    #[test]
+    fn the_state_is_not_to_grow_once_so_many_voters_say_that_liars_alone_are_too_few() {
+        let mut space = KeySpace::open(MemoryStore::new()).expect("empty");
+        let model = FaultModel::new(1, 1, 4).expect("a model");
+        let voters = (1..=4).map(member).collect();
+        let mut membership = Membership::genesis(model, voters, vec![key(9)]);
+        membership.others.push(member(5));
+        let mut txn = space.begin(Area::Library, Sequence(0));
+        write(&mut txn, &membership).expect("memory");
+        txn.commit();
+        let mut sequence = 0;
+        let mut ask = |principal: u8, command: &Command| {
+            sequence += 1;
+            let mut txn = space.begin(Area::Library, Sequence(sequence));
+            let (principal, at) = (key(principal), Sequence(sequence));
+            let answered = administer(&mut txn, &command.encode(), &principal, at);
+            let (answer, _) = answered.expect("memory");
+            txn.commit();
+            let view = space.view(Area::Library);
+            let row = view.get(SHORT_KEY).expect("memory").is_some();
+            let short = short_of_space(&view).expect("memory");
+            (Answer::decode(&answer).expect("an answer"), short, row)
+        };
+        let (full, room) = (
+            Command::Disk { short: true },
+            Command::Disk { short: false },
+        );
+        assert_eq!(ask(1, &room), (Answer::Noted, false, false));
+        assert_eq!(ask(1, &full), (Answer::Noted, false, true));
+        assert_eq!(
+            ask(1, &full),
+            (Answer::Noted, false, true),
+            "it counts once"
+        );
+        assert_eq!(
+            ask(5, &full),
+            (Answer::Noted, false, true),
+            "it does not vote"
+        );
+        let (refused, ..) = ask(9, &full);
+        assert!(matches!(refused, Answer::Refused { .. }), "{refused:?}");
+        assert_eq!(ask(2, &full), (Answer::Noted, true, true));
+        assert_eq!(ask(1, &room), (Answer::Noted, false, true));
+        assert_eq!(ask(3, &full), (Answer::Noted, true, true));
+        // Who is sent away takes what it said with it.
+        let dismiss = Command::Dismiss { key: key(5) };
+        assert_eq!(
+            ask(9, &dismiss).0,
+            Answer::Begins(crate::identity::Epoch(1))
+        );
+        assert_eq!(ask(2, &room), (Answer::Noted, false, true));
+        assert_eq!(ask(3, &room), (Answer::Noted, false, false), "none is left");
+    }
 }

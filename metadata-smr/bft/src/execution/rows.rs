@@ -13,6 +13,7 @@
 //!                                        so that a batch may still name them
 //!  "m"                                   the membership, see `crate::membership`
 //!  "a" ‖ key (32)                        what a replica announced: checkpoint, behaviour
+//!  "f"                                   keys of replicas whose disks are nearly full
 //!  "p" ‖ principal (32)                  its open sessions, their credit beyond the floor
 //!  "i" ‖ last active (8) ‖ session (8)   –            (who has been idle for longest comes first)
 //!  "w" ‖ session (8)                     its watches, its last event

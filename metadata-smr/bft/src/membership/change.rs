@@ -23,6 +23,11 @@ pub enum Applied {
     Next(Box<Membership>),
     /// Something to be remembered of whoever asked.
     Noted(Announcement),
+    /// Whether the disk of the replica that asks is nearly full is to be remembered.
+    Disk {
+        /// Whether it is.
+        short: bool,
+    },
     /// Nothing; the row is the answer.
     Shown,
 }
@@ -40,7 +45,10 @@ pub fn apply(
 ) -> Result<Applied, Refusal> {
     let own = match command {
         Command::Show => return Ok(Applied::Shown),
-        Command::Rejoin { .. } | Command::Ready { .. } | Command::Announce { .. } => true,
+        Command::Rejoin { .. }
+        | Command::Ready { .. }
+        | Command::Announce { .. }
+        | Command::Disk { .. } => true,
         _ => false,
     };
     if own && now.place(principal).is_none() {
@@ -64,6 +72,7 @@ pub fn apply(
                 ..before
             }));
         }
+        Command::Disk { short } => return Ok(Applied::Disk { short }),
         _ => {}
     }
     if now.from == sequence {
@@ -136,7 +145,7 @@ pub fn apply(
             member.incarnation = *incarnation;
             member.since = sequence;
         }
-        Command::Ready { .. } | Command::Announce { .. } | Command::Show => {
+        Command::Ready { .. } | Command::Announce { .. } | Command::Disk { .. } | Command::Show => {
             return Ok(Applied::Shown);
         }
     }

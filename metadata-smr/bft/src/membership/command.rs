@@ -79,6 +79,11 @@ pub enum Command {
     },
     /// Anybody who has a session: how the membership is.
     Show,
+    /// A replica: its disk is nearly full, or has room again.
+    Disk {
+        /// Whether it is nearly full.
+        short: bool,
+    },
 }
 
 impl Command {
@@ -139,6 +144,7 @@ impl Command {
                 behaviour.write(&mut bytes);
             }
             Self::Show => bytes.push(10),
+            Self::Disk { short } => bytes.extend_from_slice(&[11, u8::from(*short)]),
         }
         bytes.into()
     }
@@ -189,6 +195,11 @@ impl Command {
                 behaviour: reader.get("behaviour")?,
             },
             10 => Self::Show,
+            11 => match reader.get::<u8>("short")? {
+                0 => Self::Disk { short: false },
+                1 => Self::Disk { short: true },
+                _ => return Err(Malformed::Impossible { field: "short" }),
+            },
             _ => return Err(Malformed::Impossible { field: "command" }),
         };
         reader.end()?;

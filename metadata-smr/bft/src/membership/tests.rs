@@ -162,6 +162,8 @@ fn every_command_and_answer_comes_back_as_it_went() {
         },
         Command::Announce { behaviour: 6 },
         Command::Show,
+        Command::Disk { short: true },
+        Command::Disk { short: false },
     ] {
         assert_eq!(Command::decode(&command.encode()), Ok(command));
     }

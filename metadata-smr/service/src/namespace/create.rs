@@ -155,6 +155,20 @@ fn number(change: &mut Change<'_, '_>, realm: &Realm) -> Outcome<InodeId> {
     Ok(inode)
 }
 
+/// Whether `who` may make another name for an inode: its owner, and those who can read and write
+/// it, where it gives them no rights that they lack. Its owner pays for each name, and a name keeps
+/// a program that the owner removed.
+///
+/// Source: Linux, `fs/namei.c` (`may_linkat`, `safe_hardlink_source`).
+fn may_link(row: &Inode, who: &Credentials) -> bool {
+    let gives_rights = row.mode.has(Mode::SET_UID) || row.mode.has(Mode::SET_GID | 0o010);
+    let harmless = matches!(row.node, Node::File(_)) && !gives_rights;
+    let read_and_write = Access(Access::READ.0 | Access::WRITE.0);
+    who.uid == Uid::ROOT
+        || who.uid == row.uid
+        || (harmless && check(row, who, read_and_write).is_ok())
+}
+
 /// A further entry for an inode that is no directory.
 pub(crate) fn link(
     change: &mut Change<'_, '_>,
@@ -172,6 +186,7 @@ pub(crate) fn link(
     check(&parent, who, Access::CHANGE_ENTRIES)?;
     require(row.realm == parent.realm, Error::CrossRealm)?;
     require(!row.is_directory(), Error::NotPermitted)?;
+    require(may_link(&row, who), Error::NotPermitted)?;
     require(row.links < LINKS_MAX, Error::TooManyLinks)?;
     row.links = row.links.saturating_add(1);
     change.save(inode, &mut row)?;

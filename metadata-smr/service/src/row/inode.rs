@@ -1,10 +1,11 @@
 //! Inodes and the entries that lead to them.
 
-use crate::acl::{AccessAcl, Acl};
+use crate::acl::{AccessAcl, Acl, Named};
 use crate::attributes::{
     AclKinds, Attributes, Detail, Extended, FileType, Mode, NameGenerations, Timestamp,
 };
 use crate::identity::{Cookie, DeviceNumber, Gid, InodeId, InodeVersion, RealmEpoch, RealmId, Uid};
+use crate::limits::{ACL_ENTRY_CHARGE, NAME_CHARGE};
 use crate::row::content::Extent;
 use crate::row::quota::Amount;
 use borsh::{BorshDeserialize, BorshSerialize};
@@ -170,13 +171,30 @@ impl Inode {
         matches!(self.node, Node::Directory { .. })
     }
 
-    /// What it counts for its owner and its realm.
+    /// What it counts for its owner and its realm: all that makes the servers' state grow with it,
+    /// content, names, a link's target, extended attributes and lists.
     #[must_use]
     pub fn charge(&self) -> Amount {
-        let bytes = match &self.node {
+        let own = match &self.node {
             Node::File(file) => file.kept(),
+            Node::Symlink { target, .. } => target.bytes.len() as u64,
             _ => 0,
         };
+        // A directory has one name; its links count those of its subdirectories.
+        let names = match self.is_directory() {
+            true => u64::from(self.links > 0),
+            false => u64::from(self.links),
+        };
+        let access = self.acl.as_ref().map(|acl| &acl.named);
+        let default = self.default_acl.as_ref().map(|acl| &acl.named);
+        let listed: usize = access.into_iter().chain(default).map(Named::len).sum();
+        let attributes = self
+            .extended
+            .map_or(0, |extended| u64::from(extended.bytes));
+        let bytes = own
+            .saturating_add(names.saturating_mul(NAME_CHARGE))
+            .saturating_add((listed as u64).saturating_mul(ACL_ENTRY_CHARGE))
+            .saturating_add(attributes);
         Amount { bytes, inodes: 1 }
     }
 

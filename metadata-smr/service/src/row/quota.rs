@@ -25,8 +25,10 @@ impl std::fmt::Display for Resource {
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, BorshSerialize, BorshDeserialize,
 )]
 pub struct Amount {
-    /// Bytes of content: what extents cover, and what lies in inodes. Holes cost nothing; bytes
-    /// that several files share count for each.
+    /// Bytes: of content, what extents cover, and what lies in inodes (holes cost nothing; bytes
+    /// that several files share count for each); of everything else, what [`Inode::charge`] says.
+    ///
+    /// [`Inode::charge`]: crate::row::Inode::charge
     pub bytes: u64,
     /// Inodes, those that are only held open included.
     pub inodes: u64,

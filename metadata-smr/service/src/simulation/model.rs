@@ -58,7 +58,10 @@ enum Kind {
         inline: u64,
         bytes: BTreeMap<u64, Source>,
     },
-    Symlink(u64),
+    Symlink {
+        length: u64,
+        sealed: u64,
+    },
     Special,
 }
 
@@ -250,7 +253,7 @@ impl Model {
         };
         let (size, parent) = match &inode.kind {
             Kind::File { size, .. } => (*size, None),
-            Kind::Symlink(length) => (*length, None),
+            Kind::Symlink { length, .. } => (*length, None),
             Kind::Special => (0, None),
             Kind::Directory { parent, .. } => (0, Some(*parent)),
         };

@@ -555,7 +555,7 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn the_format_is_what_its_fixtures_say() {
     let golden: std::collections::BTreeMap<&str, &str> =
-        include_str!("../../fixtures/format-1.txt")
+        include_str!("../../fixtures/format-2.txt")
             .lines()
             .filter_map(|line| line.split_once(' '))
             .collect();

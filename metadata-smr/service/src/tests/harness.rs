@@ -26,6 +26,8 @@ pub(super) struct World {
     pub(super) space: KeySpace<MemoryStore>,
     pub(super) sequence: u64,
     sessions: u64,
+    /// What the batches say of the servers' disks.
+    pub(super) short_of_space: bool,
 }
 
 impl World {
@@ -43,6 +45,7 @@ impl World {
             space,
             sequence: 0,
             sessions: 0,
+            short_of_space: false,
         }
     }
 
@@ -54,6 +57,7 @@ impl World {
             time,
             lease_clock: time,
             behaviour_version: 1,
+            short_of_space: self.short_of_space,
         }
     }
 

@@ -2,9 +2,10 @@
 
 use super::harness::*;
 use super::model::{chance, consistent};
-use crate::attributes::{Credentials, Mode};
+use crate::acl::{Acl, AclKind, Named};
+use crate::attributes::{Credentials, Mode, Namespace};
 use crate::error::{Errno, Error};
-use crate::identity::{Gid, InodeId, RealmId, Uid};
+use crate::identity::{AttributeHash, Gid, InodeId, RealmEpoch, RealmId, Uid};
 use crate::limits::QUOTA_PAGE_MAX;
 use crate::operation::*;
 use crate::query::{Query, Question};
@@ -18,6 +19,8 @@ use quorumfs_bft::service::Caller;
 use std::collections::BTreeMap;
 
 const REALM: RealmId = RealmId::ROOT;
+/// What a name counts.
+const NAME: u64 = 512;
 
 fn bytes(limit: u64) -> Option<Limit> {
     Some(Limit {
@@ -122,11 +125,24 @@ fn counted(world: &World) -> BTreeMap<Uid, Amount> {
         let row = Inode::from_bytes(&value).unwrap();
         let sum = all.entry(row.uid).or_default();
         sum.inodes += 1;
-        if let Node::File(file) = &row.node {
-            sum.bytes += file.allocated;
-            if let Content::Inline(inline) = &file.content {
-                sum.bytes += u64::from(inline.length);
-            }
+        sum.bytes += match &row.node {
+            Node::File(file) => match &file.content {
+                Content::Inline(inline) => file.allocated + u64::from(inline.length),
+                _ => file.allocated,
+            },
+            Node::Symlink { target, .. } => target.bytes.len() as u64,
+            _ => 0,
+        };
+        let names = if row.is_directory() {
+            row.links.min(1)
+        } else {
+            row.links
+        };
+        sum.bytes += NAME * u64::from(names);
+        sum.bytes += row.extended.map_or(0, |it| u64::from(it.bytes));
+        let lists = row.acl.iter().map(|it| &it.named);
+        for named in lists.chain(row.default_acl.iter().map(|it| &it.named)) {
+            sum.bytes += 8 * (named.users.len() + named.groups.len()) as u64;
         }
     }
     all
@@ -305,6 +321,135 @@ fn a_user_at_his_limit_makes_no_inode_of_any_kind_and_others_do() {
         .unwrap();
 }
 
+/// What a user has the servers keep besides content: names, targets, attributes, lists.
+#[test]
+fn what_is_no_content_counts_too() {
+    let (mut world, caller) = shared();
+    let who = user(7);
+    world.quota(&caller, QuotaOf::User(Uid(7)), bytes(3 * NAME));
+    let file = world
+        .make_as(&caller, &who, "file", NewInode::File)
+        .unwrap();
+    let used = |world: &World| kept(world).0[&Uid(7)].bytes;
+    assert_eq!(used(&world), NAME);
+    let full = |tried: Result<(), Error>| {
+        assert!(matches!(tried, Err(Error::UserQuota { .. })), "{tried:?}");
+    };
+    let link = |target: usize| NewInode::Symlink {
+        length: 1,
+        target: Sealed {
+            epoch: RealmEpoch(0),
+            bytes: vec![1; target],
+        },
+    };
+    full(world.make_as(&caller, &who, "link", link(1025)).map(drop));
+    world.make_as(&caller, &who, "link", link(400)).unwrap();
+    assert_eq!(used(&world), 2 * NAME + 400);
+    let attribute = |bytes| {
+        Step::SetExtended(SetExtended {
+            place: AttributePlace {
+                inode: file,
+                namespace: Namespace::User,
+                generation: RealmEpoch(0),
+                hash: AttributeHash([1; 16]),
+            },
+            name: vec![1; 20],
+            value: Sealed {
+                epoch: RealmEpoch(0),
+                bytes: vec![2; bytes],
+            },
+            mode: SetMode::Any,
+        })
+    };
+    full(world.step(&caller, &who, attribute(100)).map(drop));
+    world.step(&caller, &who, attribute(80)).unwrap();
+    assert_eq!(used(&world), 2 * NAME + 500);
+    let another = |name: &str| Step::Link {
+        inode: file,
+        place: place(InodeId::ROOT, name),
+    };
+    full(world.step(&caller, &who, another("other")).map(drop));
+    let list = |users: u32| {
+        Step::SetAcl(SetAcl {
+            inode: file,
+            kind: AclKind::Access,
+            acl: Some(Acl {
+                owner: 6,
+                group: 4,
+                other: 4,
+                mask: Some(6),
+                named: Named {
+                    users: (0..users).map(|uid| (Uid(uid), 4)).collect(),
+                    groups: Vec::new(),
+                },
+            }),
+        })
+    };
+    full(world.step(&caller, &who, list(2)).map(drop));
+    world.step(&caller, &who, list(1)).unwrap();
+    assert_eq!(used(&world), 2 * NAME + 508);
+    counts(&world).unwrap();
+}
+
+/// The owner pays for each name, so nobody else makes one who could not write the file anyway.
+#[test]
+fn who_could_not_write_a_file_makes_no_name_for_it() {
+    let (mut world, caller) = shared();
+    let file = world
+        .make_as(&caller, &user(7), "file", NewInode::File)
+        .unwrap();
+    let link = |world: &mut World, uid, name: &str| {
+        let place = place(InodeId::ROOT, name);
+        let step = Step::Link { inode: file, place };
+        world.step(&caller, &user(uid), step).map(drop)
+    };
+    let mode = |world: &mut World, mode| {
+        let set = SetAttributes {
+            mode: Some(Mode(mode)),
+            ..SetAttributes::of(file)
+        };
+        let step = Step::SetAttributes(set);
+        world.step(&caller, &user(7), step).unwrap();
+    };
+    mode(&mut world, 0o644);
+    assert_eq!(link(&mut world, 8, "a"), Err(Error::NotPermitted));
+    assert_eq!(link(&mut world, 7, "b"), Ok(()));
+    mode(&mut world, 0o666);
+    assert_eq!(link(&mut world, 8, "c"), Ok(()));
+    for gives_rights in [0o4666, 0o2676] {
+        mode(&mut world, gives_rights);
+        assert_eq!(link(&mut world, 8, "d"), Err(Error::NotPermitted));
+    }
+    assert_eq!(link(&mut world, 0, "e"), Ok(()));
+    assert_eq!(kept(&world).0[&Uid(7)].bytes, 4 * NAME);
+}
+
+#[test]
+fn while_the_servers_disks_are_nearly_full_what_grows_is_refused_and_the_rest_goes_on() {
+    let (mut world, caller) = shared();
+    let root = Credentials::root();
+    let file = world.create(&caller, InodeId::ROOT, "file");
+    let allocation = world.allocate(&caller, 8);
+    let write = |first, runs: &[(u64, u32)]| Step::Commit(commit(file, allocation, first, runs));
+    world.step(&caller, &root, write(0, &[(0, 1000)])).unwrap();
+    world.short_of_space = true;
+    let full = Err(Error::ServersFull);
+    assert_eq!(Error::ServersFull.errno(), Errno::ENOSPC);
+    let made = world.make_as(&caller, &root, "more", NewInode::File);
+    assert_eq!(made, Err(Error::ServersFull), "the superuser, too");
+    let grown = world.step(&caller, &root, write(1, &[(1000, 1)]));
+    assert_eq!(grown.map(drop), full);
+    world.step(&caller, &root, write(2, &[(0, 1000)])).unwrap();
+    let rename = Step::Rename(rename_of((InodeId::ROOT, "file"), (InodeId::ROOT, "other")));
+    world.step(&caller, &root, rename).unwrap();
+    let gone = Step::Unlink(removal(InodeId::ROOT, "other", false));
+    world.step(&caller, &root, gone).unwrap();
+    world.drain();
+    world.short_of_space = false;
+    world.create(&caller, InodeId::ROOT, "more");
+    counts(&world).unwrap();
+}
+
 #[test]
 fn one_who_has_more_than_he_may_can_do_all_but_grow() {
     let (mut world, caller) = shared();
@@ -318,7 +463,7 @@ fn one_who_has_more_than_he_may_can_do_all_but_grow() {
         world.step(&caller, &who, step).map(|_| ())
     };
     write(&mut world, 0, &[(0, 1000)]).unwrap();
-    world.quota(&caller, QuotaOf::User(Uid(7)), bytes(600));
+    world.quota(&caller, QuotaOf::User(Uid(7)), bytes(NAME + 600));
     write(&mut world, 1, &[(0, 1000)]).unwrap();
     let full = |room| {
         Err(Error::UserQuota {
@@ -349,20 +494,20 @@ fn a_file_is_given_only_to_one_who_has_room_for_it() {
     let allocation = world.allocate(&caller, 4);
     let step = Step::Commit(commit(file, allocation, 0, &[(0, 1000)]));
     world.step(&caller, &Credentials::root(), step).unwrap();
-    world.quota(&caller, QuotaOf::Default, bytes(999));
+    world.quota(&caller, QuotaOf::Default, bytes(NAME + 999));
     let full = Error::UserQuota {
         uid: Uid(7),
         of: Resource::Bytes,
-        room: 999,
+        room: NAME + 999,
     };
     assert_eq!(world.chown(&caller, file, Uid(7)), Err(full));
     // A limit of his own takes the place of the default, also if it is none.
     world.quota(&caller, QuotaOf::User(Uid(7)), Some(Limit::default()));
     world.chown(&caller, file, Uid(7)).unwrap();
-    assert_eq!(kept(&world).0[&Uid(7)].bytes, 1000);
+    assert_eq!(kept(&world).0[&Uid(7)].bytes, NAME + 1000);
     assert!(!kept(&world).0.contains_key(&Uid(8)));
     world.chown(&caller, file, Uid::ROOT).unwrap();
-    assert_eq!(kept(&world).0[&Uid::ROOT].bytes, 1000);
+    assert_eq!(kept(&world).0[&Uid::ROOT].bytes, 2 * NAME + 1000);
     world.quota(&caller, QuotaOf::User(Uid(7)), None);
     assert!(
         world.rows(&key::user_quota(REALM, Uid(7))).is_empty(),
@@ -413,12 +558,12 @@ fn cloned_bytes_count_for_each_file_and_what_is_held_open_until_it_is_closed() {
         content: clone,
         ..commit(two, allocation, 1, &[])
     });
-    world.quota(&caller, QuotaOf::User(Uid(7)), bytes(999));
+    world.quota(&caller, QuotaOf::User(Uid(7)), bytes(NAME + 999));
     let refused = world.step(&caller, &root, clone.clone()).unwrap_err();
     assert_eq!(refused.errno(), Errno::EDQUOT);
-    world.quota(&caller, QuotaOf::User(Uid(7)), bytes(1000));
+    world.quota(&caller, QuotaOf::User(Uid(7)), bytes(NAME + 1000));
     world.step(&caller, &root, clone).unwrap();
-    assert_eq!(kept(&world).1.bytes, 2000);
+    assert_eq!(kept(&world).1.bytes, 3 * NAME + 2000);
 
     let held = Step::Unlink(removal(InodeId::ROOT, "two", true));
     world.step(&caller, &root, held).unwrap();
@@ -449,18 +594,22 @@ fn a_long_tail_counts_until_it_is_gone_and_a_deleted_file_does_not() {
             ..SetAttributes::of(file)
         })
     };
-    assert_eq!(kept(&world).1.bytes, 3000);
+    assert_eq!(kept(&world).1.bytes, 2 * NAME + 3000);
     world.step(&caller, &root, cut(20)).unwrap();
-    assert_eq!(kept(&world).1.bytes, 3000, "ticks have yet to delete it");
+    assert_eq!(
+        kept(&world).1.bytes,
+        2 * NAME + 3000,
+        "ticks have yet to delete it"
+    );
     counts(&world).unwrap();
     assert!(world.drain() > 0);
-    assert_eq!(kept(&world).1.bytes, 10);
+    assert_eq!(kept(&world).1.bytes, 2 * NAME + 10);
     let runs: Vec<_> = (1..150_u64).map(|i| (i * 20, 10)).collect();
     let step = Step::Commit(commit(file, allocation, 300, &runs));
     world.step(&caller, &root, step).unwrap();
     let gone = Step::Unlink(removal(InodeId::ROOT, "file", false));
     world.step(&caller, &root, gone).unwrap();
-    assert_eq!(kept(&world).1.bytes, 0, "though its extents are there");
+    assert_eq!(kept(&world).1.bytes, NAME, "though its extents are there");
     assert!(!world.rows(b"E/").is_empty());
     world.drain();
     counts(&world).unwrap();

@@ -83,6 +83,7 @@ impl Bench {
             time,
             lease_clock: time,
             behaviour_version: 1,
+            short_of_space: false,
         }
     }
 

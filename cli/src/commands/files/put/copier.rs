@@ -209,6 +209,7 @@ impl Copier {
             read: false,
             write: true,
             truncate: false,
+            keep_atime: false,
         };
         // Closed to other users until it is whole and has its own mode.
         let (made, handle) = self

@@ -14,6 +14,16 @@ pub(super) struct Lists {
 }
 
 impl Lists {
+    /// Users and groups that are named.
+    pub(super) fn lines(&self) -> u64 {
+        let access = self.access.iter().map(|acl| &acl.named);
+        let default = self.default.iter().map(|acl| &acl.named);
+        let named = access.chain(default);
+        named
+            .map(|it| (it.users.len() + it.groups.len()) as u64)
+            .sum()
+    }
+
     /// What an inode that is made under these begins with, and its mode.
     pub(super) fn inherited(&self, mode: u16, umask: u16, directory: bool) -> (Self, u16) {
         let Some(default) = &self.default else {
@@ -28,7 +38,7 @@ impl Lists {
 impl Model {
     pub(super) fn set_acl(&mut self, who: &Credentials, set: &SetAcl) -> Told {
         let inode = self.get_mut(set.inode)?;
-        if matches!(inode.kind, Kind::Symlink(_)) {
+        if matches!(inode.kind, Kind::Symlink { .. }) {
             return Err(Error::NotSupported);
         }
         if who.uid.0 != 0 && who.uid.0 != inode.uid {

@@ -1,19 +1,24 @@
-//! Extended attributes of the model: names without values, and who may change them.
+//! Extended attributes of the model: their names and how long they are, and who may change them.
 
 use super::{Inode, Kind, Model, Told};
 use crate::attributes::{Credentials, Namespace};
 use crate::error::Error;
 use crate::identity::AttributeHash;
 use crate::operation::{AttributePlace, SetExtended, SetMode};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// The attributes of an inode.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Extended(BTreeSet<(Namespace, AttributeHash)>);
+pub(super) struct Extended(BTreeMap<(Namespace, AttributeHash), u64>);
 
 impl Extended {
     pub(super) fn len(&self) -> usize {
         self.0.len()
+    }
+
+    /// What names and values have, as they are sealed.
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.values().sum()
     }
 
     /// Content or owner changes.
@@ -27,10 +32,11 @@ impl Model {
         let inode = self.get_mut(set.place.inode)?;
         inode.may_change(who, set.place.namespace)?;
         let name = (set.place.namespace, set.place.hash);
-        match (set.mode, inode.extended.0.contains(&name)) {
+        let bytes = set.name.len().saturating_add(set.value.bytes.len()) as u64;
+        match (set.mode, inode.extended.0.contains_key(&name)) {
             (SetMode::Create, true) => return Err(Error::Exists),
             (SetMode::Replace, false) => return Err(Error::NoAttribute),
-            _ => inode.extended.0.insert(name),
+            _ => inode.extended.0.insert(name, bytes),
         };
         Ok(vec![set.place.inode])
     }
@@ -38,10 +44,9 @@ impl Model {
     pub(super) fn remove_extended(&mut self, who: &Credentials, place: &AttributePlace) -> Told {
         let inode = self.get_mut(place.inode)?;
         inode.may_change(who, place.namespace)?;
-        if inode.extended.0.remove(&(place.namespace, place.hash)) {
-            Ok(vec![place.inode])
-        } else {
-            Err(Error::NoAttribute)
+        match inode.extended.0.remove(&(place.namespace, place.hash)) {
+            Some(_) => Ok(vec![place.inode]),
+            None => Err(Error::NoAttribute),
         }
     }
 }

@@ -106,9 +106,12 @@ impl Model {
                 inline: 0,
                 bytes: BTreeMap::new(),
             },
-            NewInode::Symlink { length, .. } => {
+            NewInode::Symlink { length, target } => {
                 mode = 0o777;
-                Kind::Symlink(u64::from(*length))
+                Kind::Symlink {
+                    length: u64::from(*length),
+                    sealed: target.bytes.len() as u64,
+                }
             }
             NewInode::Fifo | NewInode::Socket => Kind::Special,
             NewInode::CharacterDevice(_) | NewInode::BlockDevice(_) if who.uid.0 != 0 => {
@@ -152,6 +155,14 @@ impl Model {
         }
         self.may_add(who, place.parent)?;
         if self.is_directory(inode)? {
+            return Err(Error::NotPermitted);
+        }
+        // As Linux protects them: who could not write a file does not make names for it.
+        let row = self.get(inode)?;
+        let own = [0, row.uid].contains(&who.uid.0);
+        let gives_rights = row.mode & 0o4000 != 0 || row.mode & 0o2010 == 0o2010;
+        let plain = matches!(row.kind, Kind::File { .. }) && !gives_rights;
+        if !(own || plain && row.allows(who, 6)) {
             return Err(Error::NotPermitted);
         }
         self.add_links(inode, 1)?;

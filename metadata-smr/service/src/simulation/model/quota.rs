@@ -76,17 +76,22 @@ fn exceeds(limit: &Limit, was: &Amount, now: &Amount) -> Option<(Resource, u64)>
 }
 
 impl Model {
-    /// What each user has: an inode for each that he owns, and the bytes that were written to it.
+    /// What each user has: an inode for each that he owns, and the bytes that were written to it,
+    /// 512 for each name, 8 for each line of a list, a link's target, the attributes.
     #[must_use]
     pub fn usage(&self) -> BTreeMap<Uid, Amount> {
         let mut usage = Usage::new();
         for inode in self.inodes.values() {
             let sum = usage.entry(Uid(inode.uid)).or_default();
             sum.inodes = sum.inodes.saturating_add(1);
-            if let Kind::File { inline, bytes, .. } = &inode.kind {
-                let written = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-                sum.bytes = sum.bytes.saturating_add(*inline).saturating_add(written);
-            }
+            let (own, names) = match &inode.kind {
+                Kind::File { inline, bytes, .. } => (inline + bytes.len() as u64, inode.links),
+                Kind::Symlink { sealed, .. } => (*sealed, inode.links),
+                Kind::Special => (0, inode.links),
+                Kind::Directory { .. } => (0, inode.links.min(1)),
+            };
+            let other = u64::from(names) * 512 + inode.lists.lines() * 8 + inode.extended.bytes();
+            sum.bytes = sum.bytes.saturating_add(own).saturating_add(other);
         }
         usage
     }

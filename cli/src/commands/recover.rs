@@ -1,0 +1,195 @@
+//! `volume recover`: an owner's state directory from the recovery kit, on a machine that never had
+//! one.
+//!
+//! The kit has the genesis, the principal `recovery`, who may do all that the owner may (the
+//! membership of the cluster too), and where the clouds are. The credentials of the clouds are had
+//! back from the providers; the replicas are asked as always. So what comes out is a state
+//! directory as `volume create` makes one, of another principal. Nothing is asked of anything here:
+//! `status` shows what answers.
+//!
+//! Without a quorum of the replicas nothing comes back: names, and where content lies, are only
+//! there.
+
+use super::explain::{key_failure, volume_failure};
+use super::key;
+use super::volume::{
+    CONFIGURATION, GENESIS, HEADING, KEY, cloud, named, new_passphrase, refuse_what_is_there,
+    replica, tell,
+};
+use crate::arguments::{General, VolumeRecoverArguments};
+use crate::configuration::{
+    self, CacheSection, CloudSection, DataSection, JournalSection, KeysSection, LimitsSection,
+    MountSection, ReplicaSection, VERSION, VolumeConfiguration, VolumeSection,
+};
+use crate::directory::{self, StateDirectory};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use quorumfs_gateway::keys::{KeyFile, RecoveryKit};
+use quorumfs_gateway::volume::Volume;
+use quorumfs_metadata::genesis::Genesis;
+use serde::Serialize;
+use std::fs::File;
+use std::io::{Read, stdin};
+use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
+
+/// More than any kit has.
+const KIT_BYTES_MAX: u64 = 4 << 20;
+
+#[derive(Serialize)]
+struct Recovered {
+    volume: String,
+    state: PathBuf,
+    clouds: Vec<String>,
+}
+
+/// Makes the directory.
+pub(crate) fn run(
+    general: &General,
+    arguments: &VolumeRecoverArguments,
+    output: Output,
+) -> Outcome {
+    let kit = read(&arguments.kit)?;
+    let kit = RecoveryKit::from_text(&kit).map_err(|error| key_failure(&error))?;
+    let key = KeyFile {
+        root: kit.root.public(),
+        principal: kit.recovery.clone(),
+    };
+    let volume = Volume::open(&kit.genesis, &key).map_err(|error| volume_failure(&error))?;
+    let value = VolumeConfiguration {
+        version: VERSION,
+        volume: VolumeSection {
+            genesis: GENESIS.into(),
+            key: KEY.into(),
+        },
+        keys: KeysSection::default(),
+        mount: MountSection::default(),
+        data: DataSection::default(),
+        cache: CacheSection::default(),
+        journal: JournalSection::default(),
+        limits: LimitsSection::default(),
+        replica: replicas(volume.genesis(), &arguments.replicas)?,
+        cloud: clouds(volume.genesis(), &kit, arguments)?,
+    };
+    let passphrase = arguments.protect.then(new_passphrase).transpose()?;
+    let state = StateDirectory::find(general.state.as_deref(), "volume")?;
+    state.create()?;
+    refuse_what_is_there(&state)?;
+    directory::replace(&state.join(GENESIS), &kit.genesis)?;
+    let saved = match &passphrase {
+        None => key.save(&state.join(KEY)),
+        Some(passphrase) => key::seal(&key, passphrase)?.save(&state.join(KEY)),
+    };
+    saved.map_err(|error| key_failure(&error))?;
+    configuration::write(&state.join(CONFIGURATION), &value, HEADING)?;
+    let recovered = Recovered {
+        volume: volume.id().to_string(),
+        state: state.path().to_path_buf(),
+        clouds: value.cloud.into_iter().map(|it| it.name).collect(),
+    };
+    let named = general.state.as_ref().map_or(String::new(), |_| {
+        format!(" --state {}", recovered.state.display())
+    });
+    output.record("recovered", &recovered, |recovered| {
+        format!(
+            "Made the state directory {} of volume {}.\n\
+             Next:\n  \
+             1. Put the kit away again. The key in this directory can do what it can.\n  \
+             2. Give the clouds {} credentials, where they need some (docs/CLOUDS.md).\n  \
+             3. quorumfs status{named}\n\
+             Names, and where content lies, are with the metadata replicas alone: without a\n\
+             quorum of them the kit reads nothing.",
+            recovered.state.display(),
+            recovered.volume,
+            recovered.clouds.join(", "),
+        )
+    })?;
+    Ok(Exit::Success)
+}
+
+fn read(path: &Path) -> Outcome<Zeroizing<String>> {
+    let mut text = Zeroizing::new(String::new());
+    let read = if path == Path::new("-") {
+        stdin().take(KIT_BYTES_MAX).read_to_string(&mut text)
+    } else {
+        File::open(path).and_then(|file| file.take(KIT_BYTES_MAX).read_to_string(&mut text))
+    };
+    read.map_err(|error| Failure::file("read the recovery kit", path, &error))?;
+    Ok(text)
+}
+
+/// Those of the genesis, each where it is said to be now.
+fn replicas(genesis: &Genesis, moved: &[String]) -> Outcome<Vec<ReplicaSection>> {
+    let moved: Vec<_> = moved.iter().map(|it| replica(it)).collect::<Outcome<_>>()?;
+    let mut sections = Vec::new();
+    for first in &genesis.replicas {
+        let key = first.key.to_string();
+        let now = moved.iter().find(|it| it.key == key);
+        let section = match now {
+            Some(now) => now.clone(),
+            None => replica(&format!("{key}@{}", first.address))?,
+        };
+        sections.push(section);
+    }
+    let stranger = |it: &&ReplicaSection| !sections.iter().any(|known| known.key == it.key);
+    if let Some(stranger) = moved.iter().find(stranger) {
+        let message = format!("the volume did not begin with the replica {}", stranger.key);
+        return Err(Failure::new(Exit::Usage, message)
+            .hint("leave it out: the other replicas lead to those that came later"));
+    }
+    Ok(sections)
+}
+
+/// Those of the genesis, each where the kit or the command line says.
+fn clouds(
+    genesis: &Genesis,
+    kit: &RecoveryKit,
+    arguments: &VolumeRecoverArguments,
+) -> Outcome<Vec<CloudSection>> {
+    let told: Vec<_> = arguments
+        .clouds
+        .iter()
+        .map(|it| named(it))
+        .collect::<Outcome<_>>()?;
+    let mut sections = Vec::new();
+    for first in &genesis.clouds {
+        let told = told.iter().find(|it| it.name == first.name).cloned();
+        let printed = || {
+            let place = kit.clouds.iter().find(|(name, _)| *name == first.name);
+            place.map(|(name, location)| cloud(name, location))
+        };
+        let mut section = told.or_else(printed).ok_or_else(|| {
+            let message = format!("the kit does not say where the cloud `{}` is", first.name);
+            Failure::new(Exit::Usage, message).hint("say it with --cloud NAME=LOCATION")
+        })?;
+        section.domain = Some(first.failure_domain.clone());
+        sections.push(section);
+    }
+    let known = |name: &str| sections.iter().any(|it| it.name == name);
+    if let Some(stranger) = told.iter().find(|it| !known(&it.name)) {
+        let message = format!("the volume has no cloud `{}`", stranger.name);
+        return Err(
+            Failure::new(Exit::Usage, message).hint(format!("its clouds are {}", names(&sections)))
+        );
+    }
+    let option = "--cloud-credentials";
+    tell(
+        &mut sections,
+        option,
+        &arguments.cloud_credentials,
+        |cloud, path| {
+            let absolute = std::path::absolute(path);
+            let absolute = absolute
+                .map_err(|error| Failure::file("use the credentials", path.as_ref(), &error))?;
+            cloud.credentials = Some(absolute);
+            Ok(())
+        },
+    )?;
+    Ok(sections)
+}
+
+fn names(sections: &[CloudSection]) -> String {
+    let names: Vec<_> = sections.iter().map(|it| it.name.as_str()).collect();
+    names.join(", ")
+}

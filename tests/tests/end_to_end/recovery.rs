@@ -1,0 +1,136 @@
+//! The fire drill: a machine is lost, and the recovery kit opens the volume from another one.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+
+use quorumfs_tests::harness::{Cluster, Quorumfs, mount_in_background};
+use rustix::fs::{chown, lstat};
+use rustix::process::{Gid, Uid};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+fn recover(kit: &Path, state: &Path) -> Quorumfs {
+    Quorumfs::on(state)
+        .args(["volume", "recover", "--kit"])
+        .args([kit])
+}
+
+#[test]
+fn the_kit_opens_the_volume_on_a_machine_that_never_had_it_and_replaces_a_replica() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let (content, written) = (vec![7; 900_000], cluster.directory().join("written"));
+    fs::write(&written, &content).unwrap();
+    let put = cluster.quorumfs().args(["put"]).args([&written]);
+    put.args(["/"]).run().ok();
+    cluster.quorumfs().run_with(["volume", "rekey"]).ok();
+    // The page was printed; then the machine burns.
+    let page = cluster.directory().join("printed");
+    fs::rename(cluster.volume().join("recovery-kit.txt"), &page).unwrap();
+    let genesis = cluster.directory().join("genesis of a replica");
+    fs::copy(cluster.volume().join("volume.genesis"), &genesis).unwrap();
+    fs::remove_dir_all(cluster.volume()).unwrap();
+
+    let new = cluster.directory().join("new machine");
+    let made = recover(&page, &new)
+        .run()
+        .ok()
+        .records("recovered")
+        .remove(0);
+    assert_eq!(made["clouds"], serde_json::json!(["a", "b", "c", "d"]));
+    let on = || Quorumfs::on(&new);
+    let into = cluster.directory().join("had back");
+    let get = on().args(["get", "/written"]).args([&into]);
+    get.run().ok();
+    assert!(fs::read(&into).unwrap() == content);
+    let put = on().args(["put"]).args([&into]);
+    put.args(["/again"]).run().ok();
+    on().run_with(["volume", "rekey"]).ok();
+    on().run_with(["status"]).ok();
+    recover(&page, &new)
+        .run()
+        .fails(11, "there is a volume already", "--state");
+
+    // A replica's machine burned with it: another takes its place.
+    fs::create_dir_all(cluster.volume()).unwrap();
+    fs::copy(&genesis, cluster.volume().join("volume.genesis")).unwrap();
+    cluster.kill_one(3);
+    let listed = on().run_with(["cluster", "status"]).records("replica");
+    let out = listed.iter().find(|it| it["id"] == 3).unwrap();
+    let out = out["key"].as_str().unwrap().to_owned();
+    let number = cluster.prepare_another();
+    cluster.start_with(number, &["--join"]);
+    let replace = on().args(["cluster", "replace", &out]);
+    replace.args([cluster.place_of(number)]).run().ok();
+    let listed = on().run_with(["cluster", "status"]).records("replica");
+    let voters = listed.iter().filter(|it| it["role"] == "voter");
+    assert!(voters.map(|it| &it["key"]).all(|key| *key != *out));
+    let again = cluster.directory().join("once more");
+    let get = on().args(["get", "/again"]).args([&again]);
+    get.run().ok();
+    assert!(fs::read(&again).unwrap() == content);
+}
+
+#[test]
+fn what_is_wrong_with_a_kit_is_said_and_nothing_is_made() {
+    let cluster = Cluster::prepare();
+    let kit = cluster.volume().join("recovery-kit.txt");
+    let new = cluster.directory().join("new machine");
+    let text = fs::read_to_string(&kit).unwrap();
+    let page = cluster.directory().join("typed in");
+    let attempt = |text: &str| {
+        fs::write(&page, text).unwrap();
+        recover(&page, &new).run()
+    };
+    let line = text.lines().find(|it| it.starts_with("recovery ")).unwrap();
+    let slip = line.replacen(
+        &line[20..21],
+        if &line[20..21] == "0" { "1" } else { "0" },
+        1,
+    );
+    attempt(&text.replace(line, &slip)).fails(12, "checksum does not match", "");
+    attempt("a shopping list").fails(12, "quorumfs recovery kit", "");
+    fs::write(&page, &text).unwrap();
+    let strange = recover(&page, &new).args(["--cloud", "e=/somewhere"]).run();
+    strange.fails(2, "no cloud `e`", "a, b, c, d");
+    assert!(!new.join("quorumfs.toml").exists() && !new.join("principal.key").exists());
+    let moved = cluster.directory().join("elsewhere");
+    let told = format!("b={}", moved.display());
+    recover(&page, &new).args(["--cloud", &told]).run().ok();
+    let written = fs::read_to_string(new.join("quorumfs.toml")).unwrap();
+    assert!(written.contains(&moved.display().to_string()), "{written}");
+}
+
+#[test]
+fn the_root_directory_belongs_to_who_creates_the_volume_or_whom_that_names() {
+    let mut cluster = Cluster::prepare_with(|cluster| {
+        let clouds = cluster.directory().join("clouds");
+        let create = cluster.create(&cluster.volume(), &clouds);
+        create.args(["--owner", "1234:5678"])
+    });
+    cluster.start();
+    let point = cluster.mount_point();
+    let _process = mount_in_background(&cluster, &point, &[]);
+    let root = fs::metadata(&point).unwrap();
+    assert_eq!(
+        (root.uid(), root.gid(), root.mode() & 0o777),
+        (1234, 5678, 0o755)
+    );
+    let own = point.join("own");
+    fs::write(&own, "by the superuser").unwrap();
+    chown(&own, Some(Uid::from_raw(1234)), Some(Gid::from_raw(5678))).unwrap();
+    assert_eq!(lstat(&own).unwrap().st_uid, 1234);
+    cluster
+        .quorumfs()
+        .args(["umount"])
+        .args([&point])
+        .run()
+        .ok();
+    let state = cluster.directory().join("another");
+    let clouds = cluster.directory().join("other clouds");
+    let wrong = cluster
+        .create(&state, &clouds)
+        .args(["--owner", "me"])
+        .run();
+    wrong.fails(2, "two numbers are expected", "");
+}
