@@ -306,7 +306,7 @@ impl Location {
             operation: Operation::Create,
             cloud: self.to_string(),
             object: None,
-            detail: refusal.detail,
+            detail: refusal.without_identities().detail,
         };
         match self {
             Self::Local(path) => std::fs::create_dir_all(path)
@@ -374,7 +374,7 @@ impl Remote {
                 Location::Remote(self.clone())
             ),
             object: None,
-            detail: refusal.detail,
+            detail: refusal.without_identities().detail,
         })?;
         Ok(RemoteStore::attach(
             driver,

@@ -14,6 +14,7 @@
 //! | [`mount_helper`] | being called by `mount(8)` |
 //! | [`notify`] | telling systemd how a service is |
 //! | [`control`] | how `status` and `umount` talk to a running mount |
+//! | [`logging`] | what is logged, where to, and how often |
 //! | [`stop`] | how a process is told to stop |
 //! | [`unlock`] | the one way from a key file to a key |
 //! | [`exit`], [`failure`], [`output`] | what is said, and with which exit code |
@@ -89,6 +90,7 @@ fn run(typed: Vec<OsString>) -> Result<Exit, ExitCode> {
                 .hint("the limits of processes or memory may be too low; see `ulimit -a`"),
         ),
     };
+    logging::finish();
     Ok(outcome.unwrap_or_else(|failure| {
         output.failure(&failure);
         failure.exit

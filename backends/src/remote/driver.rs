@@ -6,6 +6,7 @@
 //! trusted, but it never returns more bytes than it was asked for: it stops reading instead.
 
 use crate::error::StoreErrorKind;
+use crate::identities;
 use crate::receipt::Receipt;
 use bytes::Bytes;
 use std::fmt;
@@ -31,6 +32,15 @@ impl Refusal {
             kind,
             detail: detail.into(),
             retry_after: None,
+        }
+    }
+
+    /// The same without the names of accounts that the provider may have said.
+    #[must_use]
+    pub(crate) fn without_identities(self) -> Self {
+        Self {
+            detail: identities::hidden(&self.detail),
+            ..self
         }
     }
 }

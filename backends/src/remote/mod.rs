@@ -321,7 +321,7 @@ impl RemoteStore {
             let end = (Instant::now() + self.try_timeout(bytes)).min(deadline.instant());
             let refusal = match tokio::time::timeout_at(end, attempt()).await {
                 Ok(Ok(done)) => return Ok(done),
-                Ok(Err(refusal)) => refusal,
+                Ok(Err(refusal)) => refusal.without_identities(),
                 Err(_) => Refusal::new(StoreErrorKind::Timeout, "no answer in time"),
             };
             self.meter.failed(refusal.kind == StoreErrorKind::Throttled);

@@ -49,7 +49,7 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         Command::Replica(ReplicaCommand::Run(_)) | Command::Mount(_) => "info",
         _ => "error",
     };
-    logging::start(general.log.as_deref(), default)?;
+    logging::start(general.log.as_deref(), default, general.log_file.as_deref())?;
     match arguments.command {
         Command::Demo(command) => demo::run(general, command, output).await,
         Command::Replica(ReplicaCommand::Init(command)) => replica::init(general, &command, output),

@@ -463,6 +463,7 @@ fn in_background(general: &General, arguments: &MountArguments, output: Output) 
     let (configured, passphrase) = Configured::read_with(general, None)?;
     let point = point(&configured, arguments)?;
     let log = configured.state().join(LOG);
+    let log = general.log_file.clone().unwrap_or(log);
     let open_log = OpenOptions::new()
         .create(true)
         .append(true)
@@ -484,6 +485,7 @@ fn in_background(general: &General, arguments: &MountArguments, output: Output) 
     if let Some(filter) = &general.log {
         command.args(["--log", filter]);
     }
+    command.arg("--log-file").arg(&log);
     if arguments.sloppy {
         command.arg("--sloppy");
     }
