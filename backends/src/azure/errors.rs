@@ -56,6 +56,17 @@ pub(super) fn kind(status: u16, code: &str, text: &str) -> StoreErrorKind {
     }
 }
 
+/// Whether the credentials themselves are refused: they expired, were replaced or are none.
+fn is_of_the_credentials(status: u16, code: &str) -> bool {
+    let codes = [
+        "AuthenticationFailed",
+        "AuthorizationFailure",
+        "InvalidAuthenticationInfo",
+        "ExpiredAuthenticationToken",
+    ];
+    status == 401 || codes.contains(&code)
+}
+
 /// What to do about some of the codes.
 fn remedy(code: &str, text: &str) -> &'static str {
     match code {
@@ -128,11 +139,11 @@ fn answered(status: u16, response: Option<&RawResponse>) -> Refusal {
         let place = place.split('?').next().unwrap_or_default();
         detail.push_str(&format!(", and sends us to {place}"));
     }
-    let kind = kind(status, code, &text);
     Refusal {
-        kind,
+        kind: kind(status, code, &text),
         detail,
         retry_after: response.and_then(retry_after),
+        outdated: is_of_the_credentials(status, code),
     }
 }
 

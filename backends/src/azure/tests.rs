@@ -30,7 +30,7 @@ fn driver(address: impl fmt::Display, proof: Proof) -> Blobs {
         origin: "a test".to_owned(),
         endpoint: None,
     };
-    attach(&remote(address), found, |_| None).unwrap()
+    attach(&remote(address), found, None, |_| None).unwrap()
 }
 
 fn key() -> Proof {
@@ -313,7 +313,7 @@ fn where_hosts_have_no_names_the_account_is_in_the_path() {
         let Ok(Location::Remote(remote)) = text.parse() else {
             panic!("{text}");
         };
-        attach(&remote, found(named), |_| None).map(|it| (it.place, it.version))
+        attach(&remote, found(named), None, |_| None).map(|it| (it.place, it.version))
     };
     let home = "https://me.blob.core.windows.net/box/".to_owned();
     let there = |text: &str, named| place(text, named).unwrap();
@@ -350,7 +350,30 @@ fn an_identity_is_not_sent_in_the_clear() {
         origin: String::new(),
         endpoint: None,
     };
-    let refusal = attach(&remote("127.0.0.1:7"), found, |_| None).unwrap_err();
+    let refusal = attach(&remote("127.0.0.1:7"), found, None, |_| None).unwrap_err();
     assert_eq!(refusal.kind, StoreErrorKind::Denied);
     assert!(refusal.detail.contains("AZURE_STORAGE_KEY"), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_token_that_was_renewed_in_its_file_is_used_as_soon_as_the_old_one_is_refused() {
+    let expired = "<AuthenticationErrorDetail>Signature not valid in the specified time frame\
+                   </AuthenticationErrorDetail>";
+    let marker: String = MARKER.encode().iter().map(|byte| char::from(*byte)).collect();
+    let answers = vec![
+        refusal("403 No", "AuthenticationFailed", "", expired),
+        Answer::whole("200 OK", &format!("{OURS}\nContent-Length: {}", marker.len()), &marker),
+    ];
+    let server = Scripted::start(answers).await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let write = |token: &str| std::fs::write(file.path(), token).unwrap();
+    write("sv=1&sig=old");
+    let found = credentials::find("me", Some(file.path()), |_| None).unwrap();
+    let remote = remote(server.address);
+    let driver = attach(&remote, found, Some(file.path()), |_| None).unwrap();
+    write("sv=1&sig=new");
+    let _ = store(driver).check(soon()).await;
+    let requests = server.requests();
+    assert_eq!(requests.len(), 2, "{requests:#?}");
+    assert!(requests[0].contains("sig=old") && requests[1].contains("sig=new"));
 }

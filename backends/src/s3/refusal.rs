@@ -112,6 +112,21 @@ fn kind(status: u16, code: &str, message: &str, subject: Subject) -> StoreErrorK
     }
 }
 
+/// Whether the keys themselves are refused, as they are when they expire or were replaced. An
+/// answer to HEAD has no code.
+fn is_of_the_keys(status: u16, code: &str) -> bool {
+    match code {
+        "ExpiredToken"
+        | "ExpiredTokenException"
+        | "TokenRefreshRequired"
+        | "InvalidToken"
+        | "InvalidAccessKeyId"
+        | "SignatureDoesNotMatch" => true,
+        "" | "BadRequest" | "Forbidden" => matches!(status, 400 | 401 | 403),
+        _ => status == 401,
+    }
+}
+
 /// What a stranger says, fit for a terminal.
 fn quoted(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
@@ -168,7 +183,7 @@ where
 {
     if let Some(cause) = causes(error).find(|cause| cause.is::<CredentialsError>()) {
         let detail = format!("no keys: {}; {keys}", root(cause));
-        return Refusal::new(StoreErrorKind::Denied, detail);
+        return Refusal::new(StoreErrorKind::Denied, detail).outdated();
     }
     let Some(answer) = error.raw_response() else {
         let kind = match error {
@@ -200,6 +215,7 @@ where
     if kind == StoreErrorKind::Denied {
         detail = format!("{detail}; the keys: {keys}");
     }
+    let outdated = is_of_the_keys(status, code.unwrap_or_default());
     let retry_after = match kind {
         StoreErrorKind::Throttled | StoreErrorKind::Unavailable => {
             retry_after(header("retry-after"))
@@ -210,6 +226,7 @@ where
         kind,
         detail,
         retry_after,
+        outdated,
     }
 }
 
@@ -311,6 +328,22 @@ mod tests {
         ] {
             let found = kind(status, code, message, subject);
             assert_eq!(found, wanted, "{status} {code} {message} {subject:?}");
+        }
+    }
+
+    #[test]
+    fn what_other_keys_may_be_answered_otherwise_is_told_from_what_they_are_not() {
+        for (status, code, wanted) in [
+            (400, "ExpiredToken", true),
+            (403, "InvalidAccessKeyId", true),
+            (403, "", true),
+            (400, "", true),
+            (403, "AccessDenied", false),
+            (400, "InvalidArgument", false),
+            (404, "", false),
+            (503, "SlowDown", false),
+        ] {
+            assert_eq!(is_of_the_keys(status, code), wanted, "{status} {code}");
         }
     }
 
