@@ -19,6 +19,7 @@ use fuser::{Config, MountOption, SessionACL};
 use quorumfs_gateway::vfs::FileSystem;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
+use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -316,6 +317,17 @@ pub fn check(path: &Path) -> Result<PathBuf, MountError> {
 }
 
 pub(crate) fn refused(path: &Path, error: io::Error) -> MountError {
+    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    refused_with(path, error, device.err())
+}
+
+/// What it means that mounting failed, when opening the device fails so.
+fn refused_with(path: &Path, error: io::Error, device: Option<io::Error>) -> MountError {
+    if let Some(denied) = device.filter(|it| it.kind() == io::ErrorKind::PermissionDenied) {
+        return MountError::DeviceDenied {
+            reason: denied.to_string(),
+        };
+    }
     match error.kind() {
         io::ErrorKind::PermissionDenied => MountError::NotPermitted {
             path: path.to_owned(),
@@ -335,5 +347,24 @@ pub(crate) fn system(doing: &'static str, path: &Path, source: io::Error) -> Mou
         doing,
         path: path.to_owned(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_not_open_the_device_is_not_told_to_install_a_helper() {
+        let error = |kind| io::Error::new(kind, "in words");
+        let denied = error(io::ErrorKind::PermissionDenied);
+        for failed in [io::ErrorKind::PermissionDenied, io::ErrorKind::Other] {
+            let device = Some(error(io::ErrorKind::PermissionDenied));
+            let refused = refused_with(Path::new("/mnt"), error(failed), device).to_string();
+            assert!(refused.contains("may not open /dev/fuse"), "{refused}");
+            assert!(!refused.contains("install"), "{refused}");
+        }
+        let other = refused_with(Path::new("/mnt"), denied, None).to_string();
+        assert!(other.contains("install fuse3"), "{other}");
     }
 }

@@ -5,7 +5,7 @@
 //! a proxy, a network's login page, an endpoint that is something else.
 
 use crate::StoreErrorKind;
-use crate::remote::{Refusal, causes, shorten};
+use crate::remote::{Refusal, causes, shorten, tls};
 use azure_core::error::ErrorKind;
 use azure_core::http::RawResponse;
 use azure_core::http::headers::HeaderName;
@@ -176,7 +176,8 @@ pub(super) fn refusal(error: &azure_core::Error) -> Refusal {
         ErrorKind::DataConversion => StoreErrorKind::Unavailable,
         _ => StoreErrorKind::Other,
     };
-    Refusal::new(kind, causes(error))
+    let words = causes(error);
+    tls::refusal(&words).unwrap_or_else(|| Refusal::new(kind, words))
 }
 
 #[cfg(test)]

@@ -377,3 +377,13 @@ async fn a_token_that_was_renewed_in_its_file_is_used_as_soon_as_the_old_one_is_
     assert_eq!(requests.len(), 2, "{requests:#?}");
     assert!(requests[0].contains("sig=old") && requests[1].contains("sig=new"));
 }
+
+#[tokio::test]
+async fn a_key_is_what_was_typed_and_is_encoded_once_on_its_way() {
+    let found = Answer::whole("200 OK", &format!("{OURS}\nContent-Length: 0"), "");
+    let (server, driver) = served(vec![found]).await;
+    let _ = driver.head("my vol/a%20b/object").await;
+    let request = server.requests().remove(0);
+    let target = request.split(' ').nth(1).unwrap().replace("%2F", "/");
+    assert_eq!(target, "/me/box/my%20vol/a%2520b/object");
+}

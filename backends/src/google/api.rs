@@ -3,7 +3,7 @@
 use super::credentials::Identity;
 use super::errors;
 use crate::StoreErrorKind;
-use crate::remote::{Lent, Refusal, causes};
+use crate::remote::{Lent, Refusal, causes, tls};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::de::DeserializeOwned;
@@ -28,7 +28,8 @@ pub(super) struct Api {
 }
 
 fn unreachable(error: reqwest::Error) -> Refusal {
-    Refusal::new(StoreErrorKind::Unavailable, causes(&error.without_url()))
+    let words = causes(&error.without_url());
+    tls::refusal(&words).unwrap_or_else(|| Refusal::new(StoreErrorKind::Unavailable, words))
 }
 
 /// The beginning of a body.

@@ -41,6 +41,8 @@ mod roles;
 #[cfg(test)]
 #[cfg(any(feature = "azure", feature = "google"))]
 pub(crate) mod scripted;
+#[cfg(any(feature = "s3", feature = "azure", feature = "google"))]
+pub(crate) mod tls;
 mod traffic;
 mod trial;
 

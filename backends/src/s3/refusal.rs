@@ -5,7 +5,7 @@
 //! alike use the same codes, with a few of their own.
 
 use crate::error::StoreErrorKind;
-use crate::remote::Refusal;
+use crate::remote::{Refusal, tls};
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
@@ -190,7 +190,8 @@ where
             SdkError::ConstructionFailure(_) => StoreErrorKind::Other,
             _ => StoreErrorKind::Unavailable,
         };
-        return Refusal::new(kind, root(error));
+        let words = root(error);
+        return tls::refusal(&words).unwrap_or_else(|| Refusal::new(kind, words));
     };
     let header = |name| answer.headers().get(name);
     let status = answer.status().as_u16();

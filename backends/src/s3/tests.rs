@@ -553,3 +553,12 @@ async fn keys_that_were_renewed_in_their_file_are_used_as_soon_as_the_old_ones_e
     let traffic = store.traffic();
     assert_eq!((traffic.puts, traffic.retries), (46, 1));
 }
+
+#[tokio::test]
+async fn a_key_is_what_was_typed_and_is_encoded_once_on_its_way() {
+    let server = Scripted::serve(|_| Reply::new("200 OK", &[("etag", "\"e\"")], "")).await;
+    let driver = driver(&server, "").await;
+    driver.head("my vol/a%20b/ab/object").await.unwrap();
+    let target = server.asked().pop().unwrap().target;
+    assert_eq!(target, "/bucket/my%20vol/a%2520b/ab/object");
+}
