@@ -37,7 +37,7 @@ const STUCK_AFTER: u32 = 3;
 pub struct MountConfig {
     /// An empty directory.
     pub mount_point: PathBuf,
-    /// What `df` and `mount` call it.
+    /// What `df` and `mount` call it, and what `mount(8)` compares with `/etc/fstab`.
     pub name: String,
     /// Whether users other than the one who mounts may enter.
     pub allow_other: bool,
@@ -246,8 +246,10 @@ pub(crate) fn options(config: &MountConfig) -> Config {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut options = Config::default();
     options.mount_options = vec![
-        MountOption::FSName(config.name.clone()),
-        MountOption::Subtype("quorumfs".into()),
+        MountOption::FSName(source(&config.name)),
+        // As an option of the kernel, since root mounts past `fusermount3`: without it the type is
+        // only `fuse`, and `mount(8)`, which looks for ours, does not find it.
+        MountOption::CUSTOM("subtype=quorumfs".into()),
         MountOption::DefaultPermissions,
         MountOption::NoDev,
         MountOption::NoSuid,
@@ -266,6 +268,14 @@ pub(crate) fn options(config: &MountConfig) -> Config {
     options.n_threads = Some(config.loops.unwrap_or_else(|| cores.min(LOOPS_MAX)).max(1));
     options.clone_fd = true;
     options
+}
+
+/// A mount's source, as it is handed on: `fusermount3` takes options between commas.
+fn source(name: &str) -> String {
+    match rustix::process::geteuid().is_root() {
+        true => name.to_owned(),
+        false => name.replace('\\', "\\\\").replace(',', "\\,"),
+    }
 }
 
 /// Looks whether something can be mounted here, and changes nothing; answers the canonical path.

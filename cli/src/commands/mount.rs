@@ -236,6 +236,7 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
         () = stop.wanted() => return Ok(Exit::Cancelled),
     };
     let mut config = MountConfig::new(point);
+    config.name = source(configured.state().path());
     config.allow_other |= configured.configuration().mount.allow_other;
     config.allow_other = options.allow_other.unwrap_or(config.allow_other);
     (config.read_only, config.no_exec) = (options.read_only, options.no_exec);
@@ -292,6 +293,13 @@ fn point(configured: &Configured, arguments: &MountArguments) -> Outcome<PathBuf
             .hint("name an empty directory, here or as `point` under [mount] in quorumfs.toml"));
     };
     Ok(mount_point::meant(&point))
+}
+
+/// What `mount(8)` finds a mount by in `/etc/fstab`: the state directory, without links.
+fn source(state: &Path) -> String {
+    let place = state.canonicalize();
+    let place = place.as_deref().unwrap_or(state);
+    place.display().to_string()
 }
 
 /// Answers the control socket until the mount has ended, for whatever reason.
