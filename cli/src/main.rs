@@ -11,6 +11,7 @@
 //! | [`mod@bench`] | measurements of this machine |
 //! | [`configuration`] | TOML files |
 //! | [`directory`] | where state lies |
+//! | [`hardening`] | what a process gives up before it reads a key |
 //! | [`mount_helper`] | being called by `mount(8)` |
 //! | [`notify`] | telling systemd how a service is |
 //! | [`control`] | how `status` and `umount` talk to a running mount |
@@ -29,6 +30,7 @@ mod demo;
 mod directory;
 mod exit;
 mod failure;
+mod hardening;
 mod logging;
 mod mount_helper;
 mod notify;

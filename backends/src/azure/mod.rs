@@ -137,6 +137,13 @@ fn endpoint(remote: &Remote, found: &Found) -> Result<(Url, bool), Refusal> {
     Ok((url, given.is_none()))
 }
 
+/// Whether a service is on this machine, as emulators are.
+fn is_loopback(endpoint: &Url) -> bool {
+    let host = endpoint.host_str().unwrap_or_default();
+    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
 /// The driver with what was found.
 fn attach(
     remote: &Remote,
@@ -158,6 +165,7 @@ fn attach(
     let prover = Prover {
         account: remote.account.clone(),
         encrypted: endpoint.scheme() == "https",
+        loopback: is_loopback(&endpoint),
         options: options.clone(),
     };
     let lent = Arc::new(Lent::new(prover.prove(&found, variable)?));

@@ -20,8 +20,10 @@ const SCOPE: &str = "https://storage.azure.com/.default";
 /// What it takes to make a policy of what was found.
 pub(super) struct Prover {
     pub(super) account: String,
-    /// Whether nobody on the way can read what is sent.
+    /// Whether what is sent cannot be read on the way.
     pub(super) encrypted: bool,
+    /// Whether it does not leave this machine.
+    pub(super) loopback: bool,
     pub(super) options: ClientOptions,
 }
 
@@ -48,14 +50,22 @@ impl Prover {
                 let detail = || format!("{} has an account key that is not base64", found.origin);
                 Arc::new(signer.ok_or_else(|| denied(detail()))?)
             }
+            Proof::Token(_) if !self.encrypted && !self.loopback => {
+                let detail = format!(
+                    "{} is a SAS token, which anyone on the way could read and use: it is sent \
+                     over https only; give the endpoint as https://",
+                    found.origin
+                );
+                return Err(denied(detail));
+            }
             Proof::Token(token) => Arc::new(signing::SharedAccessSignature::new(token)),
             Proof::Identity if self.encrypted => {
                 let identity = Arc::new(entra::Identity::find(&self.options, variable));
                 Arc::new(BearerTokenAuthorizationPolicy::new(identity, [SCOPE]))
             }
             Proof::Identity => {
-                let detail = "there are no credentials: neither a file beside the location, nor \
-                              AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY or \
+                let detail = "there are no credentials: neither a file, named with the location, \
+                              nor AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY or \
                               AZURE_STORAGE_SAS_TOKEN in the environment; identities of Microsoft \
                               Entra are sent over https only";
                 return Err(denied(detail.to_owned()));

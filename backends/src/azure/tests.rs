@@ -1,5 +1,6 @@
 //! The driver against answers that no emulator gives.
 
+use super::credentials::Proof;
 use super::*;
 use crate::Deadline;
 use crate::location::Location;
@@ -359,10 +360,18 @@ fn an_identity_is_not_sent_in_the_clear() {
 async fn a_token_that_was_renewed_in_its_file_is_used_as_soon_as_the_old_one_is_refused() {
     let expired = "<AuthenticationErrorDetail>Signature not valid in the specified time frame\
                    </AuthenticationErrorDetail>";
-    let marker: String = MARKER.encode().iter().map(|byte| char::from(*byte)).collect();
+    let marker: String = MARKER
+        .encode()
+        .iter()
+        .map(|byte| char::from(*byte))
+        .collect();
     let answers = vec![
         refusal("403 No", "AuthenticationFailed", "", expired),
-        Answer::whole("200 OK", &format!("{OURS}\nContent-Length: {}", marker.len()), &marker),
+        Answer::whole(
+            "200 OK",
+            &format!("{OURS}\nContent-Length: {}", marker.len()),
+            &marker,
+        ),
     ];
     let server = Scripted::start(answers).await;
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -386,4 +395,35 @@ async fn a_key_is_what_was_typed_and_is_encoded_once_on_its_way() {
     let request = server.requests().remove(0);
     let target = request.split(' ').nth(1).unwrap().replace("%2F", "/");
     assert_eq!(target, "/me/box/my%20vol/a%2520b/object");
+}
+
+#[test]
+fn a_token_is_not_sent_where_others_can_read_it() {
+    let prove = |endpoint: &str, proof: Proof| {
+        let text = format!("azure://me/box?endpoint={endpoint}");
+        let Ok(Location::Remote(remote)) = text.parse() else {
+            panic!("{text}");
+        };
+        let found = Found {
+            proof,
+            origin: "a test".to_owned(),
+            endpoint: None,
+        };
+        attach(&remote, found, None, |_| None).map(drop)
+    };
+    let token = || Proof::Token("sv=1&sig=secret".to_owned());
+    for endpoint in [
+        "https://blobs.example.com",
+        "http://127.0.0.1:1",
+        "http://[::1]:1",
+    ] {
+        prove(endpoint, token()).unwrap();
+    }
+    for endpoint in ["http://blobs.example.com", "http://10.0.0.1:1"] {
+        let refusal = prove(endpoint, token()).unwrap_err();
+        assert!(refusal.detail.contains("https only"), "{refusal}");
+        assert!(!refusal.detail.contains("secret"), "{refusal}");
+        // Only what was signed with a key is sent, and not the key.
+        prove(endpoint, key()).unwrap();
+    }
 }

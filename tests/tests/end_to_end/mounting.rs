@@ -146,6 +146,14 @@ fn systemd_is_told_when_a_mount_and_a_replica_are_ready_and_when_they_stop() {
     let ready = told(&of_mount, "READY=1\n");
     assert!(is_mounted(&point), "it is ready when it is mounted");
     assert!(ready.contains(&format!("STATUS=Mounted on {}", point.display())));
+    for process in [mount.id(), replica.id()] {
+        let limits = fs::read_to_string(format!("/proc/{process}/limits")).unwrap();
+        let core = limits
+            .lines()
+            .find(|line| line.starts_with("Max core file size"));
+        let words: Vec<&str> = core.unwrap().split_whitespace().collect();
+        assert_eq!(words[4..6], ["0", "0"], "keys are in no core file");
+    }
     fs::write(point.join("file"), "content").unwrap();
     signal(&mount, Signal::TERM);
     told(&of_mount, "STOPPING=1\nSTATUS=");
