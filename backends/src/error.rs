@@ -102,7 +102,10 @@ impl StoreErrorKind {
                 "point this cloud at where its volume was created, or at an empty place"
             }
             Self::NewerFormat => "use a newer quorumfs",
-            Self::Corrupt => "restore the cloud's marker or let repair fill an empty cloud",
+            Self::Corrupt => {
+                "objects are repaired from the other clouds; a marker has to be restored from a \
+                 backup, or the place to be emptied and taken up again with `quorumfs cloud adopt`"
+            }
             Self::Other => "see the message of the operating system or of the cloud",
         }
     }

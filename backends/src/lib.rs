@@ -12,6 +12,7 @@
 //! - [`receipt`]: what a store says that it has taken.
 //! - [`error`]: what can go wrong, with what to do about it.
 //! - [`marker`]: what says whose cloud this is.
+//! - [`identities`]: texts without the names of accounts.
 //! - [`local`]: a directory that acts as a cloud.
 //! - [`remote`]: a cloud across a network: what all providers have in common.
 //! - `s3`, `azure`, `google`: the providers' own SDKs, each behind a feature of its name.
@@ -34,6 +35,7 @@ pub mod error;
 pub mod faulty;
 #[cfg(feature = "google")]
 pub mod google;
+pub mod identities;
 pub mod local;
 pub mod location;
 pub mod loopback;

@@ -14,10 +14,12 @@
 //!          project=ID       gs only: the project that requests are billed to
 //! ```
 //!
-//! A prefix keeps several volumes, or other data, apart in one bucket. No secret is part of a
-//! location: credentials are found where each provider's users keep them, or in a file that is
-//! named beside it, in the form that the provider hands out. An option that a kind of cloud does
-//! not have is an error, not a shrug.
+//! A prefix keeps several volumes, or other data, apart in one bucket. It is taken as it is typed,
+//! up to the first `?`: nothing of it is decoded or encoded, so `my vol` and `my%20vol` are two.
+//! Options are encoded as in any URL. No secret is part of a location: credentials
+//! are found where each provider's users keep them, or in a file that is named beside it, in the
+//! form that the provider hands out. An option that a kind of cloud does not have is an error, not
+//! a shrug.
 
 use crate::local::LocalStore;
 use crate::marker::Marker;
@@ -140,7 +142,7 @@ impl FromStr for Location {
     type Err = LocationError;
 
     fn from_str(text: &str) -> Result<Self, LocationError> {
-        let Some((scheme, _)) = text.split_once("://") else {
+        let Some((scheme, rest)) = text.split_once("://") else {
             return match text {
                 "" => Err(wrong(text, "it is empty")),
                 path => Ok(Self::Local(PathBuf::from(path))),
@@ -155,13 +157,17 @@ impl FromStr for Location {
                 return Err(wrong(text, known));
             }
         };
-        let url = Url::parse(text).map_err(|error| wrong(text, error.to_string()))?;
-        if !url.username().is_empty() || url.password().is_some() {
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = place.split_once('/').unwrap_or((place, ""));
+        if authority.contains('@') {
             let reason = "credentials do not belong into it; name a file with them beside it";
             return Err(wrong(scheme, reason));
         }
+        let url = Url::parse(&format!("{scheme}://{authority}"));
+        // What does not parse may be a secret with a slash in it.
+        let url = url.map_err(|error| wrong(scheme, error.to_string()))?;
         let host = url.host_str().unwrap_or_default();
-        let path = url.path().trim_matches('/');
+        let path = path.trim_matches('/');
         let (account, container, prefix) = match kind {
             Kind::Azure => {
                 let (container, prefix) = path.split_once('/').unwrap_or((path, ""));
@@ -176,8 +182,11 @@ impl FromStr for Location {
             };
             return Err(wrong(text, form));
         }
+        if let Some(reason) = unusable(prefix) {
+            return Err(wrong(text, reason));
+        }
         let mut options = BTreeMap::new();
-        for (name, value) in url.query_pairs() {
+        for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
             if !kind.options().contains(&name.as_ref()) {
                 let known = kind.options().join(", ");
                 let reason = format!("it has no option `{name}`; there are {known}");
@@ -201,6 +210,17 @@ impl FromStr for Location {
             prefix,
             options,
         }))
+    }
+}
+
+/// Why keys cannot begin with a prefix as it is typed; some of the ways to a service resolve dots.
+fn unusable(prefix: &str) -> Option<&'static str> {
+    if prefix.chars().any(char::is_control) {
+        Some("its prefix has a control character")
+    } else if prefix.split('/').any(|part| matches!(part, "." | "..")) {
+        Some("its prefix has a part that is `.` or `..`, which services take for a direction")
+    } else {
+        None
     }
 }
 
@@ -306,7 +326,7 @@ impl Location {
             operation: Operation::Create,
             cloud: self.to_string(),
             object: None,
-            detail: refusal.detail,
+            detail: refusal.without_identities().detail,
         };
         match self {
             Self::Local(path) => std::fs::create_dir_all(path)
@@ -374,7 +394,7 @@ impl Remote {
                 Location::Remote(self.clone())
             ),
             object: None,
-            detail: refusal.detail,
+            detail: refusal.without_identities().detail,
         })?;
         Ok(RemoteStore::attach(
             driver,
@@ -441,6 +461,27 @@ mod tests {
     }
 
     #[test]
+    fn a_prefix_is_what_was_typed() {
+        for prefix in [
+            "my vol",
+            "my%20vol",
+            "Ünicode/π",
+            "a#b",
+            "a//b",
+            "{x}\"<>`|^",
+            "+",
+        ] {
+            for (place, kind) in [("s3://b", "s3"), ("gs://b", "gs"), ("azure://a/b", "azure")] {
+                let text = format!("{place}/{prefix}?endpoint=http%3A%2F%2F127.0.0.1%3A9000");
+                let read = remote(&text);
+                assert_eq!(read.prefix, format!("{prefix}/"), "{kind}");
+                assert_eq!(read.option("endpoint"), Some("http://127.0.0.1:9000"));
+                assert_eq!(Location::Remote(read).to_string(), text);
+            }
+        }
+    }
+
+    #[test]
     fn two_buckets_of_one_provider_fail_together() {
         let domain = |text: &str| text.parse::<Location>().unwrap().failure_domain();
         assert_eq!(domain("s3://a"), domain("s3://b?region=eu-central-1"));
@@ -479,10 +520,14 @@ mod tests {
             ("gs://bucket?region=x", "no option `region`"),
             ("s3://bucket?region=a&region=b", "twice"),
             ("s3://key:secret@bucket/", "credentials do not belong"),
+            ("s3://key:secret/more@bucket/", "port"),
+            ("s3://bucket/a/../b", "`..`"),
+            ("azure://account/container/.", "`.`"),
+            ("gs://bucket/a\tb", "control character"),
         ] {
             let error = text.parse::<Location>().unwrap_err();
             assert!(error.reason.contains(says), "{text}: {error}");
-            assert!(!error.to_string().contains("secret@"), "{error}");
+            assert!(!error.to_string().contains("secret"), "{error}");
         }
     }
 }

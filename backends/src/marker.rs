@@ -41,6 +41,9 @@ pub struct Marker {
 /// Why bytes are not the marker that was wanted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MarkerError {
+    /// There is nothing in it.
+    #[error("its marker is empty, as a full disk or a crash may leave it")]
+    Empty,
     /// It does not begin like a marker.
     #[error("its marker is not one of quorumfs")]
     Magic,
@@ -76,7 +79,7 @@ impl MarkerError {
         match self {
             Self::Magic | Self::Mismatch { .. } => StoreErrorKind::Foreign,
             Self::NewerFormat { .. } | Self::UnknownFeatures { .. } => StoreErrorKind::NewerFormat,
-            Self::Damaged => StoreErrorKind::Corrupt,
+            Self::Empty | Self::Damaged => StoreErrorKind::Corrupt,
         }
     }
 }
@@ -118,7 +121,11 @@ impl Marker {
     /// # Errors
     /// What is wrong with it, the coarsest first.
     pub fn decode(bytes: &[u8]) -> Result<Self, MarkerError> {
-        let mut rest = bytes.strip_prefix(MAGIC).ok_or(MarkerError::Magic)?;
+        let mut rest = bytes.strip_prefix(MAGIC).ok_or(match bytes {
+            [] => MarkerError::Empty,
+            begun if MAGIC.starts_with(begun) => MarkerError::Damaged,
+            _ => MarkerError::Magic,
+        })?;
         let found = u16::from_be_bytes(take(&mut rest)?);
         if found > FORMAT {
             return Err(MarkerError::NewerFormat { found });
@@ -192,6 +199,18 @@ mod tests {
         for length in 0..good.len() {
             assert!(Marker::decode(&good[..length]).is_err(), "length {length}");
         }
+    }
+
+    #[test]
+    fn what_was_cut_off_is_not_taken_for_something_else() {
+        let good = MARKER.encode();
+        assert_eq!(Marker::decode(b""), Err(MarkerError::Empty));
+        for length in [1, 7, 8, 9, MARKER_BYTES - 1] {
+            let cut = Marker::decode(&good[..length]).unwrap_err();
+            assert_eq!(cut.kind(), StoreErrorKind::Corrupt, "{length}: {cut}");
+        }
+        let other = Marker::decode(b"photo").unwrap_err();
+        assert_eq!(other.kind(), StoreErrorKind::Foreign);
     }
 
     #[test]

@@ -76,6 +76,9 @@ pub(crate) struct General {
         hide_env_values = true
     )]
     pub(crate) log: Option<String>,
+    /// Log to this file instead, of at most 8 MiB, and FILE.old, which was before it
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) log_file: Option<PathBuf>,
 }
 
 /// The commands.

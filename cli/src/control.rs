@@ -1,7 +1,8 @@
 //! The control socket of a running mount: how `status` and `umount` talk to it.
 //!
 //! One line of JSON asks, one line of JSON answers, then the connection ends. The socket lies in
-//! the state directory, which only its owner can enter. Every line, wait and the number of
+//! the state directory, which only its owner can enter, and only a process of the user that
+//! mounted, or of the superuser, is answered. Every line, wait and the number of
 //! connections served at a time are bounded, so that nobody can hold a mount up from here.
 
 use crate::configuration::TierSetting;
@@ -93,6 +94,9 @@ impl ControlServer {
             }
             _ => Failure::file("listen on", &path, &error),
         })?;
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&path, mode)
+            .map_err(|error| Failure::file("protect", &path, &error))?;
         Ok(Self {
             listener,
             path,
@@ -120,6 +124,7 @@ impl ControlServer {
                 return;
             };
             match self.listener.accept().await {
+                Ok((stream, _)) if !may_ask(&stream) => drop((stream, place)),
                 Ok((stream, _)) => {
                     let answer = answer.clone();
                     tokio::spawn(async move {
@@ -134,6 +139,26 @@ impl ControlServer {
             }
         }
     }
+}
+
+/// Whether the process that connected is the mounting user's or the superuser's.
+fn may_ask(stream: &UnixStream) -> bool {
+    let uid = match stream.peer_cred() {
+        Ok(peer) => peer.uid(),
+        Err(error) => {
+            tracing::warn!(%error, "it is not known which user asks, so there is no answer");
+            return false;
+        }
+    };
+    let may = is_allowed(uid, rustix::process::geteuid().as_raw());
+    if !may {
+        tracing::warn!(uid, "another user asks this mount, and is not answered");
+    }
+    may
+}
+
+fn is_allowed(uid: u32, own: u32) -> bool {
+    uid == own || uid == 0
 }
 
 async fn converse<A, F, R>(stream: UnixStream, answer: A) -> std::io::Result<()>
@@ -208,6 +233,15 @@ fn strange(path: &Path, error: &serde_json::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn only_who_mounted_and_the_superuser_are_answered() {
+        for (uid, own, may) in [(5, 5, true), (0, 5, true), (6, 5, false), (5, 0, false)] {
+            assert_eq!(is_allowed(uid, own), may, "{uid} asks the mount of {own}");
+        }
+        let (one, other) = UnixStream::pair().unwrap();
+        assert!(may_ask(&one) && may_ask(&other), "this process asks itself");
+    }
 
     #[tokio::test]
     async fn a_question_is_answered_and_a_dead_mount_is_noticed() {

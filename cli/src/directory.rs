@@ -18,6 +18,7 @@
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::hardening::refuse_open_to_others;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -44,9 +45,10 @@ impl StateDirectory {
                 .hint("say where with --state DIR"));
             }
         };
-        std::path::absolute(&path)
-            .map(Self)
-            .map_err(|error| Failure::file("use the state directory", &path, &error))
+        let path = std::path::absolute(&path)
+            .map_err(|error| Failure::file("use the state directory", &path, &error))?;
+        refuse_open_to_others(&path)?;
+        Ok(Self(path))
     }
 
     /// The path itself.
@@ -137,7 +139,12 @@ pub(crate) fn replace_by<C: AsRef<[u8]>>(
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".new");
     let next = path.with_file_name(name);
-    let written = File::create(&next)
+    let written = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&next)
         .and_then(|mut file| {
             let content = content(&file)?;
             file.write_all(content.as_ref())?;
@@ -157,6 +164,7 @@ pub(crate) fn replace_by<C: AsRef<[u8]>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_named_directory_is_taken_and_two_do_not_share_it() {
@@ -177,6 +185,8 @@ mod tests {
         replace(&path, b"one").unwrap();
         replace(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o600);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 }

@@ -11,9 +11,11 @@
 //! | [`mod@bench`] | measurements of this machine |
 //! | [`configuration`] | TOML files |
 //! | [`directory`] | where state lies |
+//! | [`hardening`] | what a process gives up before it reads a key |
 //! | [`mount_helper`] | being called by `mount(8)` |
 //! | [`notify`] | telling systemd how a service is |
 //! | [`control`] | how `status` and `umount` talk to a running mount |
+//! | [`logging`] | what is logged, where to, and how often |
 //! | [`stop`] | how a process is told to stop |
 //! | [`unlock`] | the one way from a key file to a key |
 //! | [`exit`], [`failure`], [`output`] | what is said, and with which exit code |
@@ -28,6 +30,7 @@ mod demo;
 mod directory;
 mod exit;
 mod failure;
+mod hardening;
 mod logging;
 mod mount_helper;
 mod notify;
@@ -89,6 +92,7 @@ fn run(typed: Vec<OsString>) -> Result<Exit, ExitCode> {
                 .hint("the limits of processes or memory may be too low; see `ulimit -a`"),
         ),
     };
+    logging::finish();
     Ok(outcome.unwrap_or_else(|failure| {
         output.failure(&failure);
         failure.exit

@@ -54,6 +54,15 @@ pub enum MountError {
          `--device /dev/fuse`"
     )]
     NoDevice,
+    /// The kernel's FUSE device is there, and not for the caller.
+    #[error(
+        "this user may not open /dev/fuse ({reason}): it usually has the mode 0666; set that with \
+         `chmod 666 /dev/fuse` as root, for good with a rule of udev, or run as a user of its group"
+    )]
+    DeviceDenied {
+        /// What the system said.
+        reason: String,
+    },
     /// The caller may not mount.
     #[error(
         "not permitted to mount at {path} ({reason}): run as root, or install fuse3 for its \

@@ -19,6 +19,7 @@ use fuser::{Config, MountOption, SessionACL};
 use quorumfs_gateway::vfs::FileSystem;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
+use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,7 +37,7 @@ const STUCK_AFTER: u32 = 3;
 pub struct MountConfig {
     /// An empty directory.
     pub mount_point: PathBuf,
-    /// What `df` and `mount` call it.
+    /// What `df` and `mount` call it, and what `mount(8)` compares with `/etc/fstab`.
     pub name: String,
     /// Whether users other than the one who mounts may enter.
     pub allow_other: bool,
@@ -245,8 +246,10 @@ pub(crate) fn options(config: &MountConfig) -> Config {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut options = Config::default();
     options.mount_options = vec![
-        MountOption::FSName(config.name.clone()),
-        MountOption::Subtype("quorumfs".into()),
+        MountOption::FSName(source(&config.name)),
+        // As an option of the kernel, since root mounts past `fusermount3`: without it the type is
+        // only `fuse`, and `mount(8)`, which looks for ours, does not find it.
+        MountOption::CUSTOM("subtype=quorumfs".into()),
         MountOption::DefaultPermissions,
         MountOption::NoDev,
         MountOption::NoSuid,
@@ -265,6 +268,14 @@ pub(crate) fn options(config: &MountConfig) -> Config {
     options.n_threads = Some(config.loops.unwrap_or_else(|| cores.min(LOOPS_MAX)).max(1));
     options.clone_fd = true;
     options
+}
+
+/// A mount's source, as it is handed on: `fusermount3` takes options between commas.
+fn source(name: &str) -> String {
+    match rustix::process::geteuid().is_root() {
+        true => name.to_owned(),
+        false => name.replace('\\', "\\\\").replace(',', "\\,"),
+    }
 }
 
 /// Looks whether something can be mounted here, and changes nothing; answers the canonical path.
@@ -316,6 +327,17 @@ pub fn check(path: &Path) -> Result<PathBuf, MountError> {
 }
 
 pub(crate) fn refused(path: &Path, error: io::Error) -> MountError {
+    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    refused_with(path, error, device.err())
+}
+
+/// What it means that mounting failed, when opening the device fails so.
+fn refused_with(path: &Path, error: io::Error, device: Option<io::Error>) -> MountError {
+    if let Some(denied) = device.filter(|it| it.kind() == io::ErrorKind::PermissionDenied) {
+        return MountError::DeviceDenied {
+            reason: denied.to_string(),
+        };
+    }
     match error.kind() {
         io::ErrorKind::PermissionDenied => MountError::NotPermitted {
             path: path.to_owned(),
@@ -335,5 +357,24 @@ pub(crate) fn system(doing: &'static str, path: &Path, source: io::Error) -> Mou
         doing,
         path: path.to_owned(),
         source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_not_open_the_device_is_not_told_to_install_a_helper() {
+        let error = |kind| io::Error::new(kind, "in words");
+        let denied = error(io::ErrorKind::PermissionDenied);
+        for failed in [io::ErrorKind::PermissionDenied, io::ErrorKind::Other] {
+            let device = Some(error(io::ErrorKind::PermissionDenied));
+            let refused = refused_with(Path::new("/mnt"), error(failed), device).to_string();
+            assert!(refused.contains("may not open /dev/fuse"), "{refused}");
+            assert!(!refused.contains("install"), "{refused}");
+        }
+        let other = refused_with(Path::new("/mnt"), denied, None).to_string();
+        assert!(other.contains("install fuse3"), "{other}");
     }
 }

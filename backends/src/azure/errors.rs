@@ -5,7 +5,7 @@
 //! a proxy, a network's login page, an endpoint that is something else.
 
 use crate::StoreErrorKind;
-use crate::remote::{Refusal, causes, shorten};
+use crate::remote::{Refusal, causes, shorten, tls};
 use azure_core::error::ErrorKind;
 use azure_core::http::RawResponse;
 use azure_core::http::headers::HeaderName;
@@ -54,6 +54,17 @@ pub(super) fn kind(status: u16, code: &str, text: &str) -> StoreErrorKind {
         404 | 407 | 408 | 500..=599 => Kind::Unavailable,
         _ => Kind::Other,
     }
+}
+
+/// Whether the credentials themselves are refused: they expired, were replaced or are none.
+fn is_of_the_credentials(status: u16, code: &str) -> bool {
+    let codes = [
+        "AuthenticationFailed",
+        "AuthorizationFailure",
+        "InvalidAuthenticationInfo",
+        "ExpiredAuthenticationToken",
+    ];
+    status == 401 || codes.contains(&code)
 }
 
 /// What to do about some of the codes.
@@ -128,11 +139,11 @@ fn answered(status: u16, response: Option<&RawResponse>) -> Refusal {
         let place = place.split('?').next().unwrap_or_default();
         detail.push_str(&format!(", and sends us to {place}"));
     }
-    let kind = kind(status, code, &text);
     Refusal {
-        kind,
+        kind: kind(status, code, &text),
         detail,
         retry_after: response.and_then(retry_after),
+        outdated: is_of_the_credentials(status, code),
     }
 }
 
@@ -165,7 +176,8 @@ pub(super) fn refusal(error: &azure_core::Error) -> Refusal {
         ErrorKind::DataConversion => StoreErrorKind::Unavailable,
         _ => StoreErrorKind::Other,
     };
-    Refusal::new(kind, causes(error))
+    let words = causes(error);
+    tls::refusal(&words).unwrap_or_else(|| Refusal::new(kind, words))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Azure Blob Storage, through the provider's SDK.
 //!
 //! ```text
-//!  connect ── credentials: a key, a token, or an identity (entra)
+//!  connect ── credentials: a key, a token, or an identity (entra); once more if they are refused
 //!     │          └─ a policy of the SDK's pipeline: signing, or the SDK's own for identities
 //!     ▼
 //!  Blobs: Driver ── the SDK's clients ──► pipeline ──► transport: HTTP with bounds
@@ -23,6 +23,7 @@ mod credentials;
 mod entra;
 mod errors;
 mod places;
+mod proving;
 mod signing;
 #[cfg(test)]
 mod tests;
@@ -32,11 +33,10 @@ use crate::StoreErrorKind;
 use crate::location::Remote;
 use crate::marker::MARKER_FILE;
 use crate::receipt::Receipt;
-use crate::remote::{Body, Container, Driver, Listing, Refusal, causes};
+use crate::remote::{Body, Container, Driver, Lent, Listing, Refusal, causes};
 use azure_core::error::CheckSuccessOptions;
 use azure_core::http::headers::HeaderName;
 use azure_core::http::policies::Policy;
-use azure_core::http::policies::auth::BearerTokenAuthorizationPolicy;
 use azure_core::http::{
     ClientOptions, Context, Method, Pipeline, PipelineStreamOptions, Request, RetryOptions,
     Transport, Url, UserAgentOptions,
@@ -50,21 +50,20 @@ use azure_storage_blob::{
     BlobContainerClient, BlobContainerClientOptions, BlobServiceClient, BlobServiceClientOptions,
 };
 use bytes::Bytes;
-use credentials::{Found, Proof};
+use credentials::Found;
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use places::Places;
+use proving::{Prover, Proving};
 use std::fmt;
 use std::num::NonZero;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The protocol's version where the provider has the service.
 const VERSION: &str = "2026-02-06";
 /// The protocol's version at any other endpoint; Azurite 3.35 knows no later one.
 const VERSION_ELSEWHERE: &str = "2025-11-05";
-/// Whom the tokens of an identity are for.
-const SCOPE: &str = "https://storage.azure.com/.default";
 /// The most names that the service puts on a page.
 const PAGE_NAMES_MAX: usize = 5000;
 /// The pages that one call of the driver skips.
@@ -81,6 +80,11 @@ struct Blobs {
     origin: String,
     place: String,
     places: Places,
+    lent: Arc<Lent<Proving>>,
+    prover: Prover,
+    /// Where the right to use it is found again.
+    file: Option<PathBuf>,
+    variable: fn(&str) -> Option<String>,
 }
 
 impl fmt::Debug for Blobs {
@@ -96,7 +100,7 @@ pub(crate) async fn connect(
 ) -> Result<Arc<dyn Driver>, Refusal> {
     let variable = |name: &str| std::env::var(name).ok();
     let found = credentials::find(&remote.account, credentials, variable)?;
-    Ok(Arc::new(attach(remote, found, variable)?))
+    Ok(Arc::new(attach(remote, found, credentials, variable)?))
 }
 
 /// Where the service is, and whether that is the provider's own place for it.
@@ -133,11 +137,19 @@ fn endpoint(remote: &Remote, found: &Found) -> Result<(Url, bool), Refusal> {
     Ok((url, given.is_none()))
 }
 
+/// Whether a service is on this machine, as emulators are.
+fn is_loopback(endpoint: &Url) -> bool {
+    let host = endpoint.host_str().unwrap_or_default();
+    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
 /// The driver with what was found.
 fn attach(
     remote: &Remote,
     found: Found,
-    variable: impl Fn(&str) -> Option<String>,
+    file: Option<&Path>,
+    variable: fn(&str) -> Option<String>,
 ) -> Result<Blobs, Refusal> {
     let (endpoint, at_home) = endpoint(remote, &found)?;
     let failed = |detail| Refusal::new(StoreErrorKind::Other, detail);
@@ -150,30 +162,14 @@ fn attach(
         },
         ..ClientOptions::default()
     };
-    let policy: Arc<dyn Policy> = match &found.proof {
-        Proof::Key(key) => {
-            let signer = signing::SharedKey::new(&remote.account, key);
-            let detail = || format!("{} has an account key that is not base64", found.origin);
-            let refusal = || Refusal::new(StoreErrorKind::Denied, detail());
-            Arc::new(signer.ok_or_else(refusal)?)
-        }
-        Proof::Token(token) => Arc::new(signing::SharedAccessSignature::new(token)),
-        Proof::Identity if endpoint.scheme() == "https" => {
-            let identity = entra::Identity::find(&options, variable);
-            let scopes = [SCOPE];
-            Arc::new(BearerTokenAuthorizationPolicy::new(
-                Arc::new(identity),
-                scopes,
-            ))
-        }
-        Proof::Identity => {
-            let detail = "there are no credentials: neither a file beside the location, nor \
-                          AZURE_STORAGE_CONNECTION_STRING, AZURE_STORAGE_KEY or \
-                          AZURE_STORAGE_SAS_TOKEN in the environment; identities of Microsoft \
-                          Entra are sent over https only";
-            return Err(Refusal::new(StoreErrorKind::Denied, detail));
-        }
+    let prover = Prover {
+        account: remote.account.clone(),
+        encrypted: endpoint.scheme() == "https",
+        loopback: is_loopback(&endpoint),
+        options: options.clone(),
     };
+    let lent = Arc::new(Lent::new(prover.prove(&found, variable)?));
+    let policy: Arc<dyn Policy> = Arc::new(proving::Newest(Arc::clone(&lent)));
     options.per_try_policies.push(policy);
     let version = if at_home { VERSION } else { VERSION_ELSEWHERE };
     let service_options = BlobServiceClientOptions {
@@ -202,6 +198,10 @@ fn attach(
         version,
         origin: found.origin,
         places: Places::default(),
+        lent,
+        prover,
+        file: file.map(Path::to_owned),
+        variable,
     })
 }
 
@@ -313,6 +313,19 @@ fn genuine(headers: &azure_core::http::headers::Headers) -> Result<(), Refusal> 
 impl Driver for Blobs {
     fn place(&self) -> String {
         self.place.clone()
+    }
+
+    fn credentials(&self) -> u64 {
+        self.lent.number()
+    }
+
+    async fn look_again(&self, refused: u64) -> bool {
+        let (account, file) = (&self.prover.account, self.file.as_deref());
+        let find = |known: &Proving| {
+            let found = credentials::find(account, file, self.variable).ok()?;
+            known.renewed(&self.prover, &found, self.variable)
+        };
+        self.lent.look_again(refused, find).await
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal> {

@@ -1,5 +1,6 @@
 //! The driver against answers that no emulator gives.
 
+use super::credentials::Proof;
 use super::*;
 use crate::Deadline;
 use crate::location::Location;
@@ -30,7 +31,7 @@ fn driver(address: impl fmt::Display, proof: Proof) -> Blobs {
         origin: "a test".to_owned(),
         endpoint: None,
     };
-    attach(&remote(address), found, |_| None).unwrap()
+    attach(&remote(address), found, None, |_| None).unwrap()
 }
 
 fn key() -> Proof {
@@ -313,7 +314,7 @@ fn where_hosts_have_no_names_the_account_is_in_the_path() {
         let Ok(Location::Remote(remote)) = text.parse() else {
             panic!("{text}");
         };
-        attach(&remote, found(named), |_| None).map(|it| (it.place, it.version))
+        attach(&remote, found(named), None, |_| None).map(|it| (it.place, it.version))
     };
     let home = "https://me.blob.core.windows.net/box/".to_owned();
     let there = |text: &str, named| place(text, named).unwrap();
@@ -350,7 +351,79 @@ fn an_identity_is_not_sent_in_the_clear() {
         origin: String::new(),
         endpoint: None,
     };
-    let refusal = attach(&remote("127.0.0.1:7"), found, |_| None).unwrap_err();
+    let refusal = attach(&remote("127.0.0.1:7"), found, None, |_| None).unwrap_err();
     assert_eq!(refusal.kind, StoreErrorKind::Denied);
     assert!(refusal.detail.contains("AZURE_STORAGE_KEY"), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_token_that_was_renewed_in_its_file_is_used_as_soon_as_the_old_one_is_refused() {
+    let expired = "<AuthenticationErrorDetail>Signature not valid in the specified time frame\
+                   </AuthenticationErrorDetail>";
+    let marker: String = MARKER
+        .encode()
+        .iter()
+        .map(|byte| char::from(*byte))
+        .collect();
+    let answers = vec![
+        refusal("403 No", "AuthenticationFailed", "", expired),
+        Answer::whole(
+            "200 OK",
+            &format!("{OURS}\nContent-Length: {}", marker.len()),
+            &marker,
+        ),
+    ];
+    let server = Scripted::start(answers).await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let write = |token: &str| std::fs::write(file.path(), token).unwrap();
+    write("sv=1&sig=old");
+    let found = credentials::find("me", Some(file.path()), |_| None).unwrap();
+    let remote = remote(server.address);
+    let driver = attach(&remote, found, Some(file.path()), |_| None).unwrap();
+    write("sv=1&sig=new");
+    let _ = store(driver).check(soon()).await;
+    let requests = server.requests();
+    assert_eq!(requests.len(), 2, "{requests:#?}");
+    assert!(requests[0].contains("sig=old") && requests[1].contains("sig=new"));
+}
+
+#[tokio::test]
+async fn a_key_is_what_was_typed_and_is_encoded_once_on_its_way() {
+    let found = Answer::whole("200 OK", &format!("{OURS}\nContent-Length: 0"), "");
+    let (server, driver) = served(vec![found]).await;
+    let _ = driver.head("my vol/a%20b/object").await;
+    let request = server.requests().remove(0);
+    let target = request.split(' ').nth(1).unwrap().replace("%2F", "/");
+    assert_eq!(target, "/me/box/my%20vol/a%2520b/object");
+}
+
+#[test]
+fn a_token_is_not_sent_where_others_can_read_it() {
+    let prove = |endpoint: &str, proof: Proof| {
+        let text = format!("azure://me/box?endpoint={endpoint}");
+        let Ok(Location::Remote(remote)) = text.parse() else {
+            panic!("{text}");
+        };
+        let found = Found {
+            proof,
+            origin: "a test".to_owned(),
+            endpoint: None,
+        };
+        attach(&remote, found, None, |_| None).map(drop)
+    };
+    let token = || Proof::Token("sv=1&sig=secret".to_owned());
+    for endpoint in [
+        "https://blobs.example.com",
+        "http://127.0.0.1:1",
+        "http://[::1]:1",
+    ] {
+        prove(endpoint, token()).unwrap();
+    }
+    for endpoint in ["http://blobs.example.com", "http://10.0.0.1:1"] {
+        let refusal = prove(endpoint, token()).unwrap_err();
+        assert!(refusal.detail.contains("https only"), "{refusal}");
+        assert!(!refusal.detail.contains("secret"), "{refusal}");
+        // Only what was signed with a key is sent, and not the key.
+        prove(endpoint, key()).unwrap();
+    }
 }

@@ -3,7 +3,7 @@
 use super::credentials::Identity;
 use super::errors;
 use crate::StoreErrorKind;
-use crate::remote::{Refusal, causes};
+use crate::remote::{Lent, Refusal, causes, tls};
 use reqwest::header::CONTENT_TYPE;
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
 use serde::de::DeserializeOwned;
@@ -21,13 +21,15 @@ const REFUSAL_BYTES_MAX: usize = 64 << 10;
 pub(super) struct Api {
     http: reqwest::Client,
     endpoint: Url,
-    identity: Identity,
+    /// Who asks.
+    pub(super) lent: Lent<Identity>,
     /// Who pays for requests, if not the bucket's owner.
     project: Option<String>,
 }
 
 fn unreachable(error: reqwest::Error) -> Refusal {
-    Refusal::new(StoreErrorKind::Unavailable, causes(&error.without_url()))
+    let words = causes(&error.without_url());
+    tls::refusal(&words).unwrap_or_else(|| Refusal::new(StoreErrorKind::Unavailable, words))
 }
 
 /// The beginning of a body.
@@ -62,7 +64,7 @@ impl Api {
         Ok(Self {
             http,
             endpoint,
-            identity,
+            lent: Lent::new(identity),
             project,
         })
     }
@@ -89,7 +91,8 @@ impl Api {
         request: RequestBuilder,
         wanted: &[StatusCode],
     ) -> Result<Response, Refusal> {
-        let request = request.headers(self.identity.headers().await?);
+        let identity = self.lent.get();
+        let request = request.headers(identity.headers().await?);
         let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
         if wanted.contains(&status) {
@@ -107,7 +110,7 @@ impl Api {
             refusal.detail = format!("{}, and it sends us to {place}", refusal.detail);
         }
         if matches!(refusal.kind, StoreErrorKind::Denied | StoreErrorKind::Clock) {
-            let origin = &self.identity.origin;
+            let origin = &identity.origin;
             refusal.detail = format!("{} (asked with {origin})", refusal.detail);
         }
         Err(refusal)

@@ -7,7 +7,9 @@
 //!    which its metadata server tells.
 //!
 //! To an endpoint in the clear nothing is sent: it is an emulator, which asks nobody who they are.
-//! The provider's library fetches tokens and renews them in the background.
+//! The provider's library fetches tokens and renews them in the background, until it is told that
+//! it may have none: then it never asks again. So it is begun anew, with what the file has then,
+//! when the service or the server of tokens refuses us.
 
 use crate::StoreErrorKind;
 use crate::remote::{Refusal, causes};
@@ -21,11 +23,13 @@ use reqwest::header::HeaderMap;
 use serde_json::Value;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a token may take; a machine that is not Google's has nobody to ask.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(5);
 const FILE_BYTES_MAX: u64 = 64 << 10;
+/// How long who we are is believed where the file says the same, though it is refused.
+const SAME_FOR: Duration = Duration::from_secs(30);
 
 /// Who asks.
 pub(super) struct Identity {
@@ -33,6 +37,9 @@ pub(super) struct Identity {
     credentials: Option<Credentials>,
     /// Where that was found, for messages.
     pub(super) origin: String,
+    /// What the file said, if there is one, as a digest.
+    digest: Option<blake3::Hash>,
+    found: Instant,
 }
 
 impl fmt::Debug for Identity {
@@ -57,6 +64,8 @@ pub(super) fn find(file: Option<&Path>, clear: bool) -> Result<Identity, Refusal
         None if clear => Ok(Identity {
             credentials: None,
             origin: "no credentials".to_owned(),
+            digest: None,
+            found: Instant::now(),
         }),
         Some(path) => from_file(path),
         None => default(),
@@ -91,6 +100,8 @@ fn from_file(path: &Path) -> Result<Identity, Refusal> {
     Ok(Identity {
         credentials: Some(made.map_err(wrong)?),
         origin,
+        digest: Some(blake3::hash(text.as_bytes())),
+        found: Instant::now(),
     })
 }
 
@@ -115,10 +126,21 @@ fn default() -> Result<Identity, Refusal> {
     Ok(Identity {
         credentials: Some(credentials),
         origin,
+        digest: None,
+        found: Instant::now(),
     })
 }
 
 impl Identity {
+    /// Who takes the place of this one, which was refused; nothing if that is the same and was
+    /// looked for lately.
+    pub(super) fn renewed(&self, file: Option<&Path>, clear: bool) -> Option<Self> {
+        self.credentials.as_ref()?;
+        let found = find(file, clear).ok()?;
+        let same = found.digest == self.digest && self.found.elapsed() < SAME_FOR;
+        (!same).then_some(found)
+    }
+
     /// What a request says of us.
     ///
     /// # Errors
@@ -150,7 +172,11 @@ impl Identity {
             true => StoreErrorKind::Unavailable,
             false => StoreErrorKind::Denied,
         };
-        Refusal::new(kind, format!("{text} (asked with {})", self.origin))
+        let refusal = Refusal::new(kind, format!("{text} (asked with {})", self.origin));
+        match kind {
+            StoreErrorKind::Denied => refusal.outdated(),
+            _ => refusal,
+        }
     }
 }
 
@@ -196,5 +222,26 @@ mod tests {
         let refusal = find(Some(Path::new("/some/file")), true).unwrap_err();
         assert_eq!(refusal.kind, StoreErrorKind::Denied);
         assert!(refusal.detail.contains("over https only"), "{refusal}");
+    }
+
+    #[tokio::test]
+    async fn who_is_refused_is_found_again_where_the_file_says_something_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("credentials.json");
+        let write = |token: &str| {
+            let text = format!(
+                r#"{{"type": "authorized_user", "client_id": "i", "client_secret": "s",
+                    "refresh_token": "{token}"}}"#
+            );
+            std::fs::write(&path, text).unwrap();
+        };
+        write("old");
+        let identity = find(Some(&path), false).unwrap();
+        let again = || identity.renewed(Some(&path), false);
+        assert!(again().is_none(), "the file says the same");
+        write("new");
+        assert!(again().is_some());
+        std::fs::write(&path, "half of a fi").unwrap();
+        assert!(again().is_none(), "what is being written is not taken");
     }
 }

@@ -72,6 +72,7 @@ pub(super) fn refusal(status: u16, body: &[u8], retry_after: Option<&str>) -> Re
         kind: kind(status, reason, &text),
         detail: format!("{status} {reason}: {text}{}", remedy(status, reason)).replace(" :", ":"),
         retry_after: seconds.map(|it| Duration::from_secs(it.into())),
+        outdated: status == 401,
     }
 }
 

@@ -30,13 +30,14 @@ use api::Api;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use credentials::Identity;
 use futures_util::stream;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, DATE, RANGE};
 use reqwest::{Method, RequestBuilder, StatusCode, Url};
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Where the provider has the service.
@@ -54,6 +55,10 @@ struct Bucket {
     place: String,
     /// Whose bucket it is to be, if it is to be created.
     project: Option<String>,
+    /// Where who we are is found again.
+    file: Option<PathBuf>,
+    /// An endpoint without TLS.
+    clear: bool,
 }
 
 /// A driver for the bucket that a location names; nobody is asked yet.
@@ -80,11 +85,12 @@ fn attach(remote: &Remote, credentials: Option<&Path>) -> Result<Bucket, Refusal
     {
         return Err(wrong("credentials belong into a file beside the location"));
     }
-    let identity = credentials::find(credentials, endpoint.scheme() == "http")?;
+    let clear = endpoint.scheme() == "http";
+    let identity = credentials::find(credentials, clear)?;
     let payer = remote.option("project").map(str::to_owned);
     let mut project = payer.clone();
     project = project.or_else(|| std::env::var("GOOGLE_CLOUD_PROJECT").ok());
-    if endpoint.scheme() == "http" {
+    if clear {
         // Emulators have one project, whatever its name.
         project = project.or_else(|| Some("emulator".to_owned()));
     }
@@ -94,6 +100,8 @@ fn attach(remote: &Remote, credentials: Option<&Path>) -> Result<Bucket, Refusal
         name: remote.container.clone(),
         api: Api::new(endpoint, identity, payer)?,
         project,
+        file: credentials.map(Path::to_owned),
+        clear,
     })
 }
 
@@ -243,6 +251,15 @@ fn envelope(body: &[u8]) -> Result<(String, String, String), Refusal> {
 impl Driver for Bucket {
     fn place(&self) -> String {
         self.place.clone()
+    }
+
+    fn credentials(&self) -> u64 {
+        self.api.lent.number()
+    }
+
+    async fn look_again(&self, refused: u64) -> bool {
+        let find = |known: &Identity| known.renewed(self.file.as_deref(), self.clear);
+        self.api.lent.look_again(refused, find).await
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal> {

@@ -346,3 +346,12 @@ fn an_endpoint_is_a_url_without_secrets() {
         assert!(!refusal.detail.contains("secret"), "{refusal}");
     }
 }
+
+#[tokio::test]
+async fn a_key_is_what_was_typed_and_is_encoded_once_on_its_way() {
+    let (server, driver) = served(vec![Answer::whole("200 OK", OURS, "object")]).await;
+    driver.get("my vol/a%20b/object", None, 9).await.unwrap();
+    let request = server.requests().remove(0);
+    let target = request.split(' ').nth(1).unwrap().replace("%2F", "/");
+    assert!(target.contains("/my%20vol/a%2520b/object"), "{target}");
+}

@@ -6,6 +6,7 @@
 //! trusted, but it never returns more bytes than it was asked for: it stops reading instead.
 
 use crate::error::StoreErrorKind;
+use crate::identities;
 use crate::receipt::Receipt;
 use bytes::Bytes;
 use std::fmt;
@@ -21,6 +22,9 @@ pub struct Refusal {
     pub detail: String,
     /// How long the cloud asks to be left alone.
     pub retry_after: Option<Duration>,
+    /// The credentials themselves were refused, as they are when they expire: with others that were
+    /// put in their place the answer may be another one.
+    pub outdated: bool,
 }
 
 impl Refusal {
@@ -31,6 +35,25 @@ impl Refusal {
             kind,
             detail: detail.into(),
             retry_after: None,
+            outdated: false,
+        }
+    }
+
+    /// The same refusal, of the credentials themselves.
+    #[must_use]
+    pub fn outdated(self) -> Self {
+        Self {
+            outdated: true,
+            ..self
+        }
+    }
+
+    /// The same without the names of accounts that the provider may have said.
+    #[must_use]
+    pub(crate) fn without_identities(self) -> Self {
+        Self {
+            detail: identities::hidden(&self.detail),
+            ..self
         }
     }
 }
@@ -64,6 +87,18 @@ pub struct Container {
 pub trait Driver: Send + Sync + fmt::Debug {
     /// Provider, endpoint, bucket and prefix, for messages; no secrets.
     fn place(&self) -> String;
+
+    /// Which credentials are used now: a number that changes when others are.
+    fn credentials(&self) -> u64 {
+        0
+    }
+
+    /// Looks where credentials come from, since those of the number `refused` were; answers whether
+    /// others are used now. The place is not looked at more than once in a while.
+    async fn look_again(&self, refused: u64) -> bool {
+        let _ = refused;
+        false
+    }
 
     /// Creates an object, if the provider can promise it only where there is none; answers with the
     /// checksum that the provider computed of what it took.

@@ -9,6 +9,7 @@
 //!  Driver: one try of one provider's SDK, within its time-out
 //!    │
 //!    ├─ done, or refused for good ──────────────────────────►  the caller
+//!    ├─ the credentials are refused ── others are found where they came from ──► once more
 //!    └─ throttled, unreachable, late ── a pause with full jitter, or what the cloud asks for,
 //!                                       if the deadline leaves room ──► another try
 //! ```
@@ -17,6 +18,11 @@
 //! a try may still do after it was given up is what the trait says of time-outs. A put whose answer
 //! was lost is tried again and then finds its own object: the caller gets `AlreadyExists` and reads
 //! it back, as it has to with any store.
+//!
+//! *Credentials are renewed while a mount runs*: a session's keys take the place of those that
+//! expire, a key is rotated. A provider that refuses the credentials themselves has the driver look
+//! again where they came from (`renewal`); if others are there, the request is made once more with
+//! them, beyond the usual tries. So nothing waits until what was read before is old.
 //!
 //! *Retries are few and short.* Other clouds hold the same content, so a cloud that does not answer
 //! is better passed over than waited for; two more tries hide what every large service does now and
@@ -29,10 +35,14 @@ mod body;
 mod causes;
 mod driver;
 mod pace;
+#[cfg(any(feature = "s3", feature = "azure", feature = "google"))]
+mod renewal;
 mod roles;
 #[cfg(test)]
 #[cfg(any(feature = "azure", feature = "google"))]
 pub(crate) mod scripted;
+#[cfg(any(feature = "s3", feature = "azure", feature = "google"))]
+pub(crate) mod tls;
 mod traffic;
 mod trial;
 
@@ -42,6 +52,10 @@ pub(crate) use body::Body;
 pub(crate) use causes::{causes, shorten};
 pub use driver::{Container, Driver, Listing, Refusal};
 pub use pace::{Limits, Pace};
+#[cfg(any(feature = "azure", feature = "google"))]
+pub(crate) use renewal::Lent;
+#[cfg(feature = "s3")]
+pub(crate) use renewal::PAUSE;
 pub(crate) use roles::Both;
 pub(crate) use traffic::Meter;
 pub use traffic::Traffic;
@@ -306,6 +320,7 @@ impl RemoteStore {
             fail(StoreErrorKind::Timeout, detail)
         };
         let mut last = None;
+        let mut renewed = false;
         loop {
             // Its own turn first: what waits for a cloud that hangs must not hold turns of all.
             let turns = async { (self.own.turn(bytes).await, self.shared.turn(bytes).await) };
@@ -317,14 +332,23 @@ impl RemoteStore {
                 pace::Bytes::Sent(bytes) => (operation, bytes),
                 pace::Bytes::Received(_) => (Operation::Get, 0),
             };
-            self.meter.asked(counted, sent, tried > 0);
+            self.meter.asked(counted, sent, tried > 0 || renewed);
             let end = (Instant::now() + self.try_timeout(bytes)).min(deadline.instant());
+            let credentials = self.driver.credentials();
             let refusal = match tokio::time::timeout_at(end, attempt()).await {
                 Ok(Ok(done)) => return Ok(done),
-                Ok(Err(refusal)) => refusal,
+                Ok(Err(refusal)) => refusal.without_identities(),
                 Err(_) => Refusal::new(StoreErrorKind::Timeout, "no answer in time"),
             };
             self.meter.failed(refusal.kind == StoreErrorKind::Throttled);
+            if refusal.outdated && !renewed {
+                renewed = true;
+                let looked = self.driver.look_again(credentials);
+                if tokio::time::timeout_at(deadline.instant(), looked).await == Ok(true) {
+                    tracing::info!(cloud = self.describe(), "its credentials were renewed");
+                    continue;
+                }
+            }
             tried += 1;
             let worth_it = matches!(
                 refusal.kind,

@@ -25,6 +25,20 @@ impl Driver for Both {
         self.writer.place()
     }
 
+    fn credentials(&self) -> u64 {
+        let collector = self.collector.credentials();
+        self.writer.credentials().wrapping_add(collector)
+    }
+
+    async fn look_again(&self, refused: u64) -> bool {
+        if self.credentials() != refused {
+            return true;
+        }
+        let writer = self.writer.look_again(self.writer.credentials()).await;
+        let collector = self.collector.credentials();
+        self.collector.look_again(collector).await || writer
+    }
+
     async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal> {
         self.writer.put(key, body).await
     }

@@ -14,6 +14,7 @@ const MARKER: Marker = Marker {
 enum Told {
     Refuse(StoreErrorKind),
     RefuseFor(StoreErrorKind, Duration),
+    RefuseSaying(&'static str),
     Hang,
     /// Does it, and says that it could not.
     LoseTheAnswer,
@@ -55,6 +56,7 @@ impl Scripted {
                 retry_after: Some(length),
                 ..Refusal::new(kind, "told to")
             }),
+            Some(Told::RefuseSaying(text)) => Err(Refusal::new(StoreErrorKind::Denied, text)),
             Some(Told::Hang) => std::future::pending().await,
             Some(Told::LoseTheAnswer) => Ok(true),
         }
@@ -495,4 +497,14 @@ async fn two_credentials_found_what_neither_may_alone() {
     // Only the collector deletes, which here is another place: the marker stays.
     store.give_back(soon()).await.unwrap();
     assert_eq!(writer.mind().objects.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_refused_is_in_no_error() {
+    let (driver, store) = founded().await;
+    driver.tell(&[Told::RefuseSaying(
+        "arn:aws:iam::123456789012:user/me with AKIAIOSFODNN7EXAMPLE may not",
+    )]);
+    let error = store.head(&name(1), soon()).await.unwrap_err();
+    assert_eq!(error.detail, "(an account) with (a key's id) may not");
 }

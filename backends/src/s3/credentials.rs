@@ -1,9 +1,9 @@
 //! Where the keys come from.
 //!
 //! A file that is named beside the location is an AWS credentials file: its `[default]` section, or
-//! that of `profile=`. It is read again when the SDK renews what it knows, every quarter of an
-//! hour or before the keys' own end, so that keys that are rotated or sessions that are renewed in
-//! it need no restart. Nothing else is looked at then.
+//! that of `profile=`. It is read again every quarter of an hour, before the keys' end, and when
+//! the service refuses them ([`super::held`]), so that keys that are rotated or sessions that are
+//! renewed in it need no restart. Nothing else is looked at then.
 //!
 //! Without a file it is the order that AWS's own tools have: the profile in the shared files if the
 //! location names one; else the environment, the default profile, a web identity, the container's

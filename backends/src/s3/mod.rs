@@ -2,6 +2,7 @@
 //!
 //! - `service`: what a location's options and preset say of the service: a pure function.
 //! - `credentials`: where the keys come from, and what to say if there are none.
+//! - `held`: the keys that are used, until they are old, expire or are refused.
 //! - `refusal`: what an answer of the service means: a pure function of status, code and message.
 //! - `http`: the connections that all S3 clouds of a process share, and the bound of an answer.
 //!
@@ -47,6 +48,7 @@
 //! away tomorrow: the cloud is unavailable.
 
 mod credentials;
+mod held;
 mod http;
 mod refusal;
 #[cfg(test)]
@@ -56,15 +58,17 @@ mod service;
 mod tests;
 
 use crate::error::StoreErrorKind;
+use crate::identities::hidden_with;
 use crate::location::Remote;
 use crate::receipt::Receipt;
 use crate::remote::{Body, Container, Driver, Listing, Refusal};
+use aws_credential_types::provider::ProvideCredentials;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{
-    BehaviorVersion, Region, RequestChecksumCalculation, ResponseChecksumValidation,
-    StalledStreamProtectionConfig,
+    BehaviorVersion, IdentityCache, Region, RequestChecksumCalculation, ResponseChecksumValidation,
+    SharedCredentialsProvider, StalledStreamProtectionConfig,
 };
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::operation::put_object::{PutObjectError, PutObjectOutput};
@@ -105,6 +109,7 @@ pub(crate) async fn connect(
         None => keys.region(&http, service.endpoint.is_some()).await?,
     };
     let provider = keys.provider(&http, &region).await;
+    let held = Arc::new(held::Held::new(provider));
     let (asked, checked) = if service.checksums {
         (
             RequestChecksumCalculation::WhenSupported,
@@ -120,7 +125,10 @@ pub(crate) async fn connect(
         .behavior_version(BehaviorVersion::latest())
         .http_client(http)
         .region(Region::new(region.clone()))
-        .credentials_provider(provider)
+        .credentials_provider(SharedCredentialsProvider::from(
+            Arc::clone(&held) as Arc<dyn ProvideCredentials>
+        ))
+        .identity_cache(IdentityCache::no_cache())
         .retry_config(RetryConfig::disabled())
         .timeout_config(
             TimeoutConfig::builder()
@@ -143,6 +151,7 @@ pub(crate) async fn connect(
         },
         bucket,
         keys: keys.place(),
+        held,
         constraint: (service.amazon && region != "us-east-1").then(|| region.as_str().into()),
         encrypted: service.encrypted(),
         create_only: AtomicBool::new(service.create_only),
@@ -156,6 +165,7 @@ struct S3 {
     place: String,
     /// Where the keys were looked for.
     keys: String,
+    held: Arc<held::Held>,
     /// What Amazon wants said of the region of a new bucket, unless it is the first one.
     constraint: Option<BucketLocationConstraint>,
     /// Whether what is sent cannot be altered on its way, so that no hash of it is signed.
@@ -175,7 +185,9 @@ impl S3 {
     where
         E: ProvideErrorMetadata + Error + 'static,
     {
-        refusal::of(error, subject, &self.keys)
+        let refusal = refusal::of(error, subject, &self.keys);
+        let detail = hidden_with(&refusal.detail, &[&self.held.id()]);
+        Refusal { detail, ..refusal }
     }
 
     /// Sends an object, to be kept only where there is none if `create_only`.
@@ -265,6 +277,14 @@ async fn read(mut body: ByteStream, claimed: Option<i64>, most: u64) -> Result<B
 impl Driver for S3 {
     fn place(&self) -> String {
         self.place.clone()
+    }
+
+    fn credentials(&self) -> u64 {
+        self.held.number()
+    }
+
+    async fn look_again(&self, refused: u64) -> bool {
+        self.held.look_again(refused).await
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal> {

@@ -5,7 +5,7 @@
 //! alike use the same codes, with a few of their own.
 
 use crate::error::StoreErrorKind;
-use crate::remote::Refusal;
+use crate::remote::{Refusal, tls};
 use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
@@ -112,6 +112,21 @@ fn kind(status: u16, code: &str, message: &str, subject: Subject) -> StoreErrorK
     }
 }
 
+/// Whether the keys themselves are refused, as they are when they expire or were replaced. An
+/// answer to HEAD has no code.
+fn is_of_the_keys(status: u16, code: &str) -> bool {
+    match code {
+        "ExpiredToken"
+        | "ExpiredTokenException"
+        | "TokenRefreshRequired"
+        | "InvalidToken"
+        | "InvalidAccessKeyId"
+        | "SignatureDoesNotMatch" => true,
+        "" | "BadRequest" | "Forbidden" => matches!(status, 400 | 401 | 403),
+        _ => status == 401,
+    }
+}
+
 /// What a stranger says, fit for a terminal.
 fn quoted(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
@@ -168,14 +183,15 @@ where
 {
     if let Some(cause) = causes(error).find(|cause| cause.is::<CredentialsError>()) {
         let detail = format!("no keys: {}; {keys}", root(cause));
-        return Refusal::new(StoreErrorKind::Denied, detail);
+        return Refusal::new(StoreErrorKind::Denied, detail).outdated();
     }
     let Some(answer) = error.raw_response() else {
         let kind = match error {
             SdkError::ConstructionFailure(_) => StoreErrorKind::Other,
             _ => StoreErrorKind::Unavailable,
         };
-        return Refusal::new(kind, root(error));
+        let words = root(error);
+        return tls::refusal(&words).unwrap_or_else(|| Refusal::new(kind, words));
     };
     let header = |name| answer.headers().get(name);
     let status = answer.status().as_u16();
@@ -200,6 +216,7 @@ where
     if kind == StoreErrorKind::Denied {
         detail = format!("{detail}; the keys: {keys}");
     }
+    let outdated = is_of_the_keys(status, code.unwrap_or_default());
     let retry_after = match kind {
         StoreErrorKind::Throttled | StoreErrorKind::Unavailable => {
             retry_after(header("retry-after"))
@@ -210,6 +227,7 @@ where
         kind,
         detail,
         retry_after,
+        outdated,
     }
 }
 
@@ -311,6 +329,22 @@ mod tests {
         ] {
             let found = kind(status, code, message, subject);
             assert_eq!(found, wanted, "{status} {code} {message} {subject:?}");
+        }
+    }
+
+    #[test]
+    fn what_other_keys_may_be_answered_otherwise_is_told_from_what_they_are_not() {
+        for (status, code, wanted) in [
+            (400, "ExpiredToken", true),
+            (403, "InvalidAccessKeyId", true),
+            (403, "", true),
+            (400, "", true),
+            (403, "AccessDenied", false),
+            (400, "InvalidArgument", false),
+            (404, "", false),
+            (503, "SlowDown", false),
+        ] {
+            assert_eq!(is_of_the_keys(status, code), wanted, "{status} {code}");
         }
     }
 

@@ -517,3 +517,48 @@ async fn an_overwrite_is_asked_for_without_a_condition() {
         .collect();
     assert_eq!(conditions, [Some("*"), None]);
 }
+
+#[tokio::test]
+async fn keys_that_were_renewed_in_their_file_are_used_as_soon_as_the_old_ones_expire() {
+    let server = Scripted::serve(ours(|request| {
+        let signed = request.header("authorization").unwrap_or_default();
+        match signed.contains("AKIDTEST") {
+            true => error("400 Bad Request", "ExpiredToken", &[]),
+            false => Reply::new("200 OK", &[("etag", "\"e\"")], ""),
+        }
+    }))
+    .await;
+    let (store, kept) = store(&server).await;
+    // The marker is read with the old keys, which makes them known.
+    store.check(soon()).await.unwrap();
+    let put = |number: u32| {
+        let (store, name) = (Arc::clone(&store), format!("ab/{number}"));
+        async move {
+            let name = ObjectName::parse(&name).unwrap();
+            let body = Bytes::from_static(b"content");
+            store.put_if_absent(&name, body, soon()).await
+        }
+    };
+    let refused = put(0).await.unwrap_err();
+    assert_eq!(refused.kind, StoreErrorKind::Denied);
+    assert!(!refused.to_string().contains("AKIDTEST"), "{refused}");
+    let path = kept.path().join("credentials");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replace("AKIDTEST", "AKIDNEWER")).unwrap();
+    // What is looked for in vain is not looked for again at once.
+    tokio::time::sleep(crate::remote::PAUSE).await;
+    for put in (1..=44).map(put).collect::<Vec<_>>() {
+        put.await.unwrap();
+    }
+    let traffic = store.traffic();
+    assert_eq!((traffic.puts, traffic.retries), (46, 1));
+}
+
+#[tokio::test]
+async fn a_key_is_what_was_typed_and_is_encoded_once_on_its_way() {
+    let server = Scripted::serve(|_| Reply::new("200 OK", &[("etag", "\"e\"")], "")).await;
+    let driver = driver(&server, "").await;
+    driver.head("my vol/a%20b/ab/object").await.unwrap();
+    let target = server.asked().pop().unwrap().target;
+    assert_eq!(target, "/bucket/my%20vol/a%2520b/ab/object");
+}

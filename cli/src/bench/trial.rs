@@ -6,7 +6,9 @@ use super::observers::{Count, Observers};
 use super::talk::Sample;
 use super::{failed, processor_seconds};
 use crate::arguments::BenchSmrArguments;
-use crate::failure::Outcome;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::hardening;
 use hdrhistogram::Histogram;
 use quorumfs_bft_runtime::client::{Client, ClientConfig};
 use quorumfs_bft_runtime::keys::NodeKey;
@@ -104,6 +106,24 @@ pub(super) fn lanes(arguments: &BenchSmrArguments) -> u16 {
     }
 }
 
+/// Open files in addition to the connections: disks, observers, the program itself.
+const OTHER_FILES: u64 = 256;
+
+/// Whether this process, and each replica, may have a connection for each client and replica.
+fn may_connect(clients: u16, replicas: usize, open_files_max: Option<u64>) -> Outcome<()> {
+    let connections = u64::from(clients).saturating_mul(replicas as u64);
+    let wanted = connections.saturating_add(OTHER_FILES);
+    let Some(most) = open_files_max.filter(|most| *most < wanted) else {
+        return Ok(());
+    };
+    let message = format!(
+        "{clients} clients of {replicas} replicas need {wanted} open files, and this process may \
+         have {most}"
+    );
+    Err(Failure::new(Exit::Usage, message)
+        .hint("raise the hard limit (`ulimit -Hn`, `LimitNOFILE=`), or take fewer --clients"))
+}
+
 /// Connects the clients, on the thread that they live on.
 async fn connect(
     arguments: &BenchSmrArguments,
@@ -165,6 +185,8 @@ pub(super) async fn measure(
         None => tempfile::tempdir(),
     }
     .map_err(|error| failed("make a directory for the replicas' disks", &error))?;
+    let replicas = usize::from(plan.model.replicas());
+    may_connect(arguments.clients, replicas, hardening::open_files_max())?;
     let mut cluster = Cluster::start(plan, place.path()).await?;
     let thread = ClientThread::start()?;
     let clients = connect(arguments, plan, &cluster, &thread).await?;
@@ -210,4 +232,18 @@ pub(super) async fn measure(
     }
     cluster.stop().await?;
     Ok(seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_open_files_are_named_before_anything_is_measured() {
+        assert_eq!(may_connect(2000, 4, Some(8256)), Ok(()));
+        assert_eq!(may_connect(2000, 4, None), Ok(()));
+        let failure = may_connect(2000, 4, Some(8255)).unwrap_err();
+        assert!(failure.message.contains("8256 open files"), "{failure}");
+        assert!(failure.hint.unwrap().contains("ulimit"));
+    }
 }

@@ -108,7 +108,9 @@ pub(crate) fn store_exit(kind: StoreErrorKind) -> Exit {
 /// A mount that the system refuses.
 pub(crate) fn mount_failure(error: &MountError) -> Failure {
     let exit = match error {
-        MountError::NoDevice | MountError::NotPermitted { .. } => Exit::CannotMount,
+        MountError::NoDevice
+        | MountError::DeviceDenied { .. }
+        | MountError::NotPermitted { .. } => Exit::CannotMount,
         MountError::Missing { .. } => Exit::Usage,
         MountError::NotADirectory { .. }
         | MountError::Occupied { .. }

@@ -61,7 +61,7 @@ pub(super) async fn run(state: &StateDirectory, named: Option<&Path>, output: Ou
     if !mount_point::is_ours_at(&point) {
         let message = format!("no quorumfs is mounted on {}", point.display());
         return Err(Failure::new(Exit::NoVolume, message)
-            .hint("`findmnt -t fuse,fuse.quorumfs` lists what is mounted where"));
+            .hint("`findmnt -t fuse.quorumfs` lists what is mounted where"));
     }
     quorumfs_fuse::abort_at(&point);
     // The abort may have been a forced unmount already.

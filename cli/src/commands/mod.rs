@@ -41,7 +41,7 @@ pub(crate) use warmup::WarmedPiece;
 use crate::arguments::{Arguments, BenchCommand, Command, ReplicaCommand, VolumeCommand};
 use crate::failure::Outcome;
 use crate::output::Output;
-use crate::{bench, demo, logging};
+use crate::{bench, demo, hardening, logging};
 
 /// Does what was typed.
 pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
@@ -50,7 +50,8 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         Command::Replica(ReplicaCommand::Run(_)) | Command::Mount(_) => "info",
         _ => "error",
     };
-    logging::start(general.log.as_deref(), default)?;
+    logging::start(general.log.as_deref(), default, general.log_file.as_deref())?;
+    hardening::begin(&arguments.command);
     match arguments.command {
         Command::Demo(command) => demo::run(general, command, output).await,
         Command::Replica(ReplicaCommand::Init(command)) => replica::init(general, &command, output),

@@ -236,6 +236,7 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
         () = stop.wanted() => return Ok(Exit::Cancelled),
     };
     let mut config = MountConfig::new(point);
+    config.name = source(configured.state().path());
     config.allow_other |= configured.configuration().mount.allow_other;
     config.allow_other = options.allow_other.unwrap_or(config.allow_other);
     (config.read_only, config.no_exec) = (options.read_only, options.no_exec);
@@ -292,6 +293,13 @@ fn point(configured: &Configured, arguments: &MountArguments) -> Outcome<PathBuf
             .hint("name an empty directory, here or as `point` under [mount] in quorumfs.toml"));
     };
     Ok(mount_point::meant(&point))
+}
+
+/// What `mount(8)` finds a mount by in `/etc/fstab`: the state directory, without links.
+fn source(state: &Path) -> String {
+    let place = state.canonicalize();
+    let place = place.as_deref().unwrap_or(state);
+    place.display().to_string()
 }
 
 /// Answers the control socket until the mount has ended, for whatever reason.
@@ -463,6 +471,7 @@ fn in_background(general: &General, arguments: &MountArguments, output: Output) 
     let (configured, passphrase) = Configured::read_with(general, None)?;
     let point = point(&configured, arguments)?;
     let log = configured.state().join(LOG);
+    let log = general.log_file.clone().unwrap_or(log);
     let open_log = OpenOptions::new()
         .create(true)
         .append(true)
@@ -484,6 +493,7 @@ fn in_background(general: &General, arguments: &MountArguments, output: Output) 
     if let Some(filter) = &general.log {
         command.args(["--log", filter]);
     }
+    command.arg("--log-file").arg(&log);
     if arguments.sloppy {
         command.arg("--sloppy");
     }

@@ -56,6 +56,7 @@ impl MountOptions {
                 ("noallow_other", None) => options.allow_other = Some(false),
                 ("takeover", None) => options.takeover = true,
                 ("tier", Some(tier)) => options.tier = Some(tier_of(tier)?),
+                ("remount", None) => return Err(remount()),
                 ("", None) => {}
                 _ if PASSED_OVER.contains(&name) => {}
                 _ if FOR_OTHERS.iter().any(|prefix| name.starts_with(prefix)) => {}
@@ -76,6 +77,15 @@ fn tier_of(name: &str) -> Outcome<TierSetting> {
     TierSetting::deserialize(name).map_err(|error| {
         Failure::new(Exit::Usage, format!("tier: {error}")).hint(format!("known are: {KNOWN}"))
     })
+}
+
+/// What would be changed is known to the process that serves the mount, and not to this one.
+fn remount() -> Failure {
+    Failure::new(
+        Exit::Usage,
+        "a mount of quorumfs cannot be changed while it is there: `remount` does nothing",
+    )
+    .hint("`umount DIR`, then mount it again with the options that are wanted")
 }
 
 fn unknown(word: &str) -> Failure {
@@ -131,5 +141,14 @@ mod tests {
         }
         let sloppy = MountOptions::parse(&["sync,ro".to_string()], true).unwrap();
         assert!(sloppy.read_only);
+    }
+
+    #[test]
+    fn a_remount_is_refused_as_such_however_sloppy_one_is() {
+        for sloppy in [false, true] {
+            let failure = MountOptions::parse(&["rw,remount".to_string()], sloppy).unwrap_err();
+            assert!(failure.message.contains("remount"), "{failure}");
+            assert!(failure.hint.unwrap().contains("umount DIR"));
+        }
     }
 }

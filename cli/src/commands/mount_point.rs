@@ -12,11 +12,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Our mounts in `/proc/self/mountinfo`, as type and source. The kernel shows the subtype as part
-/// of the type only if it was mounted by that name, which `fusermount3` does and the system call of
-/// root does not.
-const BY_FUSERMOUNT: &str = "fuse.quorumfs";
-const BY_ROOT: (&str, &str) = ("fuse", "quorumfs");
+/// The type of our mounts in `/proc/self/mountinfo`.
+const KIND: &str = "fuse.quorumfs";
+/// Type and source of those that root made with an earlier release, which may still be there.
+const EARLIER: (&str, &str) = ("fuse", "quorumfs");
 
 /// Links on the way to one place.
 const LINKS_MAX: usize = 40;
@@ -91,7 +90,7 @@ fn is_of_the_dead(error: &std::io::Error) -> bool {
 }
 
 fn is_ours(kind: &str, source: &str) -> bool {
-    kind == BY_FUSERMOUNT || (kind, source) == BY_ROOT
+    kind == KIND || (kind, source) == EARLIER
 }
 
 /// Unmounts, even while it is in use: by the kernel if we may, else by FUSE's own program.
@@ -156,13 +155,13 @@ mod tests {
     #[test]
     fn our_mounts_are_known_whoever_mounted_them_and_no_others() {
         let table = "\
-            42 27 0:39 / /by/root rw,nosuid - fuse quorumfs rw,user_id=0\n\
-            43 27 0:40 / /by/fusermount rw,nosuid - fuse.quorumfs quorumfs rw,user_id=1000\n\
+            42 27 0:39 / /earlier rw,nosuid - fuse quorumfs rw,user_id=0\n\
+            43 27 0:40 / /now rw,nosuid - fuse.quorumfs /var/lib/docs rw,user_id=1000\n\
             44 27 0:41 / /another rw,nosuid - fuse sshfs rw,user_id=0\n\
             45 27 0:42 / /one/more rw,nosuid - fuse.sshfs quorumfs rw,user_id=0\n";
         for (path, ours) in [
-            ("/by/root", true),
-            ("/by/fusermount", true),
+            ("/earlier", true),
+            ("/now", true),
             ("/another", false),
             ("/one/more", false),
         ] {

@@ -338,11 +338,34 @@ fn server_failure(error: &ServerError) -> Failure {
     };
     let failure = Failure::new(exit, error.to_string());
     match error {
+        ServerError::Disk(DiskError::Format { path, found, .. }) if is_no_format(found) => {
+            damaged_format(path)
+        }
         ServerError::Disk(DiskError::NotInitialised { .. } | DiskError::Nameless { .. }) => {
             failure.hint("`quorumfs replica init --again` makes another disk for the same key")
         }
         _ => failure,
     }
+}
+
+/// Whether a file that says which format a disk has does not say so.
+fn is_no_format(found: &str) -> bool {
+    found.trim().parse::<u32>().is_err()
+}
+
+/// A file that should say which format a disk has, and is empty or damaged: no release wrote that.
+fn damaged_format(path: &Path) -> Failure {
+    let shown = path.display();
+    let message = match fs::metadata(path) {
+        Ok(file) if file.len() == 0 => {
+            format!("{shown} is empty, as a crash or a full disk may leave it")
+        }
+        _ => format!("{shown} is damaged: it does not say which format the disk has"),
+    };
+    Failure::new(Exit::Damaged, message).hint(
+        "move the data directory away; `quorumfs replica init --again` makes another disk for the \
+         same key, with which it is taken up again",
+    )
 }
 
 const fn state_exit(error: &StateError) -> Exit {
@@ -405,6 +428,34 @@ fn genesis(
             );
             Err(Failure::new(Exit::NoVolume, message)
                 .hint("start it once with --genesis FILE, which `quorumfs volume create` made"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_that_is_empty_or_damaged_is_no_other_releases() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("format");
+        let said = |found: &str, content: &str| {
+            fs::write(&path, content).unwrap();
+            server_failure(&ServerError::Disk(DiskError::Format {
+                path: path.clone(),
+                found: found.to_owned(),
+                known: 1,
+            }))
+        };
+        for (found, content, exit, says) in [
+            ("unknown", "", Exit::Damaged, "is empty"),
+            ("unknown", "?", Exit::Damaged, "is damaged"),
+            ("2", "quorumfs disk 2", Exit::NewerFormat, "has format 2"),
+        ] {
+            let failure = said(found, content);
+            assert_eq!(failure.exit, exit);
+            assert!(failure.message.contains(says), "{failure}");
         }
     }
 }

@@ -482,6 +482,7 @@ impl Check<'_> {
             state: Some(self.demo.state.path().to_path_buf()),
             json: false,
             log: None,
+            log_file: None,
         };
         let configured = Configured::read(&general)?;
         let none = || Failure::new(Exit::Error, format!("there is no cloud {index}"));

@@ -4,6 +4,7 @@ use super::keeper::{Keeper, Recipe, State};
 use super::layout::Demo;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use std::ffi::OsString;
 
 /// Four replicas and a gateway.
 #[derive(Debug)]
@@ -21,8 +22,9 @@ impl Cluster {
                 format!("cannot find this program itself: {error}"),
             )
         })?;
-        let keeper = |name: String, arguments| {
+        let keeper = |name: String, mut arguments: Vec<OsString>| {
             let log = demo.log(&name);
+            arguments.extend(["--log-file".into(), log.clone().into_os_string()]);
             Keeper::new(Recipe {
                 name,
                 program: program.clone(),

@@ -22,6 +22,7 @@
 
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::logging;
 use crate::output;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsString;
@@ -39,8 +40,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(200);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// A child that ran for so long is not in a crash loop.
 const STEADY_AFTER: Duration = Duration::from_secs(30);
-/// At a start, a longer log is put aside, and the one put aside before it is dropped.
-const LOG_BYTES_MAX: u64 = 16 << 20;
+/// At a start, a longer log is put aside, and the one put aside before it is dropped. While it runs
+/// the child does so.
+const LOG_BYTES_MAX: u64 = logging::BYTES_MAX;
 /// Longer lines are no record.
 const RECORD_BYTES_MAX: u64 = 64 << 10;
 const LAST_RECORD_WITHIN: Duration = Duration::from_secs(1);

@@ -7,6 +7,8 @@
     clippy::indexing_slicing
 )]
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 fn quorumfs(arguments: &[&str]) -> Output {
@@ -108,4 +110,49 @@ fn a_failure_has_a_message_a_hint_and_a_code() {
 fn a_log_filter_that_is_none_is_a_usage_error() {
     let said = quorumfs(&["ls", "--log", "a=b=c"]);
     assert_eq!(said.status.code(), Some(2), "{}", text(&said.stderr));
+}
+
+#[test]
+fn what_is_made_in_a_state_directory_is_its_owners_and_one_that_others_may_write_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let state = directory.path().join("replica");
+    let named = state.to_str().unwrap();
+    // The umask of someone who gives everything away.
+    let run = |arguments: &[&str]| {
+        Command::new("/bin/sh")
+            .args(["-c", "umask 000; exec \"$0\" \"$@\""])
+            .arg(env!("CARGO_BIN_EXE_quorumfs"))
+            .args(arguments)
+            .args(["--json", "--state", named])
+            .output()
+            .unwrap()
+    };
+    let made = run(&["replica", "init", "--listen", "127.0.0.1:7000"]);
+    assert_eq!(made.status.code(), Some(0), "{made:?}");
+    let mut waiting = vec![state.clone()];
+    let mut files = 0;
+    while let Some(path) = waiting.pop() {
+        let found = fs::metadata(&path).unwrap();
+        let mode = found.permissions().mode() & 0o7777;
+        assert_eq!(mode & 0o077, 0, "{}: {mode:o}", path.display());
+        files += u32::from(found.is_file());
+        if found.is_dir() {
+            waiting.extend(
+                fs::read_dir(&path)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
+        }
+    }
+    assert!(
+        files >= 3,
+        "key, configuration and format at least: {files}"
+    );
+    fs::set_permissions(&state, Permissions::from_mode(0o770)).unwrap();
+    for command in [&["replica", "run"][..], &["status"], &["mount", "/mnt"]] {
+        let refused = run(command);
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        let said = text(&refused.stdout);
+        assert!(said.contains(&format!("chmod 700 {named}")), "{said}");
+    }
 }

@@ -146,6 +146,14 @@ fn systemd_is_told_when_a_mount_and_a_replica_are_ready_and_when_they_stop() {
     let ready = told(&of_mount, "READY=1\n");
     assert!(is_mounted(&point), "it is ready when it is mounted");
     assert!(ready.contains(&format!("STATUS=Mounted on {}", point.display())));
+    for process in [mount.id(), replica.id()] {
+        let limits = fs::read_to_string(format!("/proc/{process}/limits")).unwrap();
+        let core = limits
+            .lines()
+            .find(|line| line.starts_with("Max core file size"));
+        let words: Vec<&str> = core.unwrap().split_whitespace().collect();
+        assert_eq!(words[4..6], ["0", "0"], "keys are in no core file");
+    }
     fs::write(point.join("file"), "content").unwrap();
     signal(&mount, Signal::TERM);
     told(&of_mount, "STOPPING=1\nSTATUS=");
@@ -249,5 +257,63 @@ fn without_room_for_its_journal_it_says_that_the_disk_is_full() {
     let mount = Quorumfs::on(&cluster.volume()).args(["mount", "-o", "tier=local"]);
     let refused = mount.args([&point]).in_private(&full).run();
     refused.fails(8, "No space left", "free some space there");
+    cluster.stop();
+}
+
+#[test]
+fn mount_finds_what_is_mounted_by_fstab_and_changes_nothing_of_it() {
+    require_fuse();
+    require_private_mounts();
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    // A link on the way, and a blank in a name, as fstab writes it.
+    let (state, point) = (cluster.directory().join("my volume"), cluster.mount_point());
+    std::os::unix::fs::symlink(cluster.volume(), &state).unwrap();
+    let table = cluster.directory().join("fstab");
+    let named = state.to_str().unwrap().replace(' ', "\\040");
+    let line = format!(
+        "{named} {} quorumfs tier=local,_netdev 0 0\n",
+        point.display()
+    );
+    fs::write(&table, line).unwrap();
+    // Only what mount(8) looks for lies where it looks for it.
+    let script = format!(
+        "helpers=$(realpath /sbin); mount -t tmpfs none \"$helpers\"
+         for name in mount.quorumfs mount.fuse.quorumfs; do ln -s '{program}' /sbin/$name; done
+         mount -a -T '{table}'; echo \"first $?\"
+         findmnt -n -t fuse.quorumfs -o SOURCE,TARGET '{point}'
+         mount -a -T '{table}'; echo \"second $?\"
+         mount -o remount,ro '{point}'; echo \"remount $?\"
+         echo content >'{point}/file'; echo \"write $?\"
+         umount '{point}'; echo \"umount $?\"",
+        program = binary().display(),
+        table = table.display(),
+        point = point.display(),
+    );
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    let command = command.args(["--mount", "--", "/bin/sh", "-c", &script]);
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let (said, erred) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    let ours = |line: &&str| !line.starts_with("Mounted on ");
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(ours).collect();
+    let shown = format!("{} {}", cluster.volume().display(), point.display());
+    let spaces = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(lines[0], "first 0", "{said}{erred}");
+    assert_eq!(spaces(lines[1]), shown, "{said}{erred}");
+    assert_eq!(
+        lines[2..],
+        ["second 0", "remount 1", "write 0", "umount 0"],
+        "{said}{erred}"
+    );
+    assert!(
+        erred.contains("cannot be changed while it is there"),
+        "{erred}"
+    );
     cluster.stop();
 }

@@ -5,6 +5,7 @@ use crate::clouds::{NamedCloud, Role};
 use crate::exit::Exit;
 use quorumfs_gateway::memory::MemoryBudget;
 use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +18,12 @@ pub(super) fn mounting() -> Vec<Finding> {
     let device = OpenOptions::new().read(true).write(true).open(DEVICE);
     let device = match device {
         Ok(_) => Finding::new(Level::Ok, MACHINE, "fuse", format!("{DEVICE} opens")),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let text = format!("this user may not open {DEVICE}; nothing can be mounted");
+            Finding::new(Level::Problem, MACHINE, "fuse", text)
+                .exit(Exit::CannotMount)
+                .remedy("`chmod 666 /dev/fuse` as root; for good, a rule of udev")
+        }
         Err(error) => {
             let text = format!("{DEVICE} does not open: {error}; nothing can be mounted");
             Finding::new(Level::Problem, MACHINE, "fuse", text)

@@ -20,7 +20,7 @@ use super::list::print;
 use super::walk::{entries, find, shown};
 use super::{
     CHUNK_BYTES, OWNER, Progress, ROOT_NUMBER, Summary, Taking, caller, closing, into_itself,
-    is_taken, is_unchanged, number_in_a_mount, open, printable, raise_open_files, refused,
+    is_taken, is_unchanged, number_in_a_mount, open, printable, refused,
 };
 use crate::arguments::{General, GetArguments};
 use crate::commands::opened::Opened;
@@ -58,7 +58,6 @@ pub(crate) async fn get(general: &General, arguments: &GetArguments, output: Out
         }
     }
     let taking = Taking::new(arguments.archive, arguments.all);
-    raise_open_files();
     let opened = Opened::to_read(general).await?;
     let mut progress = Progress::new(output);
     let mut outcome = Ok(());

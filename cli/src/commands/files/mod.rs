@@ -135,20 +135,6 @@ fn say_left_out(name: &[u8], path: &Path) {
     }
 }
 
-/// Has as many files open as the machine lets it: a tree that is copied has one open for each of
-/// the directories above each other.
-fn raise_open_files() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        ..limit
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::debug!(%error, "the limit of open files stays as it is");
-    }
-}
-
 /// What one command has done so far.
 #[derive(Debug)]
 struct Progress {

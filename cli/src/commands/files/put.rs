@@ -21,7 +21,7 @@ mod tree;
 use super::aside::Aside;
 use super::source::Source;
 use super::walk::{child, find, missing, names, parent, shown};
-use super::{Progress, ROOT_NUMBER, Summary, Taking, caller, closing, raise_open_files};
+use super::{Progress, ROOT_NUMBER, Summary, Taking, caller, closing};
 use crate::arguments::{General, PutArguments};
 use crate::commands::opened::{Access, Configured, Opened};
 use crate::exit::Exit;
@@ -48,7 +48,6 @@ struct Place {
 pub(crate) async fn put(general: &General, arguments: &PutArguments, output: Output) -> Outcome {
     let configured = Configured::read(general)?;
     let mut stop = Stop::of_a_command()?;
-    raise_open_files();
     let opened = tokio::select! {
         opened = Opened::open(&configured, Access::Command) => opened?,
         () = stop.wanted() => return Err(cancelled()),

@@ -1,0 +1,125 @@
+//! What it means that a certificate is not believed.
+//!
+//! Every provider's client believes the certificates of the system, or of the file that
+//! `SSL_CERT_FILE` names, and says of another one little more than "invalid peer certificate". That
+//! is no cloud that is out of reach, and waiting does not help: the service runs with an
+//! authority of its own, or another server stands between.
+
+use super::Refusal;
+use crate::error::StoreErrorKind;
+
+/// What rustls begins with, through whichever client it comes.
+const INVALID: &str = "invalid peer certificate: ";
+
+/// What to do about a connection that failed with these words, if a certificate was the reason.
+pub(crate) fn refusal(words: &str) -> Option<Refusal> {
+    let (_, reason) = words.split_once(INVALID)?;
+    let does = |what: &str| reason.contains(what);
+    let remedy = if does("UnknownIssuer") || does("CaUsedAsEndEntity") {
+        "no authority that this machine trusts has signed it; if the service has one of its own, \
+         add that to the system's (`update-ca-certificates`, `update-ca-trust`), or \
+         name a PEM file with it, and all others that are needed, in SSL_CERT_FILE"
+    } else if does("not valid for name") || does("NotValidForName") {
+        "it is for another name: correct the endpoint, or the service's certificate"
+    } else if does("expired") || does("not valid yet") || does("Expired") || does("NotValidYet") {
+        "renew it at the service, or set this machine's clock"
+    } else {
+        "see what stands at that address, and whether it is the service"
+    };
+    let detail = format!("the certificate of the service is not believed ({reason}): {remedy}");
+    Some(Refusal::new(StoreErrorKind::Other, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::location::{Access, Location};
+    use crate::marker::Marker;
+    use crate::remote::{Limits, Pace, Patience};
+    use crate::store::Deadline;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tokio::net::TcpListener;
+
+    #[test]
+    fn who_has_an_authority_of_their_own_is_told_where_to_put_it() {
+        let before = "error sending request: client error (Connect): ";
+        for (reason, says) in [
+            ("UnknownIssuer", "SSL_CERT_FILE"),
+            ("Other(OtherError(CaUsedAsEndEntity))", "SSL_CERT_FILE"),
+            (
+                "certificate not valid for name \"a\"; it is for \"b\"",
+                "another name",
+            ),
+            ("certificate expired: verification time 2", "clock"),
+            ("BadEncoding", "see what stands"),
+        ] {
+            let refusal = refusal(&format!("{before}{INVALID}{reason}")).unwrap();
+            assert!(refusal.detail.contains(says), "{refusal}");
+            assert_eq!(refusal.kind, StoreErrorKind::Other);
+        }
+        assert_eq!(refusal("connection refused"), None);
+    }
+
+    /// A service whose certificate only it has signed; its port.
+    async fn served() -> u16 {
+        let names = vec!["localhost".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key.unwrap())
+            .unwrap();
+        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let _ = acceptor.accept(stream).await;
+            }
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn a_service_with_an_authority_of_its_own_is_not_called_out_of_reach() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let keys = "[default]\naws_access_key_id=a\naws_secret_access_key=b\n";
+        let endpoint = format!("endpoint=https://localhost:{}", served().await);
+        for (place, credentials) in [
+            (format!("s3://bucket?{endpoint}"), file("s3", keys)),
+            (
+                format!("azure://me/box?{endpoint}"),
+                file("azure", "c2VjcmV0"),
+            ),
+        ] {
+            let access = Access {
+                marker: Marker {
+                    volume: [3; 16],
+                    incarnation: 1,
+                    cloud: 0,
+                },
+                credentials: Some(credentials),
+                collector: None,
+                patience: Patience::default(),
+                limits: Limits::default(),
+                shared: Arc::new(Pace::new(Limits::default())),
+            };
+            let location: Location = place.parse().unwrap();
+            let store = location.attach(&access).await.unwrap();
+            let soon = Deadline::after(Duration::from_secs(20));
+            let error = store.check(soon).await.unwrap_err().to_string();
+            assert!(error.contains("SSL_CERT_FILE"), "{error}");
+            assert!(!error.contains("reachable"), "{error}");
+            assert_eq!(store.traffic().retries, 0, "waiting does not help");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What a process gives up before it reads a key.
+//!
+//! Keys are in memory while a volume is open or a replica runs. Three things would carry them
+//! elsewhere without anybody having broken in, and are closed for every command but the
+//! measurements, which have no keys:
+//!
+//! - *Dumps*: a core file of a process that crashed, or a debugger of the same user
+//!   ([`forbid_dumps`]). The superuser still may.
+//! - *Files*: what is made in a state directory is for its owner, whatever the umask of who started
+//!   this ([`keep_files_private`]); copies of users' files are made as the user wants.
+//! - *The state directory*: who may write there can have another configuration, and with it a
+//!   program that is run for the passphrase, put in place of ours ([`refuse_open_to_others`]).
+//!
+//! Memory is not locked: a mount's is too much for it. Encrypt swap, or have none.
+//!
+//! Files that are open are bounded by default at what a program of 1990 needs. What the
+//! administrator allows is taken ([`raise_open_files`]).
+
+use crate::arguments::{Command, VolumeCommand};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use rustix::fs::Mode;
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit, umask,
+};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// The right of the group and of others to write.
+const WRITES: u32 = 0o022;
+/// Any of their rights.
+const ANY: u32 = 0o077;
+/// What decides, in a state directory, what is run and opened.
+const CONFIGURATIONS: [&str; 2] = ["quorumfs.toml", "replica.toml"];
+
+/// Prepares this process for what it is to do.
+pub(crate) fn begin(command: &Command) {
+    raise_open_files();
+    if matches!(command, Command::Bench(_)) {
+        return;
+    }
+    forbid_dumps();
+    if makes_only_state(command) {
+        keep_files_private();
+    }
+}
+
+/// Whether all files that a command makes outside of a mount are state.
+fn makes_only_state(command: &Command) -> bool {
+    match command {
+        Command::Replica(_) | Command::Mount(_) | Command::Key(_) | Command::Cluster(_) => true,
+        Command::Volume(command) => matches!(command, VolumeCommand::Create(_)),
+        _ => false,
+    }
+}
+
+fn forbid_dumps() {
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    let core = setrlimit(Resource::Core, none);
+    let dumps = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+    if let Err(error) = core.and(dumps) {
+        tracing::warn!(%error, "a crash or a debugger may bring keys to the disk");
+    }
+}
+
+fn keep_files_private() {
+    umask(Mode::from_raw_mode(ANY));
+}
+
+/// Has as many files open as the machine lets it: a tree that is copied has one open for each of
+/// the directories above each other, a replica one for each of its clients.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
+}
+
+/// How many files this process may have open; nothing if as many as it likes.
+pub(crate) fn open_files_max() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
+/// Refuses a state directory that others than its owner may write, as `ssh` does; of one that they
+/// may enter it warns, and refuses what in it they may write.
+pub(crate) fn refuse_open_to_others(state: &Path) -> Outcome<()> {
+    let mode = |path: &Path| {
+        let found = std::fs::metadata(path).ok()?;
+        Some(found.permissions().mode() & 0o7777)
+    };
+    // What cannot be looked at, or is not there yet, is found by who reads it.
+    let Some(directory) = mode(state) else {
+        return Ok(());
+    };
+    if directory & WRITES != 0 {
+        return Err(written_by_others(state, directory, "700"));
+    }
+    if directory & ANY == 0 {
+        return Ok(());
+    }
+    for path in CONFIGURATIONS.map(|name| state.join(name)) {
+        if let Some(mode) = mode(&path).filter(|mode| mode & WRITES != 0) {
+            return Err(written_by_others(&path, mode, "600"));
+        }
+    }
+    let (path, mode) = (state.display(), format!("{directory:04o}"));
+    tracing::warn!(%path, mode, "others may look into the state directory: `chmod 700` it");
+    Ok(())
+}
+
+fn written_by_others(path: &Path, mode: u32, right: &str) -> Failure {
+    let path = path.display();
+    let message = format!(
+        "others than its owner may write {path} (its mode is {mode:04o}), and decide what is run \
+         and opened from there"
+    );
+    Failure::new(Exit::Usage, message).hint(format!("`chmod {right} {path}`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::dumpable_behavior;
+    use std::fs::{self, Permissions};
+
+    #[test]
+    fn neither_a_crash_nor_a_debugger_brings_keys_to_the_disk() {
+        forbid_dumps();
+        assert_eq!(dumpable_behavior().unwrap(), DumpableBehavior::NotDumpable);
+        let limit = getrlimit(Resource::Core);
+        assert_eq!((limit.current, limit.maximum), (Some(0), Some(0)));
+        // What is our own can still be looked at.
+        assert!(fs::read_dir("/proc/self/fd").unwrap().count() > 2);
+    }
+
+    #[test]
+    fn what_others_may_write_is_refused_and_how_to_mend_it_is_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, file) = (directory.path(), directory.path().join("quorumfs.toml"));
+        fs::write(&file, "").unwrap();
+        let with = |path: &Path, mode| {
+            fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+            refuse_open_to_others(directory.path())
+        };
+        for mode in [0o700, 0o755, 0o750, 0o1700] {
+            assert_eq!(with(path, mode), Ok(()), "{mode:o}");
+        }
+        for mode in [0o770, 0o702, 0o1777] {
+            let failure = with(path, mode).unwrap_err();
+            assert!(
+                failure.message.contains(&format!("{mode:04o}")),
+                "{failure}"
+            );
+            assert!(failure.hint.unwrap().contains("chmod 700"), "{mode:o}");
+        }
+        with(path, 0o700).unwrap();
+        assert_eq!(with(&file, 0o664), Ok(()), "no other user gets there");
+        let failure = with(path, 0o755).unwrap_err();
+        assert!(failure.hint.unwrap().contains("chmod 600"));
+        assert_eq!(with(&file, 0o644), Ok(()));
+        assert_eq!(refuse_open_to_others(&path.join("not there yet")), Ok(()));
+    }
+
+    #[test]
+    fn as_many_files_are_open_as_the_administrator_allows() {
+        raise_open_files();
+        assert_eq!(open_files_max(), getrlimit(Resource::Nofile).maximum);
+    }
+}
