@@ -162,8 +162,11 @@ pub struct Simulation<'a, W: Workload> {
     blackout: Option<usize>,
     ambush: Option<ambush::Ambush>,
     aims: Vec<aim::Aim>,
-    /// The last sequence that an honest node has executed.
+    /// The last sequence in which the service of an honest node was asked for something.
     executed: Sequence,
+    /// The last sequence that an honest node has executed, whatever was in it: a command to the
+    /// cluster itself, or a request that is passed over, comes to no service.
+    newest: Sequence,
     answered: usize,
     stalls: Vec<String>,
     network_random: Random,
@@ -328,6 +331,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
             ambush: None,
             aims: Vec::new(),
             executed: Sequence(0),
+            newest: Sequence(0),
             answered: 0,
             stalls: Vec::new(),
             network_random: random.fork(6),

@@ -105,3 +105,12 @@ fn who_comes_in_bursts_has_as_long_to_ask_as_others() {
     holds_with(Profile::Mac, 1_014_942, Service::Alternate);
     holds_with(Profile::Byzantine, 1_017_048, Service::Alternate);
 }
+
+/// The judge of session reads took a batch for the newest that a service was asked for something
+/// in. The next one held a command to the cluster itself, or a request that is passed over, and who
+/// asks for what is not there is shown that one too.
+#[test]
+fn a_session_may_be_shown_a_batch_that_comes_to_no_service() {
+    holds_with(Profile::Membership, 9_000_429, Service::Alternate);
+    holds_with(Profile::Clients, 9_000_221, Service::Alternate);
+}

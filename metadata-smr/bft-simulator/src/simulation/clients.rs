@@ -152,7 +152,7 @@ impl<W: Workload> Simulation<'_, W> {
         let session = self.customers.get(client).and_then(|c| c.session_id);
         if let Some(mut read) = self.session_reading.remove(&call) {
             read.call.answer = answer;
-            read.newest = self.executed.0;
+            read.newest = self.newest.0;
             self.history.session_reads.push(read);
             return;
         }
@@ -213,7 +213,7 @@ impl<W: Workload> Simulation<'_, W> {
         } else {
             Nanos::from_secs(120)
         };
-        let (seen, shown, newest) = (customer.seen, self.shown, self.executed.0);
+        let (seen, shown, newest) = (customer.seen, self.shown, self.newest.0);
         let asked = Call {
             client,
             kind,

@@ -17,6 +17,9 @@ impl<W: Workload> Simulation<'_, W> {
         };
         let (honest, replica) = (node.honest(), node.replica());
         let executed = node.log.take();
+        if let (true, Some(status)) = (honest, node.status()) {
+            self.newest = self.newest.max(status.sequence);
+        }
         if !executed.is_empty() {
             self.ambush_sees(index);
         }
