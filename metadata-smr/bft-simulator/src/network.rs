@@ -58,6 +58,8 @@ pub struct Fate {
 pub struct Network {
     endpoints: usize,
     usual: Conditions,
+    /// How far each endpoint is from the middle, in nanoseconds; nothing where all are near.
+    distances: Vec<u64>,
     storm: Option<(Conditions, FaultIndex)>,
     cuts: Vec<Vec<FaultIndex>>,
 }
@@ -69,9 +71,21 @@ impl Network {
         Self {
             endpoints,
             usual,
+            distances: Vec::new(),
             storm: None,
             cuts: vec![Vec::new(); endpoints * endpoints],
         }
+    }
+
+    /// The same network with its endpoints that far from its middle.
+    #[must_use]
+    pub fn spread(self, distances: Vec<u64>) -> Self {
+        Self { distances, ..self }
+    }
+
+    fn distance(&self, from: usize, to: usize) -> u64 {
+        let of = |endpoint| self.distances.get(endpoint).copied().unwrap_or(0);
+        of(from) + of(to)
     }
 
     /// Begins a spell of bad conditions, in place of the usual ones.
@@ -128,10 +142,11 @@ impl Network {
             };
         }
         let corrupted = random.chance(conditions.corrupted, 1000);
-        let mut arrivals = vec![(delay(&conditions, random), corrupted)];
+        let distance = self.distance(from, to);
+        let mut arrivals = vec![(distance + delay(&conditions, random), corrupted)];
         let duplicated = random.chance(conditions.duplicated, 1000);
         if duplicated {
-            arrivals.push((delay(&conditions, random), false));
+            arrivals.push((distance + delay(&conditions, random), false));
         }
         let touched = corrupted || duplicated;
         Fate {

@@ -11,6 +11,7 @@
 mod aimed;
 mod changes;
 mod disks;
+mod links;
 
 pub(crate) use aimed::LAG_MAX;
 
@@ -151,6 +152,8 @@ pub struct Plan {
     pub byzantine_client: bool,
     /// The network's usual state.
     pub network: Conditions,
+    /// If they are far from each other, how far each endpoint is from the middle, in nanoseconds.
+    pub distances: Vec<u64>,
     /// The usual time of a sync, shortest and longest.
     pub disk: (u64, u64),
     /// Skew (ns) and drift (ppm) of every node's clock.
@@ -266,12 +269,17 @@ impl Plan {
             clients: random.between(2, 5) as usize,
             lanes: random.between(1, 3) as u16,
             in_flight: random.between(1, 2) as u16,
-            unordered_reads: profile == Profile::Reads || random.clone().fork(9).chance(1, 2),
+            unordered_reads: matches!(profile, Profile::Reads | Profile::Distant)
+                || random.clone().fork(9).chance(1, 2),
             watching: random.clone().fork(10).chance(1, 3),
-            queries: if profile == Profile::Reads { 50 } else { 0 },
+            queries: match profile {
+                Profile::Reads | Profile::Distant => 50,
+                _ => 0,
+            },
             byzantine_client: matches!(profile, Profile::Mixed | Profile::Clients)
                 && random.chance(1, 3),
-            network: network(profile, random),
+            network: links::usual(profile, random),
+            distances: Vec::new(),
             disk: (100 * MICROSECOND, random.between(1, 8) * MILLISECOND),
             clocks: Vec::new(),
             pause: 0,
@@ -324,12 +332,17 @@ impl Plan {
         }
         if matches!(
             profile,
-            Profile::Mixed | Profile::Crash | Profile::Byzantine | Profile::Membership
+            Profile::Mixed
+                | Profile::Crash
+                | Profile::Byzantine
+                | Profile::Membership
+                | Profile::Distant
         ) {
             plan.draw_absence(random);
         }
         plan.draw_ambush(profile, random);
         plan.draw_aimed(profile, random);
+        plan.draw_distances(profile, &mut random.clone().fork(110));
         Ok(plan)
     }
 
@@ -345,6 +358,7 @@ impl Plan {
                 Profile::Byzantine | Profile::Reads => Some(Liar::Proxy),
                 Profile::Twins => Some(Liar::Twins),
                 Profile::Membership if random.chance(1, 2) => Some(Liar::Proxy),
+                Profile::Distant if random.chance(1, 4) => Some(Liar::Proxy),
                 Profile::Disk if random.chance(1, 2) => Some(Liar::Forgetful),
                 Profile::Mixed => match random.below(10) {
                     0..4 => Some(Liar::Proxy),
@@ -368,6 +382,7 @@ impl Plan {
         let loses = match profile {
             Profile::Mixed | Profile::Disk => random.chance(1, 2),
             Profile::Membership => random.chance(3, 4),
+            Profile::Distant => true,
             _ => false,
         };
         if left > 0 && loses {
@@ -463,12 +478,13 @@ impl Plan {
             Profile::Clock => *random.pick(&[7, 7, 7, 0, 2]).unwrap_or(&7),
             Profile::Reads => *random.pick(&[0, 1, 1, 2, 3, 4, 4, 5, 8]).unwrap_or(&1),
             Profile::Membership => *random.pick(&[0, 1, 2, 3, 4, 4, 5, 6]).unwrap_or(&4),
+            Profile::Distant => *random.pick(&[0, 1, 2, 4, 4, 6]).unwrap_or(&4),
             Profile::Clients => *random.pick(&[8, 8, 0, 2, 4]).unwrap_or(&8),
             Profile::Byzantine | Profile::Twins => *random.pick(&[0, 0, 1, 2, 3, 4]).unwrap_or(&0),
             Profile::Mixed | Profile::Calm | Profile::Mac => random.below(10),
         };
         match kind {
-            0 => Trouble::Storm(storm(random)),
+            0 => Trouble::Storm(links::storm(random)),
             1 if profile == Profile::Reads => self.left_behind(random),
             1 => self.isolation(node, random),
             2 | 3 => self.partition(random),
@@ -524,30 +540,6 @@ impl Plan {
             outwards: direction != 1,
             inwards: direction != 2,
         }
-    }
-}
-
-fn network(profile: Profile, random: &mut Random) -> Conditions {
-    let noisy = profile != Profile::Calm && random.chance(1, 2);
-    let delay_max = random.between(1, 12) * MILLISECOND;
-    Conditions {
-        delay_min: 100 * MICROSECOND,
-        delay_max,
-        straggling: if noisy { random.below(40) } else { 2 },
-        lost: if noisy { random.below(10) } else { 0 },
-        duplicated: if noisy { random.below(10) } else { 0 },
-        corrupted: 0,
-    }
-}
-
-fn storm(random: &mut Random) -> Conditions {
-    Conditions {
-        delay_min: MILLISECOND,
-        delay_max: random.between(5, 120) * MILLISECOND,
-        straggling: random.below(100),
-        lost: random.below(300),
-        duplicated: random.below(200),
-        corrupted: random.below(60),
     }
 }
 

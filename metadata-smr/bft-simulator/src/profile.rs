@@ -30,6 +30,8 @@ pub enum Profile {
     Reads,
     /// Votes that the channels authenticate instead of signatures, with the faults of the others.
     Mac,
+    /// Everybody far from everybody else, much that is read, and a replica that loses its disk.
+    Distant,
 }
 
 /// A name that is no profile's.
@@ -42,7 +44,7 @@ pub struct UnknownProfile {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Mixed,
         Self::Calm,
         Self::Network,
@@ -55,6 +57,7 @@ impl Profile {
         Self::Membership,
         Self::Reads,
         Self::Mac,
+        Self::Distant,
     ];
 
     /// Its name on the command line.
@@ -73,6 +76,7 @@ impl Profile {
             Self::Membership => "membership",
             Self::Reads => "reads",
             Self::Mac => "mac",
+            Self::Distant => "distant",
         }
     }
 

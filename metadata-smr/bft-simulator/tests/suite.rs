@@ -51,6 +51,27 @@ fn a_seed_is_the_same_run_every_time() {
     }
 }
 
+/// Over links of 30 to 200 ms each query was put into the order, and who had lost its disk learnt
+/// nothing.
+#[test]
+fn distant_replicas_are_read_out_of_order_and_give_their_state() {
+    let counters = holds(Profile::Distant, 1..=60);
+    let accepted = counters.get("reads_accepted");
+    let fallen_back = counters.get("reads_fallen_back");
+    assert!(
+        fallen_back * 10 < accepted,
+        "{fallen_back} were ordered, {accepted} not"
+    );
+    let (finished, nodes) = (
+        counters.get("transfers_finished"),
+        counters.get("nodes_fetched"),
+    );
+    assert!(
+        finished >= 5 && nodes >= 200,
+        "{finished} with {nodes} nodes"
+    );
+}
+
 #[test]
 fn memberships_change_and_hold() {
     holds(Profile::Membership, 1..=100);

@@ -47,7 +47,6 @@ mod queue;
 mod read;
 mod reply_quorum;
 mod retry;
-mod round_trip;
 mod session;
 mod speech;
 
@@ -56,6 +55,7 @@ pub use event::{Effect, Effects, End, Event, Kind, SigningKey, Ticket};
 pub use failure::Failure;
 
 use crate::identity::{Lane, Monotonic, PublicKey, ReplicaId, RequestNumber, Sequence, Time};
+use crate::round_trip::RoundTrip;
 use crate::wire::Verified;
 use crate::wire::limits::READ_IN_ORDER_EVERY;
 use bytes::Bytes;
@@ -63,7 +63,6 @@ use flight::Flight;
 use observing::Observing;
 use queue::{Pending, Queue};
 use read::Reads;
-use round_trip::RoundTrip;
 use session::{Asking, Phase};
 use speech::Own;
 use std::collections::BTreeSet;

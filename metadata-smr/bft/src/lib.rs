@@ -113,6 +113,7 @@ pub mod observer;
 pub mod ordering;
 pub mod recording;
 pub mod replica;
+mod round_trip;
 pub mod sabotage;
 pub mod service;
 pub mod state;

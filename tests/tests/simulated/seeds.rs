@@ -114,3 +114,10 @@ fn a_session_may_be_shown_a_batch_that_comes_to_no_service() {
     holds_with(Profile::Membership, 9_000_429, Service::Alternate);
     holds_with(Profile::Clients, 9_000_221, Service::Alternate);
 }
+
+/// A liar repeated an old answer, was taken to be far away, and waited for longer than a transfer
+/// waits before it goes over to the next checkpoint.
+#[test]
+fn a_liar_that_repeats_itself_holds_up_no_transfer() {
+    holds_with(Profile::Membership, 9_004_551, Service::Alternate);
+}

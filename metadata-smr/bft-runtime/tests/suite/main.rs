@@ -2,6 +2,7 @@
 
 mod attacks;
 mod cluster;
+mod distance;
 mod membership;
 mod observers;
 mod support;

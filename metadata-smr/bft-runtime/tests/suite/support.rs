@@ -9,6 +9,7 @@
     clippy::indexing_slicing
 )]
 
+use super::distance::Distance;
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::fault_model::FaultModel;
@@ -107,6 +108,8 @@ pub struct Cluster {
     pub authentication: Authentication,
     pub administrators: Vec<PublicKey>,
     pub administrator: Arc<NodeKey>,
+    /// Where replicas listen, if others reach them another way.
+    pub behind: Vec<SocketAddr>,
 }
 
 /// What a replica's first journal is known by.
@@ -135,18 +138,40 @@ impl Cluster {
         right: u16,
         genesis: Bytes,
     ) -> Self {
+        Self::lay_out(authentication, up, right, genesis, None).await
+    }
+
+    /// One whose replicas are reached over links that take that long.
+    pub async fn start_apart(up: u16, right: u16, distance: &Distance) -> Self {
+        let genesis = Bytes::new();
+        Self::lay_out(Authentication::Sig, up, right, genesis, Some(distance)).await
+    }
+
+    async fn lay_out(
+        authentication: Authentication,
+        up: u16,
+        right: u16,
+        genesis: Bytes,
+        distance: Option<&Distance>,
+    ) -> Self {
         let replicas = 2 * up + right + 1;
         let model = FaultModel::new(up, right, replicas).expect("model");
         let directory = tempfile::tempdir().expect("directory");
         let (mut members, mut keys, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
+        let mut behind = Vec::new();
         for number in 0..replicas {
             let socket = TcpListener::bind("127.0.0.1:0").await.expect("bind");
             let key = key();
+            let mut address = socket.local_addr().expect("address");
+            if let Some(distance) = distance {
+                behind.push(address);
+                address = distance.lead_to(address).await;
+            }
             members.push(Member {
                 id: ReplicaId(number),
                 key: key.public(),
                 incarnation: incarnation(number),
-                address: socket.local_addr().expect("address"),
+                address,
             });
             keys.push(key);
             sockets.push(socket);
@@ -163,6 +188,7 @@ impl Cluster {
             authentication,
             administrators: vec![administrator.public()],
             administrator,
+            behind,
         };
         for (number, socket) in sockets.into_iter().enumerate() {
             let first = cluster.members[number].incarnation;
@@ -186,7 +212,7 @@ impl Cluster {
             replicas: self.members.clone(),
             administrators: self.administrators.clone(),
             key: self.keys[number].clone(),
-            listen: None,
+            listen: self.behind.get(number).copied(),
             directory: self.disk_of(number),
             free_bytes_min: 0,
             durability: Durability::Strict,

@@ -22,6 +22,8 @@ use crate::random::Random;
 use quorumfs_bft::identity::Nanos;
 use quorumfs_bft::wire::limits::REPLY_COMPARED_BYTES;
 
+/// How many times as long a run may take where everybody is far from everybody else.
+const FAR: u64 = 3;
 /// How far replicas are apart at the most while they are staggered.
 pub(crate) const LAG_MAX: u64 = 4;
 
@@ -252,11 +254,12 @@ impl Plan {
     }
 
     /// The longest that the run may take after everything has healed. Between bursts nobody asks,
-    /// and so nothing is answered.
+    /// and so nothing is answered; and over long links everything takes long.
     #[must_use]
     pub fn patience(&self) -> u64 {
         let (on, off) = self.bursts.unwrap_or((PROGRESS, 0));
-        PROGRESS / on.max(1) * (on + off)
+        let far = if self.distances.is_empty() { 1 } else { FAR };
+        far * (PROGRESS / on.max(1) * (on + off))
     }
 
     fn draw_rolling(&mut self, profile: Profile, random: &mut Random) {

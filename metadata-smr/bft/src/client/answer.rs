@@ -105,6 +105,7 @@ impl Client {
                 version,
             } => {
                 self.opened_at = version;
+                self.reads.opened(now);
                 let open = Session::new(&self.config, session, credit);
                 self.phase = Phase::Open(open);
                 effects.push(Effect::Opened { session, credit });

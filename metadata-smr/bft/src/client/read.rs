@@ -24,8 +24,15 @@
 //!   shown. One of them is correct. The answer holds from its version up to that one's state, so it
 //!   holds at the smallest of the states that are claimed, which becomes the new bound.
 //!
-//! A replica's answers may come in any order and late: each query goes out under a fresh number,
-//! and an answer is from after that.
+//! A replica's answers may come in any order and late: each try goes out under a fresh number, and
+//! an answer is from after that, so from after the query. Answers to all tries of a query count
+//! therefore, of each replica once.
+//!
+//! How long a try waits follows how long it usually takes until as many answers have come as are
+//! needed. Each try is measured by its own number, also one that is answered when its queries are
+//! in the order already, so that replicas which are farther away than was known are waited for the
+//! next time. Before anything was measured a try waits for as long as the session took to be
+//! opened.
 //!
 //! Source: Castro and Liskov (1999), §5.1.3; Berger, Reiser and Bessani, "Making Reads in BFT State
 //! Machine Replication Fast, Linearizable, and Live" (2021), for what writers have to wait for.
@@ -33,11 +40,12 @@
 use super::config::ClientConfig;
 use super::event::{Effect, Effects, Kind};
 use super::queue::{Pending, Queue};
-use super::round_trip::RoundTrip;
 use super::speech;
-use crate::identity::{Digest, Monotonic, ReplicaId, Sequence, SessionId};
+use crate::identity::{Digest, Monotonic, Nanos, ReplicaId, Sequence, SessionId};
+use crate::round_trip::RoundTrip;
 use crate::wire::limits::{
-    READ_FRAMES, READ_FRAMES_SINGLE, READ_HEDGE_MAX, READ_HEDGE_MIN, READ_QUERIES_MAX, READ_TRIES,
+    READ_FRAMES, READ_FRAMES_SINGLE, READ_HEDGE, READ_HEDGE_MAX, READ_HEDGE_MIN, READ_OVERDUE_MAX,
+    READ_QUERIES_MAX, READ_TRIES,
 };
 use crate::wire::message::{AnswerBody, Answered, Read, ReadAnswer};
 use crate::wire::signed_bytes::answer_digest;
@@ -78,7 +86,41 @@ impl Vote {
 #[derive(Debug)]
 struct Asked {
     pending: Option<Pending>,
-    votes: Vec<Vote>,
+    /// A replica that answers several tries may have said several things.
+    votes: Vec<(ReplicaId, Vote)>,
+}
+
+/// One frame with those queries of a flight that were open, and who answered it.
+#[derive(Debug)]
+struct Try {
+    /// Where the queries of the frame stand in the flight.
+    places: Vec<usize>,
+    of: BTreeSet<ReplicaId>,
+    heard: BTreeSet<ReplicaId>,
+    sent: Monotonic,
+}
+
+impl Try {
+    /// How long it took, if this answer is the last of as many as are needed.
+    fn heard(&mut self, from: ReplicaId, needed: usize, now: Monotonic) -> Heard {
+        if !self.of.contains(&from) || !self.heard.insert(from) {
+            return Heard::Ignored;
+        }
+        match self.heard.len() == needed {
+            true => Heard::Enough(now.since(self.sent)),
+            false => Heard::One,
+        }
+    }
+}
+
+/// What an answer is to a try.
+enum Heard {
+    /// Nothing: that replica was not asked, or has answered.
+    Ignored,
+    /// One of its answers.
+    One,
+    /// The one with which as many have come as are needed.
+    Enough(Nanos),
 }
 
 /// Queries that went out together.
@@ -88,10 +130,8 @@ struct Flight {
     floor: Sequence,
     needed: usize,
     asked: Vec<Asked>,
-    of: BTreeSet<ReplicaId>,
-    heard: BTreeSet<ReplicaId>,
-    tries: u32,
-    sent: Monotonic,
+    /// By the numbers that they went out under.
+    tries: BTreeMap<u64, Try>,
     due: Monotonic,
 }
 
@@ -106,18 +146,34 @@ struct Accepted {
 impl Flight {
     /// The answer that enough replicas give to a query, if one has given all of it.
     fn settled(&self, asked: &Asked, latest: &Vote) -> Option<Accepted> {
-        let counts = |vote: &&Vote| vote.matches(latest) && vote.applied >= self.floor;
-        let matching = || asked.votes.iter().filter(counts);
-        if matching().count() < self.needed {
+        let counts = |vote: &Vote| vote.matches(latest) && vote.applied >= self.floor;
+        let matching = || asked.votes.iter().filter(|(_, vote)| counts(vote));
+        let mut claims: BTreeMap<ReplicaId, Sequence> = BTreeMap::new();
+        for (from, vote) in matching() {
+            let claim = claims.entry(*from).or_default();
+            *claim = vote.applied.max(*claim);
+        }
+        if claims.len() < self.needed {
             return None;
         }
-        let claimed = matching().map(|vote| vote.applied).min()?;
-        let bytes = matching().find_map(|vote| vote.bytes.clone())?;
+        let claimed = claims.into_values().min()?;
+        let bytes = matching().find_map(|(_, vote)| vote.bytes.clone())?;
         Some(Accepted {
             bytes,
             version: latest.version,
             claimed,
         })
+    }
+
+    /// Whether some of its queries are open.
+    fn open(&self) -> bool {
+        self.asked.iter().any(|asked| asked.pending.is_some())
+    }
+
+    /// Whether everybody has answered the last try.
+    fn heard_all(&self) -> bool {
+        let last = self.tries.last_key_value();
+        last.is_none_or(|(_, last)| last.heard.len() >= last.of.len())
     }
 }
 
@@ -125,7 +181,13 @@ impl Flight {
 #[derive(Debug)]
 pub(super) struct Reads {
     waiting: VecDeque<Pending>,
+    /// By the number of their first try.
     flights: BTreeMap<u64, Flight>,
+    /// To which flight a try belongs.
+    tries: BTreeMap<u64, u64>,
+    /// Tries that were not answered before their queries went into the order, with how many answers
+    /// they needed: only how long they take is of interest.
+    overdue: BTreeMap<u64, (Try, usize)>,
     nonce: u64,
     /// Whom to ask first; who was late or differed is asked last.
     order: Vec<ReplicaId>,
@@ -137,6 +199,8 @@ pub(super) struct Reads {
     /// When something of this session last went into the order.
     ordered: Monotonic,
     trip: RoundTrip,
+    /// How long a try waits before anything was measured.
+    unmeasured: Nanos,
     pub(super) accepted: u64,
     pub(super) fallen_back: u64,
 }
@@ -149,12 +213,15 @@ impl Reads {
         Self {
             waiting: VecDeque::new(),
             flights: BTreeMap::new(),
+            tries: BTreeMap::new(),
+            overdue: BTreeMap::new(),
             nonce: 0,
             order: (0..count).map(turn).collect(),
             seen: Sequence(0),
             told: Sequence(0),
             ordered: Monotonic(0),
             trip: RoundTrip::default(),
+            unmeasured: READ_HEDGE,
             accepted: 0,
             fallen_back: 0,
         }
@@ -172,6 +239,7 @@ impl Reads {
                 });
             }
         }
+        (self.tries, self.overdue) = (BTreeMap::new(), BTreeMap::new());
         self.order = Self::new(config).order;
     }
 
@@ -200,6 +268,12 @@ impl Reads {
         self.ordered = now;
     }
 
+    /// The session is open, which took longer than an answer will: more than two round trips.
+    pub(super) fn opened(&mut self, now: Monotonic) {
+        let took = now.since(self.ordered);
+        self.unmeasured = took.clamp(READ_HEDGE, READ_HEDGE_MAX);
+    }
+
     /// When something last did.
     pub(super) const fn last_ordered(&self) -> Monotonic {
         self.ordered
@@ -224,7 +298,8 @@ impl Reads {
         };
         // A frame that had to be sent again is in nobody's way.
         let under_way = |flights: &BTreeMap<u64, Flight>| {
-            flights.values().filter(|flight| flight.tries == 1).count()
+            let first = |flight: &&Flight| flight.tries.len() == 1;
+            flights.values().filter(first).count()
         };
         while !self.waiting.is_empty() && under_way(&self.flights) < frames_max {
             let queries = self.next_frame(config);
@@ -244,13 +319,11 @@ impl Reads {
                 floor,
                 needed: needed.into(),
                 asked: queries.into_iter().map(asked).collect(),
-                of: BTreeSet::new(),
-                heard: BTreeSet::new(),
-                tries: 1,
-                sent: now,
+                tries: BTreeMap::new(),
                 due: now,
             };
-            self.send(config, session, connected, flight, now, effects);
+            let id = self.nonce + 1;
+            self.send(config, session, connected, (id, flight), now, effects);
         }
     }
 
@@ -279,41 +352,41 @@ impl Reads {
         config: &ClientConfig,
         session: SessionId,
         connected: &BTreeSet<ReplicaId>,
-        mut flight: Flight,
+        (id, mut flight): (u64, Flight),
         now: Monotonic,
         effects: &mut Effects,
     ) {
         self.nonce += 1;
-        let count = if flight.tries == 1 {
-            flight.needed
-        } else {
-            usize::MAX
-        };
+        let first = flight.tries.is_empty();
+        let count = if first { flight.needed } else { usize::MAX };
         let reachable = self.order.iter().filter(|it| connected.contains(it));
         let chosen: Vec<ReplicaId> = reachable.take(count).copied().collect();
         let turn = usize::try_from(self.nonce).unwrap_or_default() % chosen.len().max(1);
         let full = match chosen.get(turn) {
-            Some(replica) if flight.tries == 1 => *replica,
+            Some(replica) if first => *replica,
             _ => Read::EVERYBODY,
         };
-        let pending = flight
-            .asked
-            .iter()
-            .filter_map(|asked| asked.pending.as_ref());
-        let queries = pending.map(|pending| pending.operation.clone()).collect();
+        let open = flight.asked.iter().enumerate();
+        let open = open.filter_map(|(place, asked)| Some((place, asked.pending.as_ref()?)));
+        let (places, queries) = open
+            .map(|(place, pending)| (place, pending.operation.clone()))
+            .unzip();
         let frame = speech::read(config, session, self.nonce, full, queries);
         for to in &chosen {
             let frame = frame.clone();
             effects.push(Effect::Send { to: *to, frame });
         }
-        flight.of = chosen.into_iter().collect();
-        flight.sent = now;
-        flight.due = now.plus(
-            self.trip
-                .patience(READ_HEDGE_MAX, READ_HEDGE_MIN)
-                .min(READ_HEDGE_MAX),
-        );
-        self.flights.insert(self.nonce, flight);
+        let sent = Try {
+            places,
+            of: chosen.into_iter().collect(),
+            heard: BTreeSet::new(),
+            sent: now,
+        };
+        let patience = self.trip.patience(self.unmeasured, READ_HEDGE_MIN);
+        flight.due = now.plus(patience.min(READ_HEDGE_MAX));
+        flight.tries.insert(self.nonce, sent);
+        self.tries.insert(self.nonce, id);
+        self.flights.insert(id, flight);
     }
 
     /// A replica answers.
@@ -325,41 +398,90 @@ impl Reads {
         queue: &mut Queue,
         effects: &mut Effects,
     ) {
-        let Some(mut flight) = self.flights.remove(&answer.nonce) else {
+        let Some(id) = self.tries.get(&answer.nonce).copied() else {
+            self.answered_late(from, answer.nonce, now);
             return;
         };
-        if !flight.of.contains(&from) || !flight.heard.insert(from) {
-            self.flights.insert(answer.nonce, flight);
+        let Some(mut flight) = self.flights.remove(&id) else {
             return;
+        };
+        self.count(&mut flight, from, answer, now, queue, effects);
+        if flight.open() {
+            if flight.heard_all() {
+                flight.due = now;
+            }
+            self.flights.insert(id, flight);
+        } else {
+            self.forget(&flight);
         }
+    }
+
+    /// Counts what one replica says about the queries of one try.
+    fn count(
+        &mut self,
+        flight: &mut Flight,
+        from: ReplicaId,
+        answer: ReadAnswer,
+        now: Monotonic,
+        queue: &mut Queue,
+        effects: &mut Effects,
+    ) {
+        let Some(sent) = flight.tries.get_mut(&answer.nonce) else {
+            return;
+        };
+        match sent.heard(from, flight.needed, now) {
+            Heard::Ignored => return,
+            Heard::One => {}
+            Heard::Enough(took) => self.trip.measured(took.min(READ_HEDGE_MAX)),
+        }
+        let places = sent.places.clone();
         let answers = answer.answers.unwrap_or_default();
-        for (place, answered) in answers.into_iter().enumerate().take(flight.asked.len()) {
+        for (place, answered) in places.into_iter().zip(answers) {
             let Some(vote) = Vote::new(answer.applied, answered) else {
                 continue;
             };
-            let Some(asked) = flight
-                .asked
-                .get_mut(place)
-                .filter(|it| it.pending.is_some())
-            else {
+            let asked = flight.asked.get_mut(place);
+            let Some(asked) = asked.filter(|it| it.pending.is_some()) else {
                 continue;
             };
-            asked.votes.push(vote.clone());
+            asked.votes.push((from, vote.clone()));
             let Some(asked) = flight.asked.get(place) else {
                 continue;
             };
             if let Some(accepted) = flight.settled(asked, &vote) {
-                self.accept(&mut flight, place, accepted, queue, effects);
+                self.accept(flight, place, accepted, queue, effects);
             }
         }
-        let open = flight.asked.iter().any(|asked| asked.pending.is_some());
-        if open {
-            if flight.heard.len() >= flight.of.len() {
-                flight.due = now;
-            }
-            self.flights.insert(answer.nonce, flight);
-        } else if flight.tries == 1 {
-            self.trip.measured(now.since(flight.sent));
+    }
+
+    /// A try is answered that nothing waits for any more.
+    fn answered_late(&mut self, from: ReplicaId, nonce: u64, now: Monotonic) {
+        let Some((late, needed)) = self.overdue.get_mut(&nonce) else {
+            return;
+        };
+        if let Heard::Enough(took) = late.heard(from, *needed, now) {
+            self.trip.measured(took.min(READ_HEDGE_MAX));
+            self.overdue.remove(&nonce);
+        }
+    }
+
+    /// A flight is over.
+    fn forget(&mut self, flight: &Flight) {
+        for nonce in flight.tries.keys() {
+            self.tries.remove(nonce);
+        }
+    }
+
+    /// A flight is over that was not answered in time.
+    fn give_up(&mut self, flight: Flight) {
+        self.forget(&flight);
+        let needed = flight.needed;
+        let unheard = flight.tries.into_iter();
+        let unheard = unheard.filter(|(_, it)| it.heard.len() < needed);
+        self.overdue
+            .extend(unheard.map(|(nonce, it)| (nonce, (it, needed))));
+        while self.overdue.len() > READ_OVERDUE_MAX {
+            self.overdue.pop_first();
         }
     }
 
@@ -396,36 +518,37 @@ impl Reads {
         queue: &mut Queue,
         effects: &mut Effects,
     ) {
-        let is_due = |(nonce, flight): (&u64, &Flight)| (flight.due <= now).then_some(*nonce);
+        let is_due = |(id, flight): (&u64, &Flight)| (flight.due <= now).then_some(*id);
         let due: Vec<u64> = self.flights.iter().filter_map(is_due).collect();
-        for nonce in due {
-            let Some(mut flight) = self.flights.remove(&nonce) else {
+        for id in due {
+            let Some(mut flight) = self.flights.remove(&id) else {
                 continue;
             };
-            let late = |id: &ReplicaId| flight.of.contains(id) && !flight.heard.contains(id);
+            let last = flight.tries.last_key_value().map(|(_, last)| last);
+            let late = |id: &ReplicaId| {
+                last.is_some_and(|last| last.of.contains(id) && !last.heard.contains(id))
+            };
             let differ = !self.order.iter().any(late);
             // A stable sort: who was late goes behind all others, among whom nothing changes.
             self.order.sort_by_key(late);
-            if differ && flight.tries == 1 {
+            if differ && flight.tries.len() == 1 {
                 self.order.rotate_left(1);
             }
-            flight.asked.retain(|asked| asked.pending.is_some());
-            if flight.tries < READ_TRIES {
-                flight.tries += 1;
-                flight.heard.clear();
-                for asked in &mut flight.asked {
-                    asked.votes.clear();
-                }
-                self.send(config, session, connected, flight, now, effects);
+            if flight.tries.len() < READ_TRIES {
+                self.send(config, session, connected, (id, flight), now, effects);
                 continue;
             }
-            for pending in flight.asked.into_iter().filter_map(|asked| asked.pending) {
+            for asked in &mut flight.asked {
+                let Some(pending) = asked.pending.take() else {
+                    continue;
+                };
                 self.fallen_back = self.fallen_back.saturating_add(1);
                 queue.requeue(Pending {
                     kind: Kind::Query,
                     ..pending
                 });
             }
+            self.give_up(flight);
         }
     }
 
@@ -437,8 +560,14 @@ impl Reads {
             let slots = flight.asked.iter_mut().map(|asked| &mut asked.pending);
             expired.extend(slots.filter_map(|slot| slot.take_if(|it| passed(it))));
         }
-        self.flights
-            .retain(|_, flight| flight.asked.iter().any(|asked| asked.pending.is_some()));
+        let over: Vec<Flight> = self
+            .flights
+            .extract_if(.., |_, it| !it.open())
+            .map(|(_, it)| it)
+            .collect();
+        for flight in over {
+            self.give_up(flight);
+        }
         if self.waiting.iter().any(passed) {
             let (out, stay) = self.waiting.drain(..).partition(passed);
             self.waiting = stay;
@@ -453,6 +582,7 @@ impl Reads {
         let asked = flights.flat_map(|flight| flight.asked);
         let mut all: Vec<Pending> = asked.filter_map(|asked| asked.pending).collect();
         all.extend(self.waiting.drain(..));
+        (self.tries, self.overdue) = (BTreeMap::new(), BTreeMap::new());
         (self.seen, self.told) = (Sequence(0), Sequence(0));
         all
     }

@@ -1,14 +1,14 @@
 //! When to send again.
 //!
-//! Waiting begins with what answers usually take, and some ([`super::round_trip`]), or with
+//! Waiting begins with what answers usually take, and some ([`crate::round_trip`]), or with
 //! [`ClientConfig::retry`] as long as nothing is known. It doubles up to
 //! [`ClientConfig::retry_max`] and is spread by a jitter of up to a quarter, so that clients that
 //! lost a leader together do not come back together. The jitter is a function of the client's seed
 //! and a counter: the core draws nothing.
 
 use super::config::ClientConfig;
-use super::round_trip::RoundTrip;
 use crate::identity::{Monotonic, Nanos};
+use crate::round_trip::RoundTrip;
 use crate::wire::limits::RETRY_MIN;
 
 /// The state of one thing's retries.

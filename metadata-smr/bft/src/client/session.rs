@@ -17,11 +17,11 @@ use super::config::ClientConfig;
 use super::flight::Flight;
 use super::reply_quorum::ReplyQuorum;
 use super::retry::Retry;
-use super::round_trip::RoundTrip;
 use super::speech;
 use crate::identity::{
     Digest, Lane, Monotonic, PublicKey, ReplicaId, RequestNumber, Sequence, SessionId, Time,
 };
+use crate::round_trip::RoundTrip;
 use crate::service::Credit;
 use bytes::Bytes;
 use std::collections::{BTreeSet, VecDeque};

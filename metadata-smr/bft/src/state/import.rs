@@ -59,7 +59,7 @@ pub enum Taken {
     Good,
     /// It is not: whoever sent it is to blame.
     Wrong,
-    /// Nobody asked for it, or it came before.
+    /// It is not wanted, or came before.
     Unasked,
 }
 
@@ -440,6 +440,20 @@ impl Import {
         }
     }
 
+    /// A node that did not come yet. One that was given back is wanted from any peer.
+    fn wants(&self, path: &Path) -> Option<&Open> {
+        let given_back = || self.missing.iter().find(|open| open.path == *path);
+        self.asked.get(path).or_else(given_back)
+    }
+
+    fn remove(&mut self, path: &Path) -> Option<Open> {
+        let asked = self.asked.remove(path);
+        asked.or_else(|| {
+            let at = self.missing.iter().position(|open| open.path == *path)?;
+            self.missing.remove(at)
+        })
+    }
+
     /// Takes a node in that somebody sent.
     pub(super) fn take(
         &mut self,
@@ -448,7 +462,7 @@ impl Import {
         bytes: &Bytes,
         trusting: Flag,
     ) -> Result<Taken, StateError> {
-        let Some(open) = self.asked.get(path) else {
+        let Some(open) = self.wants(path) else {
             return Ok(Taken::Unasked);
         };
         let Some((node, digest)) = node::imported(bytes) else {
@@ -471,7 +485,7 @@ impl Import {
                 root
             }
         };
-        let Some(open) = self.asked.remove(path) else {
+        let Some(open) = self.remove(path) else {
             return Ok(Taken::Unasked);
         };
         let came = (named, node, bytes);

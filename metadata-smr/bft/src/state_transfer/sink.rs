@@ -1,12 +1,14 @@
 //! Whom a replica asks for what while it takes a state over.
 
+use super::peer::{Peer, Question};
 use crate::checkpoint::CheckpointCertificate;
-use crate::identity::{Monotonic, ReplicaId};
+use crate::identity::{Monotonic, Nanos, ReplicaId};
 use crate::state::{KeySpace, Path, StateError, Store, Taken};
 use crate::step::Token;
 use crate::wire::Envelope;
 use crate::wire::limits::{
-    PAROLE, TRANSFER_NODES_MAX, TRANSFER_PASS, TRANSFER_STUCK, TRANSFER_WAIT,
+    PAROLE, TRANSFER_NODES_MAX, TRANSFER_PASS, TRANSFER_PATIENCE, TRANSFER_QUESTIONS_MAX,
+    TRANSFER_STUCK, TRANSFER_WAIT, TRANSFER_WAIT_MAX,
 };
 use crate::wire::message::Nodes;
 use std::collections::BTreeMap;
@@ -35,10 +37,7 @@ pub struct Sink {
     pub writing: bool,
     /// How far its end has come.
     pub ending: Ending,
-    asked: BTreeMap<ReplicaId, (Vec<Path>, Monotonic)>,
-    passed_over: BTreeMap<ReplicaId, Monotonic>,
-    /// Who does not have this root, and until when nothing of it is asked there again.
-    without: BTreeMap<ReplicaId, Monotonic>,
+    peers: BTreeMap<ReplicaId, Peer>,
     /// Whether somebody has said that this root is not served any more.
     gone: bool,
     /// When something useful came last.
@@ -65,9 +64,7 @@ impl Sink {
             batch: None,
             writing: false,
             ending: Ending::Open,
-            asked: BTreeMap::new(),
-            passed_over: BTreeMap::new(),
-            without: BTreeMap::new(),
+            peers: BTreeMap::new(),
             gone: false,
             came: now,
             turn: 0,
@@ -75,13 +72,14 @@ impl Sink {
         }
     }
 
-    /// The same transfer, of a newer checkpoint. Who was found out is not forgotten; whoever only
-    /// had the older root no more is asked at once: it may be the only one to ask, and roots may go
-    /// as fast as one waits for it.
+    /// The same transfer, of a newer checkpoint. Who was found out is not forgotten, nor how far
+    /// away the others are. A peer that only had the older root no more is asked at once: it may be
+    /// the only one to ask, and roots may go as fast as one waits for it.
     #[must_use]
     pub fn moved(&self, target: CheckpointCertificate, now: Monotonic) -> Self {
+        let known = self.peers.iter().map(|(id, peer)| (*id, peer.known()));
         Self {
-            passed_over: self.passed_over.clone(),
+            peers: known.collect(),
             writing: self.writing,
             ..Self::new(target, now)
         }
@@ -93,13 +91,8 @@ impl Sink {
         self.gone || now.since(self.came) > TRANSFER_STUCK
     }
 
-    /// Who may be asked now.
-    fn eligible(&self, peer: ReplicaId, now: Monotonic) -> bool {
-        let passed = [self.passed_over.get(&peer), self.without.get(&peer)];
-        passed.into_iter().flatten().all(|until| *until <= now)
-    }
-
-    /// Questions to ask now: at most one a peer is open, and all have a share in what is missing.
+    /// Questions to ask now: as many a peer as its distance makes room for, and all have a share in
+    /// what is missing.
     pub fn questions<D: Store>(
         &mut self,
         space: &mut KeySpace<D>,
@@ -107,28 +100,43 @@ impl Sink {
         now: Monotonic,
     ) -> Vec<(ReplicaId, Vec<Path>)> {
         let mut questions = Vec::new();
-        let free = |peer: &&ReplicaId| !self.asked.contains_key(peer) && self.eligible(**peer, now);
-        let mut free: Vec<ReplicaId> = peers.iter().filter(free).copied().collect();
+        let room = |peer: &ReplicaId| {
+            let known = self.peers.get(peer);
+            known.map_or(1, |known| known.room(now))
+        };
+        let mut free: Vec<(ReplicaId, usize)> = peers.iter().map(|it| (*it, room(it))).collect();
+        free.retain(|(_, room)| *room > 0);
         if !free.is_empty() {
             // Not the same one first all the time.
             self.turn = (self.turn + 1) % free.len();
             free.rotate_left(self.turn);
         }
         let share = space.import_missing().div_ceil(free.len().max(1));
-        for peer in free {
-            let paths = space.import_wanted(share.min(TRANSFER_NODES_MAX));
-            if paths.is_empty() {
-                break;
+        for round in 0..TRANSFER_QUESTIONS_MAX {
+            for (peer, _) in free.iter().filter(|(_, room)| *room > round) {
+                let paths = space.import_wanted(share.min(TRANSFER_NODES_MAX));
+                if paths.is_empty() {
+                    return questions;
+                }
+                let asked = &mut self.peers.entry(*peer).or_default().asked;
+                asked.push_back(Question {
+                    paths: paths.clone(),
+                    at: now,
+                    overdue: false,
+                });
+                questions.push((*peer, paths));
             }
-            self.asked.insert(peer, (paths.clone(), now));
-            questions.push((peer, paths));
         }
         questions
     }
 
     /// Whom to ask for the checkpoint's batch now, if it is missing: everybody in turn.
     pub fn batch_question(&mut self, peers: &[ReplicaId], now: Monotonic) -> Option<ReplicaId> {
-        let waits = |(_, at): (ReplicaId, Monotonic)| now.since(at) < TRANSFER_WAIT;
+        let longest = self.longest_wait();
+        let waits = |(peer, at): (ReplicaId, Monotonic)| {
+            let known = self.peers.get(&peer);
+            now.since(at) < known.map_or(TRANSFER_WAIT, |it| it.patience().min(longest))
+        };
         if self.batch.is_some() || self.batch_asked.is_some_and(waits) {
             return None;
         }
@@ -139,13 +147,33 @@ impl Sink {
         Some(next)
     }
 
-    /// What was not answered in time is asked of others.
+    /// The longest that any peer is waited for: what the quickest one takes, several times over. A
+    /// liar may be slow on purpose, and would hold up what it was asked for.
+    fn longest_wait(&self) -> Nanos {
+        let measured = self.peers.values().filter(|peer| peer.is_measured());
+        let quickest = measured.map(Peer::patience).min();
+        let quickest = quickest.unwrap_or(TRANSFER_WAIT_MAX);
+        Nanos(quickest.0.saturating_mul(TRANSFER_PATIENCE))
+    }
+
+    /// What was not answered in time is asked of others. The question stays open: an answer that
+    /// comes later has as much in it.
     pub fn overdue<D: Store>(&mut self, space: &mut KeySpace<D>, now: Monotonic) {
-        let late = |(_, at): &(Vec<Path>, Monotonic)| now.since(*at) >= TRANSFER_WAIT;
-        let silent: Vec<_> = self.asked.extract_if(.., |_, asked| late(asked)).collect();
-        for (peer, (paths, _)) in silent {
-            space.import_give_back(&paths);
-            self.passed_over.insert(peer, now.plus(TRANSFER_PASS));
+        let longest = self.longest_wait();
+        for peer in self.peers.values_mut() {
+            let patience = peer.patience().min(longest);
+            let late = |it: &&mut Question| !it.overdue && now.since(it.at) >= patience;
+            for question in peer.asked.iter_mut().filter(late) {
+                space.import_give_back(&question.paths);
+                question.overdue = true;
+                peer.silent = now.plus(TRANSFER_PASS.max(patience));
+            }
+            while peer.asked.len() > 2 * TRANSFER_QUESTIONS_MAX {
+                let oldest = peer.asked.pop_front();
+                if let Some(lost) = oldest.filter(|it| !it.overdue) {
+                    space.import_give_back(&lost.paths);
+                }
+            }
         }
     }
 
@@ -164,30 +192,37 @@ impl Sink {
         if nodes.root != self.target.checkpoint.root {
             return Ok(received);
         }
-        let Some((paths, _)) = self.asked.remove(&peer) else {
+        let Some(peer) = self.peers.get_mut(&peer) else {
             return Ok(received);
         };
+        let Some(question) = peer.answers(nodes, now) else {
+            return Ok(received);
+        };
+        let mut known = false;
         for (path, node) in &nodes.nodes {
-            if !paths.contains(path) {
+            if !question.paths.contains(path) {
                 continue;
             }
             match space.import_take(path, node)? {
                 Taken::Good => received.good += 1,
                 Taken::Wrong => received.wrong += 1,
-                Taken::Unasked => {}
+                // It came from another one meanwhile.
+                Taken::Unasked => known = true,
             }
         }
-        space.import_give_back(&paths);
+        if !question.overdue {
+            space.import_give_back(&question.paths);
+        }
         if received.good > 0 {
             // Whatever one of them says: it is served.
             self.gone = false;
             self.came = now;
         }
         if received.wrong > 0 {
-            self.passed_over.insert(peer, now.plus(PAROLE));
-        } else if nodes.gone || received.good == 0 {
+            peer.wrong = now.plus(PAROLE);
+        } else if nodes.gone || (received.good == 0 && !known) {
             self.gone |= nodes.gone;
-            self.without.insert(peer, now.plus(TRANSFER_PASS));
+            peer.without = now.plus(TRANSFER_PASS);
         }
         Ok(received)
     }
@@ -198,7 +233,7 @@ mod tests {
     use super::*;
     use crate::checkpoint::Checkpoint;
     use crate::identity::{Digest, Sequence};
-    use crate::state::MemoryStore;
+    use crate::state::{Area, DurableRoot, MemoryStore};
 
     const NOW: Monotonic = Monotonic(0);
     const PEER: ReplicaId = ReplicaId(1);
@@ -218,19 +253,154 @@ mod tests {
     fn whoever_has_a_root_no_more_is_asked_for_the_next_one_at_once() {
         let mut space = KeySpace::open(MemoryStore::default()).unwrap();
         let mut sink = Sink::new(target(3), NOW);
-        sink.asked.insert(PEER, (Vec::new(), NOW));
+        let asked = &mut sink.peers.entry(PEER).or_default().asked;
+        asked.push_back(Question {
+            paths: Vec::new(),
+            at: NOW,
+            overdue: false,
+        });
         let nodes = Nodes {
             root: Digest([7; 32]),
             gone: true,
             nodes: Vec::new(),
         };
         sink.answered(&mut space, PEER, &nodes, NOW).unwrap();
-        assert!(sink.stuck(NOW) && !sink.eligible(PEER, NOW));
-        assert!(sink.moved(target(6), NOW).eligible(PEER, NOW));
-        sink.passed_over.insert(PEER, NOW.plus(PAROLE));
-        assert!(
-            !sink.moved(target(6), NOW).eligible(PEER, NOW),
-            "it was found out"
+        let room = |sink: &Sink| sink.peers[&PEER].room(NOW);
+        assert!(sink.stuck(NOW) && room(&sink) == 0);
+        assert!(room(&sink.moved(target(6), NOW)) > 0);
+        sink.peers.entry(PEER).or_default().wrong = NOW.plus(PAROLE);
+        assert_eq!(room(&sink.moved(target(6), NOW)), 0, "it was found out");
+    }
+
+    const OTHER: ReplicaId = ReplicaId(2);
+
+    fn at(milliseconds: u64) -> Monotonic {
+        NOW.plus(Nanos::from_millis(milliseconds))
+    }
+
+    /// A durable state of some thousand nodes.
+    fn filled() -> (KeySpace<MemoryStore>, DurableRoot) {
+        let store = MemoryStore::new();
+        let mut space = KeySpace::open_shaped(store.clone(), 0, 120).unwrap();
+        let mut txn = space.begin(Area::Service, Sequence(3));
+        for row in 0..6_000_u64 {
+            let key = blake3::hash(&row.to_be_bytes());
+            txn.put(key.as_bytes(), vec![7; 40]).unwrap();
+        }
+        txn.commit();
+        let (batch, root) = space.flush(Sequence(3), Vec::new()).unwrap();
+        store.apply(&batch);
+        space.flushed(root.sequence);
+        (space, root)
+    }
+
+    fn begun(root: DurableRoot) -> (KeySpace<MemoryStore>, Sink) {
+        let mut target = target(3);
+        target.checkpoint.root = root.digest;
+        let mut space = KeySpace::open(MemoryStore::default()).unwrap();
+        space.begin_import(root, Path::new());
+        while space.import_advance().unwrap() {}
+        (space, Sink::new(target, NOW))
+    }
+
+    fn answer(source: &KeySpace<MemoryStore>, root: DurableRoot, paths: &[Path]) -> Nodes {
+        let node = |path: &Path| source.export(&root.digest, path).unwrap().unwrap();
+        Nodes {
+            root: root.digest,
+            gone: false,
+            nodes: paths
+                .iter()
+                .map(|path| (path.clone(), node(path)))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_late_counts_and_the_next_one_is_waited_for() {
+        let (source, root) = filled();
+        let (mut space, mut sink) = begun(root);
+        let first = sink.questions(&mut space, &[PEER], NOW);
+        sink.overdue(&mut space, at(100));
+        let again = sink.questions(&mut space, &[PEER], at(120));
+        assert!(again.is_empty(), "it is passed over");
+        let nodes = answer(&source, root, &first[0].1);
+        let received = sink.answered(&mut space, PEER, &nodes, at(150)).unwrap();
+        assert_eq!((received.good, received.wrong), (1, 0));
+        while space.import_advance().unwrap() {}
+        let next = sink.questions(&mut space, &[PEER], at(150));
+        assert_eq!(next.len(), 1, "and it is asked again at once");
+        sink.overdue(&mut space, at(290));
+        assert_eq!(space.import_missing(), 0, "nothing is given back yet");
+        sink.overdue(&mut space, at(700));
+        assert!(space.import_missing() > 0, "but not for ever");
+    }
+
+    #[test]
+    fn far_away_peers_have_several_questions_open_and_near_ones_one() {
+        let (source, root) = filled();
+        for (trip, most) in [(1, 1), (24, 1), (60, 3), (160, 7), (500, 8)] {
+            let (mut space, mut sink) = begun(root);
+            let mut open = sink.questions(&mut space, &[PEER], NOW);
+            let mut now = 0;
+            for _ in 0..4 {
+                now += trip;
+                for (peer, paths) in std::mem::take(&mut open) {
+                    let nodes = answer(&source, root, &paths);
+                    sink.answered(&mut space, peer, &nodes, at(now)).unwrap();
+                }
+                while space.import_advance().unwrap() {}
+                open = sink.questions(&mut space, &[PEER], at(now));
+            }
+            while space.import_advance().unwrap() {}
+            assert!(space.import_missing() > 0, "there would be more to ask");
+            assert_eq!(open.len(), most, "at a round trip of {trip} ms");
+        }
+    }
+
+    #[test]
+    fn who_brings_what_came_meanwhile_is_not_passed_over() {
+        let (source, root) = filled();
+        let (mut space, mut sink) = begun(root);
+        let first = sink.questions(&mut space, &[PEER, OTHER], NOW);
+        let (late, paths) = &first[0];
+        sink.overdue(&mut space, at(100));
+        let again = sink.questions(&mut space, &[PEER, OTHER], at(100));
+        assert_eq!(
+            (again.len(), &again[0].1),
+            (1, paths),
+            "the other one is asked"
         );
+        let nodes = answer(&source, root, paths);
+        assert_eq!(
+            sink.answered(&mut space, *late, &nodes, at(130))
+                .unwrap()
+                .good,
+            1
+        );
+        let other = again[0].0;
+        let received = sink.answered(&mut space, other, &nodes, at(140)).unwrap();
+        assert_eq!(received, Received::default());
+        assert!(sink.peers[&other].room(at(140)) > 0);
+        assert!(sink.peers[late].room(at(140)) > 0);
+    }
+
+    /// A liar that repeated an old answer was waited for until the transfer went over to the next
+    /// checkpoint, again and again, with what it had been asked for.
+    #[test]
+    fn no_peer_is_waited_for_much_longer_than_the_quickest() {
+        let (source, root) = filled();
+        let (mut space, mut sink) = begun(root);
+        let first = sink.questions(&mut space, &[PEER], NOW);
+        sink.overdue(&mut space, at(100));
+        let other = sink.questions(&mut space, &[OTHER], at(100));
+        let nodes = answer(&source, root, &first[0].1);
+        sink.answered(&mut space, OTHER, &nodes, at(101)).unwrap();
+        sink.answered(&mut space, PEER, &nodes, at(1_900)).unwrap();
+        assert_eq!((first.len(), other.len()), (1, 1));
+        while space.import_advance().unwrap() {}
+        let held = sink.questions(&mut space, &[PEER], at(2_000));
+        assert_eq!((held.len(), space.import_missing()), (1, 0));
+        sink.overdue(&mut space, at(2_400));
+        assert_eq!(space.import_missing(), held[0].1.len(), "it is given back");
     }
 }

@@ -91,16 +91,21 @@ pub const READ_ANSWERS_BYTES_MAX: usize = RESULTS_BYTES_MAX;
 pub const READ_SHORT_BYTES: usize = 64;
 /// How often queries are asked out of order before they take their place in it: once of as many
 /// as are needed, then of everybody, and once more for those that were being changed.
-pub const READ_TRIES: u32 = 3;
+pub const READ_TRIES: usize = 3;
 /// Frames of queries that a client has under way at a time; what comes meanwhile goes together.
 pub const READ_FRAMES: usize = 2;
 /// The same for a client that does without bundles.
 pub const READ_FRAMES_SINGLE: usize = 64;
-/// Everybody is asked when those who were asked first have not answered for this long, however
-/// slowly they usually do.
-pub const READ_HEDGE_MAX: Nanos = Nanos::from_millis(50);
+/// Everybody is asked when those who were asked first have not answered for this long, as long as
+/// nothing is known about how long they usually take, and the session was not opened more slowly.
+pub const READ_HEDGE: Nanos = Nanos::from_millis(50);
+/// The same, however slowly they usually do: three round trips around the world, and some.
+pub const READ_HEDGE_MAX: Nanos = Nanos::from_secs(1);
 /// The same, however fast they usually are: a busy machine pauses for that long now and then.
 pub const READ_HEDGE_MIN: Nanos = Nanos::from_millis(5);
+/// Tries whose queries went into the order that a client still waits for, to learn how long they
+/// take: those of a few frames.
+pub const READ_OVERDUE_MAX: usize = 16;
 /// A session that only reads out of order puts a query into the order this often, so that it is not
 /// taken for idle.
 pub const READ_IN_ORDER_EVERY: Nanos = Nanos::from_secs(5 * 60);
@@ -240,8 +245,20 @@ pub const TRUNCATED_PER_FLUSH: u64 = 4 * CHECKPOINT_INTERVAL;
 /// Nodes of a state in one question: a quarter of a megabyte as a rule, and with the largest rows
 /// still an answer or two.
 pub const TRANSFER_NODES_MAX: usize = 64;
-/// What was asked of one peer is asked of another after this.
+/// What was asked of one peer is asked of another after this, or later where its answers usually
+/// take longer. What comes then counts all the same.
 pub const TRANSFER_WAIT: Nanos = Nanos::from_millis(100);
+/// But not later than this, which has to be well below [`TRANSFER_STUCK`].
+pub const TRANSFER_WAIT_MAX: Nanos = Nanos::from_secs(1);
+/// Nor so many times later than the quickest peer would be waited for: a liar that is slow on
+/// purpose holds up what it was asked for.
+pub const TRANSFER_PATIENCE: u64 = 4;
+/// A peer is asked one question more for each time that this goes into its shortest round trip, so
+/// that a long way is used as a short one is.
+pub const TRANSFER_PIECE: Nanos = Nanos::from_millis(25);
+/// Questions that one peer has open at a time, however far away it is: together two megabytes as a
+/// rule, a fifth of a second at 80 Mbit/s.
+pub const TRANSFER_QUESTIONS_MAX: usize = 8;
 /// Who did not answer is passed over for so long.
 pub const TRANSFER_PASS: Nanos = Nanos::from_millis(300);
 /// With nothing useful for so long, a transfer goes over to a newer checkpoint.

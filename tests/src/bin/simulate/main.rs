@@ -47,7 +47,7 @@ struct Arguments {
     #[arg(long, default_value_t = 1)]
     start: u64,
     /// What may go wrong: mixed, calm, network, crash, disk, byzantine, twins, clock, clients,
-    /// membership, reads, mac.
+    /// membership, reads, mac, distant.
     #[arg(long, default_value = "mixed")]
     profile: Profile,
     /// The service: alternate (by the seed's parity), key-value or metadata.

@@ -92,7 +92,7 @@ fn equal_bytes_of_different_versions_do_not_vouch_for_each_other() {
     let (everybody, again) = desk.asked();
     assert_eq!((everybody.len(), again.full), (4, Read::EVERYBODY));
     assert_ne!(again.nonce, read.nonce);
-    // Neither a late answer nor a second one of the same replica counts, nor one from the future.
+    // A second answer of the same replica does not count, nor one from the future.
     desk.answer(to[0], read.nonce, (9, 8), b"x", true);
     desk.answer(0, again.nonce, (9, 8), b"x", true);
     desk.answer(0, again.nonce, (9, 8), b"x", true);
@@ -158,8 +158,9 @@ fn a_session_is_never_shown_less_than_it_has_seen() {
         "one of them is behind what was seen"
     );
     let (_, read) = desk.asked();
-    desk.answer(0, read.nonce, (30, 4), b"x", true);
-    desk.answer(1, read.nonce, (25, 4), b"x", true);
+    desk.answer(to[1], read.nonce, (30, 4), b"x", true);
+    assert_eq!(desk.delivered.len(), old, "the same replica twice");
+    desk.answer(3, read.nonce, (25, 4), b"x", true);
     assert_eq!(desk.delivered.len(), old + 1);
     // The smaller claim is the bound now.
     desk.ask(3, Kind::SessionRead);
@@ -223,4 +224,152 @@ fn an_operation_took_effect_when_a_quorum_says_so_and_laggards_are_helped() {
         1,
         "where nobody reads out of order, fewer do"
     );
+}
+
+/// What is asked for again is asked under another number, and answers to the number before were
+/// dropped: where as many as are needed take longer than the first patience, none ever counted.
+#[test]
+fn answers_to_earlier_tries_count_and_the_next_query_waits_for_as_long() {
+    let mut desk = Desk::open(reading);
+    desk.ask(1, Kind::Read);
+    let (to, first) = desk.asked();
+    desk.later(50);
+    let (_, second) = desk.asked();
+    desk.later(50);
+    let (_, third) = desk.asked();
+    assert!(first.nonce < second.nonce && second.nonce < third.nonce);
+    desk.later(20);
+    for from in &to {
+        let in_full = *from == first.full.0;
+        desk.answer(*from, first.nonce, (9, 5), LONG, in_full);
+    }
+    assert_eq!(desk.delivered, [(1, Bytes::from_static(LONG))]);
+    for ticket in 2..5 {
+        desk.sent.clear();
+        desk.ask(ticket, Kind::Read);
+        let (to, read) = desk.asked();
+        desk.later(130);
+        assert_eq!(desk.sent.len(), 0, "no others are asked");
+        for from in &to {
+            desk.answer(*from, read.nonce, (9, 5), b"x", true);
+        }
+        assert_eq!(desk.delivered.len() as u64, ticket);
+    }
+    assert_eq!(desk.client.reads(), (4, 0));
+}
+
+#[test]
+fn a_query_that_went_into_the_order_teaches_how_far_the_replicas_are() {
+    let mut desk = Desk::open(reading);
+    desk.ask(1, Kind::Read);
+    let (to, first) = desk.asked();
+    for _ in 0..3 {
+        desk.later(50);
+    }
+    assert_eq!(desk.client.reads(), (0, 1));
+    let frame = desk.last();
+    desk.later(240);
+    for from in &to {
+        desk.answer(*from, first.nonce, (9, 5), b"x", true);
+    }
+    assert_eq!(desk.delivered, [], "its place in the order is what counts");
+    for from in &to {
+        desk.reply(*from, &frame, 9, desk.results(&["x"]));
+    }
+    assert_eq!(desk.delivered.len(), 1);
+    desk.sent.clear();
+    desk.ask(2, Kind::Read);
+    let (to, read) = desk.asked();
+    desk.later(420);
+    assert_eq!(desk.sent.len(), 0, "no others are asked");
+    for from in &to {
+        desk.answer(*from, read.nonce, (9, 5), b"x", true);
+    }
+    assert_eq!(desk.delivered.len(), 2);
+    assert_eq!(desk.client.reads(), (1, 1));
+}
+
+#[test]
+fn a_replica_counts_once_whichever_tries_it_answers() {
+    let mut desk = Desk::open(reading);
+    for (ticket, place) in [(1, 0), (2, 1)] {
+        desk.ask(ticket, Kind::Read);
+        let (to, first) = desk.asked();
+        desk.later(50);
+        let (_, second) = desk.asked();
+        desk.answer(to[place], first.nonce, (9, 5), b"x", true);
+        desk.answer(to[place], second.nonce, (9, 5), b"x", true);
+        let others = (0..4).filter(|it| *it != to[place]);
+        let others: Vec<u16> = others.collect();
+        desk.answer(others[0], second.nonce, (9, 5), b"x", true);
+        assert_eq!(desk.delivered.len() as u64, ticket - 1);
+        desk.answer(others[1], second.nonce, (9, 5), b"x", true);
+        assert_eq!(desk.delivered.len() as u64, ticket);
+        desk.sent.clear();
+    }
+}
+
+#[test]
+fn the_first_try_waits_for_as_long_as_the_session_took_to_be_opened() {
+    let mut desk = Desk::new(reading);
+    desk.step(Event::Open {
+        session_key: PublicKey([2; 32]),
+        time: Time(1),
+    });
+    let frame = desk.last();
+    desk.now = desk.now.plus(Nanos::from_millis(300));
+    for replica in [0, 1] {
+        let outcome = Outcome::SessionOpened {
+            session: SessionId(7),
+            credit: CREDIT,
+        };
+        desk.reply(replica, &frame, 3, outcome);
+    }
+    desk.sent.clear();
+    desk.ask(1, Kind::Read);
+    let _ = desk.asked();
+    desk.later(299);
+    assert_eq!(desk.sent.len(), 0);
+    desk.later(2);
+    assert_eq!(desk.asked().0.len(), 4);
+}
+
+/// A frame that is sent again has only those queries that are open, in other places than before.
+#[test]
+fn answers_to_every_try_are_for_the_queries_of_that_try() {
+    let mut desk = Desk::open(|config| {
+        reading(config);
+        config.bundle_max = 2;
+    });
+    for ticket in 1..=4 {
+        desk.ask(ticket, Kind::Read);
+    }
+    let (to, _) = desk.asked();
+    let all = |body: &'static [u8], version: u64| Answered {
+        version: Sequence(version),
+        body: AnswerBody::Bytes(Bytes::from_static(body)),
+    };
+    for nonce in [1, 2] {
+        for from in &to {
+            desk.tell(*from, nonce, 9, Some(vec![all(b"x", 5)]));
+        }
+    }
+    let (to, both) = desk.asked();
+    assert_eq!((both.queries.len(), desk.delivered.len()), (2, 2));
+    let late = to[2];
+    for from in &to[..2] {
+        desk.tell(*from, both.nonce, 9, Some(vec![all(b"a", 5), all(b"b", 6)]));
+    }
+    desk.later(50);
+    let (_, again) = desk.asked();
+    desk.tell(3, again.nonce, 9, Some(vec![all(b"a", 5), all(b"b", 7)]));
+    assert_eq!(desk.delivered.len(), 3);
+    desk.later(50);
+    let (_, last) = desk.asked();
+    assert_eq!(last.queries.len(), 1);
+    desk.tell(3, last.nonce, 9, Some(vec![all(b"b", 7)]));
+    desk.tell(to[0], last.nonce, 9, Some(vec![all(b"b", 7)]));
+    assert_eq!(desk.delivered.len(), 3);
+    desk.tell(late, both.nonce, 9, Some(vec![all(b"a", 5), all(b"b", 6)]));
+    assert_eq!(desk.delivered.last(), Some(&(4, Bytes::from_static(b"b"))));
 }

@@ -240,3 +240,28 @@ fn a_silent_source_is_passed_over() {
     assert_eq!(cluster.status(3).counters.transfers_finished, 1);
     agree(&mut cluster);
 }
+
+/// What was answered later than a tenth of a second was dropped, and its sender passed over: a
+/// replica far from the others never learnt anything.
+#[test]
+fn a_state_is_taken_over_however_long_the_way_is() {
+    for distance in [60, 150] {
+        let mut cluster = Cluster::four(19);
+        cluster.operation = b"w";
+        cluster.client(8 * CHECKPOINT_EVERY);
+        cluster.finish(30_000);
+        cluster.crash(2);
+        cluster.wipe(2);
+        cluster.distance = distance;
+        let reason = "wiped".to_owned();
+        cluster.start_on(2, Condition::Lost { reason });
+        let begun = cluster.now;
+        while cluster.status(2).counters.transfers_finished == 0 {
+            cluster.run_for(10);
+            let status = cluster.status(2);
+            assert!(cluster.now < begun + 8_000 * MS, "{distance}: {status:#?}");
+        }
+        cluster.run_for(5_000);
+        agree(&mut cluster);
+    }
+}

@@ -1,7 +1,7 @@
 //! How long an answer usually takes.
 //!
-//! A smoothed mean and a smoothed deviation, from answers to what was sent once: an answer to what
-//! was sent twice says nothing about which of the two it answers.
+//! A smoothed mean and a smoothed deviation, from answers of which it is known what they answer:
+//! where the same bytes were sent twice, an answer says nothing about which of the two it answers.
 //!
 //! Source: Jacobson, "Congestion Avoidance and Control" (1988); Karn and Partridge, "Improving
 //! Round-Trip Time Estimates in Reliable Transport Protocols" (1987); RFC 6298 for the weights.
@@ -10,14 +10,14 @@ use crate::identity::Nanos;
 
 /// What was measured so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct RoundTrip {
+pub(crate) struct RoundTrip {
     mean: Option<u64>,
     deviation: u64,
 }
 
 impl RoundTrip {
     /// An answer took this long.
-    pub(super) fn measured(&mut self, took: Nanos) {
+    pub(crate) fn measured(&mut self, took: Nanos) {
         match self.mean {
             None => {
                 self.mean = Some(took.0);
@@ -32,7 +32,7 @@ impl RoundTrip {
     }
 
     /// How long to wait before something is taken to be lost; `unknown` if nothing was measured.
-    pub(super) fn patience(&self, unknown: Nanos, least: Nanos) -> Nanos {
+    pub(crate) fn patience(&self, unknown: Nanos, least: Nanos) -> Nanos {
         match self.mean {
             None => unknown,
             Some(mean) => {
