@@ -4,13 +4,15 @@
 //! replicas and clouds can be asked for their state with it, whatever state they are in.
 //! [`Opened`] is a session with the replicas and a file system over it.
 
+mod client;
+
 use super::disk_cache::{CacheReport, MountCache};
 use super::explain::{block_failure, client_failure, key_failure, vfs_failure, volume_failure};
 use super::held::{self, Held};
 use super::journal::{self, WaitingReport};
 use super::memory::{self, Memory};
 use super::shown::{self, Shown, ShownBefore};
-use super::volume::{CONFIGURATION, public_key};
+use super::volume::CONFIGURATION;
 use super::warmup::WarmedPiece;
 use crate::arguments::General;
 use crate::clouds::{self, NamedCloud, Role};
@@ -19,14 +21,13 @@ use crate::directory::StateDirectory;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::unlock::{self, Unlocked};
+use client::client_config;
 use quorumfs_backends::StoreError;
 use quorumfs_bft::identity::{PublicKey, Sequence};
 use quorumfs_bft::membership::{self, Membership};
 use quorumfs_bft_runtime::client::{
-    Client, ClientConfig, Member, Observer, Standing, observe_replicas, standing_of,
+    Client, ClientConfig, Observer, Standing, observe_replicas, standing_of,
 };
-use quorumfs_bft_runtime::keys::NodeKey;
-use quorumfs_bft_runtime::server::first_incarnation;
 use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Cloud, Compaction};
 use quorumfs_gateway::keys::{HostKey, KeptShares, Passphrase};
 use quorumfs_gateway::memory::MemoryBudget;
@@ -40,7 +41,6 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use zeroize::Zeroizing;
 
 /// What the state directory says.
 #[derive(Debug)]
@@ -261,55 +261,6 @@ impl Configured {
             .map(|(_, name, found)| (name, found))
             .collect()
     }
-}
-
-/// Whom to talk to: the genesis says whose keys count, the configuration where they are.
-fn client_config(
-    configuration: &VolumeConfiguration,
-    volume: &Volume,
-    path: &Path,
-) -> Outcome<ClientConfig> {
-    let wrong = |what: String| {
-        Failure::new(Exit::WrongCluster, format!("{}: {what}", path.display()))
-            .hint("take the configuration that `quorumfs volume create` wrote for this volume")
-    };
-    let genesis = volume.genesis();
-    if configuration.replica.len() != genesis.replicas.len() {
-        let (listed, real) = (configuration.replica.len(), genesis.replicas.len());
-        return Err(wrong(format!(
-            "it lists {listed} replicas, the volume has {real}"
-        )));
-    }
-    if configuration.cloud.len() != genesis.clouds.len() {
-        let (listed, real) = (configuration.cloud.len(), genesis.clouds.len());
-        return Err(wrong(format!(
-            "it lists {listed} clouds, the volume has {real}"
-        )));
-    }
-    let mut members = Vec::new();
-    for (section, replica) in configuration.replica.iter().zip(&genesis.replicas) {
-        let id = replica.id;
-        if public_key(&section.key)? != replica.key {
-            return Err(wrong(format!(
-                "replica {id} has another key in this volume"
-            )));
-        }
-        members.push(Member {
-            id,
-            key: replica.key,
-            incarnation: first_incarnation(&replica.key),
-            address: section.address,
-        });
-    }
-    let model = genesis
-        .fault_model()
-        .map_err(|error| Failure::new(Exit::Damaged, format!("the genesis: {error}")))?;
-    let seed = Zeroizing::new(*volume.principal().signing_secret().expose());
-    let principal = NodeKey::from_seed(seed)
-        .map_err(|error| Failure::new(Exit::WrongKey, error.to_string()))?;
-    let mut client = ClientConfig::new(volume.id(), model, members, Arc::new(principal));
-    client.connect_deadline = CONNECT_WITHIN;
-    Ok(client)
 }
 
 /// The file with the host key, in the state directory.

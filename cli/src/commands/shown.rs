@@ -83,7 +83,7 @@ impl ShownBefore {
         let path = self.path.display();
         match fs::read(&self.path) {
             Ok(bytes) => Shown::decode(&bytes, self.cluster).unwrap_or_else(|| {
-                tracing::warn!(%path, "it is damaged or about another volume: servers are believed");
+                tracing::warn!(%path, "it is damaged or about another volume: all is believed");
                 Shown::default()
             }),
             Err(error) if error.kind() == ErrorKind::NotFound => Shown::default(),

@@ -131,8 +131,9 @@ impl Volume {
     ///
     /// # Errors
     /// If the servers give no answer, or one that is not signed, or one that is older than what
-    /// this process, or [one before](Self::epoch_shown_before), has seen; if the clouds do not give the second lock's shares; or if this
-    /// principal is no member any more. What was open stays open.
+    /// this process, or [one before](Self::epoch_shown_before), has seen; if the clouds do not give
+    /// the second lock's shares; or if this principal is no member any more. What was open stays
+    /// open.
     #[boxed]
     pub async fn refresh(
         &self,

@@ -26,7 +26,9 @@
 //! * Memory is bounded: the walk goes down first, and stops while `MISSING_MAX` nodes are
 //!   missing.
 
-use super::nibbles::{Prefix, slot};
+mod counterparts;
+
+use super::nibbles::Prefix;
 use super::node::{self, Branch, Node, NodeId, NodeRef};
 use super::root_record::rows_digest;
 use super::tree::node_key;
@@ -326,73 +328,6 @@ impl Import {
     fn sweep_rest(&mut self, old: &[(u8, NodeRef)], branch: &Branch) {
         let rest = old.iter().filter(|(own, _)| branch.child(*own).is_none());
         self.sweep.extend(rest.map(|(_, child)| *child));
-    }
-
-    fn counterparts(
-        &mut self,
-        store: &dyn Store,
-        open: &Open,
-        prefix: &Prefix,
-    ) -> Result<(Slots, Slots), StateError> {
-        let old = match open.old {
-            Some(old) => self.counterpart(store, old, prefix, true)?,
-            None => Slots::new(),
-        };
-        let partial = match open.partial {
-            Some(partial) => self.counterpart(store, partial, prefix, false)?,
-            None => Slots::new(),
-        };
-        Ok((old, partial))
-    }
-
-    /// What another tree has below `prefix`, by slot of a branch there. What lies beside it in the
-    /// own tree, which has to be whole, is not needed any more.
-    fn counterpart(
-        &mut self,
-        store: &dyn Store,
-        from: NodeRef,
-        prefix: &Prefix,
-        own: bool,
-    ) -> Result<Slots, StateError> {
-        let mut at = from;
-        loop {
-            let node = match own {
-                true => Some(self.load_own(store, &at)?),
-                false => self.load(store, &at)?,
-            };
-            let Some(Node::Branch(branch)) = node else {
-                if own {
-                    self.released.push(at.id);
-                }
-                return Ok(Slots::new());
-            };
-            let (mine, theirs) = (prefix.nibbles(), branch.prefix.nibbles());
-            let shared = branch.prefix.common_with(prefix);
-            if shared == mine && theirs > mine {
-                return Ok(vec![(branch.prefix.slot(mine), at)]);
-            }
-            if shared < theirs {
-                if own {
-                    self.sweep.push(at);
-                }
-                return Ok(Slots::new());
-            }
-            if own {
-                self.released.push(at.id);
-            }
-            if theirs == mine {
-                return Ok(branch.children);
-            }
-            let towards = slot(prefix.bytes(), theirs);
-            if own {
-                let beside = branch.children.iter().filter(|(own, _)| *own != towards);
-                self.sweep.extend(beside.map(|(_, child)| *child));
-            }
-            match branch.child(towards) {
-                Some(child) => at = child,
-                None => return Ok(Slots::new()),
-            }
-        }
     }
 
     fn mark(&mut self, id: NodeId) {

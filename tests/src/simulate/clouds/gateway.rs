@@ -216,7 +216,7 @@ impl Gateway {
             inode: self.world.servers.file,
             expected: None,
             objects: vec![stored.object.clone()],
-            slices: vec![slice.into_new(World::row_key())],
+            slices: vec![slice.into_new(super::metadata::row_key())],
             content: NewContent::Extents(vec![extent]),
             size: None,
             mtime: None,

@@ -14,11 +14,11 @@ use quorumfs_gateway::metadata::{
 };
 use quorumfs_metadata::Metadata;
 use quorumfs_metadata::attributes::{Credentials, Mode, Timestamp};
-use quorumfs_metadata::identity::{CloudIndex, Gid, InodeId, PrincipalNumber, Uid};
+use quorumfs_metadata::identity::{CloudIndex, Gid, InodeId, PrincipalNumber, RealmEpoch, Uid};
 use quorumfs_metadata::operation::{Create, NewInode, Operation, Step};
 use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::reply::StepDone;
-use quorumfs_metadata::row::{Cloud, Rights};
+use quorumfs_metadata::row::{Cloud, Rights, SliceKey, SliceSalt};
 use quorumfs_metadata::simulation::{ordinary, place, principal, sign, unsigned_genesis};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -173,5 +173,13 @@ impl Transport for Connection {
 
     async fn close(&self) {
         self.session.close().await;
+    }
+}
+
+/// What a slice's row says of its key: nothing here reads it.
+pub(super) fn row_key() -> SliceKey {
+    SliceKey::Derived {
+        epoch: RealmEpoch(0),
+        salt: SliceSalt::default(),
     }
 }

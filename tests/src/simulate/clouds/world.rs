@@ -23,12 +23,9 @@ use bytes::Bytes;
 use quorumfs_bft_simulator::random::Random;
 use quorumfs_gateway::blocks::{CloudKeys, Named, Sabotage, ScrubConfig, ScrubDepth};
 use quorumfs_gateway::keys::{CloudSecret, Secret, SliceKey};
-use quorumfs_metadata::identity::{
-    ObjectClass, ObjectId, RealmEpoch, ShardIndex, SliceId, VolumeId,
-};
+use quorumfs_metadata::identity::{ObjectClass, ObjectId, ShardIndex, SliceId, VolumeId};
 use quorumfs_metadata::placement::{Policy, Shard};
 use quorumfs_metadata::reply::ContentPage;
-use quorumfs_metadata::row::{self, SliceSalt};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -108,14 +105,6 @@ impl World {
         let mut hasher = blake3::Hasher::new_derive_key("quorumfs simulated slice keys");
         hasher.update(&slice.to_be_bytes());
         SliceKey::from_secret(Secret::from_bytes(hasher.finalize().into()))
-    }
-
-    /// What a slice's row says of its key: nothing here reads it.
-    pub(super) fn row_key() -> row::SliceKey {
-        row::SliceKey::Derived {
-            epoch: RealmEpoch(0),
-            salt: SliceSalt::default(),
-        }
     }
 
     /// Where in the file the next slice goes.

@@ -1,0 +1,60 @@
+//! Whom a volume's client talks to.
+
+use super::{CONNECT_WITHIN, Exit, Failure, Outcome, VolumeConfiguration};
+use crate::commands::volume::public_key;
+use quorumfs_bft_runtime::client::{ClientConfig, Member};
+use quorumfs_bft_runtime::keys::NodeKey;
+use quorumfs_bft_runtime::server::first_incarnation;
+use quorumfs_gateway::volume::Volume;
+use std::path::Path;
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// Whom to talk to: the genesis says whose keys count, the configuration where they are.
+pub(super) fn client_config(
+    configuration: &VolumeConfiguration,
+    volume: &Volume,
+    path: &Path,
+) -> Outcome<ClientConfig> {
+    let wrong = |what: String| {
+        Failure::new(Exit::WrongCluster, format!("{}: {what}", path.display()))
+            .hint("take the configuration that `quorumfs volume create` wrote for this volume")
+    };
+    let genesis = volume.genesis();
+    if configuration.replica.len() != genesis.replicas.len() {
+        let (listed, real) = (configuration.replica.len(), genesis.replicas.len());
+        return Err(wrong(format!(
+            "it lists {listed} replicas, the volume has {real}"
+        )));
+    }
+    if configuration.cloud.len() != genesis.clouds.len() {
+        let (listed, real) = (configuration.cloud.len(), genesis.clouds.len());
+        return Err(wrong(format!(
+            "it lists {listed} clouds, the volume has {real}"
+        )));
+    }
+    let mut members = Vec::new();
+    for (section, replica) in configuration.replica.iter().zip(&genesis.replicas) {
+        let id = replica.id;
+        if public_key(&section.key)? != replica.key {
+            return Err(wrong(format!(
+                "replica {id} has another key in this volume"
+            )));
+        }
+        members.push(Member {
+            id,
+            key: replica.key,
+            incarnation: first_incarnation(&replica.key),
+            address: section.address,
+        });
+    }
+    let model = genesis
+        .fault_model()
+        .map_err(|error| Failure::new(Exit::Damaged, format!("the genesis: {error}")))?;
+    let seed = Zeroizing::new(*volume.principal().signing_secret().expose());
+    let principal = NodeKey::from_seed(seed)
+        .map_err(|error| Failure::new(Exit::WrongKey, error.to_string()))?;
+    let mut client = ClientConfig::new(volume.id(), model, members, Arc::new(principal));
+    client.connect_deadline = CONNECT_WITHIN;
+    Ok(client)
+}
