@@ -15,6 +15,8 @@ const EDQUOT: i32 = 122;
 const ENOSPC: i32 = 28;
 const USER: u32 = 1234;
 const OTHER: u32 = 1235;
+/// What a name counts.
+const NAME: u64 = 512;
 
 fn limit(world: &World, of: QuotaOf, bytes: Option<u64>, inodes: Option<u64>) {
     let key = world.created.owner.principal.id().signing;
@@ -48,7 +50,7 @@ fn errno<T: std::fmt::Debug>(outcome: io::Result<T>) -> i32 {
 
 #[test]
 fn a_user_at_his_limit_gets_edquot_and_others_go_on() {
-    let world = world_with(Some(1 << 20), None);
+    let world = world_with(Some((1 << 20) + 3 * NAME), None);
     let large = pattern(30 << 20, 1);
     as_user(USER, &[], || {
         put(&world, "fits", &large[..1 << 20]).unwrap();
@@ -118,7 +120,7 @@ fn a_file_that_is_given_away_takes_its_bytes_along() {
     let path = world.path("file");
     assert_eq!(errno(chown(&path, Some(USER), None)), EDQUOT);
     assert_eq!(fs::metadata(&path).unwrap().uid(), 0);
-    limit(&world, QuotaOf::User(Uid(USER)), Some(60_000), None);
+    limit(&world, QuotaOf::User(Uid(USER)), Some(NAME + 60_000), None);
     chown(&path, Some(USER), None).unwrap();
     as_user(USER, &[], || {
         assert_eq!(errno(put(&world, "more", &pattern(5000, 4))), EDQUOT);
@@ -134,7 +136,7 @@ fn a_full_volume_is_enospc_for_everybody_and_statfs_shows_it() {
     const MIB: u64 = 1 << 20;
     let world = World::new();
     world.let_everybody_in();
-    limit(&world, QuotaOf::Realm, Some(2 * MIB), Some(100));
+    limit(&world, QuotaOf::Realm, Some(2 * MIB + 4 * NAME), Some(100));
     let free = || {
         let found = rustix::fs::statvfs(world.path("")).unwrap();
         (found.f_bavail * found.f_frsize, found.f_ffree)

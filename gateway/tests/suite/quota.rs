@@ -26,6 +26,8 @@ use tokio::time::Instant;
 
 const USER: u32 = 7;
 const DQUOT: Errno = Errno::DQUOT;
+/// What a name counts.
+const NAME: u64 = 512;
 
 fn user() -> Caller {
     Caller::user(USER, USER, vec![])
@@ -69,12 +71,13 @@ async fn limit(world: &World, of: QuotaOf, limit: Option<Limit>) {
     client.close().await;
 }
 
+/// Bytes besides those of names, of which each inode that is not held has one.
 async fn used(world: &World) -> u64 {
     let own = world.volume.own_credentials();
     let client = MetadataClient::new(Arc::new(world.session()), own);
     let (_, user) = client.quota(Uid(USER)).await.unwrap();
     client.close().await;
-    user.used.bytes
+    user.used.bytes - NAME * user.used.inodes
 }
 
 async fn users_file(fs: &FileSystem, name: &[u8]) -> (InodeId, HandleId) {
@@ -99,7 +102,7 @@ async fn until(done: impl AsyncFn() -> bool) {
 /// A file whose owner may have 10,000 bytes: 9000 are committed, and 9000 behind them were refused.
 async fn file_with_refused(world: &World, fs: &FileSystem) -> (InodeId, HandleId) {
     open_root(fs).await;
-    limit(world, QuotaOf::User(Uid(USER)), bytes(10_000)).await;
+    limit(world, QuotaOf::User(Uid(USER)), bytes(NAME + 10_000)).await;
     let (inode, handle) = users_file(fs, b"file").await;
     fs.write(handle, 0, &[1; 9000]).await.unwrap();
     fs.fsync(handle).await.unwrap();
@@ -141,7 +144,7 @@ async fn what_did_not_fit_is_committed_once_room_was_made() {
     let world = World::new();
     let fs = world.mount(unhurried()).await;
     open_root(&fs).await;
-    limit(&world, QuotaOf::Default, bytes(10_000)).await;
+    limit(&world, QuotaOf::Default, bytes(2 * NAME + 9500)).await;
     let (_, first) = users_file(&fs, b"first").await;
     fs.write(first, 0, &[1; 9000]).await.unwrap();
     fs.release(first).await.unwrap();
@@ -169,7 +172,7 @@ async fn the_background_commits_what_fits_again() {
     let fs = world.mount(options).await;
     open_root(&fs).await;
     let whose = QuotaOf::User(Uid(USER));
-    limit(&world, whose, bytes(0)).await;
+    limit(&world, whose, bytes(NAME)).await;
     let (inode, handle) = users_file(&fs, b"file").await;
     fs.write(handle, 0, &[1; 5000]).await.unwrap();
     until(async || world.slices.writes.load(Ordering::Relaxed) > 0).await;
@@ -189,7 +192,7 @@ async fn who_has_no_room_can_overwrite_cut_rename_and_remove() {
     let (inode, handle) = users_file(&fs, b"file").await;
     fs.write(handle, 0, &[1; 9000]).await.unwrap();
     fs.fsync(handle).await.unwrap();
-    limit(&world, QuotaOf::User(Uid(USER)), bytes(5000)).await;
+    limit(&world, QuotaOf::User(Uid(USER)), bytes(NAME + 5000)).await;
     fs.write(handle, 100, &[2; 100]).await.unwrap();
     fs.fsync(handle).await.unwrap();
     fs.write(handle, 9000, &[3; 100]).await.unwrap();
@@ -273,7 +276,7 @@ async fn no_inode_is_made_beyond_the_limit_and_a_full_volume_is_enospc_for_all()
     let made = fs.mkdir(&root(), fs.root(), b"three", 0o755).await;
     assert_eq!(errno(made), Errno::NOSPC);
     assert_eq!(fs.statfs().await.unwrap().files_free, 0);
-    limit(&world, QuotaOf::Realm, bytes(1 << 20)).await;
+    limit(&world, QuotaOf::Realm, bytes((1 << 20) + 3 * NAME)).await;
     let usage = fs.statfs().await.unwrap();
     let block = u64::from(usage.block_bytes);
     assert_eq!(usage.blocks_free * block, 1 << 20);
@@ -299,7 +302,7 @@ async fn a_tier_that_promises_early_promises_nothing_that_a_quota_may_refuse() {
         let directory = tempfile::tempdir().unwrap();
         let (fs, _, _) = world.mount_journalled(at(tier), disk(&directory)).await;
         open_root(&fs).await;
-        limit(&world, QuotaOf::User(Uid(USER)), bytes(50_000)).await;
+        limit(&world, QuotaOf::User(Uid(USER)), bytes(2 * NAME + 50_000)).await;
         let (small, handle) = users_file(&fs, b"small").await;
         fs.write(handle, 0, &[1; 5000]).await.unwrap();
         fs.release(handle).await.unwrap();
@@ -361,7 +364,7 @@ async fn when_memory_is_short_what_does_not_fit_goes_first_and_its_writer_is_tol
     };
     let fs = world.mount(options).await;
     open_root(&fs).await;
-    limit(&world, QuotaOf::User(Uid(USER)), bytes(10_000)).await;
+    limit(&world, QuotaOf::User(Uid(USER)), bytes(5 * NAME + 10_000)).await;
     let mut full = Vec::new();
     for number in 0..5_u8 {
         let (inode, handle) = users_file(&fs, &[b'a' + number]).await;
@@ -393,7 +396,7 @@ async fn a_file_is_given_only_to_one_who_has_room_for_it() {
     let (inode, handle) = users_file_of(&fs, &root(), b"file").await;
     fs.write(handle, 0, &[1; 5000]).await.unwrap();
     fs.release(handle).await.unwrap();
-    limit(&world, QuotaOf::User(Uid(USER)), bytes(4999)).await;
+    limit(&world, QuotaOf::User(Uid(USER)), bytes(NAME + 4999)).await;
     let give = AttributeChange {
         uid: Some(USER),
         ..AttributeChange::default()
@@ -401,7 +404,7 @@ async fn a_file_is_given_only_to_one_who_has_room_for_it() {
     let given = fs.setattr(&root(), inode, None, give).await;
     assert_eq!(errno(given), DQUOT);
     assert_eq!(fs.getattr(inode).await.unwrap().uid, Uid(0));
-    limit(&world, QuotaOf::User(Uid(USER)), bytes(5000)).await;
+    limit(&world, QuotaOf::User(Uid(USER)), bytes(NAME + 5000)).await;
     fs.setattr(&root(), inode, None, give).await.unwrap();
     assert_eq!(used(&world).await, 5000);
 }

@@ -9,16 +9,16 @@
 //!               0                    the replica stops; started again, it removes the reserve
 //! ```
 //!
-//! The *reserve* is a file with room and without content. A replica whose disk is full cannot even open its database to
-//! have rows removed from it; what the reserve gives back is enough for that. It is made again when
-//! there is room above the floor.
+//! The *reserve* is a file with room and without content. A replica whose disk is full cannot even
+//! open its database to have rows removed from it; what the reserve gives back is enough for that.
+//! It is made again when there is room above the floor, under another name until it has its room.
 //!
 //! The file `has-room` says that the order knows of no shortage here. It is removed before a
 //! shortage is said, which works on a full disk too, and made after the order has noted that there
 //! is room. So a process that begins without it says how its disk is, and one that begins with it
 //! need not.
 //!
-//! What always holds: only these two files are touched. What cannot be found out counts as room,
+//! What always holds: only these files are touched. What cannot be found out counts as room,
 //! for a replica that is wrong about its disk must not stop a cluster that has room.
 
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
@@ -94,10 +94,12 @@ impl Room {
         if self.floor == 0 || !roomy || path.symlink_metadata().is_ok() {
             return;
         }
-        if let Err(error) = take(&path) {
+        // A part of it would be taken for all of it.
+        let draft = path.with_extension("draft");
+        let _ = fs::remove_file(&draft);
+        if let Err(error) = take(&draft).and_then(|()| fs::rename(&draft, &path)) {
             tracing::warn!(%error, "no reserve is made for when the disk is full");
-            // A part of it would be taken for all of it.
-            let _ = fs::remove_file(&path);
+            let _ = fs::remove_file(&draft);
         }
     }
 

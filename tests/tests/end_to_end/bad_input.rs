@@ -351,7 +351,7 @@ fn a_full_quota_is_shown_before_and_told_with_what_to_do() {
     let volume = &shown.records("quota_volume")[0];
     assert_eq!(
         (&volume["bytes"], &volume["bytes_limit"]),
-        (&1_000_000.into(), &(1 << 20).into())
+        (&(1_000_000 + 2 * 512).into(), &(1 << 20).into())
     );
     let users = shown.records("quota_user");
     let user = users.iter().find(|user| user["uid"] == 1234).unwrap();

@@ -82,15 +82,7 @@ fn replicas_that_are_put_back_to_copies_are_refused_until_an_operator_accepts_it
         shown,
         "what was shown stays known"
     );
-    // Once the order has come as far again, what it grants shows it.
-    let mut only_allocations = shown.clone();
-    only_allocations[16..24].fill(0);
-    fs::write(&known, &only_allocations).unwrap();
-    put(&cluster, "new", &[3; LENGTH]).fails(18, "was granted before", "docs/TROUBLESHOOTING.md");
-    cluster.quorumfs().run_with(["ls", "/before"]).ok();
-
     // An operator accepts it, and says so.
-    fs::write(&known, &shown).unwrap();
     let accept = || cluster.quorumfs().args(["volume", "accept-rollback"]);
     accept()
         .run()
@@ -122,6 +114,13 @@ fn replicas_that_are_put_back_to_copies_are_refused_until_an_operator_accepts_it
         .map(|it| it["name"].clone())
         .collect();
     assert_eq!(names, ["after", "before"]);
+
+    // Once the order has come as far again, what it grants shows it.
+    let mut only_allocations = shown.clone();
+    only_allocations[16..24].fill(0);
+    fs::write(&known, &only_allocations).unwrap();
+    put(&cluster, "new", &[3; LENGTH]).fails(18, "was granted before", "docs/TROUBLESHOOTING.md");
+    cluster.quorumfs().run_with(["ls", "/before"]).ok();
 }
 
 /// A machine that was shown nothing of what was lost cannot know. It is given the same numbers as

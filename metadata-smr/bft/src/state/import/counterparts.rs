@@ -1,4 +1,4 @@
-//! What an old tree has at the place of a node that comes in: it goes when the new one stands there.
+//! What an old tree has at the place of a node that comes in: it goes when the new one is there.
 
 use super::{Import, Node, NodeRef, Open, Prefix, Slots, StateError, Store};
 use crate::state::nibbles::slot;
