@@ -361,7 +361,7 @@ fn a_full_quota_is_shown_before_and_told_with_what_to_do() {
     );
     let status = demo.status();
     let mount = &status.records("mount")[0];
-    assert_eq!(mount["quota"]["bytes"], 1_000_000, "{mount}");
+    assert_eq!(mount["quota"]["bytes"], 1_000_000 + 2 * 512, "{mount}");
 
     let large = demo.state().join("large");
     fs::write(&large, vec![2; 100_000]).unwrap();
