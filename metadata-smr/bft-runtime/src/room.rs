@@ -89,7 +89,7 @@ impl Room {
             free >= self
                 .floor
                 .saturating_add(self.floor / 4)
-                .saturating_add(2 * RESERVE_BYTES)
+                .saturating_add(RESERVE_BYTES)
         });
         if self.floor == 0 || !roomy || path.symlink_metadata().is_ok() {
             return;

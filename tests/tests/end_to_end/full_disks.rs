@@ -7,6 +7,7 @@ use quorumfs_tests::harness::{Cluster, mount_in_background};
 use rustix::fs::{XattrFlags, setxattr, statvfs};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+use std::ffi::CString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ const FLOOR_MIB: u32 = 64;
 struct Disks(Vec<PathBuf>);
 
 impl Disks {
-    fn small(cluster: &Cluster) -> Self {
+    fn of_mib(cluster: &Cluster, mib: u32) -> Self {
         let mut all = Self(Vec::new());
         for number in 0..REPLICAS {
             let replica = cluster.replica(number);
@@ -29,25 +30,19 @@ impl Disks {
             let (data, aside) = (replica.join("data"), replica.join("aside"));
             fs::rename(&data, &aside).unwrap();
             fs::create_dir(&data).unwrap();
-            let options = c"mode=0700,size=224m";
-            mount("tmpfs", &data, "tmpfs", MountFlags::NODEV, options).unwrap();
+            let options = CString::new(format!("mode=0700,size={mib}m")).unwrap();
+            mount(
+                "tmpfs",
+                &data,
+                "tmpfs",
+                MountFlags::NODEV,
+                options.as_c_str(),
+            )
+            .unwrap();
             all.0.push(data.clone());
             copy(&aside, &data);
         }
         all
-    }
-
-    /// Leaves so much above the floor, once the reserves are there: what is left fills soon.
-    fn leave_mib(&self, left: u64) {
-        for (number, disk) in self.0.iter().enumerate() {
-            let reserve = disk.join("reserve");
-            let patience = Duration::from_secs(30);
-            quorumfs_tests::harness::eventually("a reserve is there", patience, || {
-                reserve.exists()
-            });
-            let much = self.free_mib(number) - u64::from(FLOOR_MIB) - left;
-            fs::write(disk.join("filler"), vec![1; (much << 20) as usize]).unwrap();
-        }
     }
 
     fn free_mib(&self, number: usize) -> u64 {
@@ -99,15 +94,14 @@ fn fill(directory: &Path) -> usize {
 #[test]
 fn replicas_whose_disks_are_nearly_full_refuse_what_grows_and_let_everything_be_removed() {
     let mut cluster = Cluster::prepare();
-    let disks = Disks::small(&cluster);
+    let disks = Disks::of_mib(&cluster, 224);
     cluster.start();
-    disks.leave_mib(32);
     let point = cluster.mount_point();
     let _process = mount_in_background(&cluster, &point, &[]);
     let filled = point.join("filled");
     fs::create_dir(&filled).unwrap();
     let count = fill(&filled);
-    assert!(count > 20, "{count} files are not much of a disk");
+    assert!(count > 100, "{count} files are not much of a disk");
     for number in 0..REPLICAS {
         let free = disks.free_mib(number);
         assert!(
@@ -140,7 +134,7 @@ fn replicas_whose_disks_are_nearly_full_refuse_what_grows_and_let_everything_be_
 #[test]
 fn a_replica_comes_up_on_a_disk_that_is_full() {
     let mut cluster = Cluster::prepare();
-    let disks = Disks::small(&cluster);
+    let disks = Disks::of_mib(&cluster, 320);
     cluster.start();
     let reserve = disks.0[0].join("reserve");
     quorumfs_tests::harness::eventually("a reserve is there", Duration::from_secs(30), || {
