@@ -294,6 +294,9 @@ fn mount_finds_what_is_mounted_by_fstab_and_changes_nothing_of_it() {
     if !rustix::process::geteuid().is_root() {
         command.args(["--user", "--map-root-user"]);
     }
+    // What others have mounted would be held here after they have unmounted it.
+    let others = "grep ' fuse' /proc/self/mounts | cut -d' ' -f2 | xargs -r -n 1 umount -l";
+    let script = format!("{others}; {script}");
     let command = command.args(["--mount", "--", "/bin/sh", "-c", &script]);
     let output = command.stdin(Stdio::null()).output().unwrap();
     let (said, erred) = (
