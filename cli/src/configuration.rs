@@ -59,6 +59,28 @@ pub(crate) struct VolumeConfiguration {
     pub(crate) cloud: Vec<CloudSection>,
 }
 
+impl VolumeConfiguration {
+    /// With what is usual for everything but who the replicas and clouds are.
+    pub(crate) fn usual(
+        volume: VolumeSection,
+        replica: Vec<ReplicaSection>,
+        cloud: Vec<CloudSection>,
+    ) -> Self {
+        Self {
+            version: VERSION,
+            volume,
+            keys: KeysSection::default(),
+            mount: MountSection::default(),
+            limits: LimitsSection::default(),
+            data: DataSection::default(),
+            cache: CacheSection::default(),
+            journal: JournalSection::default(),
+            replica,
+            cloud,
+        }
+    }
+}
+
 /// Which volume, and as whom.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -208,7 +208,8 @@ impl Configured {
     /// The same where the servers may have gone back in time.
     pub(super) async fn connect_at_any_state(&self) -> Outcome<Client> {
         let mut config = self.client.clone();
-        config.shown = Sequence(0);
+        // The membership that is remembered may be one that the servers do not know any more.
+        (config.shown, config.known) = (Sequence(0), None);
         let client = Client::connect(config).await;
         client.map_err(|error| client_failure(&error))
     }

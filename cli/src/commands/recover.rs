@@ -18,8 +18,7 @@ use super::volume::{
 };
 use crate::arguments::{General, VolumeRecoverArguments};
 use crate::configuration::{
-    self, CacheSection, CloudSection, DataSection, JournalSection, KeysSection, LimitsSection,
-    MountSection, ReplicaSection, VERSION, VolumeConfiguration, VolumeSection,
+    self, CloudSection, ReplicaSection, VolumeConfiguration, VolumeSection,
 };
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
@@ -57,21 +56,13 @@ pub(crate) fn run(
         principal: kit.recovery.clone(),
     };
     let volume = Volume::open(&kit.genesis, &key).map_err(|error| volume_failure(&error))?;
-    let value = VolumeConfiguration {
-        version: VERSION,
-        volume: VolumeSection {
-            genesis: GENESIS.into(),
-            key: KEY.into(),
-        },
-        keys: KeysSection::default(),
-        mount: MountSection::default(),
-        data: DataSection::default(),
-        cache: CacheSection::default(),
-        journal: JournalSection::default(),
-        limits: LimitsSection::default(),
-        replica: replicas(volume.genesis(), &arguments.replicas)?,
-        cloud: clouds(volume.genesis(), &kit, arguments)?,
+    let section = VolumeSection {
+        genesis: GENESIS.into(),
+        key: KEY.into(),
     };
+    let replicas = replicas(volume.genesis(), &arguments.replicas)?;
+    let clouds = clouds(volume.genesis(), &kit, arguments)?;
+    let value = VolumeConfiguration::usual(section, replicas, clouds);
     let passphrase = arguments.protect.then(new_passphrase).transpose()?;
     let state = StateDirectory::find(general.state.as_deref(), "volume")?;
     state.create()?;

@@ -5,8 +5,9 @@
 //! time that no longer was, for its numbers will be given to other things: which session mounted,
 //! who the replicas are, the disk cache. The journal of a mount has bytes that exist nowhere else,
 //! of files that are known by such numbers. It is put aside, for nothing but a person can tell what
-//! they are now.
+//! they are now. Servers that are at nothing older are left alone, and so is all of this.
 
+use super::explain::vfs_failure;
 use super::held;
 use super::memory;
 use super::opened::Configured;
@@ -15,10 +16,14 @@ use crate::arguments::{AcceptRollbackArguments, General};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use quorumfs_bft::identity::Sequence;
+use quorumfs_gateway::metadata::{MetadataClient, MetadataError, Ordered};
+use quorumfs_gateway::vfs::VfsError;
 use serde::Serialize;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 #[derive(Serialize)]
 struct Accepted {
@@ -68,8 +73,15 @@ pub(crate) async fn accept(
     }
     let client = configured.connect_at_any_state().await?;
     let found = client.shown();
-    // The session is of no use any more, and ends by itself if this is not heard.
-    let _ = client.close().await;
+    let session = Arc::new(Ordered::new(client));
+    let metadata = MetadataClient::new(session, configured.volume().own_credentials());
+    let went_back = went_back(&metadata, found, known).await;
+    metadata.close().await;
+    if !went_back? {
+        let message = "the servers are at nothing older than what this state directory was shown";
+        return Err(Failure::new(Exit::Usage, message)
+            .hint("there is nothing to accept, and nothing was changed"));
+    }
     let journal = put_aside(
         &configured
             .state()
@@ -94,6 +106,31 @@ pub(crate) async fn accept(
     };
     output.record("rollback", &accepted, Accepted::text)?;
     Ok(Exit::Success)
+}
+
+/// Whether the servers are at something older: of an operation, a key epoch, or what they grant.
+async fn went_back(metadata: &MetadataClient, found: Sequence, known: Shown) -> Outcome<bool> {
+    if found <= known.sequence {
+        return Ok(true);
+    }
+    let (epoch, _, _) = metadata
+        .newest_epoch()
+        .await
+        .map_err(|error| vfs_failure(&error))?;
+    if epoch < known.epoch {
+        return Ok(true);
+    }
+    let Some(allocation) = known.allocation else {
+        return Ok(false);
+    };
+    metadata.allocated_before(allocation);
+    match metadata.allocate().await {
+        Ok(_) => Ok(false),
+        Err(VfsError::Metadata(error)) if matches!(*error, MetadataError::WentBack { .. }) => {
+            Ok(true)
+        }
+        Err(error) => Err(vfs_failure(&error)),
+    }
 }
 
 fn remove(path: &Path, by: impl FnOnce(&Path) -> std::io::Result<()>) -> Outcome<()> {

@@ -9,7 +9,7 @@
 //! there, and `volume accept-rollback` ends it.
 //!
 //! A state directory that is new believes what it is shown first. One whose file is damaged or gone
-//! does, too: whoever can write to the directory has the key anyway.
+//! does, too: a user who can write to the directory has the key anyway.
 
 use crate::directory;
 use crate::exit::Exit;

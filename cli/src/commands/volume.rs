@@ -9,8 +9,8 @@ use super::key;
 use crate::arguments::{General, LockSetting, VolumeCreateArguments};
 use crate::clouds::{self, NamedCloud};
 use crate::configuration::{
-    self, CacheSection, CloudSection, DataSection, JournalSection, KeysSection, LimitsSection,
-    MountSection, ReplicaSection, VERSION, VolumeConfiguration, VolumeSection,
+    self, CacheSection, CloudSection, DataSection, LimitsSection, ReplicaSection,
+    VolumeConfiguration, VolumeSection,
 };
 use crate::directory::{self, StateDirectory};
 use crate::exit::Exit;
@@ -427,20 +427,15 @@ async fn make(state: &StateDirectory, plan: &Plan, begun: &mut Begun) -> Outcome
         .map(|cloud| (cloud.name.clone(), cloud.location.clone()))
         .collect();
     directory::write_secret(&kit, page.to_text().as_bytes())?;
+    let volume_section = VolumeSection {
+        genesis: GENESIS.into(),
+        key: KEY.into(),
+    };
+    let clouds = plan.clouds.iter().map(without_collector).collect();
     let value = VolumeConfiguration {
-        version: VERSION,
-        volume: VolumeSection {
-            genesis: GENESIS.into(),
-            key: KEY.into(),
-        },
-        keys: KeysSection::default(),
-        mount: MountSection::default(),
         data: plan.data,
         cache: plan.cache.clone(),
-        journal: JournalSection::default(),
-        limits,
-        replica: plan.replicas.clone(),
-        cloud: plan.clouds.iter().map(without_collector).collect(),
+        ..VolumeConfiguration::usual(volume_section, plan.replicas.clone(), clouds)
     };
     configuration::write(&state.join(CONFIGURATION), &value, HEADING)?;
     Ok(Created {

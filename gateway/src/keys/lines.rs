@@ -103,10 +103,8 @@ impl Lines {
             let (digits, sum) = rest
                 .rsplit_once(':')
                 .ok_or_else(|| fail(number, "the checksum is missing"))?;
-            let bytes = Zeroizing::new(
-                unhex(digits)
-                    .ok_or_else(|| fail(number, "pairs of hexadecimal digits are expected"))?,
-            );
+            let bytes = unhex(digits)
+                .ok_or_else(|| fail(number, "pairs of hexadecimal digits are expected"))?;
             if check(label, &bytes) != sum.trim().to_ascii_lowercase() {
                 return Err(fail(
                     number,
@@ -171,22 +169,19 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     text
 }
 
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digits: Zeroizing<Vec<u8>> = Zeroizing::new(
-        text.chars()
-            .filter(|c| !c.is_whitespace())
-            .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
-            .collect::<Option<Vec<u8>>>()?,
-    );
-    if !digits.len().is_multiple_of(2) {
-        return None;
+/// The bytes that pairs of digits say. The room for all of them is taken first: a vector that grows
+/// leaves copies of secrets behind that are never wiped.
+fn unhex(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(text.len() / 2));
+    let mut high = None;
+    for digit in text.chars().filter(|c| !c.is_whitespace()) {
+        let digit = u8::try_from(digit.to_digit(16)?).ok()?;
+        match high.take() {
+            None => high = Some(digit << 4),
+            Some(high) => bytes.push(high | digit),
+        }
     }
-    let pairs = digits.chunks_exact(2);
-    Some(
-        pairs
-            .map(|pair| pair.iter().fold(0u8, |byte, digit| (byte << 4) | digit))
-            .collect(),
-    )
+    high.is_none().then_some(bytes)
 }
 
 /// Compares with `gateway/fixtures/keys.txt`; `QUORUMFS_BLESS=1` prints what should be in there.

@@ -16,9 +16,7 @@ pub(crate) type Epochs = BTreeMap<RealmEpoch, Epoch>;
 
 impl MetadataClient {
     /// The realm's epoch, the rows of it and some before it, and this principal's membership.
-    pub(crate) async fn newest_epoch(
-        &self,
-    ) -> Result<(RealmEpoch, Epochs, Option<Member>), VfsError> {
+    pub async fn newest_epoch(&self) -> Result<(RealmEpoch, Epochs, Option<Member>), VfsError> {
         let question = Question::Realm(self.realm());
         match self.ask("key epochs", self.own(), question).await? {
             Found::Realm {

@@ -395,7 +395,7 @@ impl Client {
         self.inner.machine.session()
     }
 
-    /// The newest state that this client was shown. Whoever keeps it hands it to the next one
+    /// The newest state that this client was shown. Its owner keeps it for the next client
     /// ([`ClientConfig::shown`]), which replicas that went back in time then cannot deceive.
     #[must_use]
     pub fn shown(&self) -> Sequence {

@@ -110,6 +110,7 @@
 //! | `roster` | who is connected, who may be, and where frames to them go |
 //! | `newcomers` | those who say that they are replicas of a later epoch |
 //! | `own_affairs` | what a replica asks for by itself: to be taken up again, to be let vote |
+//! | `room` | what is free on its disk, what it says of that, and its reserve |
 //! | `verification` | from bytes to verified messages, on the right thread |
 //! | `inbox` | everything that waits for the event loop, bounded and taken fairly |
 //! | `pace` | how fast each source is read |

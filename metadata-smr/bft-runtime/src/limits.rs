@@ -132,6 +132,13 @@ pub const BLACKLIST_MAX: usize = 4096;
 /// How often a replica looks whether it has something to ask for by itself.
 pub const OWN_AFFAIRS: Duration = Duration::from_millis(200);
 
+/// How often it looks how much room its disk has.
+pub const ROOM_LOOKED_AT: Duration = Duration::from_secs(1);
+
+/// How long what was found out about the room within its database counts at least; twenty times
+/// what it took to find out, since all of that is read.
+pub const ROOM_WITHIN_COUNTS: Duration = Duration::from_secs(10);
+
 /// How long it waits before it asks for the same again; twice as long each time.
 pub const OWN_AFFAIRS_AGAIN: Duration = Duration::from_secs(1);
 

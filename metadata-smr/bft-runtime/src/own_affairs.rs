@@ -30,13 +30,14 @@ use crate::keys::NodeKey;
 use crate::limits;
 use crate::room::Room;
 use crate::server::ReplicaConfig;
+use crate::store::Spare;
 use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{ClusterId, Epoch, Incarnation, PublicKey, Sequence};
 use quorumfs_bft::membership::{Command, Membership};
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::replica::config::BEHAVIOUR_VERSION;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 /// One replica's wishes.
 pub(crate) struct OwnAffairs {
@@ -61,8 +62,12 @@ struct Said {
 }
 
 impl OwnAffairs {
-    pub(crate) fn of(config: &ReplicaConfig, published: Arc<Published>) -> Self {
-        let room = Room::new(&config.directory, config.free_bytes_min);
+    pub(crate) fn of(
+        config: &ReplicaConfig,
+        published: Arc<Published>,
+        spare: Arc<OnceLock<Spare>>,
+    ) -> Self {
+        let room = Room::new(&config.directory, config.free_bytes_min).with(spare);
         Self {
             key: config.key.clone(),
             cluster: config.cluster,
@@ -81,11 +86,18 @@ impl OwnAffairs {
     pub(crate) async fn run(mut self) {
         let mut refusals = Refusals::default();
         let mut pause = limits::OWN_AFFAIRS;
+        let (mut short, mut looked) = (false, None::<Instant>);
         loop {
             tokio::time::sleep(pause).await;
             pause = limits::OWN_AFFAIRS;
-            self.room.make_way();
-            let short = self.room.short(self.said.short);
+            if looked.is_none_or(|at| at.elapsed() >= limits::ROOM_LOOKED_AT) {
+                looked = Some(Instant::now());
+                let (mut room, said) = (self.room.clone(), self.said.short);
+                let look = move || (room.look(said), room);
+                if let Ok((found, room)) = tokio::task::spawn_blocking(look).await {
+                    (short, self.room) = (found, room);
+                }
+            }
             let (Some(membership), Some(status), Some(incarnation)) = (
                 self.published.membership(),
                 self.published.get(),
@@ -97,8 +109,6 @@ impl OwnAffairs {
             let Some(command) = wish(&membership, &status, &key, (incarnation, short), self.said)
             else {
                 refusals = Refusals::default();
-                let room = self.room.clone();
-                let _ = tokio::task::spawn_blocking(move || room.set_aside()).await;
                 continue;
             };
             if let Command::Disk { short: true } = command {

@@ -31,7 +31,7 @@ use crate::recorder;
 use crate::replica_links::{Dialing, Reception};
 use crate::room::Room;
 use crate::roster::{Places, Roster};
-use crate::store::DiskStore;
+use crate::store::{DiskStore, Spare};
 use crate::tls::Identity;
 use crate::unsigned;
 use crate::verification::Verification;
@@ -47,8 +47,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -252,7 +252,7 @@ async fn start_core(
             home: home.clone(),
         }),
     };
-    let affairs = OwnAffairs::of(&config, shared.published.clone());
+    let affairs = OwnAffairs::of(&config, shared.published.clone(), shared.spare.clone());
     let tasks = vec![
         Task(home.spawn(dialing.run())),
         Task(tokio::spawn(listener.run())),
@@ -321,6 +321,8 @@ struct Shared {
     accounts: Arc<Accounts>,
     volumes: Arc<Volumes>,
     published: Arc<Published>,
+    /// What the database has to spare, once it is open.
+    spare: Arc<OnceLock<Spare>>,
     clean: Arc<AtomicBool>,
 }
 
@@ -335,6 +337,7 @@ impl Shared {
             accounts: Arc::new(Accounts::default()),
             volumes: Arc::new(Volumes::new(config.fault_model, Instant::now())),
             published: Arc::new(Published::default()),
+            spare: Arc::default(),
             clean: Arc::new(AtomicBool::new(false)),
         }
     }
@@ -381,6 +384,7 @@ async fn run_on_thread(
         } = opened;
         core.incarnation = incarnation;
         shared.published.set_incarnation(incarnation);
+        let _ = shared.spare.set(store.spare());
         let clock = Clock::start();
         let mut effects = Effects::default();
         let start = Start {

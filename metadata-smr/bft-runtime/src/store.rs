@@ -16,10 +16,11 @@ use batches::{BatchFiles, Place};
 use bytes::Bytes;
 use quorumfs_bft::replica::is_batch_row;
 use quorumfs_bft::state::{StateError, Store, WriteBatch};
-use redb::{Builder, Database, Durability, ReadableDatabase, ReadableTable};
+use redb::{Builder, Database, Durability, ReadableDatabase, ReadableTable, ReadableTableMetadata};
 use redb::{TableDefinition, TableError};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 type Table = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
@@ -56,6 +57,14 @@ impl DiskStore {
             path: Arc::new(path),
             batches: Arc::new(BatchFiles::open(directory, named.into_iter())?),
         })
+    }
+
+    /// What its file has to spare, for those who must not keep it open.
+    pub(crate) fn spare(&self) -> Spare {
+        Spare {
+            database: Arc::downgrade(&self.database),
+            path: Arc::clone(&self.path),
+        }
     }
 
     /// Makes a batch durable, all of it or nothing.
@@ -154,6 +163,37 @@ impl Store for DiskStore {
     }
 }
 
+/// The room that removed rows have left in a database's file, which does not shrink with them.
+#[derive(Clone, Debug)]
+pub(crate) struct Spare {
+    database: Weak<Database>,
+    path: Arc<PathBuf>,
+}
+
+impl Spare {
+    /// How many bytes the next rows can take before the file takes more of the disk; nothing if it
+    /// cannot be said, or the store is closed. All pages are read for it.
+    pub(crate) fn bytes(&self) -> Option<u64> {
+        let database = self.database.upgrade()?;
+        let reads = database.begin_read().ok()?;
+        let mut used = 0_u64;
+        for table in [ROWS, PLACES] {
+            match reads.open_table(table) {
+                Ok(table) => {
+                    let stats = table.stats().ok()?;
+                    let parts = [stats.metadata_bytes(), stats.fragmented_bytes()];
+                    used = parts.into_iter().fold(used, u64::saturating_add);
+                    used = used.saturating_add(stats.stored_bytes());
+                }
+                Err(TableError::TableDoesNotExist(_)) => {}
+                Err(_) => return None,
+            }
+        }
+        let on_disk = std::fs::metadata(&*self.path).ok()?.blocks() * 512;
+        Some(on_disk.saturating_sub(used))
+    }
+}
+
 /// Where committed batches lie.
 fn places(database: &Database) -> Result<Vec<Place>, redb::Error> {
     let reads = database.begin_read()?;
@@ -227,6 +267,38 @@ mod tests {
         let space = KeySpace::open(store).expect("sound");
         let rows = space.view(Area::Service).scan(&[]..&prefix_end(&[]), 1_000);
         assert_eq!(rows.expect("read").len(), 200);
+    }
+
+    #[test]
+    fn what_was_removed_leaves_room_that_the_next_rows_take() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = DiskStore::open(directory.path()).expect("opened");
+        let spare = store.spare();
+        let rows = |value: Option<Bytes>| {
+            let row = |number: u64| (Bytes::copy_from_slice(&number.to_be_bytes()), value.clone());
+            let entries = (0..2_000).map(row).collect();
+            store.apply(&WriteBatch { entries }).expect("applied");
+        };
+        let long = || Some(Bytes::from(vec![1; 10_000]));
+        rows(long());
+        let filled = spare.bytes().expect("open");
+        rows(None);
+        // Pages are free once the commit after it has let them go.
+        rows(None);
+        let emptied = spare.bytes().expect("open");
+        assert!(emptied > filled + 16_000_000, "{filled} and then {emptied}");
+        let file = directory.path().join(FILE);
+        let on_disk = || std::fs::metadata(&file).expect("there").blocks() * 512;
+        let before = on_disk();
+        rows(long());
+        let again = spare.bytes().expect("open");
+        assert!(again + 16_000_000 < emptied, "{again} of {emptied}");
+        assert!(
+            on_disk() < before + 4_000_000,
+            "the file took more of the disk"
+        );
+        drop(store);
+        assert_eq!(spare.bytes(), None, "it keeps nothing open");
     }
 
     fn batch_key(sequence: u8) -> Bytes {

@@ -115,6 +115,14 @@ fn replicas_that_are_put_back_to_copies_are_refused_until_an_operator_accepts_it
         .collect();
     assert_eq!(names, ["after", "before"]);
 
+    // Once more there is nothing to accept, and what waits here stays.
+    fs::create_dir_all(&journal).unwrap();
+    fs::write(journal.join("0000000000000001.journal"), "bytes").unwrap();
+    let again = accept().args(["--yes"]).run();
+    again.fails(2, "at nothing older", "nothing was changed");
+    assert!(journal.join("0000000000000001.journal").exists());
+    fs::remove_dir_all(&journal).unwrap();
+
     // Once the order has come as far again, what it grants shows it.
     let mut only_allocations = shown.clone();
     only_allocations[16..24].fill(0);

@@ -38,7 +38,7 @@ pub(super) fn storm(random: &mut Random) -> Conditions {
 
 impl Plan {
     /// Places everybody in the profile `distant`: from one to another a frame takes 30 to 200
-    /// milliseconds, and about as long each time. Whoever loses a disk loses all of it.
+    /// milliseconds, and about as long each time. A replica that loses a disk loses all of it.
     pub(super) fn draw_distances(&mut self, profile: Profile, random: &mut Random) {
         if profile != Profile::Distant {
             return;

@@ -14,7 +14,7 @@ const VIEW: View = View(5);
 const SEQUENCE: Sequence = Sequence(40);
 const DIGEST: Digest = Digest([4; 32]);
 
-/// Signatures that anybody can make and no two keys or texts share.
+/// Signatures that need no secret; no two keys or texts share one.
 struct Toy;
 
 fn sign(key: &PublicKey, message: &[u8]) -> Signature {
@@ -109,11 +109,11 @@ fn refused(kind: &str, verify: impl Fn(Changed) -> bool, spoilt: &[(&str, Change
         signers: &[0, 1, 2, 3],
         ..holds()
     };
-    assert!(verify(all), "{kind}: everybody");
+    assert!(verify(all), "{kind}: all voters");
     let signers = |signers| Changed { signers, ..holds() };
     let general = [
         ("one vote too few", signers(&[0, 2])),
-        ("nobody", signers(&[])),
+        ("no vote", signers(&[])),
         ("one vote twice", signers(&[0, 2, 2])),
         ("out of order", signers(&[2, 0, 3])),
         ("who does not vote", signers(&[0, 2, 4])),
@@ -237,7 +237,7 @@ fn a_prepared_certificate_takes_a_quorum_with_its_leader_once() {
     assert!(verify(of(&[0, 2])) && verify(of(&[0, 2, 3])));
     for (what, changed) in [
         ("one vote too few", of(&[0])),
-        ("nobody", of(&[])),
+        ("no vote", of(&[])),
         ("the leader once more", of(&[0, 1])),
         ("the leader among enough", of(&[0, 1, 2])),
         ("one vote twice", of(&[2, 2])),

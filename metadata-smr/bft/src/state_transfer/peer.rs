@@ -4,7 +4,7 @@
 //! of a megabyte a round trip. How many is decided by the shortest round trip, since the others are
 //! long because of what is on its way already. What is not answered in time is asked of others, and
 //! the question stays open all the same: where the way is longer than patience begins with, no
-//! answer would ever count otherwise, and nobody would learn how long it is.
+//! answer would ever count otherwise, and the peer's distance would never be learnt.
 
 use crate::identity::{Monotonic, Nanos};
 use crate::round_trip::RoundTrip;

@@ -75,7 +75,7 @@ fn what_is_no_content_counts_too() {
     counts(&world).unwrap();
 }
 
-/// The owner pays for each name, so nobody else makes one who could not write the file anyway.
+/// The owner pays for each name, so a user who could not write the file makes none.
 #[test]
 fn who_could_not_write_a_file_makes_no_name_for_it() {
     let (mut world, caller) = shared();
