@@ -205,7 +205,11 @@ pub(crate) struct MountArguments {
     /// What close and fsync wait for (default: the configuration's, or `clouds`)
     #[arg(long, value_name = "TIER")]
     pub(crate) tier: Option<TierSetting>,
-    /// As in fstab: ro, noexec, allow_other, noallow_other, tier=memory|local|clouds, takeover
+    /// Wait for so long until the servers and the clouds answer, as at boot
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) wait: Option<u32>,
+    /// As in fstab: ro, noexec, allow_other, noallow_other, tier=memory|local|clouds, takeover,
+    /// wait=SECONDS
     #[arg(short = 'o', value_name = "OPTIONS")]
     pub(crate) options: Vec<String>,
     /// Pass over options that are not known

@@ -1,4 +1,5 @@
-//! Telling systemd how a service is: `READY=1`, `STATUS=…`, `STOPPING=1` (sd_notify(3)).
+//! Telling systemd how a service is: `READY=1`, `STATUS=…`, `STOPPING=1`, and that a start
+//! takes longer (sd_notify(3)).
 //!
 //! One datagram to the socket that `$NOTIFY_SOCKET` names, a path or, after an `@`, a name in the
 //! abstract namespace. Where there is none nobody wants to know. Nothing depends on it, so that a
@@ -8,12 +9,19 @@ use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
 
 const VARIABLE: &str = "NOTIFY_SOCKET";
 
 /// It serves.
 pub(crate) fn ready(status: &str) {
     tell(&format!("READY=1\n{}", line(status)));
+}
+
+/// It is still starting, and may do so for so much longer.
+pub(crate) fn starting(status: &str, longer: Duration) {
+    let micros = longer.as_micros();
+    tell(&format!("EXTEND_TIMEOUT_USEC={micros}\n{}", line(status)));
 }
 
 /// It has begun to end.

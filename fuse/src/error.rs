@@ -90,6 +90,8 @@ pub enum MountError {
         path: PathBuf,
         /// Why.
         reason: String,
+        /// Whether lack of space is why.
+        no_space: bool,
     },
     /// Anything else.
     #[error("cannot {doing} {path}: {source}")]

@@ -15,6 +15,7 @@
 //! | `kept` | what the kernel may keep for long, and how it is taken back |
 //! | `convert` | attributes, flags and errors between the two vocabularies |
 //! | `watchdog` | requests under way, and the abort of a stuck connection |
+//! | `held` | who still holds a mount that has left this process's tree |
 //! | `mount_table` | what is mounted where, as the kernel tells it |
 //! | [`null`] | names and lengths and nothing else: the ceiling that measurements compare with |
 //!
@@ -28,6 +29,7 @@ mod convert;
 mod error;
 mod extended;
 mod extents;
+mod held;
 mod kept;
 mod mount;
 mod mount_table;
@@ -37,4 +39,5 @@ mod serve;
 mod watchdog;
 
 pub use error::MountError;
+pub use held::Holder;
 pub use mount::{MountConfig, Mounted, abort_at, check, mount};

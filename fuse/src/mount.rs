@@ -4,6 +4,7 @@
 //! mount ── checks ──► fuser session (a thread; n loops) ──► Adapter ──► FileSystem
 //!   └─► watchdog (a thread) ──► abort
 //! Mounted::unmount ── commit what is dirty ──► umount(2) ──► the loops end ──► shutdown
+//!                          held by others (`held`) ──► commit, abort ──┘
 //! ```
 //!
 //! Permissions are checked twice: by the kernel (`default_permissions`, since its cache of names
@@ -11,6 +12,7 @@
 //! that reaches them.
 
 use crate::MountError;
+use crate::held::{self, Holder};
 use crate::kept::{self, Kept};
 use crate::mount_table::mounted_at;
 use crate::serve::Adapter;
@@ -76,7 +78,7 @@ pub struct Mounted {
     mount_point: PathBuf,
     file_system: FileSystem,
     connection: Connection,
-    ended: watch::Receiver<bool>,
+    ended: Arc<watch::Sender<bool>>,
 }
 
 /// Mounts `file_system`. Must be called within a tokio runtime, whose tasks will serve requests.
@@ -106,15 +108,16 @@ pub async fn mount(file_system: FileSystem, config: MountConfig) -> Result<Mount
         minor: mounted_at(&mount_point).map(|entry| entry.minor),
         mount_point: mount_point.clone(),
     };
-    let (send_ended, ended) = watch::channel(false);
-    kept::spawn(&file_system, kept, session.notifier(), ended.clone());
+    let (ended, receiver) = watch::channel(false);
+    let ended = Arc::new(ended);
+    kept::spawn(&file_system, kept, session.notifier(), receiver);
     let stop_watching = Arc::new(AtomicBool::new(false));
     if config.watchdog {
         let limit = config.deadline.saturating_mul(STUCK_AFTER);
         watchdog::spawn(in_flight, connection.clone(), limit, stop_watching.clone())
             .map_err(|error| system("watch", &mount_point, error))?;
     }
-    let place = mount_point.clone();
+    let (place, send_ended) = (mount_point.clone(), Arc::clone(&ended));
     std::thread::Builder::new()
         .name("fuse-session".into())
         .spawn(move || {
@@ -122,7 +125,7 @@ pub async fn mount(file_system: FileSystem, config: MountConfig) -> Result<Mount
                 tracing::warn!(mount_point = %place.display(), %error, "the mount ended badly");
             }
             stop_watching.store(true, Ordering::Release);
-            let _ = send_ended.send(true);
+            send_ended.send_replace(true);
         })
         .map_err(|error| system("serve", &mount_point, error))?;
     Ok(Mounted {
@@ -140,27 +143,50 @@ impl Mounted {
         &self.mount_point
     }
 
-    /// Waits until it is unmounted, by [`Mounted::unmount`] or from outside.
+    /// Waits until it is unmounted, by [`Mounted::unmount`] or from outside. If it is unmounted
+    /// here while others hold it, what they wrote is committed and the connection ended.
     pub async fn wait(&self) {
-        let mut ended = self.ended.clone();
-        // An error means that the session's thread is gone, which is an end as well.
+        let Some(minor) = self.connection.minor else {
+            return self.ended().await;
+        };
+        tokio::select! {
+            () = self.ended() => {}
+            holders = held::by_others(minor) => self.take_from(&holders).await,
+        }
+    }
+
+    async fn ended(&self) {
+        let mut ended = self.ended.subscribe();
+        // There is no error: the sender is here.
         let _ = ended.wait_for(|ended| *ended).await;
     }
 
-    /// Commits what is dirty and unmounts.
+    /// Commits what is dirty and unmounts. Who held it all the same, and holds it no more.
     ///
     /// # Errors
     /// If something still uses the mount or written data could not be committed; it stays mounted
     /// then.
-    pub async fn unmount(&self) -> Result<(), MountError> {
+    pub async fn unmount(&self) -> Result<Vec<Holder>, MountError> {
         self.file_system
             .sync_all()
             .await
             .map_err(|error| MountError::Unflushed {
                 path: self.mount_point.clone(),
                 reason: error.to_string(),
+                no_space: error.errno() == Errno::NOSPC,
             })?;
-        self.leave(UnmountFlags::empty()).await
+        self.leave(UnmountFlags::empty()).await?;
+        if tokio::time::timeout(held::LETS_GO_WITHIN, self.ended())
+            .await
+            .is_ok()
+        {
+            return Ok(Vec::new());
+        }
+        let minor = self.connection.minor;
+        let found = move || minor.map_or_else(Vec::new, held::holders);
+        let holders = tokio::task::spawn_blocking(found).await.unwrap_or_default();
+        self.take_from(&holders).await;
+        Ok(holders)
     }
 
     /// Takes the mount out of the tree at once; what is open goes on working until it is closed.
@@ -169,6 +195,25 @@ impl Mounted {
     /// If the system refuses.
     pub async fn detach(&self) -> Result<(), MountError> {
         self.leave(UnmountFlags::DETACH).await
+    }
+
+    /// It is in this tree no more, and others hold it: commits what they wrote, and ends it.
+    async fn take_from(&self, holders: &[Holder]) {
+        let named: Vec<_> = holders.iter().map(Holder::to_string).collect();
+        tracing::warn!(
+            mount_point = %self.mount_point.display(), held_by = named.join(", "),
+            "the mount is gone here and is held elsewhere; it ends there too"
+        );
+        if let Err(error) = self.file_system.sync_all().await {
+            tracing::warn!(%error, "what was written elsewhere is not all committed yet");
+        }
+        self.connection.abort();
+        let aborted = tokio::time::timeout(held::LETS_GO_WITHIN, self.ended()).await;
+        if aborted.is_err() {
+            // It cannot be aborted from here (a container has no control file system). It ends with
+            // the process, whose device is closed then.
+            self.ended.send_replace(true);
+        }
     }
 
     /// Answers everything that waits with an error and ends the mount, whatever state it is in.
@@ -183,11 +228,7 @@ impl Mounted {
         let place = self.mount_point.clone();
         tokio::task::spawn_blocking(move || unmount(&place, flags))
             .await
-            .map_err(|error| system("unmount", &self.mount_point, io::Error::other(error)))??;
-        if !flags.contains(UnmountFlags::DETACH) {
-            self.wait().await;
-        }
-        Ok(())
+            .map_err(|error| system("unmount", &self.mount_point, io::Error::other(error)))?
     }
 }
 

@@ -1,7 +1,8 @@
 //! What is mounted where: `/proc/self/mountinfo`.
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 /// One mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +19,27 @@ pub(crate) struct MountEntry {
 pub(crate) fn mounted_at(path: &Path) -> Option<MountEntry> {
     let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
     find(&table, path)
+}
+
+/// Whether the file system of this device is mounted anywhere in this process's tree. What cannot
+/// be read counts as mounted.
+pub(crate) fn is_mounted(minor: u32) -> bool {
+    let table = std::fs::read("/proc/self/mountinfo");
+    table.map_or(true, |table| {
+        place_of(&String::from_utf8_lossy(&table), minor).is_some()
+    })
+}
+
+/// Where in this table the file system of this device is mounted last. Such file systems have the
+/// major number 0, as all have that lie on no disk.
+pub(crate) fn place_of(table: &str, minor: u32) -> Option<PathBuf> {
+    let wanted = format!("0:{minor}");
+    table.lines().rev().find_map(|line| {
+        let mut mount = line.split(' ');
+        let (device, place) = (mount.nth(2)?, mount.nth(1)?);
+        let place = || PathBuf::from(OsString::from_vec(unescape(place)));
+        (device == wanted).then(place)
+    })
 }
 
 fn find(table: &str, path: &Path) -> Option<MountEntry> {
@@ -72,5 +94,7 @@ mod tests {
         assert_eq!((found.minor, found.kind.as_str()), (45, "fuse.quorumfs"));
         assert_eq!(found.source, "my volume");
         assert_eq!(find(table, Path::new("/mnt")), None);
+        assert_eq!(place_of(table, 44).as_deref(), Some(Path::new("/mnt/a b")));
+        assert_eq!(place_of(table, 4), None);
     }
 }

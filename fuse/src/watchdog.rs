@@ -5,6 +5,7 @@
 //! unkillable. A thread of its own then aborts the connection: the kernel answers all waiting
 //! requests with an error (fuser cannot be interrupted; the abort is the only way out).
 
+use crate::mount_table::mounted_at;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
@@ -91,7 +92,12 @@ impl Connection {
                 .is_ok()
         });
         if !written {
-            // The control file system is not mounted here: a forced unmount aborts as well.
+            // The control file system is not mounted here: a forced unmount aborts as well. What
+            // lies there now may be another mount.
+            let here = mounted_at(&self.mount_point).map(|entry| entry.minor);
+            if self.minor.is_some() && here != self.minor {
+                return;
+            }
             let flags = rustix::mount::UnmountFlags::FORCE | rustix::mount::UnmountFlags::DETACH;
             if let Err(error) = rustix::mount::unmount(&self.mount_point, flags) {
                 tracing::error!(

@@ -67,6 +67,7 @@ impl Target {
             cluster: self.header.cluster,
             role: self.role,
             authentication: Authentication::Sig,
+            process: 0,
         };
         dialer.dial().await.ok()
     }

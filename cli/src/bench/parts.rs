@@ -198,7 +198,7 @@ struct Echo;
 impl Gatekeeper for Echo {
     type Place = ();
 
-    fn admit(&self, _: PublicKey, _: Role) -> Result<(), Refusal> {
+    fn admit(&self, _: PublicKey, _: Role, _: u64) -> Result<(), Refusal> {
         Ok(())
     }
 
@@ -261,6 +261,7 @@ fn network(length: Duration) -> Outcome<Network> {
         cluster: CLUSTER,
         role: Role::Client,
         authentication: Authentication::Sig,
+        process: 0,
     };
     let measured = runtime()?.block_on(echoes(&dialer, length));
     drop(stop);

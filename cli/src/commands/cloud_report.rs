@@ -19,6 +19,12 @@ pub(crate) struct CloudReport {
     /// What it last did wrong, as the running mount saw it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) last_error: Option<String>,
+    /// Why it takes no writes, if it refused the running mount's last one for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) writes_refused: Option<String>,
+    /// Whether it is full.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) full: bool,
     /// How many of its answers were not what had been written.
     #[serde(default)]
     pub(crate) shards_refused: u64,
@@ -54,6 +60,8 @@ impl CloudReport {
             usable: status.reachable,
             problem: None,
             last_error: status.last_error.clone(),
+            writes_refused: status.writes_refused.as_ref().map(|it| it.reason.clone()),
+            full: status.writes_refused.as_ref().is_some_and(|it| it.full),
             shards_refused: status.shards_refused,
             latency_median_us: status.latency_median.map(micros),
             requests: status.traffic.requests(),
@@ -65,12 +73,20 @@ impl CloudReport {
         }
     }
 
+    /// Whether it can be used now and is not known to refuse writes.
+    pub(crate) fn takes_writes(&self) -> bool {
+        self.usable && self.writes_refused.is_none()
+    }
+
     /// For people.
     pub(crate) fn text(&self) -> String {
         let mut text = format!("  cloud {}  {}  ", self.index, self.name);
         match &self.problem {
             Some(problem) => text.push_str(&format!("UNUSABLE: {problem}")),
-            None => text.push_str("usable"),
+            None => match &self.writes_refused {
+                Some(reason) => text.push_str(&format!("TAKES NO WRITES: {reason}")),
+                None => text.push_str("usable"),
+            },
         }
         if self.requests > 0 {
             text.push_str(&format!(
@@ -92,7 +108,8 @@ impl CloudReport {
         if self.shards_refused > 0 {
             text.push_str(&format!("; GAVE BACK {} BAD SHARDS", self.shards_refused));
         }
-        if let (None, Some(error)) = (&self.problem, &self.last_error) {
+        let said = self.problem.as_ref().or(self.writes_refused.as_ref());
+        if let (None, Some(error)) = (said, &self.last_error) {
             text.push_str(&format!("; last error: {error}"));
         }
         text

@@ -144,7 +144,9 @@ pub(crate) fn block_failure(error: &BlockError) -> Failure {
 fn block_exit(kind: BlockErrorKind) -> Exit {
     match kind {
         BlockErrorKind::NoSpace => Exit::NoSpace,
-        BlockErrorKind::Io | BlockErrorKind::Shut => Exit::CloudsUnreachable,
+        BlockErrorKind::Io | BlockErrorKind::Unreachable | BlockErrorKind::Shut => {
+            Exit::CloudsUnreachable
+        }
         BlockErrorKind::Corrupt => Exit::Damaged,
         BlockErrorKind::NewerFormat => Exit::NewerFormat,
         BlockErrorKind::Invalid | BlockErrorKind::Unsupported => Exit::Error,

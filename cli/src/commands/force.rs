@@ -53,7 +53,8 @@ pub(super) async fn run(state: &StateDirectory, named: Option<&Path>, output: Ou
     };
     if answers.is_some() {
         let asked = control::ask::<Stopped>(state, Question::Stop);
-        if let Ok(Ok(Some(Stopped::Clean))) = tokio::time::timeout(ENDS_WITHIN, asked).await {
+        let asked = tokio::time::timeout(ENDS_WITHIN, asked).await;
+        if let Ok(Ok(Some(Stopped::Clean | Stopped::TakenFrom { .. }))) = asked {
             until_released(state).await?;
             return said(&point, false, false, output);
         }
@@ -82,6 +83,7 @@ fn said(point: &Path, forced: bool, still_running: bool, output: Output) -> Outc
         point,
         forced: Some(forced),
         still_running: Some(still_running),
+        taken_from: Vec::new(),
     };
     output.record("unmounted", &record, |record| {
         let point = record.point.display();

@@ -18,6 +18,7 @@ mod memory;
 mod mount;
 mod mount_options;
 pub(crate) mod mount_point;
+mod mount_wait;
 mod observe;
 mod opened;
 mod quota;

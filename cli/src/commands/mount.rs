@@ -15,6 +15,7 @@ use super::explain::mount_failure;
 use super::journal::WaitingReport;
 use super::mount_options::MountOptions;
 use super::mount_point;
+use super::mount_wait;
 use super::opened::{Access, Configured, Opened};
 use super::quota::Used;
 use super::sync::{self, Synced};
@@ -27,7 +28,7 @@ use crate::notify;
 use crate::output::{self, Output};
 use crate::stop::Stop;
 use crate::unlock;
-use quorumfs_fuse::{MountConfig, Mounted};
+use quorumfs_fuse::{MountConfig, MountError, Mounted};
 use quorumfs_gateway::blocks::Poisoned;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -194,10 +195,18 @@ impl Report {
 pub(crate) enum Stopped {
     /// Everything is kept and nothing is mounted any more.
     Clean,
+    /// The same, and these processes, in trees of their own, had it mounted too.
+    TakenFrom {
+        /// In words.
+        holders: Vec<String>,
+    },
     /// It is still mounted.
     Failed {
         /// Why.
         message: String,
+        /// Whether lack of space is why.
+        #[serde(default)]
+        no_space: bool,
     },
 }
 
@@ -211,7 +220,8 @@ struct Ready<'a> {
 pub(crate) async fn run(general: &General, arguments: &MountArguments, output: Output) -> Outcome {
     let options = MountOptions::parse(&arguments.options, arguments.sloppy)?;
     if arguments.background {
-        return in_background(general, arguments, output);
+        let wait = arguments.wait.or(options.wait).unwrap_or_default();
+        return in_background(general, (arguments, wait), output);
     }
     if arguments.detached {
         let _ = rustix::process::setsid();
@@ -231,8 +241,10 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
     let access = Access::Mount {
         takeover: arguments.takeover || options.takeover,
     };
+    let patience = arguments.wait.or(options.wait).unwrap_or_default();
+    let patience = Duration::from_secs(patience.into());
     let opened = tokio::select! {
-        opened = Opened::open(&configured, access) => Arc::new(opened?),
+        opened = mount_wait::open(&configured, access, patience) => Arc::new(opened?),
         () = stop.wanted() => return Ok(Exit::Cancelled),
     };
     let mut config = MountConfig::new(point);
@@ -343,9 +355,13 @@ async fn serve(
                     }
                     // Whatever is in use stays mounted. All is committed before the answer.
                     Question::Stop => Answer::Stopped(match mounted.unmount().await {
-                        Ok(()) => Stopped::Clean,
+                        Ok(holders) if holders.is_empty() => Stopped::Clean,
+                        Ok(holders) => Stopped::TakenFrom {
+                            holders: holders.iter().map(ToString::to_string).collect(),
+                        },
                         Err(error) => Stopped::Failed {
                             message: error.to_string(),
+                            no_space: matches!(error, MountError::Unflushed { no_space: true, .. }),
                         },
                     }),
                 }
@@ -378,7 +394,7 @@ async fn leave(mounted: &Mounted) -> Outcome<()> {
     let began = Instant::now();
     loop {
         match mounted.unmount().await {
-            Ok(()) => return Ok(()),
+            Ok(_) => return Ok(()),
             Err(error) if began.elapsed() > BUSY_WITHIN => {
                 tracing::warn!(%error, "leaving although it is in use");
                 return mounted
@@ -467,7 +483,11 @@ fn give_up(child: &mut Child, point: &Path) {
 }
 
 /// Starts this program again in a session of its own and waits until that one is ready.
-fn in_background(general: &General, arguments: &MountArguments, output: Output) -> Outcome {
+fn in_background(
+    general: &General,
+    (arguments, wait): (&MountArguments, u32),
+    output: Output,
+) -> Outcome {
     let (configured, passphrase) = Configured::read_with(general, None)?;
     let point = point(&configured, arguments)?;
     let log = configured.state().join(LOG);
@@ -486,6 +506,9 @@ fn in_background(general: &General, arguments: &MountArguments, output: Output) 
         .arg(configured.state().path());
     if arguments.takeover {
         command.arg("--takeover");
+    }
+    if let Some(wait) = arguments.wait {
+        command.args(["--wait", &wait.to_string()]);
     }
     if let Some(tier) = arguments.tier {
         command.args(["--tier", tier.name()]);
@@ -528,7 +551,8 @@ fn in_background(general: &General, arguments: &MountArguments, output: Output) 
             let _ = sender.send(line);
         });
     }
-    let line = lines.recv_timeout(READY_WITHIN).unwrap_or_default();
+    let ready_within = READY_WITHIN + Duration::from_secs(wait.into());
+    let line = lines.recv_timeout(ready_within).unwrap_or_default();
     let record: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
     if record.get("type").and_then(serde_json::Value::as_str) == Some("ready") {
         let ready = Ready {
@@ -546,7 +570,7 @@ fn in_background(general: &General, arguments: &MountArguments, output: Output) 
     }
     give_up(&mut child, &point);
     Err(output::failure_in(&record).unwrap_or_else(|| {
-        let seconds = READY_WITHIN.as_secs();
+        let seconds = ready_within.as_secs();
         let message = format!("the mount was not ready within {seconds} s");
         Failure::new(Exit::Error, message).hint(format!("its log is {}", log.display()))
     }))

@@ -19,7 +19,8 @@ const PASSED_OVER: &[&str] = &[
 ];
 /// What is written before a dash of its own in `fstab`, for other programs.
 const FOR_OTHERS: &[&str] = &["x-", "X-"];
-const KNOWN: &str = "ro, noexec, allow_other, noallow_other, tier=memory|local|clouds, takeover";
+const KNOWN: &str = "ro, noexec, allow_other, noallow_other, tier=memory|local|clouds, takeover, \
+                     wait=SECONDS";
 
 /// What was said of one mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,6 +35,8 @@ pub(crate) struct MountOptions {
     pub(crate) tier: Option<TierSetting>,
     /// Whether another mount loses the volume.
     pub(crate) takeover: bool,
+    /// How many seconds servers and clouds are waited for, if that was said.
+    pub(crate) wait: Option<u32>,
 }
 
 impl MountOptions {
@@ -56,6 +59,10 @@ impl MountOptions {
                 ("noallow_other", None) => options.allow_other = Some(false),
                 ("takeover", None) => options.takeover = true,
                 ("tier", Some(tier)) => options.tier = Some(tier_of(tier)?),
+                ("wait", Some(seconds)) => {
+                    let seconds = seconds.parse().map_err(|_| unknown(word))?;
+                    options.wait = Some(seconds);
+                }
                 ("remount", None) => return Err(remount()),
                 ("", None) => {}
                 _ if PASSED_OVER.contains(&name) => {}
@@ -107,6 +114,7 @@ mod tests {
         let ours = parse("rw,allow_other,tier=local").unwrap();
         assert_eq!((ours.allow_other, ours.read_only), (Some(true), false));
         assert_eq!(ours.tier, Some(TierSetting::Local));
+        assert_eq!(parse("wait=300").unwrap().wait, Some(300));
         let others =
             "defaults,noauto,nofail,_netdev,x-systemd.automount,x-gvfs-hide,comment=a,nodev";
         assert_eq!(parse(others).unwrap(), MountOptions::default());
@@ -134,6 +142,9 @@ mod tests {
             "tier=fast",
             "ro=1",
             "uid=0",
+            "wait",
+            "wait=long",
+            "wait=-1",
         ] {
             let failure = parse(bad).unwrap_err();
             assert_eq!(failure.exit, Exit::Usage, "{bad}");

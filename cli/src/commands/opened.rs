@@ -358,9 +358,7 @@ impl Opened {
                 return Err(block_failure(&error));
             }
         };
-        if matches!(access, Access::Mount { .. }) {
-            configured.keep_shares();
-        }
+        configured.keep_shares();
         let unlocked = async {
             let clouds = blocks.shares().map_err(|error| block_failure(&error))?;
             let newest = volume.refresh(&metadata, Some(&clouds)).await;

@@ -37,11 +37,18 @@ struct Summary {
     replicas_needed: usize,
     clouds: usize,
     clouds_usable: usize,
+    clouds_taking_writes: usize,
     clouds_needed_to_read: usize,
     clouds_needed_to_write: usize,
     mounted: bool,
     /// Whether a mount that runs from here says how it is.
     mount_answers: bool,
+    /// Why a trial request was not answered, where enough replicas say that they vote.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trial_failed: Option<String>,
+    /// Whether lack of space is why too few clouds take writes.
+    #[serde(skip)]
+    full: bool,
     health: &'static str,
 }
 
@@ -56,6 +63,19 @@ impl Summary {
             "no quorum" => format!(
                 "NOTHING CAN BE DONE: {} of {} replicas vote, {} are needed. Start the others.",
                 self.replicas_voting, self.replicas, self.replicas_needed
+            ),
+            "no answer" => format!(
+                "NOTHING CAN BE DONE: {} of {} replicas say that they vote, and a trial request \
+                 was not answered ({}). See whether the replicas reach each other: each one's log \
+                 says to which it is connected.",
+                self.replicas_voting,
+                self.replicas,
+                self.trial_failed.as_deref().unwrap_or_default()
+            ),
+            "no writes" => format!(
+                "NOTHING CAN BE WRITTEN: {} of {} clouds take writes, {} are needed. What is there \
+                 can be read.",
+                self.clouds_taking_writes, self.clouds, self.clouds_needed_to_write
             ),
             _ => format!(
                 "TOO FEW CLOUDS: {} of {} can be used; reading needs {}, writing {}.",
@@ -78,7 +98,8 @@ impl Summary {
             "good" => Exit::Success,
             "degraded" => Exit::Degraded,
             "mount silent" => Exit::Error,
-            "no quorum" => Exit::QuorumUnreachable,
+            "no quorum" | "no answer" => Exit::QuorumUnreachable,
+            "no writes" if self.full => Exit::NoSpace,
             _ => Exit::CloudsUnreachable,
         }
     }
@@ -87,10 +108,11 @@ impl Summary {
 /// Asks everybody and prints what they say.
 pub(crate) async fn run(general: &General, arguments: &StatusArguments, output: Output) -> Outcome {
     let configured = Configured::read(general)?;
-    let (standing, clouds, report) = tokio::join!(
+    let (standing, clouds, report, trial) = tokio::join!(
         configured.standing(),
         configured.ask_clouds(),
         ask_mount(&configured),
+        try_order(&configured),
     );
     let silent = report.as_ref().err().cloned();
     let mut report = report.unwrap_or_default();
@@ -98,8 +120,12 @@ pub(crate) async fn run(general: &General, arguments: &StatusArguments, output: 
     let membership = standing.membership.clone();
     let replicas = members::of(&configured, standing);
     let clouds = merge(clouds, report.as_ref());
-    let mount = (report.is_some(), silent.is_none());
-    let summary = summarise(&configured, &membership, &replicas, &clouds, mount);
+    let found = Found {
+        reported: report.is_some(),
+        answers: silent.is_none(),
+        trial_failed: trial.err().map(|failure| failure.message),
+    };
+    let summary = summarise(&configured, &membership, (&replicas, &clouds), found);
 
     let queue = report
         .as_mut()
@@ -127,6 +153,31 @@ pub(crate) async fn run(general: &General, arguments: &StatusArguments, output: 
     }
     output.record("summary", &summary, Summary::text)?;
     Ok(summary.exit())
+}
+
+/// Whether the cluster does what it is asked: opens a session and ends it. What replicas say of
+/// themselves does not show that they reach each other.
+async fn try_order(configured: &Configured) -> Outcome<()> {
+    let tried = async {
+        let client = configured.connect().await?;
+        // That it does not end says nothing new; it does by itself later.
+        let _ = client.close().await;
+        Ok(())
+    };
+    let answer = tokio::time::timeout(ANSWERS_WITHIN, tried).await;
+    answer.unwrap_or_else(|_| {
+        let message = format!("no answer for {} s", ANSWERS_WITHIN.as_secs());
+        Err(Failure::new(Exit::QuorumUnreachable, message))
+    })
+}
+
+/// What else was found.
+struct Found {
+    /// A mount said how it is.
+    reported: bool,
+    /// There is none, or it answered.
+    answers: bool,
+    trial_failed: Option<String>,
 }
 
 /// What a mount that runs from here says of itself.
@@ -168,23 +219,27 @@ fn merge(
 fn summarise(
     configured: &Configured,
     membership: &Membership,
-    replicas: &[Replica],
-    clouds: &[CloudReport],
-    (reported, answers): (bool, bool),
+    (replicas, clouds): (&[Replica], &[CloudReport]),
+    found: Found,
 ) -> Summary {
     let voting = replicas.iter().filter(|replica| replica.votes()).count();
     let usable = clouds.iter().filter(|cloud| cloud.usable).count();
+    let taking_writes = clouds.iter().filter(|cloud| cloud.takes_writes()).count();
     let (to_read, to_write) = configured.clouds_needed();
     let needed = usize::from(membership.model.medium());
     let voters = membership.voters.len();
     let view = vouched(replicas, membership, |said| said.view);
     let health = if voting < needed {
         "no quorum"
+    } else if found.trial_failed.is_some() {
+        "no answer"
     } else if usable < to_write {
         "too few clouds"
-    } else if !answers {
+    } else if taking_writes < to_write {
+        "no writes"
+    } else if !found.answers {
         "mount silent"
-    } else if voting < voters || usable < clouds.len() {
+    } else if voting < voters || taking_writes < clouds.len() {
         "degraded"
     } else {
         "good"
@@ -199,10 +254,13 @@ fn summarise(
         replicas_needed: needed,
         clouds: clouds.len(),
         clouds_usable: usable,
+        clouds_taking_writes: taking_writes,
         clouds_needed_to_read: to_read,
         clouds_needed_to_write: to_write,
-        mounted: reported || !answers,
-        mount_answers: answers,
+        mounted: found.reported || !found.answers,
+        mount_answers: found.answers,
+        trial_failed: found.trial_failed.filter(|_| voting >= needed),
+        full: clouds.iter().any(|cloud| cloud.full),
         health,
     }
 }

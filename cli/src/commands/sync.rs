@@ -15,6 +15,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use quorumfs_gateway::vfs::{FileSystem, InodeId, VfsError};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -46,6 +47,9 @@ pub(crate) enum Synced {
     Failed {
         /// Why.
         message: String,
+        /// Whether lack of space is why.
+        #[serde(default)]
+        no_space: bool,
     },
 }
 
@@ -93,12 +97,12 @@ impl Begun {
             };
         };
         self.all().1.remove(&ticket);
-        let failed = match ended.as_deref() {
+        let (message, no_space) = match ended.as_deref() {
             Ok(Some(Ok(()))) => return Synced::Done,
-            Ok(Some(Err(error))) => error.to_string(),
-            Ok(None) | Err(_) => "it was broken off".into(),
+            Ok(Some(Err(error))) => (error.to_string(), error.errno() == Errno::NOSPC),
+            Ok(None) | Err(_) => ("it was broken off".into(), false),
         };
-        Synced::Failed { message: failed }
+        Synced::Failed { message, no_space }
     }
 }
 
@@ -120,8 +124,12 @@ pub(crate) async fn run(general: &General, arguments: &SyncArguments, output: Ou
     let path = arguments.path.as_deref().unwrap_or(&point);
     let (inode, tier) = (inode_of(path, &point)?, arguments.tier);
     let answer = asked(&state, inode, tier).await?;
-    if let Synced::Failed { message } = answer.ok_or_else(not_mounted)? {
-        return Err(Failure::new(Exit::CloudsUnreachable, message)
+    if let Synced::Failed { message, no_space } = answer.ok_or_else(not_mounted)? {
+        let exit = match no_space {
+            true => Exit::NoSpace,
+            false => Exit::CloudsUnreachable,
+        };
+        return Err(Failure::new(exit, message)
             .hint("it is kept and tried again; see `quorumfs status --queue`"));
     }
     output.record("synced", &Done { path, tier }, |done| {

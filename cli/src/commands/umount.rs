@@ -27,6 +27,9 @@ pub(super) struct Unmounted<'a> {
     /// With `--force`, whether the process behind it is still there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) still_running: Option<bool>,
+    /// Processes that had it in a tree of their own, and have it no more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) taken_from: Vec<String>,
 }
 
 impl<'a> Unmounted<'a> {
@@ -35,6 +38,20 @@ impl<'a> Unmounted<'a> {
             point,
             forced: None,
             still_running: None,
+            taken_from: Vec::new(),
+        }
+    }
+}
+
+impl Unmounted<'_> {
+    fn text(&self) -> String {
+        let point = self.point.display();
+        match self.taken_from.as_slice() {
+            [] => format!("Unmounted {point}."),
+            holders => format!(
+                "Unmounted {point}. It was mounted elsewhere too and has ended there: {}.",
+                holders.join(", ")
+            ),
         }
     }
 }
@@ -59,22 +76,26 @@ pub(crate) async fn run(general: &General, arguments: &UmountArguments, output: 
     }
     // Clouds that are slow are waited for. If that fails the mount says so itself when it stops.
     sync::asked(&state, None, TierSetting::Clouds).await?;
-    match control::ask::<Stopped>(&state, Question::Stop).await? {
-        Some(Stopped::Clean) => {
-            until_released(&state).await?;
-            let record = Unmounted::of(&report.point);
-            output.record("unmounted", &record, |r| {
-                format!("Unmounted {}.", r.point.display())
-            })?;
-            Ok(Exit::Success)
-        }
+    let taken_from = match control::ask::<Stopped>(&state, Question::Stop).await? {
+        Some(Stopped::Clean) => Vec::new(),
+        Some(Stopped::TakenFrom { holders }) => holders,
         // What to do depends on what is in the way, and is part of what the mount says.
-        Some(Stopped::Failed { message }) => Err(Failure::new(Exit::Held, message)),
-        None => Err(Failure::new(
-            Exit::Error,
-            "the mount ended while it was asked to",
-        )),
-    }
+        Some(Stopped::Failed { message, no_space }) => {
+            let exit = if no_space { Exit::NoSpace } else { Exit::Held };
+            return Err(Failure::new(exit, message));
+        }
+        None => {
+            let message = "the mount ended while it was asked to";
+            return Err(Failure::new(Exit::Error, message));
+        }
+    };
+    until_released(&state).await?;
+    let record = Unmounted {
+        taken_from,
+        ..Unmounted::of(&report.point)
+    };
+    output.record("unmounted", &record, Unmounted::text)?;
+    Ok(Exit::Success)
 }
 
 /// The mount's process ends its session after it has answered; the next mount needs it ended.

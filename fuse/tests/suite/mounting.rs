@@ -71,6 +71,90 @@ fn a_busy_mount_stays_and_is_unmounted_later() {
     assert!(!world.path("file").exists());
 }
 
+/// A process with a tree of its own, in which everything stays mounted that is mounted now.
+struct Elsewhere(std::process::Child);
+
+impl Elsewhere {
+    fn begin() -> Self {
+        let child = std::process::Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "sleep", "100"])
+            .spawn()
+            .unwrap();
+        let itself = Self(child);
+        let patience = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let comm = format!("/proc/{}/comm", itself.0.id());
+        while std::fs::read_to_string(&comm).unwrap().trim() != "sleep" {
+            assert!(std::time::Instant::now() < patience, "it does not begin");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        itself
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_mount_that_another_tree_holds_ends_all_the_same_and_the_holder_is_named() {
+    let mut world = World::new();
+    std::fs::write(world.path("file"), "content").unwrap();
+    let elsewhere = Elsewhere::begin();
+    let mounted = world.mounted.take().unwrap();
+    let holders = world.runtime.block_on(mounted.unmount()).unwrap();
+    assert_eq!(holders.len(), 1, "{holders:?}");
+    let holder = holders.first().unwrap();
+    assert_eq!(
+        (holder.pid, holder.name.as_str()),
+        (elsewhere.0.id(), "sleep")
+    );
+    assert!(holder.place == world.path("") || world.path("").starts_with(&holder.place));
+    world.runtime.block_on(mounted.wait());
+}
+
+#[test]
+fn an_unmount_from_outside_ends_the_wait_although_another_tree_holds_it() {
+    let mut world = World::new();
+    let elsewhere = Elsewhere::begin();
+    let mounted = world.mounted.take().unwrap();
+    let status = std::process::Command::new("umount")
+        .arg(world.path(""))
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let waited = async {
+        let wait = mounted.wait();
+        tokio::time::timeout(std::time::Duration::from_secs(30), wait).await
+    };
+    world.runtime.block_on(waited).expect("it ends");
+    drop(elsewhere);
+}
+
+#[test]
+fn what_is_open_goes_on_after_a_lazy_unmount() {
+    use std::io::Write;
+    let mut world = World::new();
+    let mut open = std::fs::File::create(world.path("file")).unwrap();
+    let mounted = world.mounted.take().unwrap();
+    let status = std::process::Command::new("umount")
+        .arg("--lazy")
+        .arg(world.path(""))
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let waited = async {
+        let wait = mounted.wait();
+        tokio::time::timeout(std::time::Duration::from_secs(6), wait).await
+    };
+    world.runtime.block_on(waited).expect_err("it is open");
+    open.write_all(b"late").unwrap();
+    drop(open);
+    world.runtime.block_on(mounted.wait());
+}
+
 #[test]
 fn an_unmount_from_outside_ends_the_wait() {
     let mut world = World::new();

@@ -145,6 +145,7 @@ impl Link {
                 break last.unwrap_or_else(silence);
             }
         };
+        self.health.put_ended(result.as_ref().err());
         let receipt = self.record(exchange, begin, result)?;
         match receipt {
             Some(said) if !said.is_for(&body) => {

@@ -11,8 +11,10 @@ use std::fmt;
 pub enum BlockErrorKind {
     /// Too many clouds have no space left: ENOSPC.
     NoSpace,
-    /// The clouds cannot be reached or do not have the bytes: EIO.
+    /// The clouds do not have the bytes, or do not take them: EIO.
     Io,
+    /// So many clouds cannot be reached now that it cannot be done: worth another try, then EIO.
+    Unreachable,
     /// What the clouds or the metadata hold cannot be right: EIO.
     Corrupt,
     /// A newer version wrote it: EIO, and exit code of its own where a command fails.
@@ -55,6 +57,8 @@ pub enum BlockError {
         wanted: usize,
         /// Whether lack of space is why.
         full: bool,
+        /// Whether enough of the others may take it in a moment.
+        passing: bool,
         /// What the others said.
         failures: Failures,
     },
@@ -74,6 +78,8 @@ pub enum BlockError {
         /// Who brought it in, if more clouds than may lie deny what it said that they
         /// had acknowledged.
         writer: Option<Writer>,
+        /// Whether enough of the others may have theirs in a moment.
+        passing: bool,
         /// What was wrong with the others.
         failures: Failures,
     },
@@ -249,6 +255,8 @@ impl BlockError {
     pub fn kind(&self) -> BlockErrorKind {
         match self {
             Self::TooFewAcknowledged { full: true, .. } => BlockErrorKind::NoSpace,
+            Self::TooFewAcknowledged { passing: true, .. }
+            | Self::TooFewShards { passing: true, .. } => BlockErrorKind::Unreachable,
             Self::TooFewAcknowledged { .. } | Self::TooFewShards { .. } => BlockErrorKind::Io,
             Self::NewerFormat { .. } => BlockErrorKind::NewerFormat,
             Self::WrittenWrong { .. }
@@ -315,6 +323,14 @@ impl ShardFault {
             | Self::Suspended { .. }
             | Self::NoCloud(_)
             | Self::Defect => false,
+        }
+    }
+
+    /// Whether the cloud may answer well in a moment: it is not there now, or has too much to do.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            Self::Store(error) => error.kind.is_transient(),
+            _ => false,
         }
     }
 

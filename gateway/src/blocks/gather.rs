@@ -338,10 +338,17 @@ impl Engine {
             .map(|(shard, _)| *shard)
             .collect();
         let faulty = usize::from(object.policy().faulty());
+        // One that was left out at first may have been asked after all: its answer counts.
+        let last: BTreeMap<usize, &ShardFault> = faults
+            .iter()
+            .map(|(shard, fault)| (*shard, fault))
+            .collect();
+        let passing = last.values().filter(|fault| fault.is_passing()).count();
         BlockError::TooFewShards {
             object: object.id(),
             good,
             wanted,
+            passing: good + passing >= wanted,
             writer: (denied.len() > faulty).then(|| object.writer()),
             failures,
         }

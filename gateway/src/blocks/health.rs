@@ -20,7 +20,7 @@
 //! answered for as long: a link that is full takes them one after the other.
 
 use super::latency::{Exchange, Latencies};
-use quorumfs_backends::StoreError;
+use quorumfs_backends::{StoreError, StoreErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -79,7 +79,18 @@ struct State {
     answered_at: Option<Instant>,
     put_answered_at: Option<Instant>,
     last_error: Option<String>,
+    /// Why the last put was refused, if it was in a way that does not pass by itself.
+    writes_refused: Option<Refusal>,
     latencies: Latencies,
+}
+
+/// Why a cloud takes no writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Whether it is full.
+    pub full: bool,
+    /// What it said.
+    pub reason: String,
 }
 
 /// One cloud's record.
@@ -177,6 +188,26 @@ impl Health {
         }
     }
 
+    /// A put was answered, or failed so. Answers to anything else say nothing about writes: a cloud
+    /// that is full can be read.
+    pub(super) fn put_ended(&self, error: Option<&StoreError>) {
+        let Some(error) = error else {
+            self.state().writes_refused = None;
+            return;
+        };
+        if error.kind.concerns_the_cloud() && !error.kind.is_transient() {
+            self.state().writes_refused = Some(Refusal {
+                full: error.kind == StoreErrorKind::Full,
+                reason: error.to_string(),
+            });
+        }
+    }
+
+    /// Why it takes no writes, if it refused the last one for good.
+    pub(super) fn writes_refused(&self) -> Option<Refusal> {
+        self.state().writes_refused.clone()
+    }
+
     /// The cloud lied: remembered for people, without consequence for requests.
     pub(super) fn lied(&self, what: String) {
         self.state().last_error = Some(what);
@@ -230,6 +261,37 @@ mod tests {
 
     fn health(timeouts: Timeouts) -> Health {
         Health::new(timeouts, Arc::default())
+    }
+
+    #[test]
+    fn a_cloud_that_is_full_takes_no_writes_until_it_took_one_whatever_else_it_answers() {
+        use StoreErrorKind as Kind;
+        let health = health(Timeouts::default());
+        let failed = |kind| {
+            health.put_ended(Some(&StoreError {
+                kind,
+                operation: quorumfs_backends::Operation::Put,
+                cloud: "cloud 1".to_owned(),
+                object: None,
+                detail: "for a test".to_owned(),
+            }));
+            health.writes_refused().map(|refusal| refusal.full)
+        };
+        for passing in [
+            Kind::Unavailable,
+            Kind::Throttled,
+            Kind::Timeout,
+            Kind::AlreadyExists,
+        ] {
+            assert_eq!(failed(passing), None, "{passing:?}");
+        }
+        assert_eq!(failed(Kind::Full), Some(true));
+        assert_eq!(failed(Kind::Timeout), Some(true), "it says nothing new");
+        health.answered(Exchange::Ask, Duration::from_millis(1));
+        assert!(health.writes_refused().is_some());
+        assert_eq!(failed(Kind::Denied), Some(false));
+        health.put_ended(None);
+        assert_eq!(health.writes_refused(), None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -119,7 +119,7 @@ pub use engine::BlockConfig;
 pub use error::{BlockError, BlockErrorKind, Failures};
 pub use evidence::{CloudEvidence, Testimony};
 pub use header::{FEATURES, FORMAT};
-pub use health::Timeouts;
+pub use health::{Refusal, Timeouts};
 pub use layout::CELL_BYTES;
 pub use naming::{CloudKeys, Named};
 pub use object::{SealedSlice, Stored, StoredObject};

@@ -225,11 +225,14 @@ fn too_few(puts: &Puts, wanted: usize) -> BlockError {
         ShardFault::Store(error) => error.kind == StoreErrorKind::Full,
         _ => false,
     };
+    let passing = puts.faults.iter().filter(|fault| fault.is_passing());
+    let may_take_it = puts.acknowledged + puts.running.len() + passing.count();
     BlockError::TooFewAcknowledged {
         object: puts.object.id(),
         acknowledged: puts.acknowledged,
         wanted,
         full: puts.faults.iter().any(is_full),
+        passing: may_take_it >= wanted,
         failures: Failures(puts.faults.iter().map(ToString::to_string).collect()),
     }
 }

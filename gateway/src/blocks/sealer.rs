@@ -188,6 +188,7 @@ impl Sealer {
                 good: usize::try_from(shard).unwrap_or(usize::MAX),
                 wanted: usize::from(self.policy.data()),
                 writer: None,
+                passing: false,
                 failures: Failures(vec![format!("shard {shard} is not what its digest says")]),
             })?;
             cells.extend(

@@ -52,6 +52,10 @@ const SHARE_BYTES: u32 = 32;
 pub(super) const STORED_BYTES: u64 = HEADER_BYTES + SHARE_BYTES as u64;
 /// How many names a share may come to have on its cloud.
 const NAMES_MAX: u8 = 4;
+/// How long clouds that cannot be reached are waited for.
+const OUTAGE_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries then.
+const OUTAGE_PAUSE: Duration = Duration::from_millis(500);
 /// How long the clouds that are not needed any more are waited for.
 const REST_WITHIN: Duration = Duration::from_secs(3);
 
@@ -68,6 +72,8 @@ pub enum ShareError {
         good: usize,
         /// f + 1.
         wanted: usize,
+        /// Whether enough of the others may give theirs in a moment.
+        passing: bool,
         /// What was wrong with the others.
         failures: Failures,
     },
@@ -365,12 +371,27 @@ impl ShareStore {
             .flatten()
     }
 
-    /// f + 1 shares, each with its cloud's index and proved.
+    /// f + 1 shares, each with its cloud's index and proved. Clouds that cannot be reached are
+    /// waited for, for a moment.
     ///
     /// # Errors
     /// As [`fetch`](Self::fetch).
-    #[boxed]
     pub async fn gather(&self, shares: &Shares) -> Result<Vec<(u8, Share)>, ShareError> {
+        let began = Instant::now();
+        loop {
+            match self.gather_now(shares).await {
+                Err(ShareError::TooFew { passing: true, .. })
+                    if began.elapsed() + OUTAGE_PAUSE < OUTAGE_PATIENCE =>
+                {
+                    tokio::time::sleep(OUTAGE_PAUSE).await;
+                }
+                gathered => return gathered,
+            }
+        }
+    }
+
+    #[boxed]
+    async fn gather_now(&self, shares: &Shares) -> Result<Vec<(u8, Share)>, ShareError> {
         let wanted = usize::from(shares.threshold);
         let mut order: Vec<&Arc<Link>> = self.links.iter().collect();
         order.sort_by_cached_key(|link| {
@@ -415,9 +436,11 @@ impl ShareStore {
             {
                 return Err(ShareError::NewerFormat { format });
             }
+            let passing = faults.iter().filter(|fault| fault.is_passing()).count();
             return Err(ShareError::TooFew {
                 good: found.len(),
                 wanted,
+                passing: found.len() + passing >= wanted,
                 failures: Failures(faults.iter().map(ToString::to_string).collect()),
             });
         }

@@ -3,6 +3,7 @@
 use super::code_word::Poisoned;
 use super::counters::CounterValues;
 use super::engine::Engine;
+use super::health::Refusal;
 use super::scrub_report::ScrubReport;
 use quorumfs_backends::{Deadline, Traffic};
 use quorumfs_metadata::identity::CloudIndex;
@@ -25,6 +26,8 @@ pub struct CloudStatus {
     pub suspended: bool,
     /// What it last did wrong.
     pub last_error: Option<String>,
+    /// Why it takes no writes, if it refused the last one for good.
+    pub writes_refused: Option<Refusal>,
     /// Answers of its that were not what had been written.
     pub shards_refused: u64,
     /// What half of its last answers took at most.
@@ -77,6 +80,7 @@ impl Engine {
                 reachable: !link.health.is_failing(),
                 suspended: link.health.is_suspended(),
                 last_error: link.health.last_error(),
+                writes_refused: link.health.writes_refused(),
                 shards_refused: link.refused.get(),
                 latency_median: link.health.percentile(50),
                 latency_95: link.health.percentile(95),

@@ -1,5 +1,6 @@
 //! Typed questions and operations of one session.
 
+use super::cut_off::Heard;
 use super::ids::{AllocatedId, IdPool};
 use super::{MetadataError, Transport, quota};
 use crate::vfs::VfsError;
@@ -39,6 +40,7 @@ pub struct MetadataClient {
     mount: AtomicU64,
     operations: AtomicU64,
     queries: AtomicU64,
+    heard: Heard,
     ids: Mutex<IdPool>,
     /// Allocations before this one were granted already, to this session or to one before it.
     next_allocation: AtomicU64,
@@ -65,6 +67,7 @@ impl MetadataClient {
             mount: AtomicU64::new(0),
             operations: AtomicU64::new(0),
             queries: AtomicU64::new(0),
+            heard: Heard::default(),
             ids: Mutex::default(),
             next_allocation: AtomicU64::new(0),
         }
@@ -97,6 +100,11 @@ impl MetadataClient {
         } else {
             Ok(())
         }
+    }
+
+    /// Whether fewer servers are connected now than any answer takes.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        self.transport.is_cut_off()
     }
 
     /// Operations and queries that were sent.
@@ -167,11 +175,9 @@ impl MetadataClient {
             question,
         }
         .to_bytes();
-        let answer = self
-            .transport
-            .query(Bytes::from(query))
-            .await
-            .map_err(|e| self.lost(e))?;
+        let asked = self.transport.query(Bytes::from(query));
+        let answer = self.heard.wait(&*self.transport, asked).await;
+        let answer = answer.map_err(|error| self.lost(error))?;
         let Answer(found) =
             Answer::from_bytes(&answer).map_err(|error| self.strange(what, error.to_string()))?;
         found.map_err(|error| self.refused(what, &error))
@@ -188,11 +194,9 @@ impl MetadataClient {
         for tried in 1..=REAP_TRIES {
             self.not_fenced()?;
             self.operations.fetch_add(1, Ordering::Relaxed);
-            let reply = self
-                .transport
-                .execute(bytes.clone())
-                .await
-                .map_err(|error| self.lost(error))?;
+            let ordered = self.transport.execute(bytes.clone());
+            let reply = self.heard.wait(&*self.transport, ordered).await;
+            let reply = reply.map_err(|error| self.lost(error))?;
             let Response(outcome) = Response::from_bytes(&reply)
                 .map_err(|error| self.strange(what, error.to_string()))?;
             match outcome {

@@ -11,6 +11,7 @@
 //! unknown, nothing more is sent.
 
 mod client;
+mod cut_off;
 mod embedded;
 mod epochs;
 mod error;

@@ -83,6 +83,10 @@ impl Transport for Ordered {
         self.patiently(|| self.client.read(query.clone())).await
     }
 
+    fn is_cut_off(&self) -> bool {
+        self.client.is_cut_off()
+    }
+
     async fn close(&self) {
         if let Err(error) = self.client.close().await {
             tracing::debug!(%error, "the session could not be closed; it ends by being idle");

@@ -17,6 +17,11 @@ pub trait Transport: Send + Sync + 'static {
     /// anybody before.
     async fn query(&self, query: Bytes) -> Result<Bytes, MetadataError>;
 
+    /// Whether fewer servers are connected now than any answer takes.
+    fn is_cut_off(&self) -> bool {
+        false
+    }
+
     /// Ends the session. What is under way is answered first.
     async fn close(&self);
 }

@@ -24,6 +24,8 @@
 //!   little.
 //! * When the count is not heard, what is known is not believed any more; when it is heard again
 //!   and stands where it stood, all of it is.
+//! * While the servers are *gone* (fewer are connected than any answer takes) nothing better can be
+//!   had: what was known when the count was last heard is shown, and the kernel may not keep it.
 //!
 //! Without a mount there is no count, no round, and everything lasts for [`VALID_FOR`].
 
@@ -53,6 +55,8 @@ pub(crate) struct Belief {
     forgotten: u64,
     /// What was asked for before this may have been changed by others.
     doubtful: Option<Instant>,
+    /// The servers cannot be asked.
+    gone: bool,
 }
 
 impl Belief {
@@ -88,7 +92,19 @@ impl Belief {
     /// Whether what was learned then is still believed.
     pub(crate) fn holds(&self, asked: Asked, now: Instant) -> bool {
         let doubtful = self.doubtful.is_some_and(|before| asked.at < before);
-        !doubtful && (within(asked.at, now) || self.is_kept(asked, now))
+        !doubtful && (within(asked.at, now) || self.is_settled(asked, now))
+    }
+
+    /// Whether it is believed without being asked for again: confirmed, or as of the last word of
+    /// servers that are gone.
+    pub(crate) fn is_settled(&self, asked: Asked, now: Instant) -> bool {
+        let last_word = self.gone && self.others.is_some() && asked.round == Some(self.round);
+        last_word || self.is_kept(asked, now)
+    }
+
+    /// Whether the servers can be asked, as far as is known.
+    pub(crate) const fn servers_are(&mut self, gone: bool) {
+        self.gone = gone;
     }
 
     /// Whether it is believed, and confirmed as long as the count is asked for.
@@ -106,6 +122,7 @@ impl Belief {
     pub(crate) fn hear(&mut self, others: u64, sent: Instant) -> bool {
         let before = self.others.replace(others);
         self.confirmed = Some(sent);
+        self.gone = false;
         if before == Some(others) {
             return false;
         }
@@ -151,6 +168,28 @@ mod tests {
         // Heard again after long, and nothing has changed.
         assert!(!belief.hear(7, after(start, 60_000)));
         assert!(belief.holds(asked, after(start, 60_500)));
+    }
+
+    #[test]
+    fn while_the_servers_are_gone_their_last_word_is_believed_and_not_given_out_to_keep() {
+        let (mut belief, start) = (Belief::default(), Instant::now());
+        let early = belief.ask(start);
+        belief.hear(7, start);
+        let asked = belief.entered(belief.ask(after(start, 10)));
+        let later = after(start, 60_000);
+        assert!(!belief.holds(asked, later));
+        belief.servers_are(true);
+        assert!(belief.holds(asked, later) && !belief.is_kept(asked, later));
+        assert!(!belief.holds(early, later), "of no round");
+        // They are back, and others have changed something.
+        assert!(belief.hear(8, later));
+        assert!(!belief.holds(asked, later));
+        belief.servers_are(true);
+        assert!(!belief.holds(asked, later));
+        let mut taken_over = belief;
+        let known = taken_over.ask(later);
+        taken_over.end();
+        assert!(!taken_over.holds(known, after(start, 62_000)));
     }
 
     #[test]

@@ -128,6 +128,16 @@ impl Cache {
         self.inner().belief.is_kept(asked, Instant::now())
     }
 
+    /// Whether what was learned then need not be asked for again.
+    pub(crate) fn is_settled(&self, asked: Asked) -> bool {
+        self.inner().belief.is_settled(asked, Instant::now())
+    }
+
+    /// Whether the servers can be asked, as far as is known.
+    pub(crate) fn servers_are(&self, gone: bool) {
+        self.inner().belief.servers_are(gone);
+    }
+
     /// For what is not worth being confirmed.
     pub(crate) fn unasked(&self) -> Asked {
         self.inner().belief.unasked(Instant::now())

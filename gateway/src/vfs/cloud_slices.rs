@@ -1,6 +1,7 @@
 //! Slices on the volume's clouds: the block store with the volume's keys.
 
 use super::chunk_cache::CHUNK_BYTES;
+use super::outage::Outages;
 use super::packer::{Packer, Packing, SMALL_BYTES};
 use super::slice_store::{SliceStore, WrittenSlice};
 use super::{StoredSlice, VfsError};
@@ -25,6 +26,8 @@ pub struct CloudSlices {
     volume: Arc<Volume>,
     blocks: BlockStore,
     packer: Arc<Packer>,
+    /// As readers see them.
+    outages: Arc<Outages>,
 }
 
 impl CloudSlices {
@@ -36,6 +39,7 @@ impl CloudSlices {
             packer: Packer::new(blocks.clone(), packing),
             volume,
             blocks,
+            outages: Arc::default(),
         }
     }
 }
@@ -88,9 +92,10 @@ impl SliceStore for CloudSlices {
     }
 
     async fn read(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Bytes, VfsError> {
+        const DOING: &str = "reading from the clouds";
         let row::SliceKey::Derived { epoch, salt } = &stored.slice.key else {
             return Err(VfsError::Data {
-                doing: "reading from the clouds",
+                doing: DOING,
                 kind: BlockErrorKind::NewerFormat,
                 reason: format!(
                     "slice {} was copied from another realm, which this program cannot read: \
@@ -101,13 +106,16 @@ impl SliceStore for CloudSlices {
         };
         let key = self.volume.slice_key(*epoch, stored.id, salt)?;
         let slice = SealedSlice::of_row(stored.id, &stored.slice);
-        let read = async {
-            let object = StoredObject::of_row(stored.slice.object, &stored.object)?;
-            self.blocks.read(&object, &slice, &key, range).await
+        let object = StoredObject::of_row(stored.slice.object, &stored.object)
+            .map_err(|error| failed(DOING, &error))?;
+        let mut tries = self.outages.tries();
+        let bytes = loop {
+            match self.blocks.read(&object, &slice, &key, range.clone()).await {
+                Ok(bytes) => break bytes,
+                Err(error) => tries.another(failed(DOING, &error)).await?,
+            }
         };
-        let bytes = read
-            .await
-            .map_err(|error| failed("reading from the clouds", &error))?;
+        self.outages.over();
         // Of a run it is a buffer that is wanted for the next block.
         Ok(match bytes.len() > CHUNK_BYTES as usize {
             true => LongBytes::copy_of(&bytes),

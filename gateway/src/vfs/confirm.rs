@@ -4,8 +4,9 @@
 //! realm (`belief`). Whoever may keep things without asking us (the kernel) is told for how long by
 //! [`FileSystem::keeps`], and watches [`FileSystem::doubts`]: when that moves, all of it has to go,
 //! be it that somebody changed something, or that nothing was heard for [`LAPSE`]. So what others
-//! change is seen within about a second, and a mount that hears nothing of the servers shows
-//! nothing for longer than two.
+//! change is seen within about a second. A mount that hears nothing of the servers shows nothing
+//! for longer than two, as long as it may hear of them: once fewer are connected than any answer
+//! takes, it shows what they said last (`belief`).
 //!
 //! A mount that nobody uses asks nothing: a while after the last thing was given out to keep,
 //! nothing of that is kept any more. The next call asks first, once, and if nothing has changed all
@@ -158,6 +159,14 @@ impl Inner {
         }
         // Whatever goes wrong, the caller asks for what it needs.
         let _ = tokio::time::timeout(WAIT, self.hear_of_others()).await;
+        self.look_for_servers();
+    }
+
+    /// Finds out whether the servers are gone, if they have not been heard.
+    fn look_for_servers(&self) {
+        if !self.cache.is_confirmed() {
+            self.cache.servers_are(self.metadata.is_cut_off());
+        }
     }
 
     /// Asks how often others have changed the realm, unless somebody has just done so.
@@ -219,6 +228,7 @@ async fn round(weak: &Weak<Inner>) -> bool {
     if confirming.is_used() && inner.metadata.is_mounted() {
         // An answer that comes later confirms nothing.
         let _ = tokio::time::timeout(VALID_FOR, inner.hear_of_others()).await;
+        inner.look_for_servers();
         if confirming.has_lapsed() {
             confirming.doubt();
         }

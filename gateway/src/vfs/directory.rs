@@ -207,7 +207,7 @@ impl FileSystem {
             offset
         };
         let kept = inner.pages.get(directory, place);
-        let mut kept = kept.filter(|page| inner.cache.keeps(page.stamp.asked));
+        let mut kept = kept.filter(|page| inner.cache.is_settled(page.stamp.asked));
         for _ in 0..LISTINGS {
             if let Some(page) = &listing.page
                 && page.has(offset)

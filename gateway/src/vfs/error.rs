@@ -128,6 +128,17 @@ impl VfsError {
         !matches!(self, Self::Refused { .. } | Self::Full { .. })
     }
 
+    /// Whether clouds that cannot be reached now are the reason, so that it may work in a moment.
+    pub(crate) const fn is_outage(&self) -> bool {
+        matches!(
+            self,
+            Self::Data {
+                kind: BlockErrorKind::Unreachable,
+                ..
+            }
+        )
+    }
+
     /// Whether it was refused because something is not as we thought: look again.
     pub(crate) fn is_out_of_date(&self) -> bool {
         matches!(

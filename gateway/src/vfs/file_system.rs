@@ -18,6 +18,7 @@ use super::newest_keys::{NewestKeys, UnderOldEpochs};
 use super::node::Node;
 use super::open::LastOpen;
 use super::orphans::Gone;
+use super::outage::Outages;
 use super::quota::RoomKnown;
 use super::slice_store::SliceStore;
 use super::window::Window;
@@ -146,6 +147,8 @@ pub(crate) struct Inner {
     pub(crate) budget: Arc<Budget>,
     /// Slices on their way to the clouds.
     pub(crate) window: Window,
+    /// The clouds' outages, as writers see them.
+    pub(crate) outages: Outages,
     pub(crate) room_known: RoomKnown,
     pub(crate) handles: Handles,
     pub(crate) lookups: Lookups,
@@ -220,6 +223,7 @@ impl FileSystem {
             extended: KeptAttributes::default(),
             budget: Budget::new(options.dirty_bytes_max),
             window: Window::new(options.slices_in_flight.saturating_mul(2)),
+            outages: Outages::default(),
             room_known: RoomKnown::default(),
             handles: Handles::default(),
             lookups: Lookups::default(),

@@ -60,6 +60,7 @@ mod newest_keys;
 mod node;
 mod open;
 mod orphans;
+mod outage;
 mod packer;
 mod quota;
 mod read;

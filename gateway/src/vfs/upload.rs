@@ -172,12 +172,19 @@ impl Inner {
         offset: u64,
         run: Bytes,
     ) -> Result<Stored, VfsError> {
-        let id = self.metadata.allocate().await?;
-        let id = id.in_turn(turn(inode, offset));
-        let place = self.window.enter(run.len()).await;
-        let written = self.slices.write(&id, run).await;
-        place.ended(written.is_ok(), Instant::now());
-        let written = written?;
+        let mut tries = self.outages.tries();
+        let (id, written) = loop {
+            let id = self.metadata.allocate().await?;
+            let id = id.in_turn(turn(inode, offset));
+            let place = self.window.enter(run.len()).await;
+            let written = self.slices.write(&id, run.clone()).await;
+            place.ended(written.is_ok(), Instant::now());
+            match written {
+                Ok(written) => break (id, written),
+                Err(error) => tries.another(error).await?,
+            }
+        };
+        self.outages.over();
         self.budget.uploaded();
         Ok(Stored {
             offset,

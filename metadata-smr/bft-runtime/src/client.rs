@@ -408,6 +408,13 @@ impl Client {
         self.inner.links.unreachable()
     }
 
+    /// Whether fewer replicas are connected now than an order takes.
+    #[must_use]
+    pub fn is_cut_off(&self) -> bool {
+        let model = self.membership().model;
+        self.inner.links.connected() < usize::from(model.medium())
+    }
+
     /// Closes the session, after everything under way has been answered.
     ///
     /// # Errors

@@ -136,6 +136,8 @@ pub enum Ending {
     Poisoned(String),
     /// The same, and all that its disk lacks is room.
     DiskFull(String),
+    /// Another process with its key is this replica to the others.
+    Doubled,
 }
 
 /// What the loop shows to everybody else.

@@ -17,6 +17,10 @@ pub const IDLE_DEADLINE: Duration = Duration::from_secs(5);
 /// A peer that takes nothing off its socket for this long is dead or malicious.
 pub const WRITE_DEADLINE: Duration = Duration::from_secs(5);
 
+/// For how long others have to say that another process has this replica's key, until this one
+/// gives way: longer than it takes them to notice that a process of before is gone.
+pub const DOUBLED_FOR: Duration = Duration::from_secs(15);
+
 /// The first pause before dialing again; it doubles up to [`REDIAL_MAX`].
 pub const REDIAL_MIN: Duration = Duration::from_millis(20);
 

@@ -37,7 +37,8 @@ use quorumfs_bft::membership::{Command, Membership};
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::replica::config::BEHAVIOUR_VERSION;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::sync::watch;
 
 /// One replica's wishes.
 pub(crate) struct OwnAffairs {
@@ -82,23 +83,23 @@ impl OwnAffairs {
         }
     }
 
-    /// Asks for whatever there is to ask for, for ever.
+    /// Asks for what there is to ask for, for ever.
     pub(crate) async fn run(mut self) {
         let mut refusals = Refusals::default();
         let mut pause = limits::OWN_AFFAIRS;
-        let (mut short, mut looked) = (false, None::<Instant>);
+        // In a task of its own: a refusal, or a cluster that does not answer, must not keep the
+        // reserve from being made or given back.
+        let (tell, mut found) = watch::channel(None);
+        tokio::spawn(look_again_and_again(self.room.clone(), tell));
         loop {
-            tokio::time::sleep(pause).await;
-            pause = limits::OWN_AFFAIRS;
-            if looked.is_none_or(|at| at.elapsed() >= limits::ROOM_LOOKED_AT) {
-                looked = Some(Instant::now());
-                let (mut room, said) = (self.room.clone(), self.said.short);
-                let look = move || (room.look(said), room);
-                if let Ok((found, room)) = tokio::task::spawn_blocking(look).await {
-                    (short, self.room) = (found, room);
-                }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                // Another thing to ask for does not wait for what was refused.
+                Ok(()) = found.changed() => {}
             }
-            let (Some(membership), Some(status), Some(incarnation)) = (
+            pause = limits::OWN_AFFAIRS;
+            let (Some(short), Some(membership), Some(status), Some(incarnation)) = (
+                *found.borrow_and_update(),
                 self.published.membership(),
                 self.published.get(),
                 self.published.incarnation(),
@@ -159,6 +160,20 @@ impl OwnAffairs {
         let closed = tokio::time::timeout(Duration::from_secs(1), client.close()).await;
         tracing::debug!(?closed, "the replica's own session");
         answer.map(|_| ())
+    }
+}
+
+/// Looks at the disk for as long as its finding is used, and tells what it finds when that changes.
+async fn look_again_and_again(mut room: Room, tell: watch::Sender<Option<bool>>) {
+    while !tell.is_closed() {
+        let was = *tell.borrow();
+        let look = move || (room.look(was), room);
+        let Ok((short, same)) = tokio::task::spawn_blocking(look).await else {
+            return;
+        };
+        room = same;
+        tell.send_if_modified(|found| found.replace(short) != Some(short));
+        tokio::time::sleep(limits::ROOM_LOOKED_AT).await;
     }
 }
 

@@ -4,6 +4,7 @@
 //! same address, is not dialed anew.
 
 use crate::client::Task;
+use crate::event_loop::Ending;
 use crate::inbox::{Arrival, Class, Inbox, Source};
 use crate::limits;
 use crate::link::LinkError;
@@ -48,12 +49,14 @@ pub(crate) struct Reception {
 pub(crate) struct Place {
     connection: Connection,
     inbox: Arc<Inbox>,
+    roster: Arc<Roster>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if let Source::Client(id) | Source::Newcomer(id) = self.connection.from {
-            self.inbox.gone(id);
+        match self.connection.from {
+            Source::Client(id) | Source::Newcomer(id) => self.inbox.gone(id),
+            Source::Replica(_) => self.roster.hung_up(&self.connection),
         }
     }
 }
@@ -61,10 +64,15 @@ impl Drop for Place {
 impl Gatekeeper for Reception {
     type Place = Place;
 
-    fn admit(&self, key: PublicKey, role: Role) -> Result<Place, Refusal> {
+    fn admit(&self, key: PublicKey, role: Role, process: u64) -> Result<Place, Refusal> {
+        let admitted = self.roster.admit(key, role, process);
+        if let Err(Refusal::Doubled) = admitted {
+            tracing::warn!(%key, "a second process with this replica's key was turned away");
+        }
         Ok(Place {
-            connection: self.roster.admit(key, role)?,
+            connection: admitted?,
             inbox: self.inbox.clone(),
+            roster: self.roster.clone(),
         })
     }
 
@@ -204,6 +212,39 @@ impl LinkState {
     }
 }
 
+/// Who says that another process with this replica's key is connected to it, and since when.
+///
+/// That it was refused for a moment means nothing: the others may not have noticed yet that an
+/// earlier process has ended, and one alone may lie. If more than may lie say so for long, another
+/// process is this replica to the cluster, and this one ends rather than seem to vote.
+#[derive(Debug)]
+pub(crate) struct Doubles {
+    enough: usize,
+    since: Mutex<BTreeMap<PublicKey, Instant>>,
+}
+
+impl Doubles {
+    /// As many as `enough` do not all lie.
+    pub(crate) fn new(enough: usize) -> Self {
+        Self {
+            enough,
+            since: Mutex::default(),
+        }
+    }
+
+    /// What came of dialing this replica now: whether another process has this one's place.
+    fn dialed(&self, key: PublicKey, doubled: bool, now: Instant) -> bool {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        if !doubled {
+            since.remove(&key);
+            return false;
+        }
+        since.entry(key).or_insert(now);
+        let for_long = |since: &&Instant| now.duration_since(**since) >= limits::DOUBLED_FOR;
+        since.values().filter(for_long).count() >= self.enough
+    }
+}
+
 /// Dials the other replicas of whichever epoch it is.
 pub(crate) struct Dialing {
     pub(crate) identity: Identity,
@@ -211,6 +252,8 @@ pub(crate) struct Dialing {
     pub(crate) authentication: Authentication,
     pub(crate) roster: Arc<Roster>,
     pub(crate) inbox: Arc<Inbox>,
+    pub(crate) process: u64,
+    pub(crate) doubles: Arc<Doubles>,
 }
 
 impl Dialing {
@@ -245,9 +288,10 @@ impl Dialing {
                     cluster: self.cluster,
                     role: Role::Replica(self.roster.me()),
                     authentication: self.authentication,
+                    process: self.process,
                 };
                 let (key, outbox) = (peer.key, peer.outbox.clone());
-                let keeping = keep_dialing(dialer, peer, self.inbox.clone());
+                let keeping = keep_dialing(dialer, peer, self.inbox.clone(), self.doubles.clone());
                 let dialed = Dialed { address, outbox };
                 tasks.insert(key, (dialed, Task(tokio::spawn(keeping))));
             }
@@ -273,13 +317,18 @@ impl Dialed {
 }
 
 /// Keeps a connection to one other replica, for ever.
-async fn keep_dialing(dialer: Dialer, peer: Peering, inbox: Arc<Inbox>) {
+async fn keep_dialing(dialer: Dialer, peer: Peering, inbox: Arc<Inbox>, doubles: Arc<Doubles>) {
     let Peering {
         key, outbox, state, ..
     } = peer;
     let mut backoff = Backoff::default();
     loop {
-        let error = match dialer.dial().await {
+        let dialed = dialer.dial().await;
+        let doubled = matches!(dialed, Err(LinkError::Refused(Refusal::Doubled)));
+        if doubles.dialed(key, doubled, Instant::now()) {
+            inbox.failed(Ending::Doubled);
+        }
+        let error = match dialed {
             Ok(greeted) => {
                 let since = Instant::now();
                 state.set(None);
@@ -371,5 +420,20 @@ mod tests {
         assert!(dialed.is(&peer));
         peer.outbox = outbox();
         assert!(!dialed.is(&peer), "what was closed stays so");
+    }
+
+    #[test]
+    fn another_process_has_the_place_if_more_than_may_lie_say_so_for_long() {
+        let doubles = Doubles::new(2);
+        let key = |number| PublicKey([number; 32]);
+        let began = Instant::now();
+        let later = began + limits::DOUBLED_FOR;
+        assert!(!doubles.dialed(key(1), true, began));
+        assert!(!doubles.dialed(key(1), true, later), "one may lie");
+        assert!(!doubles.dialed(key(2), true, later), "it may be too early");
+        assert!(!doubles.dialed(key(1), false, later));
+        assert!(!doubles.dialed(key(2), true, later + limits::DOUBLED_FOR));
+        assert!(!doubles.dialed(key(3), true, later));
+        assert!(doubles.dialed(key(3), true, later + limits::DOUBLED_FOR));
     }
 }

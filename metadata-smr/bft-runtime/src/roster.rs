@@ -17,6 +17,9 @@
 //! on their way out. What they say is worth nothing but for the records of epochs
 //! ([`crate::newcomers`]).
 //!
+//! Two processes with one replica's key (a copy of its disk that was started elsewhere) must not
+//! take turns: the one that is connected stays, and the other is refused until it is gone.
+//!
 //! Whoever signed what no correct node would sign is blacklisted by key for a while: connections
 //! are ended and new ones refused.
 
@@ -86,8 +89,9 @@ struct Inner {
     leaving: BTreeSet<ConnectionId>,
     /// Newcomers of whom the same is true.
     newcomers_leaving: BTreeSet<ConnectionId>,
-    /// The connection that each replica dialed last, to end it when it dials again.
-    dialed_by: BTreeMap<PublicKey, Connection>,
+    /// The connection that each replica dialed last, to end it when it dials again, and which
+    /// process did. It goes when it is over.
+    dialed_by: BTreeMap<PublicKey, (Connection, u64)>,
     blacklist: BTreeMap<PublicKey, Instant>,
 }
 
@@ -151,7 +155,7 @@ impl Inner {
         match source {
             Source::Client(id) => self.clients.get(&id),
             Source::Newcomer(id) => self.newcomers.get(&id),
-            Source::Replica(key) => self.dialed_by.get(&key),
+            Source::Replica(key) => self.dialed_by.get(&key).map(|(connection, _)| connection),
         }
     }
 
@@ -238,7 +242,7 @@ impl Roster {
     pub(crate) fn enter(&self, membership: &Membership, me: ReplicaId) {
         let mut inner = self.inner();
         for gone in inner.peers.enter(membership, me) {
-            if let Some(connection) = inner.dialed_by.remove(&gone) {
+            if let Some((connection, _)) = inner.dialed_by.remove(&gone) {
                 connection.end.notify_one();
             }
         }
@@ -312,8 +316,13 @@ impl Roster {
     }
 
     /// Admits a connection, or says why not. Which number a replica says that it has means nothing:
-    /// it may be in another epoch.
-    pub(crate) fn admit(&self, key: PublicKey, role: Role) -> Result<Connection, Refusal> {
+    /// it may be in another epoch. Which process it is means that two do not take turns.
+    pub(crate) fn admit(
+        &self,
+        key: PublicKey,
+        role: Role,
+        process: u64,
+    ) -> Result<Connection, Refusal> {
         let mut inner = self.inner();
         if let Some(until) = inner.blacklist.get(&key) {
             if Instant::now() < *until {
@@ -324,6 +333,14 @@ impl Roster {
         match role {
             Role::Replica(_) if inner.peers.is_own(&key) => Err(Refusal::NotThatReplica),
             Role::Replica(_) if inner.peers.place(&key).is_none() => inner.admit_newcomer(key),
+            Role::Replica(_)
+                if inner
+                    .dialed_by
+                    .get(&key)
+                    .is_some_and(|(_, other)| *other != process) =>
+            {
+                Err(Refusal::Doubled)
+            }
             Role::Replica(_) => {
                 let connection = Connection {
                     from: Source::Replica(key),
@@ -331,7 +348,8 @@ impl Roster {
                     outbox: Arc::new(Outbox::new(PEER_BOUNDS)),
                     end: Arc::new(Notify::new()),
                 };
-                if let Some(older) = inner.dialed_by.insert(key, connection.clone()) {
+                let dialed = (connection.clone(), process);
+                if let Some((older, _)) = inner.dialed_by.insert(key, dialed) {
                     older.end.notify_one();
                 }
                 Ok(connection)
@@ -344,6 +362,15 @@ impl Roster {
                 inner.clients.insert(id, connection.clone());
                 Ok(connection)
             }
+        }
+    }
+
+    /// This connection of a replica is over.
+    pub(crate) fn hung_up(&self, connection: &Connection) {
+        let mut inner = self.inner();
+        let last = inner.dialed_by.get(&connection.key);
+        if last.is_some_and(|(last, _)| Arc::ptr_eq(&last.end, &connection.end)) {
+            inner.dialed_by.remove(&connection.key);
         }
     }
 

@@ -28,7 +28,7 @@ use crate::link::listen::Listener;
 use crate::own_affairs::OwnAffairs;
 use crate::pace::{Accounts, Volumes};
 use crate::recorder;
-use crate::replica_links::{Dialing, Reception};
+use crate::replica_links::{Dialing, Doubles, Reception};
 use crate::room::Room;
 use crate::roster::{Places, Roster};
 use crate::store::{DiskStore, Spare};
@@ -232,6 +232,8 @@ async fn start_core(
     let acceptor = identity.acceptor()?;
     let (ended, home) = run_on_thread(&config, core, make, &shared).await?;
     let dialing = Dialing {
+        process: random_process()?,
+        doubles: Arc::new(Doubles::new(config.fault_model.small().into())),
         identity,
         cluster: config.cluster,
         authentication: config.authentication,
@@ -273,6 +275,14 @@ fn random_incarnation() -> Result<Incarnation, ServerError> {
         reason: error.to_string(),
     })?;
     Ok(incarnation)
+}
+
+/// Tells this process from others with the same key; never that of clients.
+fn random_process() -> Result<u64, ServerError> {
+    let drawn = getrandom::u64().map_err(|error| ServerError::Randomness {
+        reason: error.to_string(),
+    })?;
+    Ok(drawn.max(1))
 }
 
 /// What the core is told; the disk says later what its journal is known by.

@@ -10,21 +10,22 @@
 //! takes: its content, 512 for each of its names, its target if it is a link, its extended
 //! attributes, 8 for each entry of its lists ([`Inode::charge`]). So nothing that a user can have
 //! the servers keep costs nothing. What a realm has is the sum over its users. Counts are taken
-//! where rows are written, in [`Change::put_inode`], so no operation can forget them. Three things follow for what waits in the reap queue:
+//! where rows are written, in [`Change::put_inode`], so no operation can forget them. Three things
+//! follow for what waits in the reap queue:
 //! * An inode that a session holds open counts until it goes.
 //! * The content of an inode that is gone counts no more, though ticks may yet have to delete it.
 //! * A long tail that was cut off counts until ticks have deleted it, unless nothing was left of
 //!   the file.
 //!
-//! Whoever owns an inode pays for it, whoever writes to it. A limit refuses what grows beyond it
-//! and nothing else: who has more than he may, because the limit came later, can still rename,
+//! The owner of an inode pays for it, also if others write to it. A limit refuses what grows beyond
+//! it and nothing else: who has more than he may, because the limit came later, can still rename,
 //! overwrite and remove. A file of another user can be linked only by those who may write it anyway
 //! (`namespace::link`), since its owner pays for the name. The superuser's own files are bound by
 //! the realm's limit alone; what he gives to others or writes to their files is bound by theirs.
 //!
-//! The servers' own disks bound all users, the superuser too: while so many replicas say that theirs
-//! are nearly full ([`Context::short_of_space`](quorumfs_bft::service::Context)), what a realm has
-//! may shrink and not grow.
+//! The servers' own disks bound all users, the superuser too: while so many replicas say that
+//! theirs are nearly full ([`Context::short_of_space`](quorumfs_bft::service::Context)), what a
+//! realm has may shrink and not grow.
 //!
 //! Source: Linux, `fs/quota/dquot.c` (`dquot_alloc_space`, `dquot_transfer`); that a full tree is
 //! `ENOSPC` is from XFS's project quotas, for `statfs` shows the same limit.

@@ -234,3 +234,64 @@ fn a_mount_that_got_stuck_is_aborted_before_its_users_hang_for_good() {
     drop(gateway);
     cluster.stop();
 }
+
+/// A process in a tree of its own, which has everything that is mounted when it begins.
+struct Elsewhere(std::process::Child);
+
+impl Elsewhere {
+    fn begin() -> Self {
+        let child = Command::new("unshare")
+            .args(["--mount", "--propagation", "private", "sleep", "300"])
+            .spawn()
+            .unwrap();
+        let comm = format!("/proc/{}/comm", child.id());
+        eventually("it begins", Duration::from_secs(10), || {
+            fs::read_to_string(&comm).is_ok_and(|name| name.trim() == "sleep")
+        });
+        Self(child)
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_mount_that_another_namespace_holds_is_unmounted_committed_and_free_within_seconds() {
+    require_fuse();
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let point = cluster.mount_point();
+    for by_the_system in [false, true] {
+        let process = mount_in_background(&cluster, &point, &[]);
+        let holder = Elsewhere::begin();
+        let (name, content) = (format!("of {by_the_system}"), "kept".repeat(40_000));
+        fs::write(point.join(&name), &content).unwrap();
+        let began = Instant::now();
+        if by_the_system {
+            let unmounted = Command::new("umount").arg(&point).status().unwrap();
+            assert!(unmounted.success());
+        } else {
+            let unmounted = cluster.quorumfs().run_with(["umount"]).ok();
+            let text = unmounted.records("unmounted")[0]["taken_from"][0].to_string();
+            let named = format!("sleep (process {})", holder.0.id());
+            assert!(text.contains(&named), "{text}");
+        }
+        // One that was not waited for stays in the table, without a program.
+        let program = format!("/proc/{}/exe", process.as_raw_pid());
+        let ended = || fs::read_link(&program).is_err();
+        eventually("its process ends", Duration::from_secs(20), ended);
+        assert!(began.elapsed() < Duration::from_secs(25));
+        let status = cluster.quorumfs().run_with(["status"]).ok();
+        assert!(status.records("mount").is_empty(), "{status:?}");
+        // The volume is free at once, though the other is still there.
+        let _ = mount_in_background(&cluster, &point, &[]);
+        assert_eq!(fs::read_to_string(point.join(&name)).unwrap(), content);
+        drop(holder);
+        cluster.quorumfs().run_with(["umount"]).ok();
+    }
+    cluster.stop();
+}

@@ -312,6 +312,7 @@ fn a_replica_whose_disk_is_full_stops_and_the_others_go_on() {
     let mut demo = Demo::start();
     put(demo.state(), "before", b"small").ok();
     demo.stop();
+    without_reserve(&demo.replica(3));
     let disk = small_disk(&demo.replica(3), 96);
     demo.restart_in(&disk);
     // What is left is taken by somebody else.
@@ -341,6 +342,14 @@ fn a_replica_whose_disk_is_full_stops_and_the_others_go_on() {
     );
 }
 
+/// The replica keeps nothing for a disk that is full (`full_disks` shows what it does with that).
+fn without_reserve(replica: &Path) {
+    let configuration = replica.join("replica.toml");
+    let text = fs::read_to_string(&configuration).unwrap();
+    fs::write(&configuration, format!("free_space_floor_mib = 0\n{text}")).unwrap();
+    let _ = fs::remove_file(replica.join("data/reserve"));
+}
+
 /// Takes what room there is in the replica's data, as a neighbour on the same disk would.
 fn fill(directory: &Path) -> String {
     format!("head -c 1G /dev/zero > '{}/hog'", directory.display())
@@ -350,6 +359,7 @@ fn fill(directory: &Path) -> String {
 fn a_replica_says_that_its_disk_is_full_whether_it_starts_or_runs() {
     require_private_mounts();
     let mut cluster = Cluster::prepare();
+    without_reserve(&cluster.replica(3));
     cluster.start();
     cluster.stop();
     let data = cluster.replica(3).join("data");
@@ -578,12 +588,11 @@ fn a_cloud_that_is_full_is_shown_and_two_are_an_error_that_loses_nothing() {
         kept.len()
     );
     for (path, content) in &kept {
-        assert!(
-            fs::read(path).unwrap() == *content,
-            "{} is lost",
-            path.display()
-        );
+        assert!(fs::read(path).unwrap() == *content, "{}", path.display());
     }
     let logs = demo.logs();
     assert!(logs.contains("free space or raise the quota"), "{logs}");
+    let status = demo.status();
+    assert_eq!(status.code, Some(8), "{status:?}");
+    assert_eq!(status.records("summary")[0]["health"], "no writes");
 }

@@ -6,6 +6,7 @@ use quorumfs_tests::harness::{Cluster, Quorumfs, eventually};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -189,4 +190,69 @@ fn replicas_are_added_and_removed_and_numbers_that_cannot_work_are_refused() {
     let alone = cluster.quorumfs().run_with(["cluster", "entrust", key(1)]);
     alone.fails(2, "lacks the key", "add ");
     assert_holds(&state, 2);
+}
+
+#[test]
+fn a_second_process_with_a_replicas_key_ends_and_the_first_goes_on_voting() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let state = cluster.volume();
+    put(&state, 0);
+    // A copy of the directory as a backup has it, started on another port.
+    cluster.stop_one(3);
+    let copy = cluster.directory().join("copy");
+    let copied = Command::new("cp")
+        .arg("-a")
+        .args([&cluster.replica(3), &copy])
+        .status();
+    assert!(copied.unwrap().success());
+    cluster.start_with(3, &[]);
+    eventually("all vote", PATIENCE, || all_vote(&state));
+    let configuration = copy.join("replica.toml");
+    let text = fs::read_to_string(&configuration).unwrap();
+    let listen = text.lines().find(|line| line.starts_with("listen"));
+    let text = text.replacen(listen.unwrap(), "listen = \"127.0.0.1:0\"", 1);
+    fs::write(&configuration, text).unwrap();
+    let view = || {
+        let status = cluster.quorumfs().run_with(["status"]).ok();
+        status.records("summary")[0]["view"].as_u64()
+    };
+    let before = view();
+    let second = Quorumfs::on(&copy).args(["replica", "run"]).run();
+    second.fails(11, "another process with its key", "no two may share a key");
+    assert_eq!(view(), before, "no view change");
+    put(&state, 1);
+    eventually("all vote", PATIENCE, || all_vote(&state));
+    assert_holds(&state, 2);
+    cluster.stop();
+}
+
+#[test]
+fn status_says_that_nothing_can_be_done_if_replicas_do_not_reach_each_other() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let state = cluster.volume();
+    put(&state, 0);
+    cluster.stop();
+    // One is moved, and only this volume's users know; another stays down.
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let moved = format!("\"{}\"", socket.local_addr().unwrap());
+    drop(socket);
+    let place = cluster.place_of(0).split('@').nth(1).unwrap();
+    let place = format!("\"{place}\"");
+    for file in [
+        cluster.replica(0).join("replica.toml"),
+        state.join("quorumfs.toml"),
+    ] {
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains(&place), "{text}");
+        fs::write(&file, text.replace(&place, &moved)).unwrap();
+    }
+    cluster.start_some(0..3);
+    let status = cluster.quorumfs().run_with(["status"]);
+    let summary = status.records("summary")[0].clone();
+    assert_eq!(summary["health"], "no answer", "{summary}");
+    assert!(summary["trial_failed"].is_string(), "{summary}");
+    assert_eq!(status.code, Some(5));
+    cluster.stop();
 }

@@ -320,3 +320,21 @@ fn mount_finds_what_is_mounted_by_fstab_and_changes_nothing_of_it() {
     );
     cluster.stop();
 }
+
+#[test]
+fn a_mount_that_waits_is_there_once_the_servers_are() {
+    require_fuse();
+    let mut cluster = Cluster::prepare();
+    let point = cluster.mount_point();
+    let mount = |options: &[&str]| {
+        let command = cluster.quorumfs().args(["mount", "--background"]);
+        command.args(options).args([&point])
+    };
+    let waiting = mount(&["--wait", "120"]).start();
+    std::thread::sleep(Duration::from_secs(20));
+    cluster.start();
+    waiting.wait().ok();
+    fs::write(point.join("file"), "content").unwrap();
+    cluster.quorumfs().run_with(["umount"]).ok();
+    cluster.stop();
+}

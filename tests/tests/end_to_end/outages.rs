@@ -16,6 +16,9 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+/// What is known of servers that are gone is told at once, and what only they know in vain within
+/// five seconds; a call makes two such requests.
+const SOON: Duration = Duration::from_secs(15);
 /// A request that waits for no cloud is answered within 30 seconds, and a call makes two at most
 /// that are in vain.
 const PATIENCE: Duration = Duration::from_secs(75);
@@ -43,7 +46,12 @@ fn call(name: &'static str, work: impl FnOnce() -> Outcome + Send + 'static) -> 
 impl Call {
     #[track_caller]
     fn ends(self) -> Result<(), Errno> {
-        let left = PATIENCE.saturating_sub(self.began.elapsed());
+        self.ends_within(PATIENCE)
+    }
+
+    #[track_caller]
+    fn ends_within(self, patience: Duration) -> Result<(), Errno> {
+        let left = patience.saturating_sub(self.began.elapsed());
         let outcome = self.outcome.recv_timeout(left);
         let outcome = outcome.unwrap_or_else(|_| panic!("{} hangs", self.name));
         println!(
@@ -103,13 +111,15 @@ fn without_any_server_everybody_is_answered_in_time_and_the_mount_goes_on_once_t
             call("mkdir", move || fs::create_dir(directory)),
             call("creating", move || File::create(file).map(drop)),
         ];
-        for look in looks {
-            if let Err(errno) = look.ends() {
+        let [reading, looking, listing] = looks;
+        assert_eq!(reading.ends_within(SOON), Ok(()), "it is known");
+        for look in [looking, listing] {
+            if let Err(errno) = look.ends_within(SOON) {
                 assert_eq!(errno, Errno::TIMEDOUT);
             }
         }
         for change in changes {
-            let outcome = change.ends();
+            let outcome = change.ends_within(SOON);
             assert_eq!(outcome, Err(Errno::TIMEDOUT), "nobody executes it");
         }
     }
@@ -140,6 +150,50 @@ fn move_clouds(cluster: &Cluster, away: bool) {
 }
 
 #[test]
+fn clouds_that_are_away_for_a_moment_are_waited_for() {
+    require_fuse();
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let point = cluster.mount_point();
+    let content = "content".repeat(900_000);
+    let source = cluster.directory().join("source");
+    fs::write(&source, &content).unwrap();
+    let path = source.to_str().unwrap();
+    let program = || cluster.quorumfs();
+    program().run_with(["put", path, "/file"]).ok();
+    // With nothing in memory.
+    let _ = mount_in_background(&cluster, &point, &[]);
+    move_clouds(&cluster, true);
+    let (file, copy) = (point.join("file"), point.join("copy"));
+    let bytes = content.clone();
+    let calls = [
+        call("reading", {
+            let content = content.clone();
+            move || fs::read(file).map(|found| assert!(found == content.as_bytes()))
+        }),
+        call("copying", move || {
+            let new = File::create(copy)?;
+            write_and_sync(&new, bytes.as_bytes())
+        }),
+    ];
+    let put = program().args(["put", path, "/put"]).start();
+    let cat = program().args(["cat", "/file"]).start();
+    std::thread::sleep(Duration::from_secs(3));
+    move_clouds(&cluster, false);
+    for call in calls {
+        assert_eq!(call.ends(), Ok(()));
+    }
+    put.wait().ok();
+    assert!(cat.wait().ok().stdout == content.as_bytes());
+    for name in ["/copy", "/put"] {
+        let cat = program().run_with(["cat", name]).ok();
+        assert!(cat.stdout == content.as_bytes(), "{name}");
+    }
+    cluster.quorumfs().run_with(["umount"]).ok();
+    cluster.stop();
+}
+
+#[test]
 fn without_any_cloud_what_is_not_known_is_an_error_in_time_and_all_is_there_once_they_are_back() {
     require_fuse();
     let mut cluster = Cluster::prepare();
@@ -154,13 +208,14 @@ fn without_any_cloud_what_is_not_known_is_an_error_in_time_and_all_is_there_once
     let _ = mount();
     move_clouds(&cluster, true);
     let in_mount = |name: &str| point.join(name);
-    let read = |path: &Path| {
+    let reading = |path: &Path| {
         let path = path.to_owned();
-        call("reading", move || fs::read(path).map(drop)).ends()
+        call("reading", move || fs::read(path).map(drop))
     };
-    for _ in 0..2 {
-        assert_eq!(read(&in_mount("file")), Err(Errno::IO));
-    }
+    let read = |path: &Path| reading(path).ends();
+    let (one, other) = (reading(&in_mount("file")), reading(&in_mount("file")));
+    assert_eq!(one.ends(), Err(Errno::IO));
+    assert_eq!(other.ends(), Err(Errno::IO));
     // The order has names, attributes and what is tiny.
     let found = fs::metadata(in_mount("file")).unwrap();
     assert_eq!(found.len(), content.len() as u64);

@@ -59,7 +59,7 @@ fn replicas_that_are_put_back_to_copies_are_refused_until_an_operator_accepts_it
         copy_tree(&cluster.replica(number), &copies.join(number.to_string()));
     }
     cluster.start();
-    for name in ["lost", "lost too"] {
+    for name in ["lost", "lost too", "a third", "a fourth"] {
         put(&cluster, name, &[0; LENGTH]).ok();
     }
     let known = cluster.volume().join("shown");

@@ -47,7 +47,7 @@ pub(super) fn settle(places: &Places) -> Outcome<()> {
     let runtime = tokio::runtime::Handle::current();
     let asked = sync_asked(&places.state, None, TierSetting::Clouds);
     match runtime.block_on(asked)? {
-        Some(Synced::Failed { message }) => Err(Failure::new(Exit::Error, message)),
+        Some(Synced::Failed { message, .. }) => Err(Failure::new(Exit::Error, message)),
         Some(_) => Ok(()),
         None => Err(Failure::new(Exit::Error, "the mount has ended")),
     }

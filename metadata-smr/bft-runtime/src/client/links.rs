@@ -150,6 +150,7 @@ impl Dialing {
             cluster: self.cluster,
             role: Role::Client,
             authentication: Authentication::Sig,
+            process: 0,
         };
         let link = Arc::new(Link {
             key,
@@ -182,6 +183,17 @@ impl Links {
         let all = self.all();
         let hopeless = |link: &&Arc<Link>| link.hopeless.load(Ordering::Relaxed);
         (all.len(), all.iter().filter(hopeless).count())
+    }
+
+    /// How many are connected.
+    pub(crate) fn connected(&self) -> usize {
+        let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let connected = |link: &&Arc<Link>| link.state.unreachable().is_none();
+        links
+            .values()
+            .map(|(link, _)| link)
+            .filter(connected)
+            .count()
     }
 
     /// Who is not connected, and why.
@@ -257,7 +269,9 @@ fn is_hopeless(error: &LinkError) -> bool {
             | Refusal::NotThatReplica
             | Refusal::Authentication => true,
             // These pass by themselves.
-            Refusal::Full | Refusal::FullForPrincipal | Refusal::Blacklisted => false,
+            Refusal::Full | Refusal::FullForPrincipal | Refusal::Blacklisted | Refusal::Doubled => {
+                false
+            }
         },
         _ => false,
     }

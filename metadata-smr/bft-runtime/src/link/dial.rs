@@ -29,6 +29,8 @@ pub struct Dialer {
     pub role: Role,
     /// What authenticates votes; the default for clients.
     pub authentication: Authentication,
+    /// Which of the processes with its key a replica is; 0 for clients.
+    pub process: u64,
 }
 
 impl Dialer {
@@ -59,6 +61,7 @@ impl Dialer {
         let mut reader = Reader::new(stream, HELLO_BYTES);
         let mut hello = Hello::new(self.cluster, self.role, self.wanted);
         hello.authentication = self.authentication;
+        hello.process = self.process;
         let frame = Frame {
             kind: Kind::Hello,
             payload: hello.encode().to_vec().into(),

@@ -16,21 +16,25 @@
 //!   14      2      what authenticates votes in the sender's cluster: 0 signatures (and in what
 //!                  clients send, who need not know), 1 the channels
 //!   16      16     cluster
+//!   32      8      a number that the sending process drew when it began; 0 from clients
 //! ```
 //!
 //! Indices are places in the epoch that the sender is in, for whoever reads a log. Nothing is
-//! decided by them: the two sides may be in different epochs, and TLS has shown the keys.
+//! decided by them: the two sides may be in different epochs, and TLS has shown the keys. The
+//! number of the process tells a replica that dials again from a second one with the same key.
 
 use super::LinkError;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::{ClusterId, ReplicaId};
 
 /// The version of frames and greeting that this program speaks.
-pub const LINK_VERSION: u16 = 1;
+pub const LINK_VERSION: u16 = 2;
 /// The oldest that it still speaks.
-pub const LINK_VERSION_OLDEST: u16 = 1;
+pub const LINK_VERSION_OLDEST: u16 = 2;
 /// The length of a greeting.
-pub const HELLO_BYTES: usize = 32;
+pub const HELLO_BYTES: usize = 40;
+/// The same of version 1, which is read so that it can be refused by name.
+const HELLO_BYTES_1: usize = 32;
 
 const MAGIC: [u8; 4] = *b"QFSL";
 
@@ -72,10 +76,16 @@ pub enum Refusal {
          same `authentication`"
     )]
     Authentication,
+    /// Another process with the dialer's key is connected.
+    #[error(
+        "another process with the same key is connected to it; no two may share one: stop one of \
+         them"
+    )]
+    Doubled,
 }
 
 impl Refusal {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::WrongCluster,
         Self::Version,
         Self::NotThatReplica,
@@ -83,6 +93,7 @@ impl Refusal {
         Self::FullForPrincipal,
         Self::Blacklisted,
         Self::Authentication,
+        Self::Doubled,
     ];
 
     const fn byte(self) -> u8 {
@@ -94,6 +105,7 @@ impl Refusal {
             Self::FullForPrincipal => 5,
             Self::Blacklisted => 6,
             Self::Authentication => 7,
+            Self::Doubled => 8,
         }
     }
 }
@@ -113,6 +125,8 @@ pub struct Hello {
     pub cluster: ClusterId,
     /// What authenticates votes, as far as a replica knows.
     pub authentication: Authentication,
+    /// Which of the processes with its key a replica is.
+    pub process: u64,
     /// The acceptor's verdict.
     pub refusal: Option<Refusal>,
 }
@@ -128,6 +142,7 @@ impl Hello {
             wanted,
             cluster,
             authentication: Authentication::Sig,
+            process: 0,
             refusal: None,
         }
     }
@@ -148,7 +163,8 @@ impl Hello {
             .chain(replica.to_be_bytes())
             .chain(self.wanted.0.to_be_bytes())
             .chain(u16::from(self.authentication == Authentication::Mac).to_be_bytes())
-            .chain(self.cluster.0);
+            .chain(self.cluster.0)
+            .chain(self.process.to_be_bytes());
         for (to, from) in bytes.iter_mut().zip(fields) {
             *to = from;
         }
@@ -161,8 +177,13 @@ impl Hello {
     /// If it is none.
     pub fn decode(bytes: &[u8]) -> Result<Self, LinkError> {
         let malformed = LinkError::Malformed("a greeting that is none");
-        let Ok(bytes) = <&[u8; HELLO_BYTES]>::try_from(bytes) else {
+        let Some((bytes, process)) = bytes.split_first_chunk::<HELLO_BYTES_1>() else {
             return Err(malformed);
+        };
+        let process = match <[u8; 8]>::try_from(process) {
+            Ok(process) => u64::from_be_bytes(process),
+            Err(_) if process.is_empty() => 0,
+            Err(_) => return Err(malformed),
         };
         let &[
             m0,
@@ -213,6 +234,7 @@ impl Hello {
             wanted: ReplicaId(u16::from_be_bytes([w0, w1])),
             cluster: ClusterId(cluster),
             authentication,
+            process,
             refusal,
         })
     }
@@ -234,6 +256,7 @@ mod tests {
             for role in [Role::Client, Role::Replica(ReplicaId(3))] {
                 let mut hello = Hello::new(ClusterId([9; 16]), role, ReplicaId(2));
                 hello.refusal = refusal;
+                hello.process = 77;
                 hello.authentication = match role {
                     Role::Client => Authentication::Sig,
                     Role::Replica(_) => Authentication::Mac,
@@ -245,11 +268,12 @@ mod tests {
 
     #[test]
     fn the_greeting_has_the_bytes_that_were_released() {
-        let hello = Hello::new(
+        let mut hello = Hello::new(
             ClusterId([0xab; 16]),
             Role::Replica(ReplicaId(1)),
             ReplicaId(2),
         );
+        hello.process = 0x0102_0304_0506_0708;
         let hex: String = hello
             .encode()
             .iter()
@@ -257,7 +281,9 @@ mod tests {
             .collect();
         assert_eq!(
             hex,
-            "5146534c0001000101000001000200 00".replace(' ', "") + &"ab".repeat(16)
+            "5146534c0002000201000001000200 00".replace(' ', "")
+                + &"ab".repeat(16)
+                + "0102030405060708"
         );
     }
 
@@ -265,7 +291,12 @@ mod tests {
     fn what_is_no_greeting_is_refused() {
         let good = Hello::new(ClusterId([9; 16]), Role::Client, ReplicaId(2)).encode();
         assert!(Hello::decode(&good[..31]).is_err());
-        for (place, value) in [(0, b'X'), (8, 0), (8, 3), (9, 8), (9, 255), (15, 2)] {
+        assert!(Hello::decode(&good[..39]).is_err());
+        let mut first = good;
+        first[..8].copy_from_slice(b"QFSL\0\x01\0\x01");
+        let first = Hello::decode(&first[..32]).expect("of version 1");
+        assert!(!first.speaks_ours());
+        for (place, value) in [(0, b'X'), (8, 0), (8, 3), (9, 9), (9, 255), (15, 2)] {
             let mut bad = good;
             bad[place] = value;
             assert!(Hello::decode(&bad).is_err(), "{place}");

@@ -21,12 +21,12 @@ use tokio::task::JoinHandle;
 
 /// Decides who comes in, and takes over who did.
 pub trait Gatekeeper: Send + Sync + 'static {
-    /// A place for the holder of `key` in this role, or the reason why there is none. The place is
-    /// held until it is dropped.
+    /// A place for this process of the holder of `key` in this role, or the reason why there is
+    /// none. The place is held until it is dropped.
     ///
     /// # Errors
     /// The refusal that the dialer is told.
-    fn admit(&self, key: PublicKey, role: Role) -> Result<Self::Place, Refusal>;
+    fn admit(&self, key: PublicKey, role: Role, process: u64) -> Result<Self::Place, Refusal>;
 
     /// Serves a connection until it ends.
     fn serve(
@@ -159,6 +159,6 @@ impl<G: Gatekeeper> Listener<G> {
         if replica && hello.authentication != self.authentication {
             return Err(Refusal::Authentication);
         }
-        self.gatekeeper.admit(key, hello.role)
+        self.gatekeeper.admit(key, hello.role, hello.process)
     }
 }

@@ -36,7 +36,7 @@ struct Echo {
 impl Gatekeeper for Echo {
     type Place = PublicKey;
 
-    fn admit(&self, key: PublicKey, _role: Role) -> Result<PublicKey, Refusal> {
+    fn admit(&self, key: PublicKey, _role: Role, _: u64) -> Result<PublicKey, Refusal> {
         if key == self.unwanted {
             return Err(Refusal::NotThatReplica);
         }
@@ -110,6 +110,7 @@ fn dialer(fixture: &Fixture, client: &Identity) -> Dialer {
         cluster: CLUSTER,
         role: Role::Client,
         authentication: Authentication::Sig,
+        process: 0,
     }
 }
 

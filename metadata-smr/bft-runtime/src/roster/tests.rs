@@ -46,7 +46,7 @@ fn id_of(connection: &Connection) -> ConnectionId {
 fn a_replica_is_known_by_its_key_alone() {
     let roster = roster();
     let admit = |number, id| {
-        let admitted = roster.admit(key(number), Role::Replica(ReplicaId(id)));
+        let admitted = roster.admit(key(number), Role::Replica(ReplicaId(id)), 1);
         admitted.map(|connection| connection.from)
     };
     assert_eq!(admit(1001, 1), Ok(Source::Replica(key(1001))));
@@ -67,7 +67,7 @@ fn a_replica_is_known_by_its_key_alone() {
 async fn who_stays_keeps_outbox_and_connection_and_who_goes_loses_both() {
     let roster = roster();
     let role = Role::Replica(ReplicaId(1));
-    let connection = roster.admit(key(1001), role).expect("known");
+    let connection = roster.admit(key(1001), role, 1).expect("known");
     let before = roster.outbox(ReplicaId(1)).expect("a peer");
     let mut swapped = membership([1001, 1000]);
     swapped.epoch = Epoch(1);
@@ -84,13 +84,13 @@ async fn who_stays_keeps_outbox_and_connection_and_who_goes_loses_both() {
     );
     assert_eq!(*roster.entered().borrow(), Epoch(1));
 
-    let newcomer = roster.admit(key(1002), role).expect("a place");
+    let newcomer = roster.admit(key(1002), role, 1).expect("a place");
     roster.enter(&membership([1002, 1000]), ReplicaId(1));
     connection.end.notified().await;
     newcomer.end.notified().await;
     assert!(!after.take(1, &mut Vec::new()).await, "closed");
     assert_eq!(roster.peer(connection.from), None);
-    let admitted = roster.admit(key(1002), role).expect("known");
+    let admitted = roster.admit(key(1002), role, 1).expect("known");
     assert_eq!(admitted.from, Source::Replica(key(1002)));
 }
 
@@ -98,11 +98,11 @@ async fn who_stays_keeps_outbox_and_connection_and_who_goes_loses_both() {
 async fn newcomers_have_few_places_and_one_for_a_key() {
     let roster = roster();
     let role = Role::Replica(ReplicaId(9));
-    let first = roster.admit(key(1), role).expect("a place");
-    let again = roster.admit(key(1), role).expect("a place");
+    let first = roster.admit(key(1), role, 1).expect("a place");
+    let again = roster.admit(key(1), role, 1).expect("a place");
     first.end.notified().await;
     for number in 2..=limits::NEWCOMERS_MAX as u16 + 1 {
-        roster.admit(key(number), role).expect("a place");
+        roster.admit(key(number), role, 1).expect("a place");
     }
     again.end.notified().await;
     assert!(roster.inner().clients.is_empty());
@@ -117,19 +117,19 @@ async fn newcomers_have_few_places_and_one_for_a_key() {
 fn newcomers_that_have_not_gone_yet_are_counted() {
     let roster = roster();
     let role = Role::Replica(ReplicaId(9));
-    let oldest = roster.admit(key(1), role).expect("a place");
+    let oldest = roster.admit(key(1), role, 1).expect("a place");
     let mut admitted = 1;
-    while admitted < 1000 && roster.admit(key(1 + admitted), role).is_ok() {
+    while admitted < 1000 && roster.admit(key(1 + admitted), role, 1).is_ok() {
         admitted += 1;
     }
     assert_eq!(admitted, 2 * limits::NEWCOMERS_MAX as u16);
     assert_eq!(
-        roster.admit(key(admitted), role).err(),
+        roster.admit(key(admitted), role, 1).err(),
         Some(Refusal::Full),
         "nor does one make room for itself"
     );
     roster.release(id_of(&oldest));
-    roster.admit(key(5000), role).expect("a place");
+    roster.admit(key(5000), role, 1).expect("a place");
 }
 
 #[test]
@@ -137,25 +137,25 @@ fn places_are_bounded_for_each_principal_and_come_back() {
     let roster = roster();
     let mut ids = Vec::new();
     for _ in 0..limits::CLIENTS_PER_PRINCIPAL_MAX {
-        ids.push(id_of(&roster.admit(key(1), Role::Client).expect("room")));
+        ids.push(id_of(&roster.admit(key(1), Role::Client, 1).expect("room")));
     }
     assert_eq!(
-        roster.admit(key(1), Role::Client).err(),
+        roster.admit(key(1), Role::Client, 1).err(),
         Some(Refusal::FullForPrincipal)
     );
     roster.release(ids[0]);
     roster.release(ids[0]);
-    assert!(roster.admit(key(1), Role::Client).is_ok());
-    assert!(roster.admit(key(1), Role::Client).is_err());
+    assert!(roster.admit(key(1), Role::Client, 1).is_ok());
+    assert!(roster.admit(key(1), Role::Client, 1).is_err());
 }
 
 #[test]
 fn strangers_give_way_to_each_other_and_take_nothing_from_principals_with_sessions() {
     let roster = roster();
-    let oldest = id_of(&roster.admit(key(1), Role::Client).expect("room"));
+    let oldest = id_of(&roster.admit(key(1), Role::Client, 1).expect("room"));
     let mut admitted = 1;
     for number in 2.. {
-        if roster.admit(key(number), Role::Client).is_err() {
+        if roster.admit(key(number), Role::Client, 1).is_err() {
             break;
         }
         admitted += 1;
@@ -163,19 +163,19 @@ fn strangers_give_way_to_each_other_and_take_nothing_from_principals_with_sessio
     assert_eq!(admitted, 2 * PLACES.strangers, "half of them leave");
     assert!(roster.inner().leaving.contains(&oldest));
     roster.release(oldest);
-    assert!(roster.admit(key(5000), Role::Client).is_ok());
+    assert!(roster.admit(key(5000), Role::Client, 1).is_ok());
 
     let working: Vec<_> = (6000..6000 + PLACES.clients as u16).map(key).collect();
     for (id, principal) in (1..).zip(&working) {
         roster.session_opened(SessionId(id), *principal);
-        assert!(roster.admit(*principal, Role::Client).is_ok(), "{id}");
+        assert!(roster.admit(*principal, Role::Client, 1).is_ok(), "{id}");
     }
-    let refused = roster.admit(working[0], Role::Client).err();
+    let refused = roster.admit(working[0], Role::Client, 1).err();
     assert_eq!(refused, Some(Refusal::Full));
     roster.session_closed(SessionId(1));
     roster.session_closed(SessionId(1));
     assert!(
-        roster.admit(working[1], Role::Client).is_ok(),
+        roster.admit(working[1], Role::Client, 1).is_ok(),
         "its place is free"
     );
 }
@@ -200,20 +200,41 @@ fn places_follow_from_the_files_that_may_be_open() {
 #[test]
 fn the_blacklisted_are_refused_whatever_they_come_as() {
     let roster = roster();
-    let connection = roster.admit(key(7), Role::Client).expect("room");
+    let connection = roster.admit(key(7), Role::Client, 1).expect("room");
     roster.blacklist(connection.from, "test");
     assert_eq!(
-        roster.admit(key(7), Role::Client).err(),
+        roster.admit(key(7), Role::Client, 1).err(),
         Some(Refusal::Blacklisted)
     );
-    assert!(roster.admit(key(8), Role::Client).is_ok());
+    assert!(roster.admit(key(8), Role::Client, 1).is_ok());
 }
 
 #[tokio::test]
 async fn a_replica_that_dials_again_replaces_its_older_connection() {
     let roster = roster();
     let role = Role::Replica(ReplicaId(1));
-    let older = roster.admit(key(1001), role).expect("known");
-    let _newer = roster.admit(key(1001), role).expect("known");
+    let older = roster.admit(key(1001), role, 1).expect("known");
+    let _newer = roster.admit(key(1001), role, 1).expect("known");
     older.end.notified().await;
+}
+
+#[test]
+fn a_second_process_with_a_replicas_key_gets_no_place_until_the_first_is_gone() {
+    let roster = roster();
+    let role = Role::Replica(ReplicaId(1));
+    let first = roster.admit(key(1001), role, 1).expect("known");
+    for _ in 0..3 {
+        let second = roster.admit(key(1001), role, 2);
+        assert_eq!(second.map(|it| it.from), Err(Refusal::Doubled));
+    }
+    let again = roster.admit(key(1001), role, 1).expect("the same process");
+    // The end of the connection that was replaced changes nothing.
+    roster.hung_up(&first);
+    assert!(roster.admit(key(1001), role, 2).is_err());
+    roster.hung_up(&again);
+    assert!(roster.admit(key(1001), role, 2).is_ok());
+    assert!(
+        roster.admit(key(1001), role, 1).is_err(),
+        "now it is the second"
+    );
 }

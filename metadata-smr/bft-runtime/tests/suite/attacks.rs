@@ -46,6 +46,7 @@ fn dialer(cluster: &Cluster, number: usize, identity: &Identity, role: Role) -> 
         cluster: cluster.id,
         role,
         authentication: Authentication::Sig,
+        process: 0,
     }
 }
 

@@ -474,7 +474,8 @@ impl Gateway {
                 Ended::Done
             }
             (Err(error), None) => {
-                if error.kind() != BlockErrorKind::Io || error.writer().is_some() {
+                let of_clouds = [BlockErrorKind::Io, BlockErrorKind::Unreachable];
+                if !of_clouds.contains(&error.kind()) || error.writer().is_some() {
                     ledger.violation(format!(
                         "slice {slice}: its honest writer, or the metadata, is blamed: {error}"
                     ));

@@ -1,0 +1,43 @@
+//! Opening a volume whose servers or clouds are not there yet.
+//!
+//! At boot a mount often begins before the network, or before the replicas on other machines do.
+//! With
+//! `--wait SECONDS` it tries again until they answer; systemd is told, so that its own patience
+//! with the start does not end first. What will not pass by itself (a wrong key, a volume that is
+//! mounted already) ends it at once, as without.
+
+use super::opened::{Access, Configured, Opened};
+use crate::exit::Exit;
+use crate::failure::Outcome;
+use crate::notify;
+use std::time::{Duration, Instant};
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How much longer systemd is to wait, counted from each try: more than one takes.
+const NEXT_WITHIN: Duration = Duration::from_secs(120);
+
+/// Opens the volume, waiting for so long until its servers and clouds answer.
+pub(super) async fn open(
+    configured: &Configured,
+    access: Access,
+    patience: Duration,
+) -> Outcome<Opened> {
+    let began = Instant::now();
+    loop {
+        let failure = match Opened::open(configured, access).await {
+            Ok(opened) => return Ok(opened),
+            Err(failure) => failure,
+        };
+        let passes = matches!(
+            failure.exit,
+            Exit::QuorumUnreachable | Exit::CloudsUnreachable
+        );
+        if !passes || began.elapsed() + PAUSE >= patience {
+            return Err(failure);
+        }
+        tracing::info!(reason = failure.message, "the volume is waited for");
+        notify::starting(&format!("Waiting: {}", failure.message), NEXT_WITHIN);
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,121 @@
+//! Who still holds a mount that has left this process's tree.
+//!
+//! A file system ends when the last mount of it goes. A process in a mount namespace of its own (a
+//! container, `unshare --mount`) has a copy of every mount that was there when it began, and an
+//! unmount need not reach it; a bind mount is another copy. Then `umount` succeeds, nothing is
+//! mounted any more, and the kernel goes on asking. This module finds that out and names those
+//! processes; [`Mounted`](crate::Mounted) commits what is there and ends the connection, so that
+//! the volume is free. What such a process does in its copy after that fails with an error.
+//!
+//! A mount that was taken out of the tree while files are open in it (`umount -l`) is another
+//! matter: no tree has it, and it goes on until they are closed.
+//!
+//! # What can go wrong
+//!
+//! *A process cannot be looked at*: it ends while it is, or hides (`hidepid`). Then it is not
+//! named. *A process hands its copy on*: that one is another process in the same table.
+//!
+//! Source: Linux, `proc(5)` on `mountinfo`; `mount_namespaces(7)` on propagation.
+
+use crate::mount_table;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often it is looked whether the mount is still in the tree.
+const LOOKED_AT: Duration = Duration::from_secs(2);
+/// How long another may hold it before that counts: one that is just starting lets go of what it
+/// does not need.
+pub(crate) const LETS_GO_WITHIN: Duration = Duration::from_secs(2);
+/// How many are named.
+const NAMED_MAX: usize = 8;
+
+/// A process that has the mount in its tree.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Holder {
+    /// Its number.
+    pub pid: u32,
+    /// What its program is called.
+    pub name: String,
+    /// Where it has the mount.
+    pub place: PathBuf,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, pid, place) = (&self.name, self.pid, self.place.display());
+        write!(f, "{name} (process {pid}) at {place}")
+    }
+}
+
+/// The processes that have the file system of this device in their tree, one for each mount
+/// namespace, and some of them if they are many.
+pub(crate) fn holders(minor: u32) -> Vec<Holder> {
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    // The first process of a namespace is the one that a person knows.
+    let numbers: BTreeSet<u32> = numbers.collect();
+    let (mut namespaces, mut found) = (BTreeSet::new(), Vec::new());
+    for pid in numbers {
+        let process = Path::new("/proc").join(pid.to_string());
+        let namespace = fs::read_link(process.join("ns/mnt")).ok();
+        // Of a process of another user only the table can be read.
+        if namespace.is_some_and(|namespace| !namespaces.insert(namespace)) {
+            continue;
+        }
+        let Ok(table) = fs::read(process.join("mountinfo")) else {
+            continue;
+        };
+        let Some(place) = mount_table::place_of(&String::from_utf8_lossy(&table), minor) else {
+            continue;
+        };
+        let name = fs::read(process.join("comm")).unwrap_or_default();
+        let name = String::from_utf8_lossy(&name).trim().to_owned();
+        found.push(Holder { pid, name, place });
+        if found.len() == NAMED_MAX {
+            break;
+        }
+    }
+    found
+}
+
+/// Resolves once the mount is not in this process's tree any more, but in another.
+pub(crate) async fn by_others(minor: u32) -> Vec<Holder> {
+    loop {
+        tokio::time::sleep(LOOKED_AT).await;
+        if mount_table::is_mounted(minor) {
+            continue;
+        }
+        tokio::time::sleep(LETS_GO_WITHIN).await;
+        let found = tokio::task::spawn_blocking(move || holders(minor)).await;
+        let found = found.unwrap_or_default();
+        if !found.is_empty() && !mount_table::is_mounted(minor) {
+            return found;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_found_by_what_it_has_mounted() {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let minor = mount_table::mounted_at(Path::new("/proc")).unwrap().minor;
+        assert!(mount_table::place_of(&table, minor).is_some());
+        assert!(mount_table::is_mounted(minor) && !mount_table::is_mounted(u32::MAX));
+        let found = holders(minor);
+        assert!(!found.is_empty() && found.len() <= NAMED_MAX);
+        let said = found.first().unwrap().to_string();
+        assert!(
+            said.contains("(process ") && said.contains(" at /"),
+            "{said}"
+        );
+        assert!(holders(u32::MAX).is_empty());
+    }
+}
