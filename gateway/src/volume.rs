@@ -20,11 +20,13 @@
 //! | `membership` | wrapped keys, and what is signed of them |
 //! | `keyring` | the keys of all epochs, and how new ones are learnt |
 //! | `rekey` | how a new epoch is begun |
+//! | `succession` | who the principals are, and how the owner's key is replaced |
 
 mod founding;
 mod keyring;
 mod membership;
 mod rekey;
+mod succession;
 
 pub use founding::{Created, Founding, NewCloud, NewVolume, create};
 pub use rekey::{PreparedEpoch, Rekeyed};
@@ -43,7 +45,9 @@ use quorumfs_metadata::genesis::{Genesis, GenesisError, SignedGenesis};
 use quorumfs_metadata::identity::{Gid, InodeId, RealmEpoch, RealmId, SliceId, Uid, VolumeId};
 use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::row::{Assertable, Cloud, Member, SliceSalt};
+use quorumfs_metadata::succession::SignedSuccession;
 use std::sync::{Arc, OnceLock};
+use succession::Principals;
 
 /// A volume that cannot be made, opened or given a new key.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +94,7 @@ pub enum VolumeError {
 #[derive(Debug)]
 pub struct Volume {
     genesis: Genesis,
+    principals: Principals,
     principal: Principal,
     keyring: Keyring,
     clouds: Vec<CloudSecret>,
@@ -106,6 +111,18 @@ impl Volume {
     /// If the genesis is damaged, newer, or not signed by the root that the key file pins; or if
     /// the key is not a member's.
     pub fn open(genesis: &[u8], key: &KeyFile) -> Result<Self, VolumeError> {
+        Self::open_after(genesis, &[], key)
+    }
+
+    /// The same after principals were replaced: all successions, the first one first.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), or if they are not signed by the root or do not follow each other.
+    pub fn open_after(
+        genesis: &[u8],
+        successions: &[SignedSuccession],
+        key: &KeyFile,
+    ) -> Result<Self, VolumeError> {
         let untrusted = |what, reason: &str| KeyError::Untrusted {
             what,
             reason: reason.into(),
@@ -129,13 +146,20 @@ impl Volume {
             )
             .into());
         }
+        let principals = Principals::of(&genesis, key.root);
+        principals.learn(successions)?;
         let me = key.principal.id().signing;
         let nobody = || no_member(&key.principal);
+        let since = principals.succession_of(&me);
         let clouds = genesis
             .clouds
             .iter()
             .map(|cloud| {
-                let mine = cloud.naming_keys.iter().find(|key| key.recipient == me);
+                let keys = match &since {
+                    Some(succession) => succession.clouds.get(usize::from(cloud.index.0)),
+                    None => cloud.naming_keys.iter().find(|key| key.recipient == me),
+                };
+                let mine = keys.filter(|key| key.recipient == me);
                 let wrapped = parse(&mine.ok_or_else(nobody)?.bytes)?;
                 let info = CloudSecret::wrapping_info(&genesis.volume, cloud.index);
                 let secret = key.principal.unwrap("cloud secret", &wrapped, &info)?;
@@ -147,9 +171,13 @@ impl Volume {
             keyring: Keyring::default(),
             clouds,
             genesis,
+            principals,
             kept: OnceLock::new(),
         };
-        volume.open_founding()?;
+        // Who came later has its membership from the servers.
+        if since.is_none() {
+            volume.open_founding()?;
+        }
         Ok(volume)
     }
 
@@ -236,12 +264,9 @@ impl Volume {
     #[must_use]
     pub fn own_credentials(&self) -> Credentials {
         let me = self.principal.id().signing;
-        let rights = self
-            .genesis
-            .principals
-            .iter()
-            .find(|row| row.key == me)
-            .map(|row| &row.rights);
+        let principals = self.principals.now();
+        let mut mine = principals.iter().filter(|row| row.key == me);
+        let rights = mine.next().map(|row| &row.rights);
         let uid = match rights.map(|rights| &rights.uids) {
             Some(Assertable::Only(uids)) if !uids.contains(&Uid::ROOT) => uids.first().copied(),
             _ => None,

@@ -44,6 +44,12 @@ pub(crate) struct VolumeRekeyArguments {
     /// what it takes now)
     #[arg(long, value_enum)]
     pub(crate) lock: Option<LockSetting>,
+    /// Give the owner a new key, with the recovery kit; the old one is refused everything
+    #[arg(long, requires = "kit")]
+    pub(crate) replace_owner: bool,
+    /// The file with the kit, for --replace-owner; - for standard input
+    #[arg(long, value_name = "FILE", requires = "replace_owner")]
+    pub(crate) kit: Option<PathBuf>,
     /// Say what would be done, and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -148,17 +148,17 @@ async fn all_epochs(opened: &Opened) -> Outcome<BTreeMap<RealmEpoch, Epoch>> {
 }
 
 #[derive(Serialize)]
-struct RekeyLine {
-    number: u32,
+pub(super) struct RekeyLine {
+    pub(super) number: u32,
     lock: &'static str,
     dry_run: bool,
     shares_confirmed: Vec<String>,
     /// What was wrong with the clouds that were not seen to hold theirs.
-    failures: Vec<String>,
+    pub(super) failures: Vec<String>,
 }
 
 impl RekeyLine {
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let takes = match self.lock {
             "clouds" => "a member's key and f + 1 clouds",
             _ => "a member's key alone",
@@ -208,7 +208,7 @@ pub(crate) async fn rekey(
     Ok(exit)
 }
 
-async fn begin(
+pub(super) async fn begin(
     configured: &Configured,
     opened: &Opened,
     arguments: &VolumeRekeyArguments,

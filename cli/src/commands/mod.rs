@@ -28,6 +28,7 @@ mod rollback;
 mod scrub;
 mod shown;
 mod status;
+mod successor;
 mod sync;
 mod umount;
 pub(crate) mod volume;
@@ -61,6 +62,9 @@ pub(crate) async fn run(arguments: Arguments, output: Output) -> Outcome {
         }
         Command::Volume(VolumeCommand::Create(command)) => {
             volume::run(general, &command, output).await
+        }
+        Command::Volume(VolumeCommand::Rekey(command)) if command.replace_owner => {
+            successor::run(general, &command, output).await
         }
         Command::Volume(VolumeCommand::Rekey(command)) => {
             epochs::rekey(general, &command, output).await

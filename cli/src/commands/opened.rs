@@ -5,6 +5,7 @@
 //! [`Opened`] is a session with the replicas and a file system over it.
 
 mod client;
+mod host;
 
 use super::disk_cache::{CacheReport, MountCache};
 use super::explain::{block_failure, client_failure, key_failure, vfs_failure, volume_failure};
@@ -12,6 +13,7 @@ use super::held::{self, Held};
 use super::journal::{self, WaitingReport};
 use super::memory::{self, Memory};
 use super::shown::{self, Shown, ShownBefore};
+use super::successor;
 use super::volume::CONFIGURATION;
 use super::warmup::WarmedPiece;
 use crate::arguments::General;
@@ -29,7 +31,7 @@ use quorumfs_bft_runtime::client::{
     Client, ClientConfig, Observer, Standing, observe_replicas, standing_of,
 };
 use quorumfs_gateway::blocks::{BlockConfig, BlockStatus, BlockStore, Cloud, Compaction};
-use quorumfs_gateway::keys::{HostKey, KeptShares, Passphrase};
+use quorumfs_gateway::keys::{KeyFile, Passphrase};
 use quorumfs_gateway::memory::MemoryBudget;
 use quorumfs_gateway::metadata::{MetadataClient, Ordered};
 use quorumfs_gateway::vfs::{
@@ -54,6 +56,8 @@ pub(crate) struct Configured {
     memory: Memory,
     held: Held,
     shown: ShownBefore,
+    /// The key is not the one that lies here.
+    is_guest: bool,
 }
 
 /// What a session is for.
@@ -91,7 +95,28 @@ impl Configured {
                 .hint("take the genesis from a replica's directory or from the recovery kit")
         })?;
         let Unlocked { key, passphrase } = unlock::open(&state, &configuration, handed)?;
-        let volume = Volume::open(&genesis, &key).map_err(|error| volume_failure(&error))?;
+        let configured = Self::of(state, configuration, &genesis, &key)?;
+        Ok((configured, passphrase))
+    }
+
+    /// The same volume and directory with another key, which leaves nothing of its own there.
+    pub(super) fn read_as(general: &General, key: &KeyFile, genesis: &[u8]) -> Outcome<Self> {
+        let state = StateDirectory::find(general.state.as_deref(), "volume")?;
+        let configuration = configuration::read(&state.join(CONFIGURATION), "volume")?;
+        let mut configured = Self::of(state, configuration, genesis, key)?;
+        configured.is_guest = true;
+        Ok(configured)
+    }
+
+    fn of(
+        state: StateDirectory,
+        configuration: VolumeConfiguration,
+        genesis: &[u8],
+        key: &KeyFile,
+    ) -> Outcome<Self> {
+        let successions = successor::known(&state)?;
+        let volume = Volume::open_after(genesis, &successions, key);
+        let volume = volume.map_err(|error| volume_failure(&error))?;
         let mut client = client_config(&configuration, &volume, &state.join(CONFIGURATION))?;
         let memory = Memory {
             path: state.join(memory::FILE),
@@ -105,7 +130,7 @@ impl Configured {
         let budget = configuration.data.memory()?;
         configuration.cache.check()?;
         configuration.journal.check()?;
-        let configured = Self {
+        Ok(Self {
             clouds,
             budget,
             state,
@@ -115,8 +140,8 @@ impl Configured {
             memory,
             held,
             shown,
-        };
-        Ok((configured, passphrase))
+            is_guest: false,
+        })
     }
 
     /// The same, of another tier if one is given.
@@ -133,32 +158,6 @@ impl Configured {
     /// The volume.
     pub(crate) fn volume(&self) -> &Volume {
         &self.volume
-    }
-
-    /// What locks everything that a mount leaves on this machine's disk.
-    pub(crate) fn host_key(&self) -> Outcome<HostKey> {
-        let (path, volume) = (self.state.join(HOST_KEY), &self.volume);
-        HostKey::open_or_create(&path, volume.id(), volume.principal())
-            .map_err(|error| key_failure(&error))
-    }
-
-    /// Has the volume keep the clouds' shares of its key on this machine, unless nobody wants that.
-    fn keep_shares(&self) {
-        let kept = self.host_key().map(|key| {
-            let path = self.state.join(KEPT_SHARES);
-            KeptShares::new(path, key.kept_shares(), self.volume.id())
-        });
-        match kept {
-            Ok(kept) if self.configuration.keys.keep_cloud_secret => self.volume.keep_shares(kept),
-            Ok(kept) => {
-                if let Err(error) = kept.forget() {
-                    tracing::warn!(%error, "what was kept of the clouds' shares stays");
-                }
-            }
-            Err(failure) => {
-                tracing::warn!(%failure, "the clouds' shares of the key are not kept here");
-            }
-        }
     }
 
     /// How much memory a mount or a command may hold.
@@ -264,11 +263,6 @@ impl Configured {
     }
 }
 
-/// The file with the host key, in the state directory.
-const HOST_KEY: &str = "host.key";
-/// The file with shares that the clouds gave, in the state directory.
-const KEPT_SHARES: &str = "clouds.shares";
-
 /// How long opening a session may take: two changes of a leader that died, and some.
 const CONNECT_WITHIN: Duration = Duration::from_secs(15);
 /// How long the end of a session waits until what it wrote is on all of its clouds. What is not
@@ -358,7 +352,7 @@ impl Opened {
                 return Err(block_failure(&error));
             }
         };
-        configured.keep_shares();
+        configured.keep_shares(access);
         let unlocked = async {
             let clouds = blocks.shares().map_err(|error| block_failure(&error))?;
             let newest = volume.refresh(&metadata, Some(&clouds)).await;

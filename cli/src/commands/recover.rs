@@ -99,7 +99,7 @@ pub(crate) fn run(
     Ok(Exit::Success)
 }
 
-fn read(path: &Path) -> Outcome<Zeroizing<String>> {
+pub(super) fn read(path: &Path) -> Outcome<Zeroizing<String>> {
     let mut text = Zeroizing::new(String::new());
     let read = if path == Path::new("-") {
         stdin().take(KIT_BYTES_MAX).read_to_string(&mut text)

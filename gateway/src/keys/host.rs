@@ -21,7 +21,7 @@ use quorumfs_metadata::identity::VolumeId;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const TITLE: &str = "quorumfs host key";
 const FORMAT: u32 = 1;
@@ -53,6 +53,37 @@ impl HostKey {
             }
             Err(source) => Err(failed("read the host key", path, source)),
         }
+    }
+
+    /// Has the key in the file at `path`, if there is one, open for another principal, and for this
+    /// one no more. What it locks stays.
+    ///
+    /// # Errors
+    /// If it cannot be read or written, or is not this principal's for this volume.
+    pub fn hand_over(
+        path: &Path,
+        volume: VolumeId,
+        from: &Principal,
+        to: &Principal,
+    ) -> Result<(), KeyError> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(source) => return Err(failed("read the host key", path, source)),
+        };
+        let key = match Self::load(path, file, volume, from) {
+            Ok(key) => key,
+            // It was handed over before.
+            Err(error) => {
+                let again = File::open(path).ok();
+                let found = again.map(|file| Self::load(path, file, volume, to));
+                return found.and_then(Result::ok).map(drop).ok_or(error);
+            }
+        };
+        let fail = |source| failed("write the host key", path, source);
+        let next = key.write_aside(path, volume, to)?;
+        std::fs::rename(&next, path).map_err(fail)?;
+        sync_directory_of(path).map_err(fail)
     }
 
     /// What the disk cache is sealed under.
@@ -95,7 +126,24 @@ impl HostKey {
     fn create(path: &Path, volume: VolumeId, principal: &Principal) -> Result<Self, KeyError> {
         let fail = |source| failed("write the host key", path, source);
         let key = Self(Secret::random()?);
-        let text = key.to_text(volume, principal)?;
+        let next = key.write_aside(path, volume, principal)?;
+        // A link, unlike a renaming, replaces nothing that came meanwhile.
+        let linked = std::fs::hard_link(&next, path);
+        std::fs::remove_file(&next).map_err(fail)?;
+        linked.map_err(fail)?;
+        sync_directory_of(path).map_err(fail)?;
+        Ok(key)
+    }
+
+    /// Writes the file that is to lie at `path` beside it; where.
+    fn write_aside(
+        &self,
+        path: &Path,
+        volume: VolumeId,
+        principal: &Principal,
+    ) -> Result<PathBuf, KeyError> {
+        let fail = |source| failed("write the host key", path, source);
+        let text = self.to_text(volume, principal)?;
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(".new");
         let next = path.with_file_name(name);
@@ -108,14 +156,7 @@ impl HostKey {
             .map_err(fail)?;
         file.write_all(text.as_bytes()).map_err(fail)?;
         file.sync_all().map_err(fail)?;
-        // A link, unlike a renaming, replaces nothing that came meanwhile.
-        let linked = std::fs::hard_link(&next, path);
-        std::fs::remove_file(&next).map_err(fail)?;
-        linked.map_err(fail)?;
-        let parent = path.parent().unwrap_or(Path::new("."));
-        let synced = File::open(parent).and_then(|directory| directory.sync_all());
-        synced.map_err(fail)?;
-        Ok(key)
+        Ok(next)
     }
 
     fn to_text(&self, volume: VolumeId, principal: &Principal) -> Result<String, KeyError> {
@@ -166,6 +207,11 @@ fn place(use_of_it: &[u8], volume: VolumeId, principal: &Principal) -> Vec<u8> {
     [use_of_it, &volume.0, &principal.id().signing.0].concat()
 }
 
+fn sync_directory_of(path: &Path) -> std::io::Result<()> {
+    let parent = path.parent().unwrap_or(Path::new("."));
+    File::open(parent).and_then(|directory| directory.sync_all())
+}
+
 fn failed(doing: &'static str, path: &Path, source: std::io::Error) -> KeyError {
     let path = path.to_owned();
     KeyError::File {
@@ -197,6 +243,14 @@ mod tests {
         assert!(open(ClusterId([8; 16]), 1).is_err(), "another volume");
         let names: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
         assert_eq!(names.len(), 1);
+        let hand_over =
+            |from: u8, to: u8| HostKey::hand_over(&path, VOLUME, &principal(from), &principal(to));
+        assert!(hand_over(2, 3).is_err(), "not another's to give");
+        hand_over(1, 3).unwrap();
+        hand_over(1, 3).unwrap();
+        assert_eq!(open(VOLUME, 3).unwrap().cache(), made.cache());
+        assert!(open(VOLUME, 1).is_err(), "it was handed over");
+        hand_over(3, 1).unwrap();
         let mode = path.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o600);
         let other = tempfile::tempdir().unwrap();

@@ -9,6 +9,7 @@ use quorumfs_metadata::operation::{BeginEpoch, Operation};
 use quorumfs_metadata::query::Question;
 use quorumfs_metadata::reply::{Done, Found, SealedUnder};
 use quorumfs_metadata::row::{Epoch, Member};
+use quorumfs_metadata::succession::{SignedSuccession, Succeed};
 use std::collections::BTreeMap;
 
 /// Rows of epochs, by number.
@@ -52,6 +53,25 @@ impl MetadataClient {
         match self.ask("members", self.own(), question).await? {
             Found::Members(members) => Ok(members),
             other => Err(self.mismatch("members", &other)),
+        }
+    }
+
+    /// Which principals were replaced, the first one first.
+    pub(crate) async fn successions(&self) -> Result<Vec<SignedSuccession>, VfsError> {
+        let question = Question::Successions;
+        match self.ask("successions", self.own(), question).await? {
+            Found::Successions(all) => Ok(all),
+            other => Err(self.mismatch("successions", &other)),
+        }
+    }
+
+    /// Replaces a principal. That it was done already, just so, is a success too.
+    pub(crate) async fn succeed(&self, succeed: &Succeed, wanted: u32) -> Result<(), VfsError> {
+        const WHAT: &str = "replacing a principal";
+        let operation = Operation::Succeed(succeed.clone());
+        match self.order(WHAT, &operation).await? {
+            Done::Succeeded { number } if number == wanted => Ok(()),
+            other => Err(self.mismatch(WHAT, &other)),
         }
     }
 

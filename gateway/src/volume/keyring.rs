@@ -94,7 +94,8 @@ impl Volume {
     pub(super) fn open_founding(&self) -> Result<(), VolumeError> {
         let member = self.founding_member()?;
         let signed = self.signed(RealmEpoch(0), &self.genesis.epoch);
-        signed.check(&self.genesis, &self.principal.id().signing, member)?;
+        let principals = self.principals.at(signed.number);
+        signed.check(&principals, &self.principal.id().signing, member)?;
         let secret = signed.open(&self.principal, member)?;
         if self.genesis.epoch.lock == Lock::Members {
             let key = secret.realm_epoch_key(None, signed.volume, signed.realm, signed.number);
@@ -156,6 +157,11 @@ impl Volume {
         let epoch = epochs
             .get(&number)
             .ok_or_else(|| strange("the servers did not show the newest one"))?;
+        let signers = self.principals.at(number);
+        if signers.iter().all(|it| it.key != member.signer) {
+            // By one who has taken another's place since this process began, perhaps.
+            self.learn_successions(metadata).await?;
+        }
         let key = self.open_epoch(number, epoch, &member, clouds).await?;
         let shares = epoch.shares.clone();
         let opened = self.open_before(metadata, key, epochs).await?;
@@ -187,7 +193,8 @@ impl Volume {
         clouds: Option<&ShareStore>,
     ) -> Result<RealmEpochKey, VolumeError> {
         let signed = self.signed(number, epoch);
-        signed.check(&self.genesis, &self.principal.id().signing, member)?;
+        let principals = self.principals.at(number);
+        signed.check(&principals, &self.principal.id().signing, member)?;
         if !epoch.is_sound(number, &self.policy()) {
             return Err(strange("it does not fit its lock").into());
         }

@@ -7,11 +7,12 @@
 //!
 //! The epoch's row is under every member's signature, so servers cannot show a member an epoch with
 //! a weaker lock, other digests or another key of the epoch before, nor an epoch under another
-//! number. Who may sign is said by the genesis: those who administer, the owner and `recovery`.
+//! number. Who may sign are those who administer: the owner and `recovery` of the genesis, or who has
+//! taken their places before that epoch (`succession`).
 
 use crate::keys::{EpochSecret, KeyError, Principal, Wrapped, verify, wrap};
 use quorumfs_bft::authentication::Signer;
-use quorumfs_metadata::genesis::{Genesis, GenesisPrincipal};
+use quorumfs_metadata::genesis::GenesisPrincipal;
 use quorumfs_metadata::identity::{PrincipalId, RealmEpoch, RealmId, VolumeId};
 use quorumfs_metadata::row::{Epoch, Member, Row};
 
@@ -71,7 +72,7 @@ impl Signed<'_> {
     /// Refuses a membership that nobody signed who may.
     pub(super) fn check(
         &self,
-        genesis: &Genesis,
+        principals: &[GenesisPrincipal],
         id: &PrincipalId,
         member: &Member,
     ) -> Result<(), KeyError> {
@@ -84,7 +85,7 @@ impl Signed<'_> {
         }
         let administers = |it: &GenesisPrincipal| it.key == member.signer && it.rights.administer;
         let message = self.message(id, &member.wrapped);
-        if !genesis.principals.iter().any(administers)
+        if !principals.iter().any(administers)
             || !verify(&member.signer, &message, &member.signature)
         {
             return Err(untrusted(

@@ -85,12 +85,13 @@ impl Volume {
         lock: Lock,
         without: &[PrincipalId],
     ) -> Result<PreparedEpoch, VolumeError> {
+        self.learn_successions(metadata).await?;
         let current = self.refresh(metadata, Some(clouds)).await?;
         let number = RealmEpoch(current.0.saturating_add(1));
         let mut members = self.believed_members(metadata).await?;
         members.retain(|id| !without.contains(id));
         let left_out = |it: &&GenesisPrincipal| it.rights.administer && !members.contains(&it.key);
-        if let Some(who) = self.genesis.principals.iter().find(left_out) {
+        if let Some(who) = self.principals.now().iter().find(left_out) {
             let label = who.label.clone();
             return Err(VolumeError::CannotLeaveOut { label });
         }
@@ -146,11 +147,14 @@ impl Volume {
             previous: key.seal_previous(&prepared.previous, &volume, realm)?,
             shares: prepared.shared.map(|(_, shares)| shares),
         };
-        let principals = self.genesis.principals.iter();
+        let principals = self.principals.now();
         let stays = |it: &&GenesisPrincipal| prepared.members.contains(&it.key);
         let signed = self.signed(number, &epoch);
-        let members =
-            signed.wrap_for(principals.filter(stays), &prepared.secret, &self.principal)?;
+        let members = signed.wrap_for(
+            principals.iter().filter(stays),
+            &prepared.secret,
+            &self.principal,
+        )?;
         let shares = epoch.shares.as_ref();
         let confirmed = shares.map_or_else(Vec::new, |shares| shares.confirmed.clone());
         let begin = BeginEpoch {
@@ -195,7 +199,7 @@ impl Volume {
         let signed = self.signed(number, epoch);
         let members = metadata.members().await?;
         for (id, member) in &members {
-            signed.check(&self.genesis, id, member)?;
+            signed.check(&self.principals.at(number), id, member)?;
         }
         Ok(members.into_iter().map(|(id, _)| id).collect())
     }

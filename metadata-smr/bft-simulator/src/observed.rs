@@ -171,6 +171,14 @@ impl Service for Observed {
         self.inner.may_open(view, principal)
     }
 
+    fn administers(
+        &self,
+        view: &View<'_>,
+        principal: &PublicKey,
+    ) -> Result<Option<bool>, StateError> {
+        self.inner.administers(view, principal)
+    }
+
     fn close_session(
         &self,
         txn: &mut Txn<'_>,

@@ -208,6 +208,21 @@ pub trait Service {
         Ok(true)
     }
 
+    /// Whether `principal` may change the cluster's membership, as far as the service decides that:
+    /// `Some(false)` refuses one that the membership lists as an administrator, such as a key that
+    /// was replaced, and everything else that the membership would grant it. A service that knows
+    /// no principals leaves this as it is, and the list decides.
+    ///
+    /// # Errors
+    /// Only if the store fails.
+    fn administers(
+        &self,
+        _view: &View<'_>,
+        _principal: &PublicKey,
+    ) -> Result<Option<bool>, StateError> {
+        Ok(None)
+    }
+
     /// A session has ended, by its own wish or because it was idle for too long. A service that
     /// keeps nothing about sessions leaves this as it is.
     ///
@@ -313,6 +328,14 @@ impl<S: Service + ?Sized> Service for Box<S> {
 
     fn may_open(&self, view: &View<'_>, principal: &PublicKey) -> Result<bool, StateError> {
         (**self).may_open(view, principal)
+    }
+
+    fn administers(
+        &self,
+        view: &View<'_>,
+        principal: &PublicKey,
+    ) -> Result<Option<bool>, StateError> {
+        (**self).administers(view, principal)
     }
 
     fn close_session(

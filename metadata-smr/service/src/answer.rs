@@ -27,6 +27,7 @@ use crate::row::{
 };
 use crate::rows::{Halt, Outcome, Rows, decode, require};
 use crate::session::orphans;
+use crate::succession;
 use quorumfs_bft::service::Caller;
 use std::collections::BTreeMap;
 
@@ -207,6 +208,10 @@ fn answer_about_volume(
         Question::SlicesByEpoch { after, limit } => slices_by_epoch(rows, *after, *limit),
         Question::Volume => volume(rows),
         Question::Realm(realm) => find_realm(rows, caller, *realm),
+        Question::Successions => {
+            rows.view().depend_on_everything();
+            Ok(Found::Successions(succession::all(rows)?))
+        }
         Question::Mounted(realm) => {
             let mount = rows.find::<Mount>(&key::mount(*realm))?;
             Ok(Found::Mounted(mount))

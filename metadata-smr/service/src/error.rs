@@ -223,6 +223,9 @@ pub enum Error {
     /// The servers' own disks are nearly full.
     #[error("the disks of the metadata replicas are nearly full: only removing goes on")]
     ServersFull,
+    /// A principal is to be replaced, and the volume root has not signed that.
+    #[error("the volume root has not signed this succession, or it makes no sense")]
+    BadSuccession,
 }
 
 /// A Linux error number.
@@ -267,7 +270,7 @@ impl Error {
             Self::IsDirectory => Errno::EISDIR,
             Self::NotEmpty => Errno::ENOTEMPTY,
             Self::Denied => Errno::EACCES,
-            Self::NotPermitted | Self::NoRight => Errno::EPERM,
+            Self::NotPermitted | Self::NoRight | Self::BadSuccession => Errno::EPERM,
             Self::Stale(_) | Self::Fenced { .. } | Self::NoSession => Errno::ESTALE,
             Self::CrossRealm => Errno::EXDEV,
             Self::TooManyLinks => Errno::EMLINK,

@@ -26,6 +26,7 @@
 //! | [`session`] | sessions, mounts, allocations |
 //! | `quota` | what realms and users have, and may have |
 //! | `epoch` | new epochs of a realm's keys, and who is a member |
+//! | [`succession`] | one principal in the place of another |
 //! | `reap` | what was too large for one operation |
 //! | `answer` | queries |
 //!
@@ -63,6 +64,7 @@ pub mod session;
 mod set_acl;
 mod set_attributes;
 pub mod simulation;
+pub mod succession;
 
 #[cfg(test)]
 mod tests;

@@ -130,6 +130,11 @@ pub const MEMBERS_MAX: usize = GENESIS_PRINCIPALS_MAX;
 /// Principals that are looked at when an epoch begins: all that a volume can have now.
 pub const PRINCIPALS_READ_MAX: usize = 2 * GENESIS_PRINCIPALS_MAX;
 
+/// How often a principal of a volume can be replaced: all successions are one answer.
+pub const SUCCESSIONS_MAX: usize = 32;
+/// Bytes of one succession: a wrapped secret for each cloud is most of it.
+pub const SUCCESSION_BYTES_MAX: usize = 32 << 10;
+
 /// Epochs in one answer.
 pub const EPOCHS_PAGE_MAX: u32 = 64;
 /// Slices that one question about how many there are looks at.

@@ -24,6 +24,7 @@ use crate::identity::{
 use crate::limits::OPERATION_BYTES_MAX;
 use crate::placement::{Policy, Receipt, Shard};
 use crate::row::{Epoch, FaultKind, Inline, Limit, Member, Sealed, SealedName, SliceKey};
+use crate::succession::Succeed;
 use borsh::{BorshDeserialize, BorshSerialize};
 
 mod extended;
@@ -113,6 +114,9 @@ pub enum Operation {
     BeginEpoch(BeginEpoch),
     /// What a realm or its users may have from now on. Takes the right to administer.
     SetQuota(SetQuota),
+    /// Another principal takes the place of one, under the volume root's signature. Takes the
+    /// right to administer. The same bytes again are the same success.
+    Succeed(Succeed),
 }
 
 /// Whose limit.

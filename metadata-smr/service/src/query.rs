@@ -161,6 +161,8 @@ pub enum Question {
     },
     /// Who has a realm mounted, and how often others have changed something in it since.
     Mounted(RealmId),
+    /// Which principals were replaced.
+    Successions,
 }
 
 impl Query {

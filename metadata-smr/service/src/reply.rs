@@ -15,6 +15,7 @@ use crate::row::{
     Cloud, Epoch, Evidence, Format, Inline, Member, Mount, Numbered, Object, PackedSlice,
     Principal, Realm, RealmQuota, Sealed, Session, Slice, UserQuota,
 };
+use crate::succession::SignedSuccession;
 use borsh::{BorshDeserialize, BorshSerialize};
 use quorumfs_bft::identity::{SessionId, Time};
 use quorumfs_bft::state::VALUE_BYTES_MAX;
@@ -77,6 +78,11 @@ pub enum Done {
     },
     /// The limit is set.
     QuotaSet,
+    /// The successor is a principal in its predecessor's place.
+    Succeeded {
+        /// Which succession it was.
+        number: u32,
+    },
 }
 
 /// What a step did.
@@ -303,6 +309,8 @@ pub enum Found {
     },
     /// Who has a realm mounted.
     Mounted(Option<Mount>),
+    /// Which principals were replaced, the first one first.
+    Successions(Vec<SignedSuccession>),
 }
 
 /// An extended attribute in a listing.

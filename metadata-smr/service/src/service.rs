@@ -28,6 +28,7 @@ use crate::rows::{Halt, Outcome, Reading, Rows, require};
 use crate::session;
 use crate::set_acl::set_acl;
 use crate::set_attributes::set_attributes;
+use crate::succession;
 use bytes::Bytes;
 use quorumfs_bft::identity::{PublicKey, Time};
 use quorumfs_bft::service::{Caller, Context, Credit, Service};
@@ -69,6 +70,14 @@ impl Service for Metadata {
 
     fn may_open(&self, view: &View<'_>, principal: &PublicKey) -> Result<bool, StateError> {
         never_refused(session::may_open(&Reading(*view), principal))
+    }
+
+    fn administers(
+        &self,
+        view: &View<'_>,
+        principal: &PublicKey,
+    ) -> Result<Option<bool>, StateError> {
+        never_refused(succession::administers(&Reading(*view), principal))
     }
 
     fn close_session(
@@ -224,6 +233,7 @@ fn execute_other(
             let slices = content::move_slices(change, asker, *realm, objects, moves)?;
             Ok(Done::Moved { slices })
         }
+        Operation::Succeed(succeed) => succession::succeed(change, asker, succeed),
         Operation::Testify { cloud, findings } => {
             let findings = content::testify(change, asker, *cloud, findings)?;
             Ok(Done::Testified { findings })

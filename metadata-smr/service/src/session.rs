@@ -134,7 +134,7 @@ pub(crate) fn mount(
 }
 
 /// Refuses whatever `session` sends from now on.
-fn fence(change: &mut Change<'_, '_>, session: SessionId, by: SessionId) -> Outcome<()> {
+pub(crate) fn fence(change: &mut Change<'_, '_>, session: SessionId, by: SessionId) -> Outcome<()> {
     let row_key = key::session(session);
     if let Some(mut row) = change.find::<Session>(&row_key)? {
         give_up(change, session, &mut row)?;

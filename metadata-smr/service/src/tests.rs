@@ -19,5 +19,6 @@ mod ownership;
 mod packs;
 mod quota;
 mod sequential;
+mod succession;
 mod versions;
 mod watch;

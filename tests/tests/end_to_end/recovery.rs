@@ -4,10 +4,12 @@
 
 use quorumfs_tests::harness::{Cluster, Quorumfs, mount_in_background};
 use rustix::fs::{chown, lstat};
+use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 
 fn recover(kit: &Path, state: &Path) -> Quorumfs {
     Quorumfs::on(state)
@@ -69,6 +71,89 @@ fn the_kit_opens_the_volume_on_a_machine_that_never_had_it_and_replaces_a_replic
     let get = on().args(["get", "/again"]).args([&again]);
     get.run().ok();
     assert!(fs::read(&again).unwrap() == content);
+}
+
+#[test]
+fn the_owners_key_is_replaced_with_the_kit_and_the_old_one_is_refused_everything() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let (content, written) = (vec![7; 900_000], cluster.directory().join("written"));
+    fs::write(&written, &content).unwrap();
+    let put = |on: Quorumfs, name: &str| on.args(["put"]).args([&written]).run_with([name]);
+    put(cluster.quorumfs(), "/before").ok();
+    // The printed page, and a thief who has all that is on the machine, and mounts it.
+    let page = cluster.directory().join("printed");
+    fs::rename(cluster.volume().join("recovery-kit.txt"), &page).unwrap();
+    let stolen = cluster.directory().join("stolen");
+    let copied = Command::new("cp")
+        .arg("-a")
+        .args([&cluster.volume(), &stolen])
+        .status();
+    assert!(copied.unwrap().success());
+    let point = cluster.directory().join("point");
+    fs::create_dir(&point).unwrap();
+    let thief = || Quorumfs::on(&stolen);
+    let mount = thief().args(["mount", "--background"]).args([&point]);
+    mount.run().ok();
+    assert!(fs::read(point.join("before")).unwrap() == content);
+
+    let replace = |more: &[&str]| {
+        let replace = cluster
+            .quorumfs()
+            .args(["volume", "rekey", "--replace-owner"]);
+        replace.args(["--kit"]).args([&page]).args(more).run()
+    };
+    let tried = replace(&["--dry-run"]).ok().records("replaced").remove(0);
+    let done = replace(&[]).ok().records("replaced").remove(0);
+    assert_eq!(tried["old"], done["old"]);
+    assert_ne!(done["old"], done["new"]);
+    assert_eq!(done["rekey"]["number"], 1);
+
+    // The thief's mount is fenced, and nothing else is answered either.
+    let refused = fs::write(point.join("more"), &content).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(Errno::STALE.raw_os_error()));
+    for command in [
+        vec!["ls", "/"],
+        vec!["get", "/before", "/dev/null"],
+        vec!["volume", "rekey"],
+        vec!["quota", "show"],
+    ] {
+        let refused = thief().run_with(&command);
+        assert_ne!(refused.code, Some(0), "{command:?}: {refused:?}");
+    }
+    let member = thief().run_with(["cluster", "remove", "00000000"]);
+    assert_ne!(member.code, Some(0), "{member:?}");
+    thief()
+        .args(["umount", "--force"])
+        .args([&point])
+        .run()
+        .ok();
+
+    // The owner goes on, with what was there and what comes.
+    put(cluster.quorumfs(), "/after").ok();
+    let _process = mount_in_background(&cluster, &point, &[]);
+    for name in ["before", "after"] {
+        assert!(fs::read(point.join(name)).unwrap() == content, "{name}");
+    }
+    fs::write(point.join("mounted"), &content).unwrap();
+    cluster.quorumfs().run_with(["umount"]).ok();
+    cluster.quorumfs().run_with(["cluster", "status"]).ok();
+
+    // The kit still opens everything, from the servers alone; and it can be done again.
+    let new = cluster.directory().join("new machine");
+    recover(&page, &new).run().ok();
+    for name in ["/before", "/after", "/mounted"] {
+        let cat = Quorumfs::on(&new).run_with(["cat", name]).ok();
+        assert!(cat.stdout == content, "{name}");
+    }
+    let again = replace(&[]).ok().records("replaced").remove(0);
+    assert_eq!(
+        (&again["old"], &again["rekey"]["number"]),
+        (&done["new"], &2.into())
+    );
+    let cat = cluster.quorumfs().run_with(["cat", "/mounted"]).ok();
+    assert!(cat.stdout == content);
+    cluster.stop();
 }
 
 #[test]

@@ -345,7 +345,11 @@ impl<S: Service> Executor<S> {
                         let now = now.max(clock::read(&view)?.time);
                         let welcome = replay::is_recent(open.time, now)
                             && (self.service.may_open(&rows, &open.principal)?
-                                || members::knows(&view, &open.principal)?);
+                                || members::knows(
+                                    &view,
+                                    &open.principal,
+                                    self.service.administers(&rows, &open.principal)?,
+                                )?);
                         Ok(if welcome {
                             Standing::New
                         } else {
@@ -507,7 +511,10 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         if !credit::has_room(&self.clock, &holder) {
             return Ok(None);
         }
-        let known = members::knows(&self.space.view(Area::Library), &open.principal)?;
+        let rows = self.space.view(Area::Service);
+        let decided = self.service.administers(&rows, &open.principal)?;
+        let library = self.space.view(Area::Library);
+        let known = members::knows(&library, &open.principal, decided)?;
         let caller = crate::service::Caller {
             session: id,
             principal: open.principal,

@@ -75,16 +75,25 @@ pub(super) fn write(txn: &mut Txn<'_>, membership: &Membership) -> Result<(), St
     txn.put(MEMBERSHIP_KEY, membership.encode())
 }
 
-/// Whether this is the key of an administrator or of a replica.
-pub(super) fn knows(view: &View<'_>, key: &PublicKey) -> Result<bool, StateError> {
-    Ok(read(view)?.knows(key))
+/// Whether this is the key of an administrator or of a replica, unless the service `decided` that
+/// it is no administrator any more.
+pub(super) fn knows(
+    view: &View<'_>,
+    key: &PublicKey,
+    decided: Option<bool>,
+) -> Result<bool, StateError> {
+    let membership = read(view)?;
+    Ok(match decided {
+        Some(administers) => administers || membership.place(key).is_some(),
+        None => membership.knows(key),
+    })
 }
 
 /// Carries out a command. The answer, and whether the epoch ends with it.
 pub(super) fn administer(
     txn: &mut Txn<'_>,
     command: &Bytes,
-    principal: &PublicKey,
+    (principal, decided): (&PublicKey, Option<bool>),
     sequence: Sequence,
 ) -> Result<(Bytes, bool), StateError> {
     let now = read(&txn.view())?;
@@ -98,7 +107,7 @@ pub(super) fn administer(
                 let found = said.iter().find(|(member, _)| member == key);
                 found.map(|(_, said)| *said).unwrap_or_default()
             };
-            apply(&now, &command, principal, sequence, &said)
+            apply(&now, &command, (principal, decided), sequence, &said)
         }
         Err(_) => Err(Refusal::Unknown),
     };
@@ -174,7 +183,7 @@ mod tests {
             sequence += 1;
             let mut txn = space.begin(Area::Library, Sequence(sequence));
             let (principal, at) = (key(principal), Sequence(sequence));
-            let answered = administer(&mut txn, &command.encode(), &principal, at);
+            let answered = administer(&mut txn, &command.encode(), (&principal, None), at);
             let (answer, _) = answered.expect("memory");
             txn.commit();
             let view = space.view(Area::Library);

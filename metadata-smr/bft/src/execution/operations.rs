@@ -27,9 +27,11 @@ impl<S: Service, D: Store> Run<'_, S, D> {
             let result = match operation {
                 Operation::Execute(bytes) => self.execute_one(&caller, bytes, room)?,
                 Operation::Administer(bytes) => {
+                    let rows = self.space.view(Area::Service);
+                    let decided = self.service.administers(&rows, &row.principal)?;
                     let mut txn = self.space.begin(Area::Library, self.context.sequence);
-                    let sequence = self.context.sequence;
-                    let done = members::administer(&mut txn, bytes, &row.principal, sequence)?;
+                    let (who, sequence) = ((&row.principal, decided), self.context.sequence);
+                    let done = members::administer(&mut txn, bytes, who, sequence)?;
                     let (answer, ends) = done;
                     txn.commit();
                     self.done.ends_epoch |= ends;

@@ -32,14 +32,15 @@ pub enum Applied {
     Shown,
 }
 
-/// Carries out `command`, which `principal` asks for in the batch at `sequence`.
+/// Carries out `command`, which `principal` asks for in the batch at `sequence`. Whether it is an
+/// administrator is for the membership to say, unless the service `decided` it.
 ///
 /// # Errors
 /// If it is refused.
 pub fn apply(
     now: &Membership,
     command: &Command,
-    principal: &PublicKey,
+    (principal, decided): (&PublicKey, Option<bool>),
     sequence: Sequence,
     said: &dyn Fn(&PublicKey) -> Announcement,
 ) -> Result<Applied, Refusal> {
@@ -54,7 +55,8 @@ pub fn apply(
     if own && now.place(principal).is_none() {
         return Err(Refusal::NotReplica);
     }
-    if !own && !now.administrators.contains(principal) {
+    let administers = || decided.unwrap_or_else(|| now.administrators.contains(principal));
+    if !own && !administers() {
         return Err(Refusal::NotAdministrator);
     }
     match *command {

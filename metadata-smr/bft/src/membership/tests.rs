@@ -56,7 +56,7 @@ fn next(applied: Result<Applied, Refusal>) -> Membership {
 }
 
 fn ask(now: &Membership, command: &Command, at: u64) -> Result<Applied, Refusal> {
-    apply(now, command, &ADMINISTRATOR, Sequence(at), &ready)
+    apply(now, command, (&ADMINISTRATOR, None), Sequence(at), &ready)
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_replica_is_replaced_by_a_learner_that_has_caught_up_and_its_key_never_retur
         out: PublicKey([2; 32]),
         into: PublicKey([5; 32]),
     };
-    let early = apply(&now, &swap, &ADMINISTRATOR, Sequence(102), &nothing);
+    let early = apply(&now, &swap, (&ADMINISTRATOR, None), Sequence(102), &nothing);
     assert!(matches!(early, Err(Refusal::NotReady(_))), "{early:?}");
     let late = ask(&now, &swap, 100 + 10 * READY + 1);
     assert!(matches!(late, Err(Refusal::NotReady(_))), "{late:?}");
@@ -90,7 +90,13 @@ const READY: u64 = crate::wire::limits::READY_INTERVALS;
 
 #[test]
 fn only_who_may_changes_anything_and_one_change_ends_an_epoch() {
-    let refused = apply(&four(), &admit(5), &PublicKey([1; 32]), Sequence(9), &ready);
+    let refused = apply(
+        &four(),
+        &admit(5),
+        (&PublicKey([1; 32]), None),
+        Sequence(9),
+        &ready,
+    );
     assert_eq!(refused, Err(Refusal::NotAdministrator));
     let incarnation = Incarnation([77; 16]);
     let rejoin = Command::Rejoin { incarnation };
@@ -111,8 +117,9 @@ fn a_replica_rejoins_once_in_an_interval() {
     let rejoin = |number: u8| Command::Rejoin {
         incarnation: Incarnation([number; 16]),
     };
-    let ask =
-        |now: &Membership, number, at| apply(now, &rejoin(number), &one, Sequence(at), &ready);
+    let ask = |now: &Membership, number, at| {
+        apply(now, &rejoin(number), (&one, None), Sequence(at), &ready)
+    };
     assert_eq!(ask(&four(), 1, 5), Err(Refusal::Known));
     let now = next(ask(&four(), 50, 5));
     assert_eq!(now.voters[0].incarnation, Incarnation([50; 16]));
@@ -123,7 +130,13 @@ fn a_replica_rejoins_once_in_an_interval() {
 #[test]
 fn a_behaviour_is_raised_when_every_voter_knows_it() {
     let raise = |version| Command::Behave { version };
-    let unannounced = apply(&four(), &raise(2), &ADMINISTRATOR, Sequence(1), &nothing);
+    let unannounced = apply(
+        &four(),
+        &raise(2),
+        (&ADMINISTRATOR, None),
+        Sequence(1),
+        &nothing,
+    );
     assert_eq!(unannounced, Err(Refusal::Unannounced));
     assert_eq!(ask(&four(), &raise(3), 1), Err(Refusal::Unannounced));
     assert_eq!(next(ask(&four(), &raise(2), 1)).behaviour_version, 2);
@@ -176,4 +189,26 @@ fn every_command_and_answer_comes_back_as_it_went() {
     ] {
         assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
     }
+}
+
+#[test]
+fn the_service_decides_who_administers_where_it_wants_to() {
+    let now = four();
+    let stranger = PublicKey([77; 32]);
+    let ask = |who, decided| {
+        let decided = (who, decided);
+        apply(&now, &admit(5), decided, Sequence(9), &nothing).map(drop)
+    };
+    let refused = Err(Refusal::NotAdministrator);
+    assert_eq!(ask(&ADMINISTRATOR, None), Ok(()));
+    assert_eq!(ask(&ADMINISTRATOR, Some(false)), refused, "it was replaced");
+    assert_eq!(ask(&stranger, Some(true)), Ok(()));
+    assert_eq!(ask(&stranger, None), refused);
+    // What a replica asks for in its own name is its own affair.
+    let one = now.voters.first().expect("four").key;
+    let rejoin = Command::Rejoin {
+        incarnation: Incarnation([9; 16]),
+    };
+    let own = apply(&now, &rejoin, (&one, Some(false)), Sequence(9), &nothing);
+    assert!(own.is_ok(), "{own:?}");
 }

@@ -26,6 +26,7 @@ const HOME: &[u8] = b"G/home/";
 const CLOUD: &[u8] = b"G/cloud/";
 const PRINCIPAL: &[u8] = b"P/";
 const NUMBERED: &[u8] = b"PN/";
+const SUCCESSION: &[u8] = b"PS/";
 const SESSION: &[u8] = b"N/";
 const ALLOCATION: &[u8] = b"NA/";
 const ORPHAN: &[u8] = b"NO/";
@@ -95,6 +96,18 @@ pub fn principal(principal: &PrincipalId) -> Vec<u8> {
 #[must_use]
 pub fn numbered(number: PrincipalNumber) -> Vec<u8> {
     key!(NUMBERED, number.0.to_be_bytes())
+}
+
+/// All successions.
+#[must_use]
+pub fn successions() -> Vec<u8> {
+    SUCCESSION.to_vec()
+}
+
+/// A succession, by its number.
+#[must_use]
+pub fn succession(number: u32) -> Vec<u8> {
+    key!(SUCCESSION, number.to_be_bytes())
 }
 
 /// A session.

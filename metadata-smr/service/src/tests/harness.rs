@@ -36,10 +36,14 @@ impl World {
             principal(OWNER, Rights::all()),
             principal(ALICE, ordinary(Uid(1000), Gid(100))),
         ];
-        let genesis = sign(&unsigned_genesis(principals, (1, 1, 4)).unwrap());
+        Self::of(&sign(&unsigned_genesis(principals, (1, 1, 4)).unwrap()))
+    }
+
+    /// Begun with this genesis.
+    pub(super) fn of(genesis: &[u8]) -> Self {
         let mut space = KeySpace::open(MemoryStore::new()).unwrap();
         let mut txn = space.begin(Area::Service, Sequence(0));
-        Metadata.genesis(&mut txn, &genesis).unwrap();
+        Metadata.genesis(&mut txn, genesis).unwrap();
         txn.commit();
         Self {
             space,

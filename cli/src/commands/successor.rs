@@ -1,0 +1,308 @@
+//! `volume rekey --replace-owner`: another key in the owner's place, by the recovery kit.
+//!
+//! ```text
+//! principal.key.next   the new key, before anything is asked of the servers
+//!    │ session of the kit's principal: signed by the root, ordered
+//! volume.successions   what was ordered, signed
+//! host.key             opens for the new key
+//! principal.key        is the new key
+//!    └─ a new key epoch, which the old key does not open
+//! ```
+//!
+//! What always holds: from the order on the old key is refused everything, and the new one is on
+//! this machine's disk before that, sealed under the passphrase of the old one if that is. Stopped
+//! at any point, the same command again goes on with the key that it has begun with.
+//!
+//! What can go wrong: *the old key lies elsewhere too*. It is refused there as well; `principal.key`
+//! and `volume.successions` are to be copied. *It was used to read*: what it could read it can read
+//! still, as long as the clouds' credentials that lay with it are good (docs/THREAT_MODEL.md).
+
+use super::epochs::{self, RekeyLine};
+use super::explain::{block_failure, key_failure, volume_failure};
+use super::key;
+use super::opened::{Access, Configured, Opened};
+use super::recover;
+use crate::arguments::{General, VolumeRekeyArguments};
+use crate::directory::{self, StateDirectory};
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::Output;
+use crate::unlock::{self, LOCK};
+use quorumfs_gateway::keys::{
+    HostKey, KeyFile, Passphrase, Principal, RecoveryKit, StoredKey, VolumeRoot,
+};
+use quorumfs_metadata::row::Row;
+use quorumfs_metadata::succession::SignedSuccession;
+use serde::Serialize;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Which principals were replaced, in the state directory.
+const SUCCESSIONS: &str = "volume.successions";
+/// The first line of that file; each of the others is one succession in hexadecimal digits.
+const TITLE: &str = "quorumfs successions 1";
+
+#[derive(Serialize)]
+struct Replaced {
+    volume: String,
+    old: String,
+    new: String,
+    dry_run: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rekey: Option<RekeyLine>,
+}
+
+impl Replaced {
+    fn text(&self) -> String {
+        let (old, new) = (&self.old, &self.new);
+        let Some(rekey) = &self.rekey else {
+            return format!(
+                "The owner's key {old} would be replaced by another, and a new key epoch begun. \
+                 Nothing was done."
+            );
+        };
+        format!(
+            "The owner's key is now {new}. The old one, {old}, is refused everything.\n\
+             {}\n\
+             Still to do:\n  \
+             1. Put the kit away again.\n  \
+             2. Copy principal.key and {SUCCESSIONS} to other machines of yours.\n  \
+             3. Take back the clouds' credentials that lay with the old key (docs/CLOUDS.md):\n     \
+             until then what was written before can be read with both.",
+            rekey.text()
+        )
+    }
+}
+
+/// Replaces it.
+pub(crate) async fn run(
+    general: &General,
+    arguments: &VolumeRekeyArguments,
+    output: Output,
+) -> Outcome {
+    let kit = arguments.kit.as_deref().unwrap_or(Path::new("-"));
+    let kit = RecoveryKit::from_text(&recover::read(kit)?).map_err(|error| key_failure(&error))?;
+    let (before, passphrase) = Configured::read_with(general, None)?;
+    let recovery = KeyFile {
+        root: kit.root.public(),
+        principal: kit.recovery.clone(),
+    };
+    if before.volume().id() != recovery.volume() {
+        let message = "the kit is of another volume than this state directory";
+        return Err(Failure::new(Exit::WrongKey, message).hint("name its state with --state"));
+    }
+    let mut replaced = Replaced {
+        volume: recovery.volume().to_string(),
+        old: before
+            .volume()
+            .owner()
+            .map_or_else(String::new, |key| key.to_string()),
+        new: String::new(),
+        dry_run: arguments.dry_run,
+        rekey: None,
+    };
+    if arguments.dry_run {
+        output.record("replaced", &replaced, Replaced::text)?;
+        return Ok(Exit::Success);
+    }
+    let mounted = before.state().lock("mount");
+    let _alone = mounted.map_err(|failure| failure.hint("unmount it first: `quorumfs umount`"))?;
+    let locked = before.state().lock_as(LOCK, "key command")?;
+    let new = New::made(&before, &recovery, passphrase.as_ref())?;
+    replaced.new = new.key.principal.id().signing.to_string();
+    let guest = Configured::read_as(general, &recovery, &kit.genesis)?;
+    let successions = order(&guest, &kit.root, &new.key.principal).await?;
+    new.keep(&before, &successions)?;
+    drop(locked);
+    replaced.rekey = Some(rekey(general, arguments, passphrase).await?);
+    let exit = match &replaced.rekey {
+        Some(rekey) if !rekey.failures.is_empty() => Exit::Degraded,
+        _ => Exit::Success,
+    };
+    output.record("replaced", &replaced, Replaced::text)?;
+    Ok(exit)
+}
+
+/// Has the servers do it.
+async fn order(
+    guest: &Configured,
+    root: &VolumeRoot,
+    successor: &Principal,
+) -> Outcome<Vec<SignedSuccession>> {
+    let opened = Opened::open(guest, Access::Command).await?;
+    let done = async {
+        let clouds = opened.blocks().shares();
+        let clouds = clouds.map_err(|error| block_failure(&error))?;
+        let (volume, metadata) = (opened.volume(), opened.metadata());
+        let replaced = volume.replace_owner(metadata, &clouds, root, successor);
+        replaced.await.map_err(|error| volume_failure(&error))?;
+        Ok(volume.successions())
+    };
+    let done = done.await;
+    let closed = opened.close().await;
+    let successions = done?;
+    closed?;
+    Ok(successions)
+}
+
+/// With the new key.
+async fn rekey(
+    general: &General,
+    arguments: &VolumeRekeyArguments,
+    passphrase: Option<Passphrase>,
+) -> Outcome<RekeyLine> {
+    let (configured, _) = Configured::read_with(general, passphrase)?;
+    let begun = async {
+        let opened = Opened::open(&configured, Access::Command).await?;
+        let begun = epochs::begin(&configured, &opened, arguments).await;
+        let closed = opened.close().await;
+        let line = begun?;
+        closed?;
+        Ok(line)
+    };
+    begun.await.map_err(|failure: Failure| {
+        failure.or_hint("the key is replaced; `quorumfs volume rekey` begins the new key epoch")
+    })
+}
+
+/// The new key, in its place for the time being.
+struct New {
+    key: KeyFile,
+    stored: StoredKey,
+    next: PathBuf,
+    path: PathBuf,
+}
+
+impl New {
+    /// The one that an earlier try left, or another.
+    fn made(
+        before: &Configured,
+        recovery: &KeyFile,
+        passphrase: Option<&Passphrase>,
+    ) -> Outcome<Self> {
+        let failed = |error| key_failure(&error);
+        let path = unlock::path_of(before.state(), before.configuration());
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(".next");
+        let next = path.with_file_name(name);
+        if !next.exists() {
+            let key = KeyFile {
+                root: recovery.root,
+                principal: Principal::random().map_err(failed)?,
+            };
+            match passphrase {
+                None => key.save(&next),
+                Some(passphrase) => key::seal(&key, passphrase)?.save(&next),
+            }
+            .map_err(failed)?;
+        }
+        let stored = StoredKey::load(&next).map_err(failed)?;
+        let key = match (&stored, passphrase) {
+            (StoredKey::Plain(key), _) => key.clone(),
+            (StoredKey::Sealed(sealed), Some(passphrase)) => {
+                sealed.open(passphrase).map_err(failed)?
+            }
+            (StoredKey::Sealed(_), None) => {
+                let message = format!("{} is sealed, and the key here is not", next.display());
+                return Err(Failure::new(Exit::WrongKey, message)
+                    .hint("it was left by an earlier try; move it away to begin anew"));
+            }
+        };
+        Ok(Self {
+            key,
+            stored,
+            next,
+            path,
+        })
+    }
+
+    /// Puts it where the old one is, with what makes it the owner's.
+    fn keep(&self, before: &Configured, successions: &[SignedSuccession]) -> Outcome<()> {
+        let failed = |error| key_failure(&error);
+        let state = before.state();
+        directory::replace(&state.join(SUCCESSIONS), text(successions).as_bytes())?;
+        let (volume, new) = (before.volume(), &self.key.principal);
+        let host_key = before.host_key_path();
+        if let Err(error) = HostKey::hand_over(&host_key, volume.id(), volume.principal(), new) {
+            tracing::warn!(%error, "what this machine has cached is done without");
+            let _ = fs::remove_file(&host_key);
+        }
+        match &self.stored {
+            StoredKey::Plain(key) => key.replace(&self.path),
+            StoredKey::Sealed(key) => key.replace(&self.path),
+        }
+        .map_err(failed)?;
+        let removed = fs::remove_file(&self.next);
+        removed.map_err(|error| Failure::file("remove", &self.next, &error))
+    }
+}
+
+fn text(successions: &[SignedSuccession]) -> String {
+    let mut text = format!("{TITLE}\n");
+    for signed in successions {
+        for byte in signed.to_bytes() {
+            text.push_str(&format!("{byte:02x}"));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The successions that this state directory knows of.
+pub(super) fn known(state: &StateDirectory) -> Outcome<Vec<SignedSuccession>> {
+    let path = state.join(SUCCESSIONS);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(Failure::file("read", &path, &error)),
+    };
+    parse(&text).ok_or_else(|| {
+        let message = format!("{} is damaged", path.display());
+        Failure::new(Exit::Damaged, message)
+            .hint("copy it from where the owner's key was replaced, or from another machine")
+    })
+}
+
+fn parse(text: &str) -> Option<Vec<SignedSuccession>> {
+    let mut lines = text.lines();
+    if lines.next()? != TITLE {
+        return None;
+    }
+    lines
+        .map(|line| SignedSuccession::from_bytes(&bytes(line)?).ok())
+        .collect()
+}
+
+fn bytes(digits: &str) -> Option<Vec<u8>> {
+    let pairs = digits.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let even = digits.len().is_multiple_of(2);
+    pairs.map(byte).collect::<Option<_>>().filter(|_| even)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quorumfs_bft::identity::Signature;
+
+    #[test]
+    fn successions_survive_their_file_and_what_is_none_is_refused() {
+        let one = SignedSuccession {
+            succession: vec![1, 2, 250],
+            signature: Signature([7; 64]),
+        };
+        let all = vec![one.clone(), one];
+        assert_eq!(parse(&text(&all)), Some(all.clone()));
+        assert_eq!(parse(&text(&[])), Some(Vec::new()));
+        for wrong in [
+            "",
+            "quorumfs successions 2\n",
+            "quorumfs successions 1\n0\n",
+        ] {
+            assert_eq!(parse(wrong), None, "{wrong:?}");
+        }
+        let torn = text(&all);
+        assert_eq!(parse(&torn[..torn.len() - 2]), None);
+    }
+}

@@ -1,0 +1,247 @@
+//! Who the principals are: those of the genesis, and who has taken their places since.
+//!
+//! ```text
+//! kit: root secret, principal `recovery`
+//!    │ the owner's place, the clouds' secrets and the current key epoch for a new key
+//!    ▼
+//! signed by the root ──► ordered ──► the old key is refused everything
+//!                    └─► kept where the new key is (`volume.successions`): a client that has it
+//!                        opens the volume without a word of the servers'
+//! ```
+//!
+//! What always holds: a succession is believed for the root's signature alone, whoever shows it;
+//! they are taken in one after the other; and what the old key signs counts for key epochs up to
+//! the one that the succession names, and for none after it. A client that was not told of one
+//! asks the servers when it meets a signature that it does not know.
+//!
+//! What can go wrong: *servers hide a succession*. What the successor signed is not believed then,
+//! and nothing else is; the servers that order operations refuse the old key all the same.
+
+use super::membership::Signed;
+use super::{Volume, VolumeError};
+use crate::blocks::ShareStore;
+use crate::keys::{CloudSecret, KeyError, Principal, RootKey, VolumeRoot, wrap};
+use crate::metadata::MetadataClient;
+use async_recursion::async_recursion as boxed;
+use quorumfs_metadata::genesis::{Genesis, GenesisPrincipal};
+use quorumfs_metadata::identity::{PrincipalId, RealmEpoch, VolumeId};
+use quorumfs_metadata::row::{Member, WrappedKey};
+use quorumfs_metadata::succession::{SignedSuccession, Succeed, Succession};
+use std::sync::{PoisonError, RwLock};
+
+/// The principals of a volume, as far as this process knows.
+#[derive(Debug)]
+pub(super) struct Principals {
+    founding: Vec<GenesisPrincipal>,
+    volume: VolumeId,
+    root: RootKey,
+    successions: RwLock<Vec<(SignedSuccession, Succession)>>,
+}
+
+fn untrusted(reason: &str) -> KeyError {
+    KeyError::Untrusted {
+        what: "a succession",
+        reason: reason.into(),
+    }
+}
+
+impl Principals {
+    /// Those of the genesis.
+    pub(super) fn of(genesis: &Genesis, root: RootKey) -> Self {
+        Self {
+            founding: genesis.principals.clone(),
+            volume: genesis.volume,
+            root,
+            successions: RwLock::default(),
+        }
+    }
+
+    fn known(&self) -> Vec<(SignedSuccession, Succession)> {
+        let known = self.successions.read();
+        known.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// All successions that are known, the first one first.
+    pub(super) fn signed(&self) -> Vec<SignedSuccession> {
+        self.known().into_iter().map(|(signed, _)| signed).collect()
+    }
+
+    /// Takes in what is new of a list of all successions. A shorter list than is known changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// If it contradicts what is known, does not follow it, or is not signed by the root.
+    pub(super) fn learn(&self, all: &[SignedSuccession]) -> Result<(), KeyError> {
+        let mut known = self.known();
+        let contradicts =
+            |((known, _), shown): (&(SignedSuccession, Succession), _)| known != shown;
+        if known.iter().zip(all).any(contradicts) {
+            return Err(untrusted("another one of the same number is known"));
+        }
+        for signed in all.iter().skip(known.len()) {
+            let succession = signed
+                .verified(self.volume, &self.root.0)
+                .ok_or_else(|| untrusted("the volume root's signature does not hold"))?;
+            let number = known.len().saturating_add(1);
+            let present = replaced(&self.founding, known.iter().map(|(_, it)| it));
+            let is = |key: &PrincipalId| present.iter().any(|it| it.key == *key);
+            let follows = usize::try_from(succession.number) == Ok(number);
+            if !follows || !is(&succession.predecessor) || is(&succession.successor.key) {
+                return Err(untrusted("it does not follow the one before it"));
+            }
+            known.push((signed.clone(), succession));
+        }
+        *self
+            .successions
+            .write()
+            .unwrap_or_else(PoisonError::into_inner) = known;
+        Ok(())
+    }
+
+    /// Who they are now. Each is where its predecessor was: the owner is the first.
+    pub(super) fn now(&self) -> Vec<GenesisPrincipal> {
+        replaced(&self.founding, self.known().iter().map(|(_, it)| it))
+    }
+
+    /// Whose signatures count for a key epoch.
+    pub(super) fn at(&self, epoch: RealmEpoch) -> Vec<GenesisPrincipal> {
+        let known = self.known();
+        let before = known.iter().map(|(_, it)| it).filter(|it| it.epoch < epoch);
+        replaced(&self.founding, before)
+    }
+
+    /// The succession that made this one a principal, if one did.
+    pub(super) fn succession_of(&self, key: &PrincipalId) -> Option<Succession> {
+        let mut known = self.known().into_iter().map(|(_, it)| it);
+        known.rfind(|it| it.successor.key == *key)
+    }
+}
+
+fn replaced<'a>(
+    founding: &[GenesisPrincipal],
+    successions: impl Iterator<Item = &'a Succession>,
+) -> Vec<GenesisPrincipal> {
+    let mut principals = founding.to_vec();
+    for succession in successions {
+        let mut all = principals.iter_mut();
+        if let Some(place) = all.find(|it| it.key == succession.predecessor) {
+            place.clone_from(&succession.successor);
+        }
+    }
+    principals
+}
+
+impl Volume {
+    /// Which principals were replaced, as far as this process knows, the first one first: what
+    /// [`Volume::open_after`] takes.
+    #[must_use]
+    pub fn successions(&self) -> Vec<SignedSuccession> {
+        self.principals.signed()
+    }
+
+    /// The owner's key, as far as this process knows.
+    #[must_use]
+    pub fn owner(&self) -> Option<PrincipalId> {
+        self.principals.now().first().map(|owner| owner.key)
+    }
+
+    /// Asks the servers which principals were replaced.
+    pub(super) async fn learn_successions(
+        &self,
+        metadata: &MetadataClient,
+    ) -> Result<(), VolumeError> {
+        let shown = metadata.successions().await?;
+        Ok(self.principals.learn(&shown)?)
+    }
+
+    /// Has another key take the owner's place, by the kit's root. It may then do what the owner
+    /// could, and read what is there; the old key is refused everything. Nothing happens if it is
+    /// the owner already.
+    ///
+    /// # Errors
+    /// If the newest epoch cannot be opened, or the servers refuse or do not answer: it may have
+    /// happened then, and the same again finishes it.
+    #[boxed]
+    pub async fn replace_owner(
+        &self,
+        metadata: &MetadataClient,
+        clouds: &ShareStore,
+        root: &VolumeRoot,
+        successor: &Principal,
+    ) -> Result<(), VolumeError> {
+        self.learn_successions(metadata).await?;
+        let principals = self.principals.now();
+        let key = successor.id().signing;
+        if principals.iter().any(|it| it.key == key) {
+            return Ok(());
+        }
+        let owner = principals
+            .first()
+            .ok_or_else(|| untrusted("there is no owner"))?;
+        let current = self.refresh(metadata, Some(clouds)).await?;
+        let new = GenesisPrincipal {
+            key,
+            wrapping_key: successor.id().wrapping.0,
+            ..owner.clone()
+        };
+        let member = self.membership_for(metadata, current, &new).await?;
+        let number = self.principals.signed().len().saturating_add(1);
+        let succession = Succession {
+            volume: self.id(),
+            number: u32::try_from(number).unwrap_or(u32::MAX),
+            predecessor: owner.key,
+            clouds: self.wrap_clouds(&new)?,
+            successor: new,
+            epoch: current,
+        };
+        let bytes = succession.to_bytes();
+        let signature = root.sign(&Succession::signed_bytes(&bytes));
+        let signed = SignedSuccession {
+            succession: bytes,
+            signature,
+        };
+        let succeed = Succeed { signed, member };
+        metadata.succeed(&succeed, succession.number).await?;
+        let mut all = self.principals.signed();
+        all.push(succeed.signed);
+        Ok(self.principals.learn(&all)?)
+    }
+
+    /// The current epoch's secret for somebody, as this principal has it.
+    async fn membership_for(
+        &self,
+        metadata: &MetadataClient,
+        current: RealmEpoch,
+        to: &GenesisPrincipal,
+    ) -> Result<Member, VolumeError> {
+        let (number, epochs, mine) = metadata.newest_epoch().await?;
+        let (Some(epoch), Some(mine)) = (epochs.get(&number), mine) else {
+            return Err(untrusted("the servers do not show the key epoch").into());
+        };
+        if number != current {
+            return Err(VolumeError::Raced { current: number });
+        }
+        let signed: Signed<'_> = self.signed(number, epoch);
+        let me = self.principal.id().signing;
+        signed.check(&self.principals.at(number), &me, &mine)?;
+        let secret = signed.open(&self.principal, &mine)?;
+        let wrapped = signed.wrap_for(std::iter::once(to), &secret, &self.principal)?;
+        let member = wrapped.into_iter().next().map(|(_, member)| member);
+        member.ok_or_else(|| untrusted("no membership was made").into())
+    }
+
+    fn wrap_clouds(&self, to: &GenesisPrincipal) -> Result<Vec<WrappedKey>, KeyError> {
+        let clouds = self.clouds();
+        clouds
+            .map(|(cloud, secret)| {
+                let info = CloudSecret::wrapping_info(&self.id(), cloud.index);
+                let wrapping_key = to.wrapping_key.into();
+                let wrapped = wrap("cloud secret", secret.secret(), &wrapping_key, &info)?;
+                Ok(WrappedKey {
+                    recipient: to.key,
+                    bytes: wrapped.0.to_vec(),
+                })
+            })
+            .collect()
+    }
+}
