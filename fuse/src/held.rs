@@ -70,7 +70,7 @@ pub(crate) fn holders(minor: u32) -> Vec<Holder> {
         let Ok(table) = fs::read(process.join("mountinfo")) else {
             continue;
         };
-        let Some(place) = mount_table::place_of(&String::from_utf8_lossy(&table), minor) else {
+        let Some(place) = mount_table::place_of(&table, minor) else {
             continue;
         };
         let name = fs::read(process.join("comm")).unwrap_or_default();
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_process_is_found_by_what_it_has_mounted() {
-        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let table = fs::read("/proc/self/mountinfo").unwrap();
         let minor = mount_table::mounted_at(Path::new("/proc")).unwrap().minor;
         assert!(mount_table::place_of(&table, minor).is_some());
         assert!(mount_table::is_mounted(minor) && !mount_table::is_mounted(u32::MAX));

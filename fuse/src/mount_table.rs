@@ -17,7 +17,7 @@ pub(crate) struct MountEntry {
 
 /// The topmost mount exactly at `path`, which must be canonical.
 pub(crate) fn mounted_at(path: &Path) -> Option<MountEntry> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let table = std::fs::read("/proc/self/mountinfo").ok()?;
     find(&table, path)
 }
 
@@ -25,45 +25,52 @@ pub(crate) fn mounted_at(path: &Path) -> Option<MountEntry> {
 /// be read counts as mounted.
 pub(crate) fn is_mounted(minor: u32) -> bool {
     let table = std::fs::read("/proc/self/mountinfo");
-    table.map_or(true, |table| {
-        place_of(&String::from_utf8_lossy(&table), minor).is_some()
-    })
+    table.map_or(true, |table| place_of(&table, minor).is_some())
 }
 
 /// Where in this table the file system of this device is mounted last. Such file systems have the
 /// major number 0, as all have that lie on no disk.
-pub(crate) fn place_of(table: &str, minor: u32) -> Option<PathBuf> {
+pub(crate) fn place_of(table: &[u8], minor: u32) -> Option<PathBuf> {
     let wanted = format!("0:{minor}");
-    table.lines().rev().find_map(|line| {
-        let mut mount = line.split(' ');
+    lines(table).find_map(|line| {
+        let mut mount = words(line);
         let (device, place) = (mount.nth(2)?, mount.nth(1)?);
         let place = || PathBuf::from(OsString::from_vec(unescape(place)));
-        (device == wanted).then(place)
+        (device == wanted.as_bytes()).then(place)
     })
 }
 
-fn find(table: &str, path: &Path) -> Option<MountEntry> {
-    table.lines().rev().find_map(|line| {
-        let (mount, source) = line.split_once(" - ")?;
-        let mut mount = mount.split(' ');
+/// A place may be any bytes. The newest mount comes first.
+fn lines(table: &[u8]) -> impl Iterator<Item = &[u8]> {
+    table.rsplit(|byte| *byte == b'\n')
+}
+
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|byte| *byte == b' ')
+}
+
+fn find(table: &[u8], path: &Path) -> Option<MountEntry> {
+    lines(table).find_map(|line| {
+        let mut mount = words(line);
         let (device, place) = (mount.nth(2)?, mount.nth(1)?);
-        let mut source = source.split(' ');
-        (unescape(place) == path.as_os_str().as_bytes()).then(|| {
-            let minor = device
-                .split_once(':')
-                .and_then(|(_, minor)| minor.parse().ok());
-            Some(MountEntry {
-                minor: minor?,
-                kind: source.next()?.to_owned(),
-                source: String::from_utf8_lossy(&unescape(source.next()?)).into_owned(),
-            })
-        })?
+        if unescape(place) != path.as_os_str().as_bytes() {
+            return None;
+        }
+        // Optional fields, and the separator after them.
+        let mut source = mount.skip_while(|word| *word != b"-").skip(1);
+        let (kind, source) = (source.next()?, source.next()?);
+        let (_, minor) = std::str::from_utf8(device).ok()?.split_once(':')?;
+        Some(MountEntry {
+            minor: minor.parse().ok()?,
+            kind: String::from_utf8_lossy(kind).into_owned(),
+            source: String::from_utf8_lossy(&unescape(source)).into_owned(),
+        })
     })
 }
 
 /// Undoes the kernel's octal escapes of blanks, line ends and backslashes.
-fn unescape(text: &str) -> Vec<u8> {
-    let mut rest = text.as_bytes();
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut rest = text;
     let mut plain = Vec::with_capacity(rest.len());
     while let Some((&first, tail)) = rest.split_first() {
         let octal = tail
@@ -87,14 +94,18 @@ mod tests {
 
     #[test]
     fn the_topmost_mount_at_a_path_is_found() {
-        let table = "22 1 0:21 / /proc rw shared:5 - proc proc rw\n\
+        let table = b"22 1 0:21 / /proc rw shared:5 - proc proc rw\n\
             30 1 0:44 / /mnt/a\\040b rw,nosuid shared:9 master:1 - fuse.x first rw\n\
-            31 1 0:45 / /mnt/a\\040b rw - fuse.quorumfs my\\040volume rw\n";
+            31 1 0:45 / /mnt/a\\040b rw - fuse.quorumfs my\\040volume rw\n\
+            32 1 0:46 / /mnt/\xff rw - fuse.quorumfs bytes rw\n";
         let found = find(table, Path::new("/mnt/a b")).unwrap();
         assert_eq!((found.minor, found.kind.as_str()), (45, "fuse.quorumfs"));
         assert_eq!(found.source, "my volume");
         assert_eq!(find(table, Path::new("/mnt")), None);
         assert_eq!(place_of(table, 44).as_deref(), Some(Path::new("/mnt/a b")));
         assert_eq!(place_of(table, 4), None);
+        let bytes = Path::new(std::ffi::OsStr::from_bytes(b"/mnt/\xff"));
+        assert_eq!(find(table, bytes).map(|it| it.minor), Some(46));
+        assert_eq!(place_of(table, 46).as_deref(), Some(bytes));
     }
 }

@@ -56,6 +56,7 @@ const LOG: &str = "mount.log";
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Report {
     /// Where.
+    #[serde(with = "crate::output::paths")]
     pub(crate) point: PathBuf,
     /// Its process.
     pub(crate) pid: u32,
@@ -212,6 +213,7 @@ pub(crate) enum Stopped {
 
 #[derive(Serialize)]
 struct Ready<'a> {
+    #[serde(serialize_with = "crate::output::paths::serialize")]
     point: &'a Path,
     pid: u32,
 }

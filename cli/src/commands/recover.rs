@@ -39,6 +39,7 @@ const KIT_BYTES_MAX: u64 = 4 << 20;
 #[derive(Serialize)]
 struct Recovered {
     volume: String,
+    #[serde(serialize_with = "crate::output::paths::serialize")]
     state: PathBuf,
     clouds: Vec<String>,
 }

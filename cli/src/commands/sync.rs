@@ -108,6 +108,7 @@ impl Begun {
 
 #[derive(Serialize)]
 struct Done<'a> {
+    #[serde(serialize_with = "crate::output::paths::serialize")]
     path: &'a Path,
     tier: TierSetting,
 }

@@ -20,6 +20,7 @@ const RELEASED_WITHIN: Duration = Duration::from_secs(45);
 
 #[derive(Serialize)]
 pub(super) struct Unmounted<'a> {
+    #[serde(serialize_with = "crate::output::paths::serialize")]
     pub(super) point: &'a Path,
     /// With `--force`, whether it took any.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -230,8 +230,11 @@ pub(super) fn tell(
 #[derive(Debug, Serialize)]
 pub(crate) struct Created {
     volume: String,
+    #[serde(serialize_with = "crate::output::paths::serialize")]
     state: PathBuf,
+    #[serde(serialize_with = "crate::output::paths::serialize")]
     genesis: PathBuf,
+    #[serde(serialize_with = "crate::output::paths::serialize")]
     recovery_kit: PathBuf,
     /// What the clouds' buckets are like, where that has consequences.
     notices: Vec<String>,

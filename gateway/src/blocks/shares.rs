@@ -53,7 +53,7 @@ pub(super) const STORED_BYTES: u64 = HEADER_BYTES + SHARE_BYTES as u64;
 /// How many names a share may come to have on its cloud.
 const NAMES_MAX: u8 = 4;
 /// How long clouds that cannot be reached are waited for.
-const OUTAGE_PATIENCE: Duration = Duration::from_secs(10);
+const OUTAGE_PATIENCE: Duration = Duration::from_secs(5);
 /// Between two tries then.
 const OUTAGE_PAUSE: Duration = Duration::from_millis(500);
 /// How long the clouds that are not needed any more are waited for.

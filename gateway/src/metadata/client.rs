@@ -26,8 +26,10 @@ use tokio::sync::Mutex;
 
 /// How long to wait for the reap queue before asking again: doubled from try to try.
 const REAP_WAIT: Duration = Duration::from_millis(20);
-/// How often to ask again: in all about ten seconds.
-const REAP_TRIES: u32 = 9;
+/// How often to ask again: in all about a minute. A short tail waits for a piece of each long one.
+const REAP_TRIES: u32 = 70;
+/// The longest wait between two.
+const REAP_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// One session with the metadata servers.
 pub struct MetadataClient {
@@ -207,7 +209,7 @@ impl MetadataClient {
                         break;
                     }
                     tokio::time::sleep(wait).await;
-                    wait = wait.saturating_mul(2);
+                    wait = wait.saturating_mul(2).min(REAP_WAIT_MAX);
                 }
                 Err(refusal) => return Err(self.refused(what, &refusal.error)),
             }

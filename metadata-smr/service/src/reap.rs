@@ -1,7 +1,9 @@
 //! The reap queue: work that was too large for the operation that caused it.
 //!
 //! Ticks take the oldest row first, do a bounded piece of it, and delete the row when nothing is
-//! left. Whatever is queued is out of sight already; only space and counts lag behind.
+//! left. If something is left and other rows wait, it goes to the end of the queue: a short tail,
+//! which its owner wants to write over, does not wait for a file of a terabyte. Whatever is queued
+//! is out of sight already; only space and counts lag behind.
 
 use crate::change::Change;
 use crate::content::{Kept, reap_extents, release_slice, settle_dropped};
@@ -20,30 +22,44 @@ use quorumfs_bft::identity::{SessionId, Time};
 
 // Pieces are begun in the first half of the bound, so one piece must fit the other half.
 const _: () =
-    assert!(TICK_ROWS_MAX >= 2 * (ROWS_PER_EXTENT * REAPED_PER_PIECE + EXTENDED_DROPPED_MAX + 10));
+    assert!(TICK_ROWS_MAX >= 2 * (ROWS_PER_EXTENT * REAPED_PER_PIECE + EXTENDED_DROPPED_MAX + 13));
 const _: () = assert!(REAPED_PER_PIECE <= SLICES_DROPPED_MAX);
 const _: () = assert!(EXTENTS_DROPPED_MAX <= REAPED_PER_PIECE);
 
 /// When the queue wants to be worked on: when its oldest row was queued.
 pub(crate) fn next_deadline(rows: &impl Rows) -> Outcome<Option<Time>> {
-    Ok(oldest(rows)?.map(|(_, reap)| reap.since()))
+    Ok(oldest(rows)?.map(|oldest| oldest.reap.since()))
 }
 
-fn oldest(rows: &impl Rows) -> Outcome<Option<(Vec<u8>, Reap)>> {
+struct Oldest {
+    row_key: Vec<u8>,
+    reap: Reap,
+    /// Whether other rows wait.
+    others: bool,
+}
+
+fn oldest(rows: &impl Rows) -> Outcome<Option<Oldest>> {
     let prefix = key::reaps();
-    match rows.scan(&prefix, &prefix, 1)?.into_iter().next() {
-        None => Ok(None),
-        Some((row_key, bytes)) => {
-            let reap = decode(&row_key, &bytes)?;
-            Ok(Some((row_key.to_vec(), reap)))
-        }
-    }
+    let mut found = rows.scan(&prefix, &prefix, 2)?.into_iter();
+    let Some((row_key, bytes)) = found.next() else {
+        return Ok(None);
+    };
+    Ok(Some(Oldest {
+        reap: decode(&row_key, &bytes)?,
+        row_key: row_key.to_vec(),
+        others: found.next().is_some(),
+    }))
 }
 
 /// Works on the queue, within the bound of one tick.
 pub(crate) fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
     while change.rows_written() < TICK_ROWS_MAX / 2 {
-        let Some((row_key, reap)) = oldest(change)? else {
+        let Some(Oldest {
+            row_key,
+            reap,
+            others,
+        }) = oldest(change)?
+        else {
             break;
         };
         let kept = match reap {
@@ -64,6 +80,11 @@ pub(crate) fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
         quota::settle(change)?;
         if kept == Kept::Nothing {
             change.delete(row_key)?;
+        } else if others {
+            // As the piece has left it.
+            let rest: Reap = change.expect_row(&row_key)?;
+            change.delete(row_key)?;
+            change.queue(&rest)?;
         }
     }
     Ok(())

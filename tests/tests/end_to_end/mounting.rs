@@ -13,8 +13,10 @@ use quorumfs_tests::harness::{
 };
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
 use std::fs;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -336,5 +338,32 @@ fn a_mount_that_waits_is_there_once_the_servers_are() {
     waiting.wait().ok();
     fs::write(point.join("file"), "content").unwrap();
     cluster.quorumfs().run_with(["umount"]).ok();
+    cluster.stop();
+}
+
+#[test]
+fn a_mount_point_and_a_name_may_be_any_bytes() {
+    require_fuse();
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let point = cluster.directory().join(OsStr::from_bytes(b"point \xff"));
+    fs::create_dir(&point).unwrap();
+    let _process = mount_in_background(&cluster, &point, &[]);
+    let file = point.join(OsStr::from_bytes(b"name\\\xfe"));
+    fs::write(&file, "content").unwrap();
+    let status = cluster.quorumfs().run_with(["status"]).ok();
+    let shown = &status.records("mount")[0]["point"];
+    let escaped = shown["escaped"].as_str().unwrap();
+    assert!(escaped.ends_with("/point \\xff"), "{shown}");
+    let listed = cluster.quorumfs().run_with(["ls", "/"]).ok();
+    let entry = listed.records("entry").remove(0);
+    assert_eq!(entry["name_escaped"], "name\\\\\\xfe");
+    cluster
+        .quorumfs()
+        .args(["umount"])
+        .args([&point])
+        .run()
+        .ok();
+    assert!(!is_mounted(&point));
     cluster.stop();
 }

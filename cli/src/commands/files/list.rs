@@ -7,6 +7,7 @@ use crate::commands::opened::Opened;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
+use crate::output::paths::escape;
 use quorumfs_gateway::vfs::{Attributes, FileSystem, FileType};
 use serde::Serialize;
 use std::io::Write;
@@ -15,6 +16,9 @@ use std::path::Path;
 #[derive(Serialize)]
 struct Listed {
     name: String,
+    /// Every byte of it, if it is no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name_escaped: Option<String>,
     kind: &'static str,
     mode: u16,
     uid: u32,
@@ -28,6 +32,7 @@ impl Listed {
     fn of(name: &[u8], attributes: &Attributes) -> Self {
         Self {
             name: printable(name),
+            name_escaped: std::str::from_utf8(name).err().map(|_| escape(name)),
             kind: kind(attributes.file_type()),
             mode: attributes.mode.0,
             uid: attributes.uid.0,

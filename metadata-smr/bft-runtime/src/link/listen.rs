@@ -1,8 +1,9 @@
 //! The acceptor's half of a link: accept, secure, hear the greeting, decide.
 //!
 //! Anybody can open a TCP connection and say nothing. Such half-open connections are bounded in
-//! number and time, and when there are too many the *oldest* is given up: an honest handshake
-//! takes milliseconds, so a flood has to be thousands a second before it keeps anybody out.
+//! number and time. When there are too many, the address that has the most of them loses its
+//! *oldest*: a flood from one address pushes out itself, and an honest handshake takes
+//! milliseconds, so a flood from many has to be thousands a second before it keeps anybody out.
 //!
 //! What a key may do is decided by the [`Gatekeeper`]; the listener only carries its verdict.
 
@@ -14,7 +15,8 @@ use crate::limits;
 use crate::tls::Acceptor;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::{ClusterId, PublicKey};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -62,23 +64,63 @@ impl Drop for HalfOpen {
     }
 }
 
+/// Those that are half-open, the oldest first, with where they come from.
+struct Greeting<T> {
+    most: usize,
+    all: VecDeque<(IpAddr, T)>,
+}
+
+impl<T> Greeting<T> {
+    const fn new(most: usize) -> Self {
+        Self {
+            most,
+            all: VecDeque::new(),
+        }
+    }
+
+    /// One more: if there are too many, the address that has most of them loses its oldest.
+    fn enter(&mut self, from: IpAddr, one: T) {
+        let from = neighbourhood(from);
+        while self.all.len() >= self.most.max(1) {
+            let mut counts = BTreeMap::new();
+            for (address, _) in &self.all {
+                *counts.entry(*address).or_insert(0_usize) += 1;
+            }
+            let most = counts.values().max().copied().unwrap_or_default();
+            let crowds = |(address, _): &(IpAddr, T)| counts.get(address) == Some(&most);
+            let oldest = self.all.iter().position(crowds);
+            self.all.remove(oldest.unwrap_or_default());
+        }
+        self.all.push_back((from, one));
+    }
+}
+
+/// What is counted together: an address, and with IPv6 a network, of which one machine has all.
+fn neighbourhood(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = address.to_bits() & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from_bits(network))
+        }
+        address => address,
+    }
+}
+
 impl<G: Gatekeeper> Listener<G> {
     /// Accepts until the task that runs it is stopped.
     pub async fn run(self) {
         let this = Arc::new(self);
-        let mut greeting: VecDeque<HalfOpen> = VecDeque::new();
+        let mut greeting = Greeting::new(limits::HANDSHAKES_MAX);
         let mut serving = tokio::task::JoinSet::new();
         let (greeted_tx, mut greeted_rx) = tokio::sync::mpsc::channel(limits::HANDSHAKES_MAX);
         loop {
             tokio::select! {
                 accepted = this.socket.accept() => match accepted {
-                    Ok((stream, _)) => {
-                        greeting.retain(|half_open| !half_open.0.is_finished());
-                        while greeting.len() >= limits::HANDSHAKES_MAX {
-                            greeting.pop_front();
-                        }
+                    Ok((stream, from)) => {
+                        let under_way = |(_, it): &(_, HalfOpen)| !it.0.is_finished();
+                        greeting.all.retain(under_way);
                         let (this, greeted_tx) = (this.clone(), greeted_tx.clone());
-                        greeting.push_back(HalfOpen(tokio::spawn(async move {
+                        greeting.enter(from.ip(), HalfOpen(tokio::spawn(async move {
                             match this.greet(stream).await {
                                 Ok(greeted) => {
                                     let _ = greeted_tx.send(greeted).await;
@@ -160,5 +202,34 @@ impl<G: Gatekeeper> Listener<G> {
             return Err(Refusal::Authentication);
         }
         self.gatekeeper.admit(key, hello.role, hello.process)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_that_has_most_half_open_connections_loses_its_oldest() {
+        let address = |last| IpAddr::from([192, 0, 2, last]);
+        let mut greeting = Greeting::new(8);
+        greeting.enter(address(1), 0);
+        for number in 1..100 {
+            greeting.enter(address(2), number);
+        }
+        greeting.enter(address(3), 100);
+        let left: Vec<_> = greeting.all.iter().map(|(_, number)| *number).collect();
+        assert_eq!(left, [0, 94, 95, 96, 97, 98, 99, 100]);
+        // Of one network of IPv6 a machine has all addresses.
+        let network = |last: u16| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]);
+        let mut greeting = Greeting::new(4);
+        for number in 0..10_u16 {
+            greeting.enter(network(number), number);
+            greeting.enter(address(4), 1_000);
+        }
+        let known = |wanted| greeting.all.iter().filter(|(_, it)| *it == wanted).count();
+        assert_eq!((known(1_000), known(9), known(8)), (2, 1, 1));
+        let mapped = "::ffff:192.0.2.9".parse().expect("an address");
+        assert_eq!(neighbourhood(mapped), address(9));
     }
 }

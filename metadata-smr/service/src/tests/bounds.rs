@@ -73,6 +73,32 @@ fn a_long_tail_goes_by_ticks_and_no_old_byte_comes_to_light_meanwhile() {
 }
 
 #[test]
+fn a_short_tail_does_not_wait_for_long_ones() {
+    let mut world = World::new();
+    let caller = world.open(OWNER);
+    for name in ["large", "larger"] {
+        let inode = world.create(&caller, InodeId::ROOT, name);
+        many_extents(&mut world, &caller, inode, 2_000);
+        truncate(&mut world, &caller, inode, 0).unwrap();
+    }
+    let short = world.create(&caller, InodeId::ROOT, "short");
+    many_extents(&mut world, &caller, short, 60);
+    truncate(&mut world, &caller, short, 5).unwrap();
+    assert_eq!(
+        truncate(&mut world, &caller, short, 4000),
+        Err(Error::Reaping)
+    );
+    let mut ticks = 0;
+    while truncate(&mut world, &caller, short, 4000).is_err() {
+        world.tick();
+        ticks += 1;
+        assert!(ticks < 10, "it waits for the others");
+    }
+    assert!(world.drain() > 10, "the others are not done yet");
+    assert_eq!(world.rows(b"T/").len(), 0);
+}
+
+#[test]
 fn a_large_file_is_out_of_sight_at_once_and_leaves_nothing_in_the_end() {
     let mut world = World::new();
     let caller = world.open(OWNER);

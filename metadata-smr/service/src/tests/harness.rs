@@ -174,14 +174,19 @@ impl World {
             }
             ticks += 1;
             assert!(ticks < 10_000, "the reap queue does not drain");
-            let before = self.rows(b"");
-            let context = self.context();
-            let mut txn = self.space.begin(Area::Service, context.sequence);
-            Metadata.tick(&mut txn, &context).unwrap();
-            txn.commit();
-            let changed = changed_rows(&before, &self.rows(b""));
-            assert!(changed <= limits::TICK_ROWS_MAX, "{changed} rows in a tick");
+            self.tick();
         }
+    }
+
+    /// One tick, within its bound.
+    pub(super) fn tick(&mut self) {
+        let before = self.rows(b"");
+        let context = self.context();
+        let mut txn = self.space.begin(Area::Service, context.sequence);
+        Metadata.tick(&mut txn, &context).unwrap();
+        txn.commit();
+        let changed = changed_rows(&before, &self.rows(b""));
+        assert!(changed <= limits::TICK_ROWS_MAX, "{changed} rows in a tick");
     }
 
     /// All rows whose keys begin with `prefix`.
