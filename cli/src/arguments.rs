@@ -160,9 +160,14 @@ pub(crate) enum ReplicaCommand {
 /// `quorumfs replica init`
 #[derive(Debug, Args)]
 pub(crate) struct ReplicaInitArguments {
-    /// The address that it will listen on, and that others reach it at
+    /// The address that it will listen on, and that others reach it at unless --address says
+    /// otherwise
     #[arg(long, value_name = "ADDRESS:PORT", required_unless_present = "again")]
     pub(crate) listen: Option<SocketAddr>,
+    /// Where others reach it: a name, or an address that leads here. It is only printed, for
+    /// `volume create` and `cluster add`
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) address: Option<String>,
     /// Its disk was lost: make another one for the key that is here. The replica asks the others by
     /// itself to be taken up again. Of a lost configuration --listen is all that has to be said
     #[arg(long)]

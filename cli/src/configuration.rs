@@ -14,6 +14,7 @@ pub(crate) use keys::KeysSection;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use clap::ValueEnum;
+use quorumfs_bft_runtime::address::Address;
 use quorumfs_gateway::blocks::{Compression, Preference};
 use quorumfs_gateway::memory::{self, MEMORY_BYTES_MIN, MemoryBudget};
 use serde::de::DeserializeOwned;
@@ -189,10 +190,33 @@ impl DataSection {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReplicaSection {
-    /// Where it listens.
-    pub(crate) address: SocketAddr,
+    /// Where it is reached: HOST:PORT.
+    #[serde(with = "address_text")]
+    pub(crate) address: Address,
     /// Its public key, in hexadecimal digits.
     pub(crate) key: String,
+}
+
+/// An address as a configuration has it.
+mod address_text {
+    use super::Address;
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(address: &Address, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(address.as_str())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Address, D::Error> {
+        let text = String::deserialize(from)?;
+        let address: Address = text.parse().map_err(D::Error::custom)?;
+        match address.is_unspecified() {
+            true => Err(D::Error::custom(format!(
+                "{address} says where to listen, and not where a replica is reached"
+            ))),
+            false => Ok(address),
+        }
+    }
 }
 
 /// One cloud.
@@ -262,8 +286,8 @@ pub(crate) struct ReplicaConfiguration {
     /// What is to stay free on the disk of this replica's state, in MiB.
     #[serde(default = "replica_floor", skip_serializing_if = "is_replica_floor")]
     pub(crate) free_space_floor_mib: u32,
-    /// Where the others are reached, once the volume exists; this replica is among them.
-    #[serde(default)]
+    /// Where others are reached, if that is not where the volume or the cluster says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) replica: Vec<ReplicaSection>,
 }
 

@@ -15,6 +15,8 @@ pub(crate) enum ClusterCommand {
     Replace(ClusterReplaceArguments),
     /// Let a replica vote no more
     Remove(ClusterRemoveArguments),
+    /// Say where a replica is reached from now on
+    Move(ClusterMoveArguments),
     /// Say whose keys may change any of this from now on: these, and no others
     Entrust(ClusterEntrustArguments),
     /// Execute what is ordered as this version does from now on, once every voter runs it
@@ -25,7 +27,7 @@ pub(crate) enum ClusterCommand {
 #[derive(Debug, Args)]
 pub(crate) struct NewReplica {
     /// Its public key and address, as `quorumfs replica init` printed them
-    #[arg(value_name = "KEY@ADDRESS:PORT")]
+    #[arg(value_name = "KEY@HOST:PORT")]
     pub(crate) place: String,
     /// What its disk is known by, if that was made anew: `quorumfs replica init --again` printed it
     #[arg(long, value_name = "DIGITS")]
@@ -86,6 +88,17 @@ pub(crate) struct ClusterRemoveArguments {
     pub(crate) replica: String,
     #[command(flatten)]
     pub(crate) model: ModelArguments,
+}
+
+/// `quorumfs cluster move`
+#[derive(Debug, Args)]
+pub(crate) struct ClusterMoveArguments {
+    /// Which: its key or how that begins, or its number
+    #[arg(value_name = "REPLICA")]
+    pub(crate) replica: String,
+    /// Where
+    #[arg(value_name = "HOST:PORT")]
+    pub(crate) address: String,
 }
 
 /// `quorumfs cluster entrust`

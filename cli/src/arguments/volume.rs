@@ -63,7 +63,7 @@ pub(crate) struct VolumeRecoverArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) kit: PathBuf,
     /// Where a replica is now, if it was moved or replaced; once for each
-    #[arg(long = "replica", value_name = "KEY@ADDRESS:PORT")]
+    #[arg(long = "replica", value_name = "KEY@HOST:PORT")]
     pub(crate) replicas: Vec<String>,
     /// Where a cloud is now, if it is elsewhere than the kit says; once for each
     #[arg(long = "cloud", value_name = "NAME=LOCATION")]
@@ -80,7 +80,7 @@ pub(crate) struct VolumeRecoverArguments {
 #[derive(Debug, Args)]
 pub(crate) struct VolumeCreateArguments {
     /// A replica's public key and address, in the order of their numbers; once for each
-    #[arg(long = "replica", value_name = "KEY@ADDRESS:PORT", required = true)]
+    #[arg(long = "replica", value_name = "KEY@HOST:PORT", required = true)]
     pub(crate) replicas: Vec<String>,
     /// A cloud: s3://BUCKET/PREFIX, azure://ACCOUNT/CONTAINER, gs://BUCKET, or a directory that
     /// stands for one; once for each

@@ -62,7 +62,7 @@ impl Target {
     async fn dial(&self, identity: &Identity) -> Option<Greeted> {
         let dialer = Dialer {
             wanted: self.member.id,
-            address: self.member.address,
+            addresses: vec![self.member.address.clone()],
             connector: identity.connector(self.member.key).ok()?,
             cluster: self.header.cluster,
             role: self.role,

@@ -254,7 +254,7 @@ fn network(length: Duration) -> Outcome<Network> {
     });
     let dialer = Dialer {
         wanted: ReplicaId(0),
-        address,
+        addresses: vec![address.into()],
         connector: client
             .connector(server.key())
             .map_err(|error| failed("use TLS", &error))?,

@@ -69,7 +69,7 @@ impl Setting {
                 id: ReplicaId(number),
                 key: public_key(&member.key)?,
                 incarnation: Incarnation::default(),
-                address: member.address,
+                address: member.address.into(),
             })
         };
         (0..).zip(&self.members).map(member).collect()

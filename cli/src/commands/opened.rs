@@ -223,13 +223,14 @@ impl Configured {
         self.client.principal.public()
     }
 
-    /// Where a member is found: the configuration knows it of those that the cluster began with.
+    /// Where a member is found: where the membership says, if it was admitted or moved; else where
+    /// the configuration does.
     pub(crate) fn address_of(&self, member: &membership::Member) -> String {
         let told = self.client.replicas.iter().find(|it| it.key == member.key);
-        told.map_or_else(
-            || String::from_utf8_lossy(&member.address).into_owned(),
-            |told| told.address.to_string(),
-        )
+        match told {
+            Some(told) if member.address.is_empty() => told.address.to_string(),
+            _ => String::from_utf8_lossy(&member.address).into_owned(),
+        }
     }
 
     /// Keeps whom to talk to for the next time.

@@ -5,7 +5,7 @@
 //! replica holds belongs to one cluster.
 
 use super::explain::{key_file_failure, volume_failure};
-use super::volume::public_key;
+use super::volume::{place, public_key};
 use crate::arguments::{General, ReplicaInitArguments, ReplicaRunArguments};
 use crate::configuration::{self, ReplicaConfiguration, VERSION};
 use crate::directory::{self, StateDirectory};
@@ -49,6 +49,8 @@ const SERVICE: &str = "metadata";
 struct Initialised {
     key: String,
     listen: SocketAddr,
+    /// Where others reach it.
+    address: String,
     /// What the disk is known by, if it was made anew.
     #[serde(skip_serializing_if = "Option::is_none")]
     incarnation: Option<String>,
@@ -59,17 +61,31 @@ struct Initialised {
 /// Prepares a replica.
 pub(crate) fn init(general: &General, arguments: &ReplicaInitArguments, output: Output) -> Outcome {
     let state = StateDirectory::find(general.state.as_deref(), "replica")?;
-    let record = match arguments.listen {
-        Some(listen) if !arguments.again => Initialised {
-            key: initialise(&state, listen)?.to_string(),
-            listen,
-            incarnation: None,
-            again: false,
-        },
+    let reached = arguments.address.as_deref().map(place).transpose()?;
+    let mut record = match arguments.listen {
+        Some(listen) if !arguments.again => {
+            if reached.is_none() && listen.ip().is_unspecified() {
+                let message =
+                    format!("{listen} says where to listen, and not where others reach it");
+                return Err(
+                    Failure::new(Exit::Usage, message).hint("say that too: --address HOST:PORT")
+                );
+            }
+            Initialised {
+                key: initialise(&state, listen)?.to_string(),
+                listen,
+                address: listen.to_string(),
+                incarnation: None,
+                again: false,
+            }
+        }
         listen => initialise_again(&state, listen)?,
     };
+    if let Some(reached) = reached {
+        record.address = reached.to_string();
+    }
     output.record("replica", &record, |record| {
-        let (place, key, listen) = (state.path().display(), &record.key, record.listen);
+        let (place, key, address) = (state.path().display(), &record.key, &record.address);
         match &record.incarnation {
             None if record.again => format!(
                 "Wrote {CONFIGURATION} in {place} again; key and disk are there. Start the replica \
@@ -77,13 +93,13 @@ pub(crate) fn init(general: &General, arguments: &ReplicaInitArguments, output: 
             ),
             None => format!(
                 "Prepared a replica in {place}.\n\n  \
-                   quorumfs volume create  --replica {key}@{listen}\n  \
-                   quorumfs cluster add    {key}@{listen}"
+                   quorumfs volume create  --replica {key}@{address}\n  \
+                   quorumfs cluster add    {key}@{address}"
             ),
             Some(incarnation) => format!(
                 "Made another disk for the replica in {place}. Start it as always: it asks the \
                  others by itself to be taken up again.\nIf it was no member yet: quorumfs cluster \
-                 add {key}@{listen} --incarnation {incarnation}"
+                 add {key}@{address} --incarnation {incarnation}"
             ),
         }
     })?;
@@ -132,6 +148,7 @@ fn initialise_again(state: &StateDirectory, listen: Option<SocketAddr>) -> Outco
     Ok(Initialised {
         key: key.public().to_string(),
         listen: configuration.listen,
+        address: configuration.listen.to_string(),
         incarnation,
         again: true,
     })
@@ -277,12 +294,12 @@ fn server_config(
             .iter()
             .find(|section| public_key(&section.key).ok() == Some(replica.key));
         let address = match moved {
-            Some(section) => section.address,
+            Some(section) => section.address.clone(),
             None => replica.address.parse().map_err(|_| {
                 let (id, address) = (replica.id, &replica.address);
                 let message = format!("the genesis gives replica {id} the address `{address}`");
                 Failure::new(Exit::Usage, message)
-                    .hint("give its ADDRESS:PORT under [[replica]] in replica.toml")
+                    .hint("give its HOST:PORT under [[replica]] in replica.toml")
             })?,
         };
         replicas.push(Member {

@@ -20,6 +20,7 @@ use crate::unlock::{self, Sources};
 use quorumfs_backends::location::Location;
 use quorumfs_backends::{Deadline, ObjectName, ObjectStore};
 use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
+use quorumfs_bft_runtime::address::{Address, NoAddress};
 use quorumfs_gateway::blocks::{Cloud, CloudKeys, Named, ShareStore};
 use quorumfs_gateway::keys::Passphrase;
 use quorumfs_gateway::volume::{Founding, NewCloud, NewVolume};
@@ -28,7 +29,6 @@ use quorumfs_metadata::placement::Policy;
 use quorumfs_metadata::row::{Assertable, ReplicaInfo};
 use serde::Serialize;
 use std::fs;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -165,14 +165,27 @@ pub(crate) fn cloud(name: &str, location: &str) -> CloudSection {
     }
 }
 
+/// Where a replica is reached.
+pub(super) fn place(text: &str) -> Outcome<Address> {
+    let address: Address = text
+        .parse()
+        .map_err(|error: NoAddress| Failure::new(Exit::Usage, error.to_string()))?;
+    if address.is_unspecified() {
+        let message = format!("{address} says where to listen, and not where others reach it");
+        return Err(Failure::new(Exit::Usage, message)
+            .hint("name the machine by the address or name that the others know it by"));
+    }
+    Ok(address)
+}
+
 /// A replica's key and address, as people pass them on.
 pub(crate) fn replica(text: &str) -> Outcome<ReplicaSection> {
     let wrong = || {
-        Failure::new(Exit::Usage, format!("`{text}` is not KEY@ADDRESS:PORT"))
-            .hint("`quorumfs replica init` printed it, like 4f…c2@192.0.2.7:7000")
+        Failure::new(Exit::Usage, format!("`{text}` is not KEY@HOST:PORT"))
+            .hint("`quorumfs replica init` printed it, like 4f…c2@192.0.2.7:7000 or 4f…c2@replica.example:7000")
     };
     let (key, address) = text.split_once('@').ok_or_else(wrong)?;
-    let address: SocketAddr = address.parse().map_err(|_| wrong())?;
+    let address = place(address)?;
     Ok(ReplicaSection {
         address,
         key: key.to_string(),

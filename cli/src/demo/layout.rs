@@ -178,11 +178,11 @@ async fn renew_addresses(
             .hint("it is not the demo's; use another directory with --state"));
     }
     let before = volume.clone();
-    let free = |section: &ReplicaSection| TcpListener::bind(section.address).is_ok();
+    let free = |section: &ReplicaSection| TcpListener::bind(section.address.as_str()).is_ok();
     if !volume.replica.iter().all(free) {
         let addresses = free_addresses(replicas.len()).map_err(no_port)?;
         for (section, address) in volume.replica.iter_mut().zip(addresses) {
-            section.address = address;
+            section.address = address.into();
         }
     }
     for (section, place) in volume.cloud.iter_mut().zip(places) {
@@ -194,8 +194,10 @@ async fn renew_addresses(
     for (replica, section) in replicas.iter().zip(&volume.replica) {
         let path = replica.join(replica::CONFIGURATION);
         let mut own: ReplicaConfiguration = configuration::read(&path, "replica")?;
-        if own.listen != section.address || own.replica != volume.replica {
-            own.listen = section.address;
+        // A demo's replicas are on loopback, by number.
+        let listen = section.address.as_str().parse().unwrap_or(own.listen);
+        if own.listen != listen || own.replica != volume.replica {
+            own.listen = listen;
             own.replica.clone_from(&volume.replica);
             configuration::write(&path, &own, replica::HEADING)?;
         }

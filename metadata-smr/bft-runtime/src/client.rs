@@ -36,6 +36,7 @@ pub use error::{ClientError, StatusError, Unreachable};
 pub use observer::{Interest, Observer, Told};
 pub use own_thread::{BlockingClient, CallbackClient};
 
+use crate::address::Address;
 use crate::keys::NodeKey;
 use crate::tls::Identity;
 use crate::unsigned;
@@ -50,7 +51,6 @@ use quorumfs_bft::identity::{
 use quorumfs_bft::membership::{self, Membership};
 use quorumfs_bft::metrics::ReplicaStatus;
 use quorumfs_bft::wire::limits::OPERATIONS_MAX;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::task::JoinHandle;
@@ -61,7 +61,7 @@ use tokio::time::timeout;
 const NO_ROOM_ATTEMPTS: u32 = 8;
 
 /// A replica as its peers and clients know it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Its number.
     pub id: ReplicaId,
@@ -69,8 +69,8 @@ pub struct Member {
     pub key: PublicKey,
     /// What its first journal is known by; only replicas look at it.
     pub incarnation: Incarnation,
-    /// Where it listens.
-    pub address: SocketAddr,
+    /// Where it is reached.
+    pub address: Address,
 }
 
 /// How a client reaches its cluster.
@@ -157,7 +157,7 @@ impl ClientConfig {
                 self.replicas.len()
             )));
         }
-        let addresses = self.replicas.iter().map(|member| member.address);
+        let addresses = self.replicas.iter().map(|member| member.address.clone());
         if !unsigned::is_harmless(self.cluster, addresses) {
             return Err(ClientError::Configuration(unsigned::REFUSAL.to_owned()));
         }
@@ -247,7 +247,7 @@ impl Client {
             told: config
                 .replicas
                 .iter()
-                .map(|it| (it.key, it.address))
+                .map(|it| (it.key, it.address.clone()))
                 .collect(),
             reach,
             machine: machine.clone(),

@@ -121,6 +121,7 @@
 //! | [`unsigned`] | measurements without signatures |
 //! | [`limits`] | every bound and deadline, with its reason |
 
+pub mod address;
 pub mod client;
 pub mod disk;
 pub mod event_loop;

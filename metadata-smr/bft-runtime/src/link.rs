@@ -36,10 +36,10 @@ pub mod socket;
 #[cfg(test)]
 mod tests;
 
+use crate::address::Address;
 use crate::tls::TlsError;
 use hello::Refusal;
 use quorumfs_bft::identity::{ClusterId, PublicKey};
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Why a connection could not be made or has ended.
@@ -52,7 +52,7 @@ pub enum LinkError {
     )]
     Connect {
         /// Where.
-        address: SocketAddr,
+        address: Address,
         /// What the system said.
         source: std::io::Error,
     },

@@ -3,6 +3,7 @@
 //! Which replicas there are the roster says, which changes with the epoch. Whoever stays, at the
 //! same address, is not dialed anew.
 
+use crate::address::Address;
 use crate::client::Task;
 use crate::event_loop::Ending;
 use crate::inbox::{Arrival, Class, Inbox, Source};
@@ -26,7 +27,6 @@ use quorumfs_bft::identity::{ClusterId, ConnectionId, PublicKey};
 use quorumfs_bft::wire::limits::{FRAME_BYTES_MAX, REQUEST_BYTES_MAX};
 use quorumfs_bft::wire::message::Kind as MessageKind;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::runtime::Handle;
@@ -266,11 +266,11 @@ impl Dialing {
             let stays = |dialed: &Dialed| peers.iter().any(|peer| dialed.is(peer));
             tasks.retain(|_, (dialed, _)| stays(dialed));
             for peer in peers {
-                let Some(address) = peer.address else {
+                if peer.addresses.is_empty() {
                     let reason = "nobody said where it is found".to_owned();
                     peer.state.set(Some(reason));
                     continue;
-                };
+                }
                 if tasks.contains_key(&peer.key) {
                     continue;
                 }
@@ -283,7 +283,7 @@ impl Dialing {
                 };
                 let dialer = Dialer {
                     wanted: peer.id,
-                    address,
+                    addresses: peer.addresses.clone(),
                     connector,
                     cluster: self.cluster,
                     role: Role::Replica(self.roster.me()),
@@ -291,8 +291,9 @@ impl Dialing {
                     process: self.process,
                 };
                 let (key, outbox) = (peer.key, peer.outbox.clone());
+                let addresses = peer.addresses.clone();
                 let keeping = keep_dialing(dialer, peer, self.inbox.clone(), self.doubles.clone());
-                let dialed = Dialed { address, outbox };
+                let dialed = Dialed { addresses, outbox };
                 tasks.insert(key, (dialed, Task(tokio::spawn(keeping))));
             }
             if entered.changed().await.is_err() {
@@ -304,7 +305,7 @@ impl Dialing {
 
 /// Whom a task dials, and what it sends.
 struct Dialed {
-    address: SocketAddr,
+    addresses: Vec<Address>,
     outbox: Arc<Outbox>,
 }
 
@@ -312,7 +313,7 @@ impl Dialed {
     /// Whether this is about that peer. One that left and was taken up again between two looks has
     /// the same key, and another outbox.
     fn is(&self, peer: &Peering) -> bool {
-        peer.address == Some(self.address) && Arc::ptr_eq(&peer.outbox, &self.outbox)
+        peer.addresses == self.addresses && Arc::ptr_eq(&peer.outbox, &self.outbox)
     }
 }
 
@@ -322,8 +323,9 @@ async fn keep_dialing(dialer: Dialer, peer: Peering, inbox: Arc<Inbox>, doubles:
         key, outbox, state, ..
     } = peer;
     let mut backoff = Backoff::default();
+    let mut attempt = 0_usize;
     loop {
-        let dialed = dialer.dial().await;
+        let dialed = dialer.dial_at(attempt).await;
         let doubled = matches!(dialed, Err(LinkError::Refused(Refusal::Doubled)));
         if doubles.dialed(key, doubled, Instant::now()) {
             inbox.failed(Ending::Doubled);
@@ -334,7 +336,10 @@ async fn keep_dialing(dialer: Dialer, peer: Peering, inbox: Arc<Inbox>, doubles:
                 state.set(None);
                 outbox.set_connected(true);
                 inbox.connected(key);
-                tracing::info!(replica = %dialer.wanted, address = %dialer.address, "connected");
+                let address = dialer
+                    .address(attempt)
+                    .map_or_else(|_| String::new(), |it| it.to_string());
+                tracing::info!(replica = %dialer.wanted, address, "connected");
                 let error = send_all(greeted, outbox.clone(), key, &inbox).await;
                 outbox.set_connected(false);
                 tracing::info!(replica = %dialer.wanted, %error, "disconnected");
@@ -345,6 +350,8 @@ async fn keep_dialing(dialer: Dialer, peer: Peering, inbox: Arc<Inbox>, doubles:
                 error
             }
             Err(error) => {
+                // It may be at the other of its addresses. One that it was at is tried first.
+                attempt = attempt.wrapping_add(1);
                 tracing::debug!(replica = %dialer.wanted, %error, "cannot connect");
                 error
             }

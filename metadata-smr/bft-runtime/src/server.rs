@@ -214,8 +214,8 @@ async fn start_core(
         source,
     })?;
     config.check()?;
-    let addresses = config.replicas.iter().map(|member| member.address);
-    if !unsigned::is_harmless(config.cluster, addresses.chain([address])) {
+    let addresses = config.replicas.iter().map(|member| member.address.clone());
+    if !unsigned::is_harmless(config.cluster, addresses.chain([address.into()])) {
         return Err(ServerError::Configuration {
             replica: config.who(),
             reason: unsigned::REFUSAL.to_owned(),

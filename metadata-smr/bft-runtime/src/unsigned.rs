@@ -4,10 +4,10 @@
 //! There is no switch for it: the number decides, so that it cannot be turned on in a cluster that
 //! exists, and whoever uses the number is refused unless every address is on loopback.
 
+use crate::address::Address;
 use crate::keys::NodeKey;
 use quorumfs_bft::authentication::Signer;
 use quorumfs_bft::identity::{ClusterId, PublicKey, Signature};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// The cluster without signatures. Those of others are random.
@@ -25,10 +25,10 @@ pub(crate) fn applies(cluster: ClusterId) -> bool {
 /// Whether it is another cluster, or nobody else can reach it.
 pub(crate) fn is_harmless(
     cluster: ClusterId,
-    addresses: impl IntoIterator<Item = SocketAddr>,
+    addresses: impl IntoIterator<Item = Address>,
 ) -> bool {
     let mut addresses = addresses.into_iter();
-    !applies(cluster) || addresses.all(|address| address.ip().is_loopback())
+    !applies(cluster) || addresses.all(|address| address.is_loopback())
 }
 
 /// Who signs there: nobody.

@@ -63,7 +63,7 @@ impl Setting {
             id: ReplicaId(number),
             key: PublicKey(*key),
             incarnation: first_incarnation(&PublicKey(*key)),
-            address: *address,
+            address: (*address).into(),
         };
         members.map(member).collect()
     }

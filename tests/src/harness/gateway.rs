@@ -126,7 +126,7 @@ fn client_config(cluster: &Cluster, volume: &Volume) -> ClientConfig {
         id: replica.id,
         key: replica.key,
         incarnation: first_incarnation(&replica.key),
-        address: *address,
+        address: (*address).into(),
     });
     let seed = *volume.principal().signing_secret().expose();
     let principal = NodeKey::from_seed(seed.into()).unwrap();

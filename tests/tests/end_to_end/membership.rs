@@ -256,3 +256,61 @@ fn status_says_that_nothing_can_be_done_if_replicas_do_not_reach_each_other() {
     assert_eq!(status.code, Some(5));
     cluster.stop();
 }
+
+/// Gives a replica that does not run another place to listen at; which one.
+fn move_listener(cluster: &Cluster, number: usize) -> u16 {
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let file = cluster.replica(number).join("replica.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let listen = text.lines().find(|line| line.starts_with("listen")).unwrap();
+    let text = text.replace(listen, &format!("listen = \"0.0.0.0:{port}\""));
+    fs::write(&file, text).unwrap();
+    port
+}
+
+#[test]
+fn a_replica_that_was_moved_is_found_by_its_name_and_nothing_else_has_to_be_changed() {
+    let mut cluster = Cluster::prepare();
+    cluster.start();
+    let state = cluster.volume();
+    put(&state, 0);
+    cluster.stop_one(2);
+    let port = move_listener(&cluster, 2);
+    let key = cluster.place_of(2).split('@').next().unwrap().to_owned();
+    let to = |replica: &str, place: &str| {
+        cluster.quorumfs().run_with(["cluster", "move", replica, place])
+    };
+    let place = format!("localhost:{port}");
+    to(&key[..8], "0.0.0.0:7000").fails(2, "not where others reach it", "name the machine");
+    to("99", &place).fails(2, "", "cluster status");
+    let moved = to(&key[..8], &place).ok();
+    assert_eq!(moved.records("change")[0]["change"], "moved");
+    assert_eq!(to(&key[..8], &place).ok().records("unchanged").len(), 1);
+    cluster.start_with(2, &[]);
+    eventually("all vote", PATIENCE, || all_vote(&state));
+    assert_eq!(of(&members(&state), &key).unwrap()["address"], place);
+    // It is needed now: the others alone are too few.
+    cluster.kill_one(3);
+    put(&state, 1);
+    assert_holds(&state, 2);
+    cluster.stop();
+}
+
+#[test]
+fn a_replica_may_listen_everywhere_and_be_reached_by_a_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let init = |more: &[&str]| {
+        let state = directory.path().join("replica");
+        let init = Quorumfs::on(&state).args(["replica", "init", "--listen"]);
+        init.args(more).run()
+    };
+    init(&["0.0.0.0:7000"]).fails(2, "not where others reach it", "--address HOST:PORT");
+    let wrong = ["0.0.0.0:7000", "--address", "192.0.2.300:7000"];
+    init(&wrong).fails(2, "is no HOST:PORT", "");
+    let made = init(&["0.0.0.0:7000", "--address", "replica.example:7000"]).ok();
+    let made = made.records("replica").remove(0);
+    assert_eq!(made["address"], "replica.example:7000");
+    let written = fs::read_to_string(directory.path().join("replica/replica.toml")).unwrap();
+    assert!(written.contains("0.0.0.0:7000") && !written.contains("replica ="), "{written}");
+}

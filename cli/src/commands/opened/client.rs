@@ -45,7 +45,7 @@ pub(super) fn client_config(
             id,
             key: replica.key,
             incarnation: first_incarnation(&replica.key),
-            address: section.address,
+            address: section.address.clone(),
         });
     }
     let model = genesis

@@ -1,10 +1,10 @@
 //! What can go wrong for a client, with what to do about it.
 
+use crate::address::Address;
 use quorumfs_bft::client::Failure;
 use quorumfs_bft::client::event::End;
 use quorumfs_bft::identity::ReplicaId;
 use std::fmt;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A replica that is not connected.
@@ -13,7 +13,7 @@ pub struct Unreachable {
     /// Which.
     pub replica: ReplicaId,
     /// Where it should listen.
-    pub address: SocketAddr,
+    pub address: Address,
     /// Why there is no connection.
     pub reason: String,
 }

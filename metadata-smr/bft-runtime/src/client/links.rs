@@ -2,6 +2,7 @@
 
 use super::machine::Machine;
 use super::{ClientError, StatusError, Task, Unreachable};
+use crate::address::Address;
 use crate::limits;
 use crate::link::LinkError;
 use crate::link::connection::Greeted;
@@ -10,7 +11,7 @@ use crate::link::frame::{Frame, Kind as FrameKind};
 use crate::link::hello::{Refusal, Role};
 use crate::link::outbox::{Bounds, Outbox};
 use crate::replica_links::LinkState;
-use crate::roster::peers::{Addresses, address_of};
+use crate::roster::peers::{Addresses, addresses_of};
 use crate::tls::{Identity, TlsError};
 use bytes::Bytes;
 use quorumfs_bft::authentication::Authentication;
@@ -21,7 +22,6 @@ use quorumfs_bft::wire::frame::{Envelope, Header, encode};
 use quorumfs_bft::wire::limits::FRAME_BYTES_MAX;
 use quorumfs_bft::wire::message::{Kind, Message, StatusQuery};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -42,7 +42,7 @@ struct Link {
     key: PublicKey,
     /// Its number in the epoch that the client knows.
     replica: AtomicU16,
-    address: SocketAddr,
+    addresses: Vec<Address>,
     cluster: ClusterId,
     outbox: Arc<Outbox>,
     state: LinkState,
@@ -123,14 +123,15 @@ impl Dialing {
             if self.reach == Reach::Voters && !membership.votes(ReplicaId(id)) {
                 continue;
             }
-            let Some(address) = address_of(member, &self.told) else {
-                tracing::warn!(replica = id, "nobody said where it is found");
+            let addresses = addresses_of(member, &self.told);
+            if addresses.is_empty() {
+                tracing::warn!(replica = id, "it is not known where it is found");
                 continue;
-            };
+            }
             let stays = before.remove(&member.key);
-            let kept = match stays.filter(|(link, _)| link.address == address) {
+            let kept = match stays.filter(|(link, _)| link.addresses == addresses) {
                 Some(kept) => kept,
-                None => self.dial(member.key, id, address)?,
+                None => self.dial(member.key, id, addresses)?,
             };
             kept.0.replica.store(id, Ordering::Relaxed);
             links.insert(member.key, kept);
@@ -142,10 +143,10 @@ impl Dialing {
         Ok(())
     }
 
-    fn dial(&self, key: PublicKey, id: u16, address: SocketAddr) -> Result<Kept, TlsError> {
+    fn dial(&self, key: PublicKey, id: u16, addresses: Vec<Address>) -> Result<Kept, TlsError> {
         let dialer = Dialer {
             wanted: ReplicaId(id),
-            address,
+            addresses: addresses.clone(),
             connector: self.identity.connector(key)?,
             cluster: self.cluster,
             role: Role::Client,
@@ -155,7 +156,7 @@ impl Dialing {
         let link = Arc::new(Link {
             key,
             replica: AtomicU16::new(id),
-            address,
+            addresses,
             cluster: self.cluster,
             outbox: Arc::new(Outbox::new(BOUNDS)),
             state: LinkState::undialed(),
@@ -201,7 +202,7 @@ impl Links {
         let unreachable = |link: &Arc<Link>| {
             Some(Unreachable {
                 replica: link.id(),
-                address: link.address,
+                address: link.addresses.first()?.clone(),
                 reason: link.state.unreachable()?,
             })
         };
@@ -234,8 +235,9 @@ impl Links {
 /// Keeps one connection, for ever.
 async fn keep(link: Arc<Link>, dialer: Dialer, machine: Arc<Machine>) {
     let mut backoff = Backoff::default();
+    let mut attempt = 0_usize;
     loop {
-        let error = match dialer.dial().await {
+        let error = match dialer.dial_at(attempt).await {
             Ok(greeted) => {
                 backoff.reset();
                 link.hopeless.store(false, Ordering::Relaxed);
@@ -250,10 +252,15 @@ async fn keep(link: Arc<Link>, dialer: Dialer, machine: Arc<Machine>) {
                 machine.disconnected(link.key);
                 error
             }
-            Err(error) => error,
+            Err(error) => {
+                // It may be at the other of its addresses. One that it was at is tried first.
+                attempt = attempt.wrapping_add(1);
+                error
+            }
         };
         tracing::debug!(replica = %link.id(), %error, "not connected");
-        link.hopeless.store(is_hopeless(&error), Ordering::Relaxed);
+        let hopeless = is_hopeless(&error) && link.addresses.len() == 1;
+        link.hopeless.store(hopeless, Ordering::Relaxed);
         link.state.set(Some(error.to_string()));
         backoff.pause().await;
     }

@@ -6,11 +6,11 @@ use super::LinkError;
 use super::connection::{Greeted, write_frame};
 use super::frame::{Frame, Kind, Reader};
 use super::hello::{HELLO_BYTES, Hello, Refusal, Role};
+use crate::address::Address;
 use crate::limits;
 use crate::tls::Connector;
 use quorumfs_bft::authentication::Authentication;
 use quorumfs_bft::identity::{ClusterId, ReplicaId};
-use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
@@ -19,8 +19,8 @@ use tokio::net::TcpStream;
 pub struct Dialer {
     /// Who is dialed, by its number in the epoch that this one is in.
     pub wanted: ReplicaId,
-    /// Where it listens.
-    pub address: SocketAddr,
+    /// Where it is reached: a try goes to one of these, the next one to the next.
+    pub addresses: Vec<Address>,
     /// Proves who we are and checks who it is.
     pub connector: Connector,
     /// The cluster that both must belong to.
@@ -34,15 +34,37 @@ pub struct Dialer {
 }
 
 impl Dialer {
-    /// Makes one attempt.
+    /// The first attempt.
+    ///
+    /// # Errors
+    /// As [`Dialer::dial_at`].
+    pub async fn dial(&self) -> Result<Greeted, LinkError> {
+        self.dial_at(0).await
+    }
+
+    /// Where the attempt of this number goes.
+    ///
+    /// # Errors
+    /// If it is not known where the replica is.
+    pub fn address(&self, attempt: usize) -> Result<&Address, LinkError> {
+        let place = attempt.checked_rem(self.addresses.len());
+        let address = place.and_then(|place| self.addresses.get(place));
+        address.ok_or(LinkError::Malformed("no address to dial"))
+    }
+
+    /// Makes one attempt; `attempt` counts them.
     ///
     /// # Errors
     /// If nobody listens, or who listens is not the replica looked for or turns us away.
-    pub async fn dial(&self) -> Result<Greeted, LinkError> {
-        let connecting = TcpStream::connect(self.address);
+    pub async fn dial_at(&self, attempt: usize) -> Result<Greeted, LinkError> {
+        let address = self.address(attempt)?;
         let stream = within("connecting", limits::CONNECT_DEADLINE, async {
-            connecting.await.map_err(|source| LinkError::Connect {
-                address: self.address,
+            let connected = async {
+                let found = address.resolve().await?;
+                TcpStream::connect(found.as_slice()).await
+            };
+            connected.await.map_err(|source| LinkError::Connect {
+                address: address.clone(),
                 source,
             })
         })

@@ -105,7 +105,7 @@ async fn listener(unwanted: PublicKey) -> Fixture {
 fn dialer(fixture: &Fixture, client: &Identity) -> Dialer {
     Dialer {
         wanted: ME,
-        address: fixture.address,
+        addresses: vec![fixture.address.into()],
         connector: client.connector(fixture.server.key()).expect("connector"),
         cluster: CLUSTER,
         role: Role::Client,

@@ -4,26 +4,33 @@
 //! replica (its outbox, the connection to it, why there is none) stays when an epoch begins in
 //! which it has another number, and goes only with its place in the membership.
 //!
-//! Where a replica is found its administrator said when it was admitted, in the membership; what
-//! this replica was told itself goes first, since addresses change while memberships stand.
+//! Where a replica is found an administrator said when it was admitted or moved, in the membership;
+//! this replica may have been told of another place. Both are dialed, by turns.
 
 use super::PEER_BOUNDS;
+use crate::address::Address;
 use crate::link::frame::Frame;
 use crate::link::outbox::Outbox;
 use crate::replica_links::LinkState;
 use quorumfs_bft::identity::{PublicKey, ReplicaId};
 use quorumfs_bft::membership::{Member, Membership};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Where replicas are found, as far as somebody said so on this machine.
-pub(crate) type Addresses = BTreeMap<PublicKey, SocketAddr>;
+/// Where replicas are found, as far as that was said on this machine.
+pub(crate) type Addresses = BTreeMap<PublicKey, Address>;
 
-/// Where a member is found, if anybody can tell.
-pub(crate) fn address_of(member: &Member, told: &Addresses) -> Option<SocketAddr> {
-    let listed = || std::str::from_utf8(&member.address).ok()?.parse().ok();
-    told.get(&member.key).copied().or_else(listed)
+/// Where a member may be found: where the membership says, since that is where it was moved or
+/// admitted, and where this machine was told. Neither can be wrong about who answers there.
+pub(crate) fn addresses_of(member: &Member, told: &Addresses) -> Vec<Address> {
+    let listed = std::str::from_utf8(&member.address).ok();
+    let mut all: Vec<Address> = listed.and_then(|it| it.parse().ok()).into_iter().collect();
+    all.extend(
+        told.get(&member.key)
+            .filter(|told| all.first() != Some(*told))
+            .cloned(),
+    );
+    all
 }
 
 /// Another replica.
@@ -34,7 +41,7 @@ pub(crate) struct Peering {
     /// Who it is.
     pub(crate) key: PublicKey,
     /// Where it is dialed.
-    pub(crate) address: Option<SocketAddr>,
+    pub(crate) addresses: Vec<Address>,
     /// What goes out to it.
     pub(crate) outbox: Arc<Outbox>,
     /// How it stands with the connection that is dialed to it.
@@ -73,7 +80,7 @@ impl Peers {
             if member.key == self.key {
                 continue;
             }
-            let address = address_of(member, &self.told);
+            let addresses = addresses_of(member, &self.told);
             let known = before.remove(&member.key);
             let (outbox, state) = match known {
                 Some(known) => (known.outbox, known.state),
@@ -82,7 +89,7 @@ impl Peers {
             let peering = Peering {
                 id,
                 key: member.key,
-                address,
+                addresses,
                 outbox,
                 state,
             };

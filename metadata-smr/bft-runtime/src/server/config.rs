@@ -155,7 +155,8 @@ impl ReplicaConfig {
     /// Where it listens.
     pub(super) fn address(&self) -> Result<SocketAddr, ServerError> {
         let own = || self.replicas.iter().find(|it| Some(it.id) == self.id);
-        let listed = || own().map(|it| it.address);
+        // A name may be one that only others resolve to this machine.
+        let listed = || own().and_then(|it| it.address.as_str().parse().ok());
         let address = self.listen.or_else(listed);
         address.ok_or_else(|| self.wrong("nobody says where it listens".to_owned()))
     }
@@ -163,7 +164,7 @@ impl ReplicaConfig {
     /// Where the replicas that it was told of are found.
     pub(super) fn addresses(&self) -> Addresses {
         let all = self.replicas.iter();
-        all.map(|it| (it.key, it.address)).collect()
+        all.map(|it| (it.key, it.address.clone())).collect()
     }
 
     /// What the cluster began with. Addresses are not among it: what is told to one replica need

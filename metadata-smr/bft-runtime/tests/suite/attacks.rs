@@ -41,7 +41,7 @@ fn dialer(cluster: &Cluster, number: usize, identity: &Identity, role: Role) -> 
     let member = cluster.members[number];
     Dialer {
         wanted: member.id,
-        address: member.address,
+        addresses: vec![member.address.clone()],
         connector: identity.connector(member.key).expect("connector"),
         cluster: cluster.id,
         role,
@@ -277,7 +277,8 @@ async fn bytes_that_are_changed_on_the_way_break_a_link_and_nothing_else() {
     let flipped = Arc::new(AtomicU64::new(0));
     let mut config = cluster.client_config(key());
     for member in &mut config.replicas {
-        member.address = corrupting_proxy(member.address, flipped.clone()).await;
+        let target = member.address.as_str().parse().expect("an IP address");
+        member.address = corrupting_proxy(target, flipped.clone()).await.into();
     }
     let client = Client::connect(config).await.expect("connect");
     for expected in 1..=60 {

@@ -171,7 +171,7 @@ impl Cluster {
                 id: ReplicaId(number),
                 key: key.public(),
                 incarnation: incarnation(number),
-                address,
+                address: address.into(),
             });
             keys.push(key);
             sockets.push(socket);

@@ -48,7 +48,7 @@ fn config(number: u16, addresses: &[SocketAddr], directory: &Path) -> ReplicaCon
         id: ReplicaId(number),
         key: key(number).public(),
         incarnation: first_incarnation(&key(number).public()),
-        address: *address,
+        address: (*address).into(),
     };
     ReplicaConfig {
         id: Some(ReplicaId(number)),

@@ -132,6 +132,15 @@ pub fn apply(
             }
             next.administrators.clone_from(administrators);
         }
+        Command::Move { key, address } => {
+            let mut members = next.voters.iter_mut().chain(&mut next.others);
+            let member = members.find(|it| it.key == *key);
+            let member = member.ok_or(Refusal::NoMember)?;
+            if member.address == *address {
+                return Err(Refusal::SameAddress);
+            }
+            member.address = address.clone();
+        }
         Command::Rejoin { incarnation } => {
             let interval = next.checkpoint_interval;
             let mut members = next.voters.iter_mut().chain(&mut next.others);

@@ -84,6 +84,13 @@ pub enum Command {
         /// Whether it is nearly full.
         short: bool,
     },
+    /// An administrator: a replica is found elsewhere from now on.
+    Move {
+        /// Its key.
+        key: PublicKey,
+        /// Where.
+        address: Bytes,
+    },
 }
 
 impl Command {
@@ -145,6 +152,11 @@ impl Command {
             }
             Self::Show => bytes.push(10),
             Self::Disk { short } => bytes.extend_from_slice(&[11, u8::from(*short)]),
+            Self::Move { key, address } => {
+                bytes.push(12);
+                key.write(&mut bytes);
+                write_bytes(&mut bytes, address);
+            }
         }
         bytes.into()
     }
@@ -200,6 +212,10 @@ impl Command {
                 1 => Self::Disk { short: true },
                 _ => return Err(Malformed::Impossible { field: "short" }),
             },
+            12 => Self::Move {
+                key: reader.get("key")?,
+                address: reader.bytes("address", ADDRESS_BYTES_MAX)?,
+            },
             _ => return Err(Malformed::Impossible { field: "command" }),
         };
         reader.end()?;
@@ -252,6 +268,12 @@ pub enum Refusal {
     /// Once in a while only.
     #[error("this replica has rejoined lately: it may again after batch {0}")]
     TooSoon(Sequence),
+    /// It is none.
+    #[error("this key is no member's")]
+    NoMember,
+    /// It is there already.
+    #[error("this replica is at that address already")]
+    SameAddress,
     /// There would be nobody left.
     #[error("there has to be an administrator")]
     Nobody,

@@ -177,6 +177,10 @@ fn every_command_and_answer_comes_back_as_it_went() {
         Command::Show,
         Command::Disk { short: true },
         Command::Disk { short: false },
+        Command::Move {
+            key,
+            address: Bytes::from_static(b"replica.example:7000"),
+        },
     ] {
         assert_eq!(Command::decode(&command.encode()), Ok(command));
     }
@@ -211,4 +215,22 @@ fn the_service_decides_who_administers_where_it_wants_to() {
     };
     let own = apply(&now, &rejoin, (&one, Some(false)), Sequence(9), &nothing);
     assert!(own.is_ok(), "{own:?}");
+}
+
+#[test]
+fn a_replica_that_was_moved_is_the_same_one_elsewhere() {
+    let to = |number: u8, address: &'static [u8]| Command::Move {
+        key: PublicKey([number; 32]),
+        address: Bytes::from_static(address),
+    };
+    let moved = next(ask(&four(), &to(2, b"elsewhere:1"), 7));
+    let mut expected = four();
+    expected.voters[1].address = Bytes::from_static(b"elsewhere:1");
+    (expected.epoch, expected.from) = (Epoch(1), Sequence(7));
+    assert_eq!(moved, expected);
+    assert_eq!(ask(&moved, &to(2, b"elsewhere:1"), 8), Err(Refusal::SameAddress));
+    assert_eq!(ask(&moved, &to(9, b"elsewhere:1"), 8), Err(Refusal::NoMember));
+    let stranger = (&PublicKey([77; 32]), None);
+    let refused = apply(&moved, &to(3, b"x:1"), stranger, Sequence(8), &nothing);
+    assert_eq!(refused, Err(Refusal::NotAdministrator));
 }
