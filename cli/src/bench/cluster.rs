@@ -166,7 +166,7 @@ impl Cluster {
                 id: ReplicaId(number),
                 key: public_key(&hello.key)?,
                 incarnation: Incarnation::default(),
-                address: hello.address,
+                address: hello.address.into(),
             });
             hellos.push(hello);
         }

@@ -8,7 +8,7 @@ mod client;
 mod host;
 
 use super::disk_cache::{CacheReport, MountCache};
-use super::explain::{block_failure, client_failure, key_failure, vfs_failure, volume_failure};
+use super::explain::{block_failure, client_failure, vfs_failure, volume_failure};
 use super::held::{self, Held};
 use super::journal::{self, WaitingReport};
 use super::memory::{self, Memory};

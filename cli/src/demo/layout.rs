@@ -146,7 +146,7 @@ async fn create(
     for (replica, address) in replicas.iter().zip(addresses) {
         let key = replica::initialise(replica, address)?;
         sections.push(ReplicaSection {
-            address,
+            address: address.into(),
             key: key.to_string(),
         });
     }

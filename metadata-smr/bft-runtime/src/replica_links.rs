@@ -412,16 +412,19 @@ mod tests {
                 bytes_max: 1,
             }))
         };
-        let address = SocketAddr::from(([127, 0, 0, 1], 1));
+        let addresses = vec![Address::from(std::net::SocketAddr::from((
+            [127, 0, 0, 1],
+            1,
+        )))];
         let mut peer = Peering {
             id: ReplicaId(1),
             key: PublicKey([1; 32]),
-            address: Some(address),
+            addresses: addresses.clone(),
             outbox: outbox(),
             state: LinkState::undialed(),
         };
         let dialed = Dialed {
-            address,
+            addresses,
             outbox: peer.outbox.clone(),
         };
         assert!(dialed.is(&peer));

@@ -59,11 +59,15 @@ mod tests {
 
     #[test]
     fn signatures_are_left_out_in_one_cluster_only_and_only_on_loopback() {
-        let loopback: SocketAddr = "127.0.0.1:1".parse().expect("an address");
-        let reachable: SocketAddr = "10.0.0.1:1".parse().expect("an address");
-        assert!(is_harmless(CLUSTER, [loopback]));
-        assert!(!is_harmless(CLUSTER, [loopback, reachable]));
-        assert!(is_harmless(ClusterId([7; 16]), [loopback, reachable]));
+        let harmless = |cluster, addresses: &[&str]| {
+            let addresses = addresses.iter().map(|it| it.parse().expect("an address"));
+            is_harmless(cluster, addresses)
+        };
+        assert!(harmless(CLUSTER, &["127.0.0.1:1"]));
+        for reachable in ["10.0.0.1:1", "replica.example:1", "localhost:1"] {
+            assert!(!harmless(CLUSTER, &["127.0.0.1:1", reachable]));
+            assert!(harmless(ClusterId([7; 16]), &["127.0.0.1:1", reachable]));
+        }
         let key = Arc::new(NodeKey::generate().expect("randomness"));
         let real = signer(ClusterId([7; 16]), key.clone()).sign(b"m");
         assert_eq!(real, key.sign(b"m"));

@@ -95,7 +95,7 @@ async fn start(
             id: ReplicaId(number),
             key: key.public(),
             incarnation: Incarnation::default(),
-            address: socket.local_addr()?,
+            address: socket.local_addr()?.into(),
         });
         keys.push(key);
         sockets.push(socket);

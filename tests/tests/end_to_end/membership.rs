@@ -263,7 +263,10 @@ fn move_listener(cluster: &Cluster, number: usize) -> u16 {
     let port = socket.local_addr().unwrap().port();
     let file = cluster.replica(number).join("replica.toml");
     let text = fs::read_to_string(&file).unwrap();
-    let listen = text.lines().find(|line| line.starts_with("listen")).unwrap();
+    let listen = text
+        .lines()
+        .find(|line| line.starts_with("listen"))
+        .unwrap();
     let text = text.replace(listen, &format!("listen = \"0.0.0.0:{port}\""));
     fs::write(&file, text).unwrap();
     port
@@ -279,7 +282,9 @@ fn a_replica_that_was_moved_is_found_by_its_name_and_nothing_else_has_to_be_chan
     let port = move_listener(&cluster, 2);
     let key = cluster.place_of(2).split('@').next().unwrap().to_owned();
     let to = |replica: &str, place: &str| {
-        cluster.quorumfs().run_with(["cluster", "move", replica, place])
+        cluster
+            .quorumfs()
+            .run_with(["cluster", "move", replica, place])
     };
     let place = format!("localhost:{port}");
     to(&key[..8], "0.0.0.0:7000").fails(2, "not where others reach it", "name the machine");
@@ -312,5 +317,8 @@ fn a_replica_may_listen_everywhere_and_be_reached_by_a_name() {
     let made = made.records("replica").remove(0);
     assert_eq!(made["address"], "replica.example:7000");
     let written = fs::read_to_string(directory.path().join("replica/replica.toml")).unwrap();
-    assert!(written.contains("0.0.0.0:7000") && !written.contains("replica ="), "{written}");
+    assert!(
+        written.contains("0.0.0.0:7000") && !written.contains("replica ="),
+        "{written}"
+    );
 }

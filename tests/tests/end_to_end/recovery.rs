@@ -137,8 +137,13 @@ fn the_owners_key_is_replaced_with_the_kit_and_the_old_one_is_refused_everything
     cluster.quorumfs().run_with(["umount"]).ok();
     // It may change who the replicas are, or where.
     let place = cluster.place_of(0).split('@').nth(1).unwrap();
-    cluster.quorumfs().run_with(["cluster", "move", "0", place]).ok();
-    thief().run_with(["cluster", "move", "1", place]).fails(5, "", "");
+    cluster
+        .quorumfs()
+        .run_with(["cluster", "move", "0", place])
+        .ok();
+    thief()
+        .run_with(["cluster", "move", "1", place])
+        .fails(5, "", "");
 
     // The kit still opens everything, from the servers alone; and it can be done again.
     let new = cluster.directory().join("new machine");

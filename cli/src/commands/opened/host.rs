@@ -21,7 +21,7 @@ impl Configured {
     }
 
     /// Where that key lies.
-    pub(super) fn host_key_path(&self) -> PathBuf {
+    pub(in crate::commands) fn host_key_path(&self) -> PathBuf {
         self.state.join(HOST_KEY)
     }
 

@@ -64,7 +64,7 @@ impl Gatekeeper for Echo {
 
 struct Fixture {
     server: Identity,
-    address: SocketAddr,
+    address: std::net::SocketAddr,
     seen: mpsc::Receiver<Result<Bytes, LinkError>>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -196,14 +196,12 @@ async fn a_port_where_nobody_listens_is_named() {
     let fixture = listener(PublicKey([0; 32])).await;
     let mut dialer = dialer(&fixture, &identity());
     let free = TcpListener::bind("127.0.0.1:0").await.expect("bind");
-    dialer.address = free.local_addr().expect("address");
+    let address = free.local_addr().expect("address");
+    dialer.addresses = vec![address.into()];
     drop(free);
     let error = dialer.dial().await.expect_err("refused");
     assert!(matches!(error, LinkError::Connect { .. }), "{error}");
-    assert!(
-        error.to_string().contains(&dialer.address.to_string()),
-        "{error}"
-    );
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
 }
 
 #[tokio::test]

@@ -38,7 +38,7 @@ const BOUNDS: Bounds = Bounds {
 };
 
 fn dialer(cluster: &Cluster, number: usize, identity: &Identity, role: Role) -> Dialer {
-    let member = cluster.members[number];
+    let member = &cluster.members[number];
     Dialer {
         wanted: member.id,
         addresses: vec![member.address.clone()],

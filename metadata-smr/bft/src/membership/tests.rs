@@ -228,8 +228,14 @@ fn a_replica_that_was_moved_is_the_same_one_elsewhere() {
     expected.voters[1].address = Bytes::from_static(b"elsewhere:1");
     (expected.epoch, expected.from) = (Epoch(1), Sequence(7));
     assert_eq!(moved, expected);
-    assert_eq!(ask(&moved, &to(2, b"elsewhere:1"), 8), Err(Refusal::SameAddress));
-    assert_eq!(ask(&moved, &to(9, b"elsewhere:1"), 8), Err(Refusal::NoMember));
+    assert_eq!(
+        ask(&moved, &to(2, b"elsewhere:1"), 8),
+        Err(Refusal::SameAddress)
+    );
+    assert_eq!(
+        ask(&moved, &to(9, b"elsewhere:1"), 8),
+        Err(Refusal::NoMember)
+    );
     let stranger = (&PublicKey([77; 32]), None);
     let refused = apply(&moved, &to(3, b"x:1"), stranger, Sequence(8), &nothing);
     assert_eq!(refused, Err(Refusal::NotAdministrator));
