@@ -13,9 +13,10 @@
 //! this machine's disk before that, sealed under the passphrase of the old one if that is. Stopped
 //! at any point, the same command again goes on with the key that it has begun with.
 //!
-//! What can go wrong: *the old key lies elsewhere too*. It is refused there as well; `principal.key`
-//! and `volume.successions` are to be copied. *It was used to read*: what it could read it can read
-//! still, as long as the clouds' credentials that lay with it are good (docs/THREAT_MODEL.md).
+//! What can go wrong: *the old key lies elsewhere too*. It is refused there as well;
+//! `principal.key` and `volume.successions` are to be copied. *It was used to read*: what it could
+//! read it can read still, as long as the clouds' credentials that lay with it are good
+//! (docs/THREAT_MODEL.md).
 
 use super::epochs::{self, RekeyLine};
 use super::explain::{block_failure, key_failure, volume_failure};
@@ -68,8 +69,8 @@ impl Replaced {
              Still to do:\n  \
              1. Put the kit away again.\n  \
              2. Copy principal.key and {SUCCESSIONS} to other machines of yours.\n  \
-             3. Take back the clouds' credentials that lay with the old key (docs/CLOUDS.md):\n     \
-             until then what was written before can be read with both.",
+             3. Take back the clouds' credentials that lay with the old key\n     \
+             (docs/CLOUDS.md): until then what was written before can be read with both.",
             rekey.text()
         )
     }

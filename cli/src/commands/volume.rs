@@ -182,7 +182,7 @@ pub(super) fn place(text: &str) -> Outcome<Address> {
 pub(crate) fn replica(text: &str) -> Outcome<ReplicaSection> {
     let wrong = || {
         Failure::new(Exit::Usage, format!("`{text}` is not KEY@HOST:PORT"))
-            .hint("`quorumfs replica init` printed it, like 4f…c2@192.0.2.7:7000 or 4f…c2@replica.example:7000")
+            .hint("`quorumfs replica init` printed it, like 4f…c2@replica.example:7000")
     };
     let (key, address) = text.split_once('@').ok_or_else(wrong)?;
     let address = place(address)?;

@@ -5,8 +5,8 @@
 //! "/mnt/docs"      { "text": "/mnt/?", "escaped": "/mnt/\\xff" }
 //! ```
 //!
-//! In the escaped form a backslash is two, and a byte that is no part of a character is `\x` and two
-//! hexadecimal digits. (In JSON itself each backslash is doubled once more.)
+//! In the escaped form a backslash is two, and a byte that is no part of a character is `\x` and
+//! two hexadecimal digits. (In JSON itself each backslash is doubled once more.)
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

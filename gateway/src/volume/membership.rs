@@ -7,8 +7,8 @@
 //!
 //! The epoch's row is under every member's signature, so servers cannot show a member an epoch with
 //! a weaker lock, other digests or another key of the epoch before, nor an epoch under another
-//! number. Who may sign are those who administer: the owner and `recovery` of the genesis, or who has
-//! taken their places before that epoch (`succession`).
+//! number. Who may sign are those who administer: the owner and `recovery` of the genesis, or
+//! who has taken their places before that epoch (`succession`).
 
 use crate::keys::{EpochSecret, KeyError, Principal, Wrapped, verify, wrap};
 use quorumfs_bft::authentication::Signer;

@@ -9,7 +9,7 @@
 //!                        opens the volume without a word of the servers'
 //! ```
 //!
-//! What always holds: a succession is believed for the root's signature alone, whoever shows it;
+//! What always holds: a succession is believed for the root's signature alone, and for no server;
 //! they are taken in one after the other; and what the old key signs counts for key epochs up to
 //! the one that the succession names, and for none after it. A client that was not told of one
 //! asks the servers when it meets a signature that it does not know.
@@ -207,7 +207,7 @@ impl Volume {
         Ok(self.principals.learn(&all)?)
     }
 
-    /// The current epoch's secret for somebody, as this principal has it.
+    /// The current epoch's secret for another, as this principal has it.
     async fn membership_for(
         &self,
         metadata: &MetadataClient,

@@ -23,14 +23,16 @@ use crate::identity::{
 };
 use crate::limits::OPERATION_BYTES_MAX;
 use crate::placement::{Policy, Receipt, Shard};
-use crate::row::{Epoch, FaultKind, Inline, Limit, Member, Sealed, SealedName, SliceKey};
+use crate::row::{Epoch, FaultKind, Inline, Member, Sealed, SealedName, SliceKey};
 use crate::succession::Succeed;
 use borsh::{BorshDeserialize, BorshSerialize};
 
 mod extended;
+mod quota;
 mod takeover;
 
 pub use extended::{AttributePlace, SetAcl, SetExtended, SetMode};
+pub use quota::{QuotaOf, SetQuota};
 pub use takeover::Takeover;
 
 /// An ordered operation. Answered by a [`Response`](crate::reply::Response).
@@ -117,28 +119,6 @@ pub enum Operation {
     /// Another principal takes the place of one, under the volume root's signature. Takes the
     /// right to administer. The same bytes again are the same success.
     Succeed(Succeed),
-}
-
-/// Whose limit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub enum QuotaOf {
-    /// The realm's: what all of its inodes may have together.
-    Realm,
-    /// That of each user of the realm who has none of his own.
-    Default,
-    /// One user's. The superuser can have none.
-    User(Uid),
-}
-
-/// Sets a limit. What is there already may be more; it only cannot grow then.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct SetQuota {
-    /// In which realm.
-    pub realm: RealmId,
-    /// Whose.
-    pub of: QuotaOf,
-    /// The limit; `None`: none for the realm or by default, and the default one for a user.
-    pub limit: Option<Limit>,
 }
 
 /// A realm's next epoch. Signatures in it are the members' to verify, not the servers'.

@@ -1,10 +1,10 @@
 //! A principal's key is replaced: another takes its place, under the volume root's signature.
 //!
-//! A key that was stolen or lost cannot be locked out by whoever holds it, nor by those who merely
+//! A key that was stolen or lost cannot be locked out by those who hold it, nor by those who merely
 //! administer: each of those keys may be the stolen one. What decides is the volume root key, which
 //! lies offline in the recovery kit. It signs a *succession*: the successor's keys, with what the
-//! predecessor may do, and the clouds' secrets wrapped for it. From the batch that carries it on the
-//! predecessor is no principal any more: it is refused every session, operation and question, a
+//! predecessor may do, and the clouds' secrets wrapped for it. From the batch that carries it on
+//! the predecessor is no principal any more: it is refused every session, operation and question, a
 //! mount of its is fenced, and it may change the cluster's membership no longer.
 //!
 //! ```text

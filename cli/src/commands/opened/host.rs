@@ -1,5 +1,5 @@
-//! What a mount leaves on this machine's disk to open the volume with: the host key, and the clouds'
-//! shares of the volume's key.
+//! What a mount leaves on this machine's disk to open the volume with: the host key, and the
+//! clouds' shares of the volume's key.
 
 use super::{Access, Configured};
 use crate::commands::explain::key_failure;

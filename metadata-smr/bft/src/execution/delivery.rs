@@ -345,11 +345,7 @@ impl<S: Service> Executor<S> {
                         let now = now.max(clock::read(&view)?.time);
                         let welcome = replay::is_recent(open.time, now)
                             && (self.service.may_open(&rows, &open.principal)?
-                                || members::knows(
-                                    &view,
-                                    &open.principal,
-                                    self.service.administers(&rows, &open.principal)?,
-                                )?);
+                                || members::knows(&self.service, (&view, &rows), &open.principal)?);
                         Ok(if welcome {
                             Standing::New
                         } else {
@@ -511,10 +507,11 @@ impl<S: Service, D: Store> Run<'_, S, D> {
         if !credit::has_room(&self.clock, &holder) {
             return Ok(None);
         }
-        let rows = self.space.view(Area::Service);
-        let decided = self.service.administers(&rows, &open.principal)?;
-        let library = self.space.view(Area::Library);
-        let known = members::knows(&library, &open.principal, decided)?;
+        let views = (
+            &self.space.view(Area::Library),
+            &self.space.view(Area::Service),
+        );
+        let known = members::knows(self.service, views, &open.principal)?;
         let caller = crate::service::Caller {
             session: id,
             principal: open.principal,

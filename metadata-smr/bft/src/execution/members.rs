@@ -3,7 +3,7 @@
 use super::rows::{decode, encode};
 use crate::identity::{PublicKey, Sequence};
 use crate::membership::{Announcement, Answer, Applied, Command, Membership, Refusal, apply};
-use crate::service::Credit;
+use crate::service::{Credit, Service};
 use crate::state::{StateError, Txn, View};
 use crate::wire::limits::MEMBERSHIP_CREDIT;
 use bytes::Bytes;
@@ -75,15 +75,15 @@ pub(super) fn write(txn: &mut Txn<'_>, membership: &Membership) -> Result<(), St
     txn.put(MEMBERSHIP_KEY, membership.encode())
 }
 
-/// Whether this is the key of an administrator or of a replica, unless the service `decided` that
-/// it is no administrator any more.
-pub(super) fn knows(
-    view: &View<'_>,
+/// Whether this is the key of an administrator or of a replica. The service may say that it is no
+/// administrator any more.
+pub(super) fn knows<S: Service>(
+    service: &S,
+    (view, rows): (&View<'_>, &View<'_>),
     key: &PublicKey,
-    decided: Option<bool>,
 ) -> Result<bool, StateError> {
     let membership = read(view)?;
-    Ok(match decided {
+    Ok(match service.administers(rows, key)? {
         Some(administers) => administers || membership.place(key).is_some(),
         None => membership.knows(key),
     })

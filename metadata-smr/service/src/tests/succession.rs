@@ -1,5 +1,5 @@
-//! A principal's key is replaced: under the root's signature alone, one after the other, and the old
-//! key is refused everything from then on.
+//! A principal's key is replaced: under the root's signature alone, one after the other, and the
+//! old key is refused everything from then on.
 
 use super::harness::*;
 use crate::Metadata;
