@@ -5,16 +5,13 @@
 
 use quorumfs_backends::local::LocalStore;
 use quorumfs_backends::marker::Marker;
-use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
 use quorumfs_fuse::{MountConfig, MountError, Mounted, mount};
 use quorumfs_gateway::blocks::{BlockConfig, BlockStore, Cloud};
 use quorumfs_gateway::metadata::{Embedded, MetadataClient, Takeover};
 use quorumfs_gateway::vfs::{CloudSlices, FileSystem, Packing, SliceStore, VfsOptions};
-use quorumfs_gateway::volume::{Created, NewCloud, NewVolume, Volume, create};
+use quorumfs_gateway::volume::{Created, NewVolume, Volume, create};
 use quorumfs_metadata::Metadata;
-use quorumfs_metadata::identity::{CloudIndex, Gid, Uid};
-use quorumfs_metadata::placement::Policy;
-use quorumfs_metadata::row::{Assertable, ReplicaInfo};
+use quorumfs_metadata::identity::CloudIndex;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -33,30 +30,7 @@ pub struct World {
 }
 
 fn new_volume() -> NewVolume {
-    NewVolume {
-        up: 1,
-        right: 1,
-        replicas: (0..4)
-            .map(|number| ReplicaInfo {
-                id: ReplicaId(number),
-                key: PublicKey([number as u8 + 1; 32]),
-                address: format!("127.0.0.1:{}", 7000 + number),
-            })
-            .collect(),
-        clouds: (0..4)
-            .map(|number| NewCloud {
-                kind: "local".into(),
-                failure_domain: format!("domain {number}"),
-                name: format!("cloud {number}"),
-            })
-            .collect(),
-        policy: Policy::new(4, 1, 2, 4).unwrap(),
-        owner_label: "owner".into(),
-        root_owner: (Uid::ROOT, Gid(0)),
-        owner_uids: Assertable::Any,
-        owner_gids: Assertable::Any,
-        created: Time(1),
-    }
+    NewVolume::in_process().unwrap()
 }
 
 /// Slices on four directories.

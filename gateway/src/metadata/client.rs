@@ -4,6 +4,7 @@ use super::cut_off::Heard;
 use super::ids::{AllocatedId, IdPool};
 use super::{MetadataError, Transport, quota};
 use crate::vfs::VfsError;
+use crate::vfs::clock::{self, Ahead};
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use quorumfs_metadata::attributes::{Access, Attributes, Credentials, Timestamp};
@@ -43,6 +44,7 @@ pub struct MetadataClient {
     operations: AtomicU64,
     queries: AtomicU64,
     heard: Heard,
+    clock_ahead: Ahead,
     ids: Mutex<IdPool>,
     /// Allocations before this one were granted already, to this session or to one before it.
     next_allocation: AtomicU64,
@@ -70,6 +72,7 @@ impl MetadataClient {
             operations: AtomicU64::new(0),
             queries: AtomicU64::new(0),
             heard: Heard::default(),
+            clock_ahead: Ahead::default(),
             ids: Mutex::default(),
             next_allocation: AtomicU64::new(0),
         }
@@ -386,13 +389,21 @@ impl MetadataClient {
             realm: self.realm,
             takeover,
         };
+        let sent = clock::now();
         match self.order("mount", &operation).await? {
-            Done::Mounted { epoch, .. } => {
-                self.mount.store(epoch.0, Ordering::Release);
-                Ok(())
-            }
-            other => Err(self.mismatch("mount", &other)),
+            Done::Mounted { epoch, .. } => self.mount.store(epoch.0, Ordering::Release),
+            other => return Err(self.mismatch("mount", &other)),
         }
+        // What does not say since when tells nothing of the servers' clock.
+        if let Ok(Some(mount)) = self.mounted().await {
+            self.clock_ahead.learn(sent, Timestamp::from(mount.since));
+        }
+        Ok(())
+    }
+
+    /// A moment of this machine's clock as the servers will believe that something was changed.
+    pub(crate) fn agreed(&self, here: Timestamp) -> Timestamp {
+        self.clock_ahead.agreed(here)
     }
 
     /// Whether this session has the realm mounted, as far as it knows.

@@ -85,8 +85,9 @@ impl Inner {
                     // It counts as a change of content even if nothing was ordered for it.
                     let mut state = node.state();
                     if state.base.version == before {
-                        let now = Some(clock::now());
-                        (state.pending.mtime, state.pending.changed) = (now, now);
+                        let now = clock::now();
+                        state.pending.mtime = Some(now);
+                        state.pending.changed = Some(self.metadata.agreed(now));
                         state.wait_for_commit();
                     }
                     return Ok(());

@@ -15,6 +15,7 @@ use super::handle::HandleId;
 use super::node::{Departure, Node, Pending, State};
 use super::uncut::uncut;
 use super::{VfsError, clock};
+use crate::metadata::MetadataClient;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Access, Attributes, Detail, FileType, Mode, Timestamp};
 use quorumfs_metadata::identity::{Gid, InodeId, Uid};
@@ -239,7 +240,8 @@ impl Inner {
         };
         {
             let mut state = node.state();
-            if let Some(attributes) = ride(&mut state, caller, by_handle, change) {
+            let metadata = &self.metadata;
+            if let Some(attributes) = ride(&mut state, caller, by_handle, change, metadata) {
                 self.keep_riding(&node, &mut state);
                 return Ok(attributes);
             }
@@ -416,6 +418,7 @@ fn ride(
     caller: &Caller,
     by_handle: bool,
     change: AttributeChange,
+    metadata: &MetadataClient,
 ) -> Option<Attributes> {
     let seen = state.attributes();
     let superuser = caller.uid == Uid::ROOT.0;
@@ -465,7 +468,7 @@ fn ride(
         state.pending.mtime = Some(now);
     }
     if !state.pending.is_empty() {
-        state.pending.changed = Some(now);
+        state.pending.changed = Some(metadata.agreed(now));
         state.wait_for_commit();
     }
     Some(state.attributes())

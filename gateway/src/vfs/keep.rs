@@ -133,7 +133,7 @@ impl Inner {
         state.told = false;
         self.room_known.wrote(data.len() as u64);
         state.pending.mtime = Some(mtime);
-        state.pending.changed = Some(mtime);
+        state.pending.changed = Some(self.metadata.agreed(mtime));
         state.wait_for_commit();
         if self.kept_in(state).is_none() {
             state.unkept = true;

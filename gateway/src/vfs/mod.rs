@@ -38,7 +38,7 @@ mod budget;
 mod cache;
 mod caller;
 mod chunk_cache;
-mod clock;
+pub(crate) mod clock;
 mod clone_range;
 mod cloud_slices;
 mod commit;

@@ -266,13 +266,13 @@ impl State {
 
     /// Somebody wrote, of the file's group or not, who may not keep its set-id bits.
     /// Answers whether it had any.
-    pub(crate) fn drop_set_id(&mut self, in_group: bool) -> bool {
+    pub(crate) fn drop_set_id(&mut self, in_group: bool, now: Timestamp) -> bool {
         let mode = self.attributes().mode;
         let without = mode.without_set_id(in_group);
         if without != mode {
             self.pending.mode = Some(without);
             // The write that it goes with may be on its way already.
-            self.pending.changed.get_or_insert_with(clock::now);
+            self.pending.changed.get_or_insert(now);
             self.wait_for_commit();
         }
         without != mode

@@ -9,6 +9,7 @@
 use super::VfsError;
 use super::budget::Room;
 use super::caller::Caller;
+use super::clock;
 use super::dirty::RUN_BYTES_MAX;
 use super::file_system::{FileSystem, Inner};
 use super::handle::HandleId;
@@ -98,7 +99,8 @@ impl FileSystem {
             let seen = handle.node.state().attributes();
             let in_group = self.inner.may_keep_group(caller, &seen);
             let mut state = handle.node.state();
-            if state.drop_set_id(in_group) {
+            let now = self.inner.metadata.agreed(clock::now());
+            if state.drop_set_id(in_group, now) {
                 self.inner.keep_riding(&handle.node, &mut state);
             }
         }

@@ -14,10 +14,10 @@ use crate::keys::{
     SharedSecret, VolumeRoot, wrap,
 };
 use async_recursion::async_recursion as boxed;
-use quorumfs_bft::identity::Time;
+use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
 use quorumfs_metadata::genesis::{FEATURES, FORMAT, Genesis, GenesisPrincipal, SignedGenesis};
 use quorumfs_metadata::identity::{CloudIndex, Gid, ObjectId, RealmEpoch, RealmId, Uid, VolumeId};
-use quorumfs_metadata::placement::Policy;
+use quorumfs_metadata::placement::{Policy, PolicyError};
 use quorumfs_metadata::row::{
     Assertable, Cloud, Epoch, Lock, ReplicaInfo, Rights, Shares, WrappedKey,
 };
@@ -57,6 +57,38 @@ pub struct NewVolume {
     pub owner_gids: Assertable<Gid>,
     /// Now, by the wall clock.
     pub created: Time,
+}
+
+impl NewVolume {
+    /// A volume of four replicas and four clouds in one process, for tests and measurements.
+    ///
+    /// # Errors
+    /// Never, unless the policies change.
+    #[doc(hidden)]
+    pub fn in_process() -> Result<Self, PolicyError> {
+        let replica = |number: u16| ReplicaInfo {
+            id: ReplicaId(number),
+            key: PublicKey([u8::try_from(number).unwrap_or_default().saturating_add(1); 32]),
+            address: format!("127.0.0.1:{}", 7000_u16.saturating_add(number)),
+        };
+        let cloud = |number: u16| NewCloud {
+            kind: "local".into(),
+            failure_domain: format!("domain {number}"),
+            name: format!("cloud {number}"),
+        };
+        Ok(Self {
+            up: 1,
+            right: 1,
+            replicas: (0..4).map(replica).collect(),
+            clouds: (0..4).map(cloud).collect(),
+            policy: Policy::new(4, 1, 2, 4)?,
+            owner_label: "owner".into(),
+            root_owner: (Uid::ROOT, Gid(0)),
+            owner_uids: Assertable::Any,
+            owner_gids: Assertable::Any,
+            created: Time(1),
+        })
+    }
 }
 
 /// A volume that was just made.

@@ -2,35 +2,9 @@
 
 use super::*;
 use crate::keys::RecoveryKit;
-use quorumfs_bft::identity::{PublicKey, ReplicaId, Time};
-use quorumfs_metadata::row::ReplicaInfo;
 
-/// A volume of four replicas and four clouds, as most tests want it.
 pub(crate) fn new_volume() -> NewVolume {
-    NewVolume {
-        up: 1,
-        right: 1,
-        replicas: (0..4)
-            .map(|number| ReplicaInfo {
-                id: ReplicaId(number),
-                key: PublicKey([number as u8 + 1; 32]),
-                address: format!("127.0.0.1:{}", 7000 + number),
-            })
-            .collect(),
-        clouds: (0..4)
-            .map(|number| NewCloud {
-                kind: "local".into(),
-                failure_domain: format!("domain {number}"),
-                name: format!("cloud {number}"),
-            })
-            .collect(),
-        policy: Policy::new(4, 1, 2, 4).unwrap(),
-        owner_label: "owner".into(),
-        root_owner: (Uid::ROOT, Gid(0)),
-        owner_uids: Assertable::Any,
-        owner_gids: Assertable::Any,
-        created: Time(1),
-    }
+    NewVolume::in_process().unwrap()
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use quorumfs_bft::identity::{Digest, PublicKey, ReplicaId, Time};
+use quorumfs_bft::identity::Digest;
 use quorumfs_gateway::journal::{Directory, Disk, Generation, JOURNAL_BYTES_MIN, JournalOptions};
 use quorumfs_gateway::keys::Secret;
 use quorumfs_gateway::metadata::{
@@ -14,20 +14,18 @@ use quorumfs_gateway::vfs::{
     AttributeChange, Attributes, Caller, FileSystem, HandleId, InodeId, OpenMode, Replay, Replayed,
     SliceStore, StoredSlice, VfsError, VfsOptions, WrittenSlice,
 };
-use quorumfs_gateway::volume::{Created, NewCloud, NewVolume, Volume, create};
+use quorumfs_gateway::volume::{Created, NewVolume, Volume, create};
 use quorumfs_metadata::Metadata;
-use quorumfs_metadata::identity::{
-    CloudIndex, Codec, Gid, ObjectClass, ObjectId, RealmEpoch, SliceId, Uid,
-};
+use quorumfs_metadata::identity::{CloudIndex, Codec, ObjectClass, ObjectId, RealmEpoch, SliceId};
 use quorumfs_metadata::operation::{NewObject, NewSlice, Operation, Step};
 use quorumfs_metadata::placement::{Policy, Shard};
-use quorumfs_metadata::row::{Assertable, ReplicaInfo, SliceKey, SliceSalt};
+use quorumfs_metadata::row::{SliceKey, SliceSalt};
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Slices in memory, which can be told to fail.
 #[derive(Default)]
@@ -142,30 +140,7 @@ pub(crate) struct World {
 }
 
 pub(crate) fn new_volume() -> NewVolume {
-    NewVolume {
-        up: 1,
-        right: 1,
-        replicas: (0..4)
-            .map(|number| ReplicaInfo {
-                id: ReplicaId(number),
-                key: PublicKey([number as u8 + 1; 32]),
-                address: format!("127.0.0.1:{}", 7000 + number),
-            })
-            .collect(),
-        clouds: (0..4)
-            .map(|number| NewCloud {
-                kind: "local".into(),
-                failure_domain: format!("domain {number}"),
-                name: format!("cloud {number}"),
-            })
-            .collect(),
-        policy: Policy::new(4, 1, 2, 4).unwrap(),
-        owner_label: "owner".into(),
-        root_owner: (Uid::ROOT, Gid(0)),
-        owner_uids: Assertable::Any,
-        owner_gids: Assertable::Any,
-        created: Time(1),
-    }
+    NewVolume::in_process().unwrap()
 }
 
 impl World {
@@ -183,6 +158,17 @@ impl World {
             embedded,
             slices: Arc::default(),
         }
+    }
+
+    /// The same with servers whose clock is so many seconds behind this machine's.
+    pub(crate) fn behind(seconds: u64) -> Self {
+        let mut world = Self::new();
+        let clock = move || {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            (now - Duration::from_secs(seconds)).as_nanos() as u64
+        };
+        world.embedded = Embedded::with_clock(Metadata, &world.created.genesis, clock).unwrap();
+        world
     }
 
     pub(crate) fn session(&self) -> EmbeddedSession<Metadata> {

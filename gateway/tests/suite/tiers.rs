@@ -157,6 +157,27 @@ async fn the_time_of_a_change_neither_goes_back_nor_moves_again_after_a_crash() 
 }
 
 #[tokio::test]
+async fn with_a_clock_that_is_ahead_the_time_of_a_change_does_not_go_back_at_the_commit() {
+    let world = World::behind(3600);
+    let fs = world.mount(of(Tier::Memory)).await;
+    let (inode, handle) = new_file(&fs, b"file").await;
+    let mut before = fs.getattr(inode).await.unwrap().ctime;
+    for size in [5_000, 700_000] {
+        fs.write(handle, 0, &vec![7; size]).await.unwrap();
+        let mode = AttributeChange {
+            mode: Some(0o600),
+            ..AttributeChange::default()
+        };
+        let seen = fs.setattr(&root(), inode, None, mode).await.unwrap();
+        assert!(seen.ctime >= before && seen.mtime > seen.ctime, "{seen:?}");
+        fs.sync_all().await.unwrap();
+        let committed = fs.getattr(inode).await.unwrap();
+        assert_eq!(committed.ctime, seen.ctime);
+        before = committed.ctime;
+    }
+}
+
+#[tokio::test]
 async fn an_owner_cannot_cut_by_its_name_what_he_cannot_write_to() {
     let world = World::new();
     let fs = world.mount(of(Tier::Memory)).await;

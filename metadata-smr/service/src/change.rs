@@ -10,9 +10,7 @@ use crate::limits::{
     CTIME_AHEAD_MAX_SECONDS, CTIME_BEHIND_MAX_SECONDS, ROWS_READ_MAX, ROWS_WRITTEN_MAX,
 };
 use crate::quota::{self, Charged};
-use crate::row::{
-    Cloud, Counters, HomeCounters, Inode, Principal, Reap, Rights, Row, Session, key,
-};
+use crate::row::{Cloud, Counters, HomeCounters, Inode, Reap, Rights, Row, Session, key};
 use crate::rows::{Halt, Outcome, Rows, decode, require};
 use crate::session;
 use quorumfs_bft::identity::{SessionId, Time};
@@ -241,10 +239,7 @@ impl Asker {
         if let Some(by) = session.fenced_by {
             return Err(Error::Fenced { by }.into());
         }
-        // One that was replaced has no session any more, whatever it has open.
-        let principal: Principal = rows
-            .find(&key::principal(&caller.principal))?
-            .ok_or(Halt::Refused(Error::NoSession))?;
+        let principal = rows.principal(&caller.principal)?;
         Ok(Self {
             caller: *caller,
             session,

@@ -104,10 +104,11 @@ pub(crate) trait Rows {
             .ok_or(Halt::Refused(Error::NoRealm))
     }
 
-    /// A principal that exists.
+    /// A principal that exists. One that was replaced has no session any more, whatever it has
+    /// open.
     fn principal(&self, principal: &PrincipalId) -> Outcome<Principal> {
         self.find(&key::principal(principal))?
-            .ok_or(Halt::Refused(Error::NoRight))
+            .ok_or(Halt::Refused(Error::NoSession))
     }
 }
 

@@ -70,3 +70,19 @@ pub fn drop_caches() {
     rustix::fs::sync();
     let _ = fs::write("/proc/sys/vm/drop_caches", "3");
 }
+
+/// Bytes that no compression and no luck makes again.
+#[must_use]
+pub fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    (0..length.div_ceil(8))
+        .flat_map(|_| next())
+        .take(length)
+        .collect()
+}

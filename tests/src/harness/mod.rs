@@ -27,7 +27,7 @@ mod terminal;
 pub use cluster::Cluster;
 pub use command::{Private, Quorumfs, binary};
 pub use demo::Demo;
-pub use files::{drop_caches, flip_byte, is_mounted, require_fuse, require_private_mounts};
+pub use files::{drop_caches, flip_byte, is_mounted, noise, require_fuse, require_private_mounts};
 pub use gateway::{Gateway, slice_keys, unlocked};
 pub use mounted::{kill_mount, mount_in_background};
 pub use needles::{Found, Needle, search};

@@ -9,7 +9,8 @@
 )]
 
 use quorumfs_tests::harness::{
-    Cluster, Demo, Private, Quorumfs, eventually, flip_byte, require_private_mounts, run_in_view_of,
+    Cluster, Demo, Private, Quorumfs, eventually, flip_byte, noise, require_private_mounts,
+    run_in_view_of,
 };
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -17,21 +18,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const MIB: usize = 1 << 20;
-
-/// Bytes that no compression and no luck makes again.
-fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    (0..length.div_ceil(8))
-        .flat_map(|_| next())
-        .take(length)
-        .collect()
-}
 
 /// Puts `content` into the volume as `/name`.
 #[track_caller]

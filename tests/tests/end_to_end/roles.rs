@@ -12,7 +12,7 @@
 mod azure;
 mod s3;
 
-use quorumfs_tests::harness::{Cluster, Finished, Keys, Quorumfs, Request};
+use quorumfs_tests::harness::{Cluster, Finished, Keys, Quorumfs, Request, noise};
 use s3::S3;
 use serde_json::Value;
 use std::fs;
@@ -31,21 +31,6 @@ const SETTINGS: [&str; 3] = [
 
 const SUSPENDED: &str =
     "<VersioningConfiguration><Status>Suspended</Status></VersioningConfiguration>";
-
-/// Bytes that are different everywhere.
-fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    (0..length.div_ceil(8))
-        .flat_map(|_| next())
-        .take(length)
-        .collect()
-}
 
 /// A cluster whose volume lies in these buckets, as `a`, `b`, …, and in directories; the buckets
 /// are told to be of different owners.

@@ -8,28 +8,13 @@
     clippy::indexing_slicing
 )]
 
-use quorumfs_tests::harness::{Cluster, Finished};
+use quorumfs_tests::harness::{Cluster, Finished, noise};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A header and 32 bytes: the length of a share of the second lock, as it is stored.
 const SHARE_BYTES: u64 = 115;
 const LENGTHS: [usize; 6] = [1, 1_000, 70_000, 400_000, 1_500_000, 5_000_000];
-
-/// Bytes that are different everywhere.
-fn noise(seed: u64, length: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.to_le_bytes()
-    };
-    (0..length.div_ceil(8))
-        .flat_map(|_| next())
-        .take(length)
-        .collect()
-}
 
 /// A cluster with files of these lengths in it, each on all clouds.
 fn filled(lengths: &[usize]) -> Cluster {

@@ -78,7 +78,7 @@ fn a_short_tail_does_not_wait_for_long_ones() {
     let caller = world.open(OWNER);
     for name in ["large", "larger"] {
         let inode = world.create(&caller, InodeId::ROOT, name);
-        many_extents(&mut world, &caller, inode, 2_000);
+        many_extents(&mut world, &caller, inode, 1_000);
         truncate(&mut world, &caller, inode, 0).unwrap();
     }
     let short = world.create(&caller, InodeId::ROOT, "short");

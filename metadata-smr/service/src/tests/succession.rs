@@ -113,7 +113,7 @@ fn the_old_key_is_refused_everything_and_the_new_one_has_its_place() {
         Err(Error::Fenced { .. } | Error::NoSession)
     ));
     for question in [Question::Volume, Question::WhoAmI, Question::Successions] {
-        assert_eq!(world.ask(&owner, question), Err(Error::NoRight));
+        assert_eq!(world.ask(&owner, question), Err(Error::NoSession));
     }
     assert_eq!(world.try_open(OWNER), None);
     assert_eq!(administers(&world, OWNER), Some(false));
