@@ -9,9 +9,13 @@
 //!   volume.genesis                 replica.key  (0600)         replicas/0…3  clouds/a…d
 //!   principal.key  (0600)          volume.genesis              log/  mnt/
 //!   recovery-kit.txt  (0600)       data/
+//!   volume.successions    (if principals were replaced)
+//!   principal.key.next  (0600; while the owner's key is being replaced)
 //!   host.key  (0600)  cache/  journal/
 //!   clouds.shares  (0600; what the clouds gave to open the volume, sealed)
 //!   control.sock  (while mounted)
+//!   mounted  shown    (what the servers know of mounts here, and have shown)
+//!   mount.log
 //!   membership    (who the replicas are now, if others than at first)
 //!   scrub.position    (how far a scrub came that was stopped)
 //! ```

@@ -16,6 +16,8 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// What to do about it.
     pub(crate) hint: Option<String>,
+    /// Whether it may pass by itself: servers or clouds are not there now.
+    pub(crate) passes: bool,
 }
 
 impl Failure {
@@ -25,7 +27,14 @@ impl Failure {
             exit,
             message: message.into(),
             hint: None,
+            passes: exit == Exit::QuorumUnreachable,
         }
+    }
+
+    /// The same failure, which may pass by itself or not.
+    pub(crate) const fn passing(mut self, passes: bool) -> Self {
+        self.passes = passes;
+        self
     }
 
     /// The same failure with advice.

@@ -1,5 +1,6 @@
 //! Why something cannot be mounted or unmounted, and what to do about it.
 
+use quorumfs_gateway::vfs::VfsError;
 use std::io;
 use std::path::PathBuf;
 
@@ -84,14 +85,12 @@ pub enum MountError {
         path: PathBuf,
     },
     /// What was written could not all be committed; it stays mounted.
-    #[error("{path} stays mounted because written data could not be committed: {reason}")]
+    #[error("{path} stays mounted because written data could not be committed: {error}")]
     Unflushed {
         /// Where.
         path: PathBuf,
         /// Why.
-        reason: String,
-        /// Whether lack of space is why.
-        no_space: bool,
+        error: VfsError,
     },
     /// Anything else.
     #[error("cannot {doing} {path}: {source}")]

@@ -172,8 +172,7 @@ impl Mounted {
             .await
             .map_err(|error| MountError::Unflushed {
                 path: self.mount_point.clone(),
-                reason: error.to_string(),
-                no_space: error.errno() == Errno::NOSPC,
+                error,
             })?;
         self.leave(UnmountFlags::empty()).await?;
         if tokio::time::timeout(held::LETS_GO_WITHIN, self.ended())
@@ -185,6 +184,12 @@ impl Mounted {
         let minor = self.connection.minor;
         let found = move || minor.map_or_else(Vec::new, held::holders);
         let holders = tokio::task::spawn_blocking(found).await.unwrap_or_default();
+        if holders.is_empty() {
+            // It was taken out of the tree before, and is open.
+            return Err(MountError::Busy {
+                path: self.mount_point.clone(),
+            });
+        }
         self.take_from(&holders).await;
         Ok(holders)
     }
@@ -225,10 +230,18 @@ impl Mounted {
         if *self.ended.borrow() {
             return Ok(());
         }
-        let place = self.mount_point.clone();
-        tokio::task::spawn_blocking(move || unmount(&place, flags))
-            .await
-            .map_err(|error| system("unmount", &self.mount_point, io::Error::other(error)))?
+        let (place, minor) = (self.mount_point.clone(), self.connection.minor);
+        let ours = move |place: &Path| {
+            let found = mounted_at(place).map(|entry| entry.minor);
+            minor.is_none() || found == minor
+        };
+        // What lies there now may be another mount.
+        tokio::task::spawn_blocking(move || match ours(&place) {
+            true => unmount(&place, flags),
+            false => Ok(()),
+        })
+        .await
+        .map_err(|error| system("unmount", &self.mount_point, io::Error::other(error)))?
     }
 }
 

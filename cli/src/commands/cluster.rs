@@ -165,8 +165,7 @@ impl<'a> Cluster<'a> {
     async fn change(&self, command: &ClusterCommand) -> Outcome<()> {
         let now = self.show().await?;
         let me = self.configured.principal();
-        let owns = self.configured.volume().owner() == Some(me);
-        if !owns && !now.administrators.contains(&me) {
+        if !self.configured.volume().administers() && !now.administrators.contains(&me) {
             let failure = Failure::new(
                 Exit::WrongKey,
                 "only an administrator may change who the replicas are, and this key is none",

@@ -85,7 +85,9 @@ pub(crate) fn share_failure(error: &ShareError) -> Failure {
         }
         ShareError::Made(_) => Exit::Usage,
     };
-    Failure::new(exit, error.to_string()).hint(STATUS)
+    let passes = matches!(error, ShareError::TooFew { passing: true, .. });
+    let failure = Failure::new(exit, error.to_string()).hint(STATUS);
+    failure.passing(passes)
 }
 
 /// A cloud that cannot be used.
@@ -179,6 +181,11 @@ pub(crate) fn vfs_failure(error: &VfsError) -> Failure {
         VfsError::Data { kind, .. } => (block_exit(*kind), error.to_string()),
         VfsError::Key(inner) => (key_failure(inner).exit, error.to_string()),
         VfsError::NoRoom { .. } => (Exit::CloudsUnreachable, error.to_string()),
+        VfsError::Lost { errno, .. } | VfsError::LeftInJournal { errno, .. }
+            if errno_exit(*errno) == Exit::NoSpace =>
+        {
+            (Exit::NoSpace, error.to_string())
+        }
         VfsError::Lost { .. } | VfsError::LeftInJournal { .. } | VfsError::Internal { .. } => {
             (Exit::Error, error.to_string())
         }

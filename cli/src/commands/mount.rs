@@ -11,7 +11,7 @@
 
 use super::cloud_report::{CloudReport, mebibytes};
 use super::disk_cache::CacheReport;
-use super::explain::mount_failure;
+use super::explain::{mount_failure, vfs_failure};
 use super::journal::WaitingReport;
 use super::mount_options::MountOptions;
 use super::mount_point;
@@ -205,9 +205,9 @@ pub(crate) enum Stopped {
     Failed {
         /// Why.
         message: String,
-        /// Whether lack of space is why.
+        /// The exit code of that.
         #[serde(default)]
-        no_space: bool,
+        code: u8,
     },
 }
 
@@ -363,7 +363,11 @@ async fn serve(
                         },
                         Err(error) => Stopped::Failed {
                             message: error.to_string(),
-                            no_space: matches!(error, MountError::Unflushed { no_space: true, .. }),
+                            code: match &error {
+                                MountError::Unflushed { error, .. } => vfs_failure(error).exit,
+                                _ => Exit::Held,
+                            }
+                            .code(),
                         },
                     }),
                 }

@@ -7,7 +7,6 @@
 //! mounted already) ends it at once, as without.
 
 use super::opened::{Access, Configured, Opened};
-use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::notify;
 use std::time::{Duration, Instant};
@@ -29,11 +28,7 @@ pub(super) async fn open(
             Ok(opened) => return Ok(opened),
             Err(failure) => failure,
         };
-        let passes = matches!(
-            failure.exit,
-            Exit::QuorumUnreachable | Exit::CloudsUnreachable
-        );
-        if !passes || began.elapsed() + PAUSE >= patience {
+        if !failure.passes || began.elapsed() + PAUSE >= patience {
             return Err(failure);
         }
         tracing::info!(reason = failure.message, "the volume is waited for");

@@ -148,7 +148,10 @@ fn initialise_again(state: &StateDirectory, listen: Option<SocketAddr>) -> Outco
     Ok(Initialised {
         key: key.public().to_string(),
         listen: configuration.listen,
-        address: configuration.listen.to_string(),
+        address: match configuration.listen.ip().is_unspecified() {
+            true => format!("HOST:{}", configuration.listen.port()),
+            false => configuration.listen.to_string(),
+        },
         incarnation,
         again: true,
     })

@@ -46,6 +46,9 @@ struct Summary {
     /// Why a trial request was not answered, where enough replicas say that they vote.
     #[serde(skip_serializing_if = "Option::is_none")]
     trial_failed: Option<String>,
+    /// The exit code of that, if it is not that no answer came.
+    #[serde(skip)]
+    refused: Option<Exit>,
     /// Whether lack of space is why too few clouds take writes.
     #[serde(skip)]
     full: bool,
@@ -70,6 +73,10 @@ impl Summary {
                  says to which it is connected.",
                 self.replicas_voting,
                 self.replicas,
+                self.trial_failed.as_deref().unwrap_or_default()
+            ),
+            "refused" => format!(
+                "NOTHING CAN BE DONE FROM HERE: {}.",
                 self.trial_failed.as_deref().unwrap_or_default()
             ),
             "no writes" => format!(
@@ -99,6 +106,7 @@ impl Summary {
             "degraded" => Exit::Degraded,
             "mount silent" => Exit::Error,
             "no quorum" | "no answer" => Exit::QuorumUnreachable,
+            "refused" => self.refused.unwrap_or(Exit::Error),
             "no writes" if self.full => Exit::NoSpace,
             _ => Exit::CloudsUnreachable,
         }
@@ -123,7 +131,7 @@ pub(crate) async fn run(general: &General, arguments: &StatusArguments, output: 
     let found = Found {
         reported: report.is_some(),
         answers: silent.is_none(),
-        trial_failed: trial.err().map(|failure| failure.message),
+        trial: trial.err(),
     };
     let summary = summarise(&configured, &membership, (&replicas, &clouds), found);
 
@@ -177,7 +185,7 @@ struct Found {
     reported: bool,
     /// There is none, or it answered.
     answers: bool,
-    trial_failed: Option<String>,
+    trial: Option<Failure>,
 }
 
 /// What a mount that runs from here says of itself.
@@ -229,9 +237,21 @@ fn summarise(
     let needed = usize::from(membership.model.medium());
     let voters = membership.voters.len();
     let view = vouched(replicas, membership, |said| said.view);
+    let (trial_failed, refused) = match found.trial.filter(|_| voting >= needed) {
+        Some(failure) if failure.exit == Exit::QuorumUnreachable => (Some(failure.message), None),
+        Some(failure) => {
+            let hint = failure
+                .hint
+                .map_or_else(String::new, |hint| format!("; {hint}"));
+            (Some(failure.message + &hint), Some(failure.exit))
+        }
+        None => (None, None),
+    };
     let health = if voting < needed {
         "no quorum"
-    } else if found.trial_failed.is_some() {
+    } else if refused.is_some() {
+        "refused"
+    } else if trial_failed.is_some() {
         "no answer"
     } else if usable < to_write {
         "too few clouds"
@@ -259,7 +279,8 @@ fn summarise(
         clouds_needed_to_write: to_write,
         mounted: found.reported || !found.answers,
         mount_answers: found.answers,
-        trial_failed: found.trial_failed.filter(|_| voting >= needed),
+        trial_failed,
+        refused,
         full: clouds.iter().any(|cloud| cloud.full),
         health,
     }

@@ -110,11 +110,20 @@ pub(crate) async fn run(
     let mounted = before.state().lock("mount");
     let _alone = mounted.map_err(|failure| failure.hint("unmount it first: `quorumfs umount`"))?;
     let locked = before.state().lock_as(LOCK, "key command")?;
-    let new = New::made(&before, &recovery, passphrase.as_ref())?;
-    replaced.new = new.key.principal.id().signing.to_string();
-    let guest = Configured::read_as(general, &recovery, &kit.genesis)?;
-    let successions = order(&guest, &kit.root, &new.key.principal).await?;
-    new.keep(&before, &successions)?;
+    if !New::next_to(&before).exists() && lacks_epoch(&before).await {
+        // An earlier try came as far as this: the key that it made is in its place.
+        replaced.new = before.principal().to_string();
+    } else {
+        let new = New::made(&before, &recovery, passphrase.as_ref())?;
+        replaced.new = new.key.principal.id().signing.to_string();
+        let guest = Configured::read_as(general, &recovery, &kit.genesis)?;
+        let successions = order(&guest, &kit.root, &new.key.principal).await?;
+        replaced.old = guest
+            .volume()
+            .replaced()
+            .map_or(replaced.old, |it| it.to_string());
+        new.keep(&before, &successions)?;
+    }
     drop(locked);
     replaced.rekey = Some(rekey(general, arguments, passphrase).await?);
     let exit = match &replaced.rekey {
@@ -123,6 +132,20 @@ pub(crate) async fn run(
     };
     output.record("replaced", &replaced, Replaced::text)?;
     Ok(exit)
+}
+
+/// Whether the key here took the owner's place, and no key epoch was begun since.
+async fn lacks_epoch(before: &Configured) -> bool {
+    let Some(since) = before.volume().succeeded_in() else {
+        return false;
+    };
+    // If it does not open anything it was replaced itself.
+    let Ok(opened) = Opened::open(before, Access::Command).await else {
+        return false;
+    };
+    let current = opened.volume().current_epoch();
+    let _ = opened.close().await;
+    current == Some(since)
 }
 
 /// Has the servers do it.
@@ -176,6 +199,14 @@ struct New {
 }
 
 impl New {
+    /// Where a new key lies until it is in its place.
+    fn next_to(before: &Configured) -> PathBuf {
+        let path = unlock::path_of(before.state(), before.configuration());
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(".next");
+        path.with_file_name(name)
+    }
+
     /// The one that an earlier try left, or another.
     fn made(
         before: &Configured,
@@ -184,9 +215,7 @@ impl New {
     ) -> Outcome<Self> {
         let failed = |error| key_failure(&error);
         let path = unlock::path_of(before.state(), before.configuration());
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
-        name.push(".next");
-        let next = path.with_file_name(name);
+        let next = Self::next_to(before);
         if !next.exists() {
             let key = KeyFile {
                 root: recovery.root,
@@ -198,7 +227,13 @@ impl New {
             }
             .map_err(failed)?;
         }
-        let stored = StoredKey::load(&next).map_err(failed)?;
+        let mut stored = StoredKey::load(&next).map_err(failed)?;
+        if let (StoredKey::Plain(key), Some(passphrase)) = (&stored, passphrase) {
+            // Left by a try from before the key here was protected.
+            let sealed = key::seal(key, passphrase)?;
+            sealed.replace(&next).map_err(failed)?;
+            stored = StoredKey::Sealed(sealed);
+        }
         let key = match (&stored, passphrase) {
             (StoredKey::Plain(key), _) => key.clone(),
             (StoredKey::Sealed(sealed), Some(passphrase)) => {

@@ -5,6 +5,7 @@
 //! cloud has not: the first question begins, the others ask for what the first has begun, so that
 //! it ends, and fails, as one. Interrupting the command interrupts nothing: what was begun goes on.
 
+use super::explain::vfs_failure;
 use super::mount::Report;
 use super::mount_point::within;
 use crate::arguments::{General, SyncArguments};
@@ -15,7 +16,6 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use quorumfs_gateway::vfs::{FileSystem, InodeId, VfsError};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
@@ -47,9 +47,9 @@ pub(crate) enum Synced {
     Failed {
         /// Why.
         message: String,
-        /// Whether lack of space is why.
+        /// The exit code of that.
         #[serde(default)]
-        no_space: bool,
+        code: u8,
     },
 }
 
@@ -97,12 +97,13 @@ impl Begun {
             };
         };
         self.all().1.remove(&ticket);
-        let (message, no_space) = match ended.as_deref() {
+        let (message, exit) = match ended.as_deref() {
             Ok(Some(Ok(()))) => return Synced::Done,
-            Ok(Some(Err(error))) => (error.to_string(), error.errno() == Errno::NOSPC),
-            Ok(None) | Err(_) => ("it was broken off".into(), false),
+            Ok(Some(Err(error))) => (error.to_string(), vfs_failure(error).exit),
+            Ok(None) | Err(_) => ("it was broken off".into(), Exit::Error),
         };
-        Synced::Failed { message, no_space }
+        let code = exit.code();
+        Synced::Failed { message, code }
     }
 }
 
@@ -125,11 +126,11 @@ pub(crate) async fn run(general: &General, arguments: &SyncArguments, output: Ou
     let path = arguments.path.as_deref().unwrap_or(&point);
     let (inode, tier) = (inode_of(path, &point)?, arguments.tier);
     let answer = asked(&state, inode, tier).await?;
-    if let Synced::Failed { message, no_space } = answer.ok_or_else(not_mounted)? {
-        let exit = match no_space {
-            true => Exit::NoSpace,
-            false => Exit::CloudsUnreachable,
-        };
+    if let Synced::Failed { message, code } = answer.ok_or_else(not_mounted)? {
+        let exit = Exit::ALL.iter().copied().find(|exit| exit.code() == code);
+        let exit = exit
+            .filter(|exit| *exit != Exit::Success)
+            .unwrap_or(Exit::Error);
         return Err(Failure::new(exit, message)
             .hint("it is kept and tried again; see `quorumfs status --queue`"));
     }

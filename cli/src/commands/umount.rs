@@ -81,9 +81,14 @@ pub(crate) async fn run(general: &General, arguments: &UmountArguments, output: 
         Some(Stopped::Clean) => Vec::new(),
         Some(Stopped::TakenFrom { holders }) => holders,
         // What to do depends on what is in the way, and is part of what the mount says.
-        Some(Stopped::Failed { message, no_space }) => {
-            let exit = if no_space { Exit::NoSpace } else { Exit::Held };
-            return Err(Failure::new(exit, message));
+        Some(Stopped::Failed { message, code }) => {
+            let told = [
+                Exit::QuorumUnreachable,
+                Exit::CloudsUnreachable,
+                Exit::NoSpace,
+            ];
+            let exit = told.into_iter().find(|exit| exit.code() == code);
+            return Err(Failure::new(exit.unwrap_or(Exit::Held), message));
         }
         None => {
             let message = "the mount ended while it was asked to";

@@ -4,7 +4,7 @@ use super::cut_off::Heard;
 use super::ids::{AllocatedId, IdPool};
 use super::{MetadataError, Transport, quota};
 use crate::vfs::VfsError;
-use crate::vfs::clock::{self, Ahead};
+use crate::vfs::clock::Agreed;
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use quorumfs_metadata::attributes::{Access, Attributes, Credentials, Timestamp};
@@ -22,7 +22,7 @@ use quorumfs_metadata::row::{Mount, Sealed};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
 /// How long to wait for the reap queue before asking again: doubled from try to try.
@@ -44,7 +44,7 @@ pub struct MetadataClient {
     operations: AtomicU64,
     queries: AtomicU64,
     heard: Heard,
-    clock_ahead: Ahead,
+    agreed: Agreed,
     ids: Mutex<IdPool>,
     /// Allocations before this one were granted already, to this session or to one before it.
     next_allocation: AtomicU64,
@@ -72,7 +72,7 @@ impl MetadataClient {
             operations: AtomicU64::new(0),
             queries: AtomicU64::new(0),
             heard: Heard::default(),
-            clock_ahead: Ahead::default(),
+            agreed: Agreed::default(),
             ids: Mutex::default(),
             next_allocation: AtomicU64::new(0),
         }
@@ -389,21 +389,21 @@ impl MetadataClient {
             realm: self.realm,
             takeover,
         };
-        let sent = clock::now();
+        let sent = Instant::now();
         match self.order("mount", &operation).await? {
             Done::Mounted { epoch, .. } => self.mount.store(epoch.0, Ordering::Release),
             other => return Err(self.mismatch("mount", &other)),
         }
         // What does not say since when tells nothing of the servers' clock.
         if let Ok(Some(mount)) = self.mounted().await {
-            self.clock_ahead.learn(sent, Timestamp::from(mount.since));
+            self.agreed.learn(Timestamp::from(mount.since), sent);
         }
         Ok(())
     }
 
     /// A moment of this machine's clock as the servers will believe that something was changed.
     pub(crate) fn agreed(&self, here: Timestamp) -> Timestamp {
-        self.clock_ahead.agreed(here)
+        self.agreed.at_most(here, Instant::now())
     }
 
     /// Whether this session has the realm mounted, as far as it knows.

@@ -13,9 +13,9 @@
 //!
 //! # What can go wrong
 //!
-//! *An outage passes without a call*: one of which nothing was heard for [`FORGOTTEN_AFTER`] is
-//! over, and the next failure begins another. *A try takes long*: none begins after the patience,
-//! and each has the block store's own bounds.
+//! *An outage passes without a call*: one of which nothing was heard for [`FORGOTTEN_AFTER`] when a
+//! try begins is over, and if that fails it begins another. *A try takes long*, since clouds swallow
+//! what is asked: none begins after the call's own patience, and each has the block store's bounds.
 
 use super::VfsError;
 use std::sync::{Mutex, PoisonError};
@@ -46,14 +46,20 @@ struct Outage {
 pub(crate) struct Tries<'a> {
     outages: &'a Outages,
     pause: Duration,
+    /// When the first of them began, and the one that is under way.
+    began: Instant,
+    trying: Instant,
 }
 
 impl Outages {
     /// A call begins.
-    pub(crate) const fn tries(&self) -> Tries<'_> {
+    pub(crate) fn tries(&self) -> Tries<'_> {
+        let now = Instant::now();
         Tries {
             outages: self,
             pause: PAUSE_MIN,
+            began: now,
+            trying: now,
         }
     }
 
@@ -62,14 +68,15 @@ impl Outages {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// They could not be reached. When this outage began.
-    fn failed(&self, now: Instant) -> Instant {
+    /// They could not be reached, by a try that began at `trying`. When this outage began.
+    fn failed(&self, trying: Instant) -> Instant {
         let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = outage.filter(|it| now.duration_since(it.last_failure) < FORGOTTEN_AFTER);
-        let began = known.map_or(now, |it| it.began);
+        let forgotten = |it: &Outage| trying.duration_since(it.last_failure) >= FORGOTTEN_AFTER;
+        let known = outage.filter(|it| !forgotten(it));
+        let began = known.map_or(trying, |it| it.began.min(trying));
         *outage = Some(Outage {
             began,
-            last_failure: now,
+            last_failure: Instant::now(),
         });
         began
     }
@@ -81,13 +88,14 @@ impl Tries<'_> {
         if !error.is_outage() {
             return Err(error);
         }
-        let now = Instant::now();
-        let until = self.outages.failed(now) + PATIENCE;
-        if now + self.pause >= until {
+        // What the clouds swallow takes as long as a try may.
+        let until = self.outages.failed(self.trying).min(self.began) + PATIENCE;
+        if Instant::now() + self.pause >= until {
             return Err(error);
         }
         tracing::debug!(%error, "the clouds are waited for");
         tokio::time::sleep(self.pause).await;
+        self.trying = Instant::now();
         self.pause = self.pause.saturating_mul(2).min(PAUSE_MAX);
         Ok(())
     }
@@ -139,6 +147,23 @@ mod tests {
             assert_eq!(waited_for(&outages).await.1, 1);
         }
         assert_eq!(began.elapsed(), Duration::from_secs(160));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clouds_that_swallow_requests_are_tried_twice_and_then_once() {
+        let outages = Outages::default();
+        for (call, expected) in [2, 1, 1].into_iter().enumerate() {
+            let (mut tries, mut count) = (outages.tries(), 0);
+            loop {
+                count += 1;
+                tokio::time::advance(Duration::from_secs(15)).await;
+                let error = failed(BlockErrorKind::Unreachable);
+                if tries.another(error).await.is_err() {
+                    break;
+                }
+            }
+            assert_eq!(count, expected, "call {call}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -145,6 +145,30 @@ impl Volume {
         self.principals.now().first().map(|owner| owner.key)
     }
 
+    /// Whose place was taken last, as far as this process knows.
+    #[must_use]
+    pub fn replaced(&self) -> Option<PrincipalId> {
+        let last = self.principals.known().into_iter().last();
+        last.map(|(_, succession)| succession.predecessor)
+    }
+
+    /// In which key epoch this principal took another's place, if it did.
+    #[must_use]
+    pub fn succeeded_in(&self) -> Option<RealmEpoch> {
+        let me = self.principal.id().signing;
+        self.principals.succession_of(&me).map(|it| it.epoch)
+    }
+
+    /// Whether this principal may administer, as far as this process knows.
+    #[must_use]
+    pub fn administers(&self) -> bool {
+        let me = self.principal.id().signing;
+        let principals = self.principals.now();
+        principals
+            .iter()
+            .any(|it| it.key == me && it.rights.administer)
+    }
+
     /// Asks the servers which principals were replaced.
     pub(super) async fn learn_successions(
         &self,

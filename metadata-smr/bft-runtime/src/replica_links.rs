@@ -5,7 +5,7 @@
 
 use crate::address::Address;
 use crate::client::Task;
-use crate::event_loop::Ending;
+use crate::event_loop::{Ending, Published};
 use crate::inbox::{Arrival, Class, Inbox, Source};
 use crate::limits;
 use crate::link::LinkError;
@@ -217,23 +217,21 @@ impl LinkState {
 /// That it was refused for a moment means nothing: the others may not have noticed yet that an
 /// earlier process has ended, and one alone may lie. If more than may lie say so for long, another
 /// process is this replica to the cluster, and this one ends rather than seem to vote.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Doubles {
-    enough: usize,
     since: Mutex<BTreeMap<PublicKey, Instant>>,
 }
 
 impl Doubles {
-    /// As many as `enough` do not all lie.
-    pub(crate) fn new(enough: usize) -> Self {
-        Self {
-            enough,
-            since: Mutex::default(),
-        }
+    /// These are the other replicas now; what others said counts no more.
+    fn keep(&self, peers: &[Peering]) {
+        let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.retain(|key, _| peers.iter().any(|peer| peer.key == *key));
     }
 
-    /// What came of dialing this replica now: whether another process has this one's place.
-    fn dialed(&self, key: PublicKey, doubled: bool, now: Instant) -> bool {
+    /// What came of dialing this replica now: whether another process has this one's place. As many
+    /// as `enough` do not all lie.
+    fn dialed(&self, key: PublicKey, doubled: bool, enough: usize, now: Instant) -> bool {
         let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
         if !doubled {
             since.remove(&key);
@@ -241,7 +239,7 @@ impl Doubles {
         }
         since.entry(key).or_insert(now);
         let for_long = |since: &&Instant| now.duration_since(**since) >= limits::DOUBLED_FOR;
-        since.values().filter(for_long).count() >= self.enough
+        since.values().filter(for_long).count() >= enough
     }
 }
 
@@ -254,15 +252,22 @@ pub(crate) struct Dialing {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) process: u64,
     pub(crate) doubles: Arc<Doubles>,
+    pub(crate) published: Arc<Published>,
 }
 
 impl Dialing {
+    /// What each connection that is kept needs to know of the others.
+    fn said(&self) -> (Arc<Doubles>, Arc<Published>) {
+        (self.doubles.clone(), self.published.clone())
+    }
+
     /// Keeps a connection to every other replica, for ever.
     pub(crate) async fn run(self) {
         let mut entered = self.roster.entered();
         let mut tasks: BTreeMap<PublicKey, (Dialed, Task)> = BTreeMap::new();
         loop {
             let peers = self.roster.peers();
+            self.doubles.keep(&peers);
             let stays = |dialed: &Dialed| peers.iter().any(|peer| dialed.is(peer));
             tasks.retain(|_, (dialed, _)| stays(dialed));
             for peer in peers {
@@ -292,7 +297,7 @@ impl Dialing {
                 };
                 let (key, outbox) = (peer.key, peer.outbox.clone());
                 let addresses = peer.addresses.clone();
-                let keeping = keep_dialing(dialer, peer, self.inbox.clone(), self.doubles.clone());
+                let keeping = keep_dialing(dialer, peer, self.inbox.clone(), self.said());
                 let dialed = Dialed { addresses, outbox };
                 tasks.insert(key, (dialed, Task(tokio::spawn(keeping))));
             }
@@ -318,7 +323,12 @@ impl Dialed {
 }
 
 /// Keeps a connection to one other replica, for ever.
-async fn keep_dialing(dialer: Dialer, peer: Peering, inbox: Arc<Inbox>, doubles: Arc<Doubles>) {
+async fn keep_dialing(
+    dialer: Dialer,
+    peer: Peering,
+    inbox: Arc<Inbox>,
+    (doubles, published): (Arc<Doubles>, Arc<Published>),
+) {
     let Peering {
         key, outbox, state, ..
     } = peer;
@@ -327,7 +337,10 @@ async fn keep_dialing(dialer: Dialer, peer: Peering, inbox: Arc<Inbox>, doubles:
     loop {
         let dialed = dialer.dial_at(attempt).await;
         let doubled = matches!(dialed, Err(LinkError::Refused(Refusal::Doubled)));
-        if doubles.dialed(key, doubled, Instant::now()) {
+        // Of the epoch that this one is in: r may have changed.
+        let model = published.membership().map(|membership| membership.model);
+        let enough = model.map_or(usize::MAX, |model| model.small().into());
+        if doubles.dialed(key, doubled, enough, Instant::now()) {
             inbox.failed(Ending::Doubled);
         }
         let error = match dialed {
@@ -434,16 +447,29 @@ mod tests {
 
     #[test]
     fn another_process_has_the_place_if_more_than_may_lie_say_so_for_long() {
-        let doubles = Doubles::new(2);
+        let doubles = Doubles::default();
         let key = |number| PublicKey([number; 32]);
         let began = Instant::now();
         let later = began + limits::DOUBLED_FOR;
-        assert!(!doubles.dialed(key(1), true, began));
-        assert!(!doubles.dialed(key(1), true, later), "one may lie");
-        assert!(!doubles.dialed(key(2), true, later), "it may be too early");
-        assert!(!doubles.dialed(key(1), false, later));
-        assert!(!doubles.dialed(key(2), true, later + limits::DOUBLED_FOR));
-        assert!(!doubles.dialed(key(3), true, later));
-        assert!(doubles.dialed(key(3), true, later + limits::DOUBLED_FOR));
+        assert!(!doubles.dialed(key(1), true, 2, began));
+        assert!(!doubles.dialed(key(1), true, 2, later), "one may lie");
+        assert!(
+            !doubles.dialed(key(2), true, 2, later),
+            "it may be too early"
+        );
+        assert!(!doubles.dialed(key(1), false, 2, later));
+        assert!(!doubles.dialed(key(2), true, 2, later + limits::DOUBLED_FOR));
+        assert!(!doubles.dialed(key(3), true, 2, later));
+        let much_later = later + limits::DOUBLED_FOR;
+        assert!(
+            !doubles.dialed(key(3), true, 3, much_later),
+            "three may lie"
+        );
+        assert!(doubles.dialed(key(3), true, 2, much_later));
+        doubles.keep(&[]);
+        assert!(
+            !doubles.dialed(key(3), true, 2, much_later),
+            "who left says nothing"
+        );
     }
 }

@@ -28,7 +28,7 @@ use crate::link::listen::Listener;
 use crate::own_affairs::OwnAffairs;
 use crate::pace::{Accounts, Volumes};
 use crate::recorder;
-use crate::replica_links::{Dialing, Doubles, Reception};
+use crate::replica_links::{Dialing, Reception};
 use crate::room::Room;
 use crate::roster::{Places, Roster};
 use crate::store::{DiskStore, Spare};
@@ -233,7 +233,8 @@ async fn start_core(
     let (ended, home) = run_on_thread(&config, core, make, &shared).await?;
     let dialing = Dialing {
         process: random_process()?,
-        doubles: Arc::new(Doubles::new(config.fault_model.small().into())),
+        doubles: Arc::default(),
+        published: shared.published.clone(),
         identity,
         cluster: config.cluster,
         authentication: config.authentication,
