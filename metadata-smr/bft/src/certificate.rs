@@ -123,3 +123,5 @@ fn votes_hold(
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) mod voters;
