@@ -160,10 +160,9 @@ fn a_replica_that_goes_back_to_an_earlier_state_abstains_where_it_may_have_voted
         true
     }));
     cluster.start_all();
-    let client = cluster.client(44);
+    let client = cluster.client(200);
     while cluster.status(3).counters.transfers_finished == 0 {
         cluster.run_until(cluster.now + MS / 10);
-        cluster.more(client, 1);
         assert!(cluster.now < 60_000 * MS);
     }
     let back = cluster.last_of(3);
