@@ -131,9 +131,9 @@ impl Scribe {
         };
         let mut group = Vec::new();
         if let Ok(chain) = framing.seal(place, &entry, &mut group) {
-            group.resize(group.len().next_multiple_of(PAGE_BYTES), 0);
+            let page = vec![0; group.len().next_multiple_of(PAGE_BYTES) - group.len()];
             // It goes to the last file, like everything.
-            let _ = self.disk.append(&group);
+            let _ = self.disk.append(&[group, page].concat());
             if off == (0, 0) {
                 (self.next, self.chain) = (sequence.next(), chain);
             }

@@ -52,7 +52,7 @@ fn host_key(text: &str) -> bool {
 }
 
 fn shares(text: &str) -> bool {
-    let Ok(Some(shares)) = kept().from_text(text, RealmId::ROOT, EPOCH) else {
+    let Ok(Some(shares)) = kept().opened(text, RealmId::ROOT, EPOCH) else {
         return false;
     };
     let plain = shares
@@ -61,7 +61,7 @@ fn shares(text: &str) -> bool {
     let plain: Vec<u8> = plain.collect();
     let again = kept().sealed_text(RealmId::ROOT, EPOCH, &plain, NONCE);
     let again = again.ok();
-    let again = again.and_then(|text| kept().from_text(&text, RealmId::ROOT, EPOCH).ok());
+    let again = again.and_then(|text| kept().opened(&text, RealmId::ROOT, EPOCH).ok());
     assert_eq!(again.flatten(), Some(shares));
     true
 }

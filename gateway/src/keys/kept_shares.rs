@@ -64,14 +64,14 @@ impl KeptShares {
         epoch: RealmEpoch,
     ) -> Result<Option<Vec<(u8, Share)>>, KeyError> {
         match fs::read_to_string(&self.path) {
-            Ok(text) => self.from_text(&text, realm, epoch),
+            Ok(text) => self.opened(&text, realm, epoch),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(self.failed("read", error)),
         }
     }
 
-    /// The same of a file with this text.
-    pub(super) fn from_text(
+    /// Those in a file with this text.
+    pub(super) fn opened(
         &self,
         text: &str,
         realm: RealmId,
