@@ -5,6 +5,8 @@
 //! two long-running processes: [`VolumeConfiguration`] by everything that opens a volume,
 //! [`ReplicaConfiguration`] by a metadata replica.
 
+#[cfg(test)]
+mod changed;
 mod host;
 mod keys;
 

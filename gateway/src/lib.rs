@@ -18,6 +18,9 @@
 //! It knows no kernel (that is `quorumfs-fuse`) and no command line.
 
 pub mod blocks;
+#[cfg(any(test, feature = "decoders"))]
+#[doc(hidden)]
+pub mod decoders;
 pub mod disk_cache;
 pub mod journal;
 pub mod keys;

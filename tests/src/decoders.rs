@@ -14,9 +14,11 @@
 //! | [`state`] | the key space, over a store in which one value is something else |
 //! | [`recording`] | what a real replica recorded, or stands in a block whose checks hold |
 //! | [`files`] | what lies on clouds and disks, and what people hand around |
+//! | [`formats`] | the same where most of it is sealed: what a gateway keeps and reads |
 
 pub mod client;
 pub mod files;
+pub mod formats;
 pub mod recording;
 pub mod replica;
 pub mod state;
@@ -46,7 +48,7 @@ pub struct Target {
 }
 
 /// All of them.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 14] = [
     Target {
         name: "frame",
         run: frame,
@@ -96,6 +98,26 @@ pub const TARGETS: [Target; 10] = [
         name: "keys",
         run: files::keys,
         seeds: files::key_seeds,
+    },
+    Target {
+        name: "mount_journal",
+        run: formats::mount_journal,
+        seeds: formats::mount_journals,
+    },
+    Target {
+        name: "segment",
+        run: formats::segment,
+        seeds: formats::segments,
+    },
+    Target {
+        name: "object",
+        run: formats::object,
+        seeds: formats::objects,
+    },
+    Target {
+        name: "attribute",
+        run: formats::attribute,
+        seeds: formats::attributes,
     },
 ];
 

@@ -305,6 +305,7 @@ fn the_installed_program_holds_nothing_that_only_tests_need() {
         r#"tokio feature "test-util""#,
         r#"quorumfs-backends feature "emulators""#,
         r#"quorumfs-bft feature "sabotage""#,
+        r#"quorumfs-gateway feature "decoders""#,
         r#"quorumfs-gateway feature "sabotage""#,
     ];
     let (installed, tests) = (features("quorumfs"), features("quorumfs-tests"));

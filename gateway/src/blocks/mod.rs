@@ -70,6 +70,8 @@ mod compact;
 mod completion;
 mod compress;
 mod counters;
+#[cfg(any(test, feature = "decoders"))]
+pub(crate) mod decoding;
 mod engine;
 mod error;
 mod evidence;

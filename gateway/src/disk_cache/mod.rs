@@ -37,6 +37,8 @@
 //! | `slices` | the cache before a `SliceStore` |
 
 mod cache;
+#[cfg(any(test, feature = "decoders"))]
+pub(crate) mod decoding;
 mod index;
 mod place;
 mod sealing;

@@ -66,16 +66,18 @@ fn of_chunk(key: ChunkKey, length: u32) -> Aad<[u8; 36]> {
 impl SegmentCipher {
     /// For a new segment, with its header.
     pub(super) fn new(cache: &Secret, records: u16) -> Result<(Self, Header), KeyError> {
-        let salt = Secret::random()?;
-        let (cipher, check) = Self::of(cache, salt.expose(), records)?;
+        Self::salted(cache, Secret::random()?.expose(), records)
+    }
+
+    /// The same with a salt that no other segment may have.
+    pub(super) fn salted(
+        cache: &Secret,
+        salt: &[u8; SALT_BYTES],
+        records: u16,
+    ) -> Result<(Self, Header), KeyError> {
+        let (cipher, check) = Self::of(cache, salt, records)?;
         let mut header = [0; HEADER_BYTES as usize];
-        let parts: [&[u8]; 5] = [
-            MAGIC,
-            &records.to_be_bytes(),
-            &[0; 2],
-            &check,
-            salt.expose(),
-        ];
+        let parts: [&[u8]; 5] = [MAGIC, &records.to_be_bytes(), &[0; 2], &check, salt];
         for (to, from) in header.iter_mut().zip(parts.into_iter().flatten()) {
             *to = *from;
         }

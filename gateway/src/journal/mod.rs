@@ -27,6 +27,8 @@
 //! again is what PostgreSQL learnt in 2018 (Rebello et al., "Can Applications Recover from fsync
 //! Failures?", 2020).
 
+#[cfg(any(test, feature = "decoders"))]
+pub(crate) mod decoding;
 mod disk;
 mod error;
 mod framing;

@@ -23,8 +23,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-const TITLE: &str = "quorumfs host key";
-const FORMAT: u32 = 1;
+pub(super) const TITLE: &str = "quorumfs host key";
+pub(super) const FORMAT: u32 = 1;
 const WHAT: &str = "host key";
 /// The longest file that is read.
 const FILE_BYTES_MAX: u64 = 4 << 10;
@@ -33,7 +33,7 @@ const SIGNING: &[u8] = b"quorumfs 2026 host key v1\0";
 
 /// A key of this machine's own, for one volume and one principal.
 #[derive(Clone, Debug)]
-pub struct HostKey(Secret);
+pub struct HostKey(pub(super) Secret);
 
 impl HostKey {
     /// The key in the file at `path`, made if there is none.
@@ -159,11 +159,15 @@ impl HostKey {
         Ok(next)
     }
 
-    fn to_text(&self, volume: VolumeId, principal: &Principal) -> Result<String, KeyError> {
+    pub(super) fn to_text(
+        &self,
+        volume: VolumeId,
+        principal: &Principal,
+    ) -> Result<String, KeyError> {
         let id = principal.id();
         let info = place(WRAPPING, volume, principal);
         let wrapped = wrap(WHAT, &self.0, &id.wrapping, &info)?;
-        let signed = [place(SIGNING, volume, principal), wrapped.0.to_vec()].concat();
+        let signed = signed(volume, principal, &wrapped.0);
         let mut writer = Writer::new(TITLE, FORMAT);
         writer.remark("It locks what a mount keeps on this machine's disk, and opens with the");
         writer.remark("principal's key alone. Without it the disk cache begins anew.");
@@ -174,7 +178,12 @@ impl HostKey {
         Ok(writer.finish().to_string())
     }
 
-    fn from_text(text: &str, volume: VolumeId, principal: &Principal) -> Result<Self, KeyError> {
+    /// The key in a file with this text.
+    pub(super) fn from_text(
+        text: &str,
+        volume: VolumeId,
+        principal: &Principal,
+    ) -> Result<Self, KeyError> {
         let untrusted = |reason: &str| KeyError::Untrusted {
             what: "the host key",
             reason: reason.into(),
@@ -190,7 +199,7 @@ impl HostKey {
         }
         let wrapped = Wrapped(lines.array::<WRAPPED_BYTES>("wrapped")?);
         let signature = Signature(lines.array("signature")?);
-        let signed = [place(SIGNING, volume, principal), wrapped.0.to_vec()].concat();
+        let signed = signed(volume, principal, &wrapped.0);
         if !verify(&principal.id().signing, &signed, &signature) {
             return Err(untrusted(
                 "its signature does not hold: it was changed; move it away, and what it locks is \
@@ -210,6 +219,11 @@ fn place(use_of_it: &[u8], volume: VolumeId, principal: &Principal) -> Vec<u8> {
 fn sync_directory_of(path: &Path) -> std::io::Result<()> {
     let parent = path.parent().unwrap_or(Path::new("."));
     File::open(parent).and_then(|directory| directory.sync_all())
+}
+
+/// What the principal signs: that this was wrapped for it.
+pub(super) fn signed(volume: VolumeId, principal: &Principal, wrapped: &[u8]) -> Vec<u8> {
+    [&place(SIGNING, volume, principal), wrapped].concat()
 }
 
 fn failed(doing: &'static str, path: &Path, source: std::io::Error) -> KeyError {

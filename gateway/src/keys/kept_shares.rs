@@ -24,11 +24,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
-const TITLE: &str = "quorumfs kept shares";
-const FORMAT: u32 = 1;
+pub(super) const TITLE: &str = "quorumfs kept shares";
+pub(super) const FORMAT: u32 = 1;
 const WHAT: &str = "share that is kept here";
 const PLACE: &[u8] = b"quorumfs 2026 kept shares v1\0";
-const NONCE_BYTES: usize = 12;
+pub(super) const NONCE_BYTES: usize = 12;
 /// Bytes of a share with its cloud's index.
 const ENTRY_BYTES: usize = 1 + 32;
 
@@ -63,12 +63,21 @@ impl KeptShares {
         realm: RealmId,
         epoch: RealmEpoch,
     ) -> Result<Option<Vec<(u8, Share)>>, KeyError> {
-        let text = match fs::read_to_string(&self.path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(self.failed("read", error)),
-        };
-        let lines = Lines::parse(TITLE, FORMAT, &text)?;
+        match fs::read_to_string(&self.path) {
+            Ok(text) => self.opened(&text, realm, epoch),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.failed("read", error)),
+        }
+    }
+
+    /// Those in a file with this text.
+    pub(super) fn opened(
+        &self,
+        text: &str,
+        realm: RealmId,
+        epoch: RealmEpoch,
+    ) -> Result<Option<Vec<(u8, Share)>>, KeyError> {
+        let lines = Lines::parse(TITLE, FORMAT, text)?;
         let forged = || KeyError::Forged { what: WHAT };
         if lines.array::<16>("volume")? != self.volume.0 {
             return Err(forged());
@@ -146,8 +155,19 @@ impl KeptShares {
             plain.push(*index);
             plain.extend_from_slice(share.expose());
         }
+        self.sealed_text(realm, epoch, &plain, nonce)
+    }
+
+    /// The text of a file in which this is sealed.
+    pub(super) fn sealed_text(
+        &self,
+        realm: RealmId,
+        epoch: RealmEpoch,
+        plain: &[u8],
+        nonce: [u8; NONCE_BYTES],
+    ) -> Result<String, KeyError> {
         let payload = Payload {
-            msg: plain.as_slice(),
+            msg: plain,
             aad: &self.place(realm, epoch),
         };
         let sealed = self.cipher().encrypt(&Nonce::from(nonce), payload);

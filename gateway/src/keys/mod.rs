@@ -25,6 +25,8 @@
 
 mod attributes;
 mod cloud;
+#[cfg(any(test, feature = "decoders"))]
+pub(crate) mod decoding;
 mod epoch;
 mod error;
 mod host;

@@ -19,6 +19,8 @@
 //! checked again here and, for all that changes something, by the servers.
 
 mod acl;
+#[cfg(any(test, feature = "decoders"))]
+pub(crate) mod decoding;
 mod kept;
 mod name;
 pub(crate) mod tier;

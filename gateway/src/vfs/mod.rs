@@ -84,6 +84,8 @@ pub use content::StoredSlice;
 pub use directory::DirectoryEntry;
 pub use error::VfsError;
 pub use extended::SetMode;
+#[cfg(any(test, feature = "decoders"))]
+pub(crate) use extended::decoding as extended_decoding;
 pub use file_system::{FileSystem, InQueue, VfsOptions, VfsStatus};
 pub use handle::{HandleId, OpenMode};
 pub use keep::Tier;

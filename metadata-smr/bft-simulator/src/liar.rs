@@ -9,6 +9,7 @@
 //! Sources: Winter et al., "Randomized Testing of Byzantine Fault Tolerant Algorithms" (ByzzFuzz,
 //! 2023) for the small-scope mutations; Bano et al., "Twins" (2021) for equivocation.
 
+mod certificates;
 mod claims;
 mod echo;
 mod mutation;
@@ -20,7 +21,9 @@ use crate::authentication::FakeSigner;
 use crate::lie::Lie;
 use crate::random::Random;
 use bytes::Bytes;
+use certificates::Spoiling;
 use proposal::{Equivocations, Inventions};
+use quorumfs_bft::fault_model::FaultModel;
 use quorumfs_bft::identity::{Digest, ReplicaId, SessionId, Signature};
 use quorumfs_bft::wire::frame::{Envelope, Header, Unsigned};
 use quorumfs_bft::wire::message::{Ballot, Bodies, Kind, Message, Operation, Outcome, Suspect};
@@ -74,6 +77,8 @@ pub enum Habit {
     Invent,
     /// Claim what is not so when the view changes, where nothing proves it.
     FalseClaims,
+    /// Show certificates that prove nothing, and speak for states and epochs that there are not.
+    Spoil,
 }
 
 /// A frame on its way out of a liar.
@@ -110,6 +115,7 @@ impl Told {
 pub struct Proxy {
     replica: ReplicaId,
     replicas: u16,
+    model: FaultModel,
     signer: FakeSigner,
     habits: Vec<Habit>,
     random: Random,
@@ -126,7 +132,11 @@ pub struct Proxy {
     reading: Reading,
     misreads: bool,
     signs_votes: bool,
+    spoiling: Spoiling,
 }
+
+/// One in how many liars spoils certificates.
+const SPOILERS: u64 = 6;
 
 /// How many old messages a liar keeps for replaying.
 const SAID_MAX: usize = 48;
@@ -136,11 +146,12 @@ impl Proxy {
     #[must_use]
     pub fn new(
         replica: ReplicaId,
-        replicas: u16,
+        model: FaultModel,
         excluded: u16,
         signer: FakeSigner,
         mut random: Random,
     ) -> Self {
+        let replicas = model.replicas();
         let mut habits = Vec::new();
         for _ in 0..random.between(1, 4) {
             habits.push(draw_habit(replica, replicas, excluded, &mut random));
@@ -157,10 +168,15 @@ impl Proxy {
             _ => habits.push(Habit::ForgeNodes),
         }
         let misreads = random.clone().fork(2).chance(1, 3);
+        let mut spoiling = random.clone().fork(5);
+        if spoiling.chance(1, SPOILERS) {
+            habits.push(Habit::Spoil);
+        }
         let equivocations = Equivocations::new(replicas, &mut random);
         Self {
             replica,
             replicas,
+            model,
             signer,
             habits,
             random,
@@ -175,13 +191,16 @@ impl Proxy {
             reading: Reading::default(),
             misreads,
             signs_votes: true,
+            spoiling: Spoiling::new(spoiling, model.medium().into()),
         }
     }
 
     /// It has another number from now on, in another epoch.
-    pub fn renumber(&mut self, replica: ReplicaId, replicas: u16) {
+    pub fn renumber(&mut self, replica: ReplicaId, model: FaultModel) {
+        self.spoiling.quorum_before = self.model.medium().into();
         self.replica = replica;
-        self.replicas = replicas.max(1);
+        self.replicas = model.replicas().max(1);
+        self.model = model;
     }
 
     /// The same liar, who lies to those who read and, one time in two, to nobody else.
@@ -375,6 +394,13 @@ impl Proxy {
                 let delay = self.random.between(50, 350) * crate::agenda::MILLISECOND;
                 for told in told {
                     told.delay = delay;
+                }
+            }
+            Habit::Spoil => {
+                if let Some((message, lie)) = self.spoil(envelope) {
+                    told.clear();
+                    let frame = self.frame(*envelope.header(), message);
+                    told.push(Told::lie(frame, lie));
                 }
             }
             Habit::Crude if self.random.chance(1, crudeness(kind)) => {

@@ -31,6 +31,22 @@ macro_rules! lies {
     };
 }
 
+impl Lie {
+    /// Whether a correct replica refuses it wherever it is shown.
+    #[must_use]
+    pub const fn never_let_in(self) -> bool {
+        matches!(
+            self,
+            Self::WrongSigner
+                | Self::ShortCertificate
+                | Self::ForeignCertificate
+                | Self::MisplacedCertificate
+                | Self::SwappedCertificate
+                | Self::ForgedRecord
+        )
+    }
+}
+
 lies! {
     /// Another proposal for the same place, to some.
     Equivocation =>
@@ -68,6 +84,27 @@ lies! {
     /// A VIEW-CHANGE that hides what was prepared or rests on an old base.
     StaleCertificate =>
         "stale_certificates_sent", "stale_certificates_accepted", "stale_certificates_rejected";
+    /// A certificate with a vote too few, or fewer.
+    ShortCertificate =>
+        "short_certificates_sent", "short_certificates_accepted", "short_certificates_rejected";
+    /// A certificate with votes of another epoch.
+    ForeignCertificate =>
+        "foreign_certificates_sent", "foreign_certificates_accepted",
+        "foreign_certificates_rejected";
+    /// A certificate with votes of another view.
+    MisplacedCertificate =>
+        "misplaced_certificates_sent", "misplaced_certificates_accepted",
+        "misplaced_certificates_rejected";
+    /// A certificate with votes for something else than it names.
+    SwappedCertificate =>
+        "swapped_certificates_sent", "swapped_certificates_accepted",
+        "swapped_certificates_rejected";
+    /// A word about a state that no replica has.
+    ForgedCheckpoint =>
+        "forged_checkpoints_sent", "forged_checkpoints_accepted", "forged_checkpoints_rejected";
+    /// The record of an epoch that there is not.
+    ForgedRecord =>
+        "forged_records_sent", "forged_records_accepted", "forged_records_rejected";
     /// A VIEW-CHANGE with claims that are not so.
     FalseClaim =>
         "false_claims_sent", "false_claims_accepted", "false_claims_rejected";

@@ -9,6 +9,7 @@ use crate::clock::Clock;
 use crate::counters::Counters;
 use crate::disk::{Crash, Disk};
 use crate::liar::{Proxy, Told};
+use crate::lie::Lie;
 use crate::observed::{Log, Observed};
 use crate::random::Random;
 use bytes::Bytes;
@@ -22,7 +23,7 @@ use quorumfs_bft::replica::{Config, Replica};
 use quorumfs_bft::service::Service;
 use quorumfs_bft::state::{DurableRoot, MemoryStore, StateError};
 use quorumfs_bft::step::{Destination, Effect, Effects, Event, Peer, Timer, Token};
-use quorumfs_bft::wire::{Context, Rejection, Verified, admit};
+use quorumfs_bft::wire::{Context, Message, Rejection, Verified, admit};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What a node wants done by the simulation.
@@ -345,7 +346,7 @@ impl Node {
                     self.me = me;
                     self.blacklist = Blacklist::default();
                     if let Some(proxy) = &mut self.setup.proxy {
-                        proxy.renumber(me, self.membership.model.replicas());
+                        proxy.renumber(me, self.membership.model);
                     }
                 }
                 // The core does not listen to it any more; the driver could drop frames earlier.
@@ -404,6 +405,18 @@ impl Node {
     /// Whether a peer is listened to.
     pub(crate) fn listens_to(&self, now: Now, peer: Peer) -> bool {
         !self.blacklist.holds(&peer, now.monotonic)
+    }
+
+    /// Whether it was a mistake to let this in.
+    pub(crate) fn deceived_by(&self, lie: Lie, message: &Message) -> bool {
+        lie.never_let_in()
+            && match message {
+                // Those of epochs that are known here are passed over unseen.
+                Message::Epochs(records) => records
+                    .last()
+                    .is_some_and(|it| it.epoch() > self.admission.epoch),
+                _ => true,
+            }
     }
 
     /// Checks a frame as the runtime does.

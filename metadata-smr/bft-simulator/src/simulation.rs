@@ -251,7 +251,7 @@ impl<'a, W: Workload> Simulation<'a, W> {
             let excluded = model.right();
             let proxy = (liar == Some(Liar::Proxy)).then(|| {
                 let random = lies.fork(node);
-                let proxy = Proxy::new(id, model.replicas(), excluded, signer.clone(), random);
+                let proxy = Proxy::new(id, model, excluded, signer.clone(), random);
                 let proxy = match options.profile {
                     Profile::Reads => proxy.misreading(),
                     _ if plan.authentication == Authentication::Mac => proxy.unsigned(),

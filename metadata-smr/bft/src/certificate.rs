@@ -60,7 +60,7 @@ impl CommitCertificate {
             ..header
         };
         let statement = (self.sequence, self.digest);
-        self.votes.len() >= usize::from(context.quorum)
+        context.certify(self.votes.len(), context.quorum.into())
             && votes_hold(
                 Kind::Commit,
                 &header,
@@ -87,7 +87,7 @@ impl PreparedCertificate {
         let header = *self.proposal.header();
         let leader = context.leader(header.view);
         let statement = (batch.sequence, self.proposal.digest());
-        self.votes.len() + 1 >= context.prepared_quorum()
+        context.certify(self.votes.len() + 1, context.prepared_quorum())
             && (context.duplicates.is_set() || self.votes.iter().all(|vote| vote.signer != leader))
             && votes_hold(
                 Kind::Prepare,
@@ -123,3 +123,5 @@ fn votes_hold(
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) mod voters;

@@ -82,7 +82,7 @@ impl CheckpointCertificate {
                 || (context.duplicates.is_set() && left.signer == right.signer)
         });
         ascending
-            && self.votes.len() >= usize::from(context.quorum)
+            && context.certify(self.votes.len(), context.quorum.into())
             && self.votes.iter().all(|vote| {
                 let bytes = checkpoint_bytes(&header, &self.checkpoint, vote.signer);
                 keys.replica(vote.signer)

@@ -48,11 +48,17 @@ pub enum Sabotage {
     NothingInsteadOfWaiting,
     /// A committed batch is believed on one replica's word.
     OneVoucher,
+    /// A certificate is believed that lacks a vote.
+    CertificateOneShort,
+    /// Where votes are not signed, one in another replica's name is let in.
+    VoteInAnothersName,
+    /// A leader that restarts goes on in the view that it led.
+    OldViewLedAgain,
 }
 
 impl Sabotage {
     /// Every defect.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::QuorumOneShort,
         Self::VoteWithoutPreparedCertificate,
         Self::PrepareWithoutBody,
@@ -72,6 +78,9 @@ impl Sabotage {
         Self::ClaimNotAccepted,
         Self::NothingInsteadOfWaiting,
         Self::OneVoucher,
+        Self::CertificateOneShort,
+        Self::VoteInAnothersName,
+        Self::OldViewLedAgain,
     ];
 }
 

@@ -1,5 +1,6 @@
 //! What lies on disks and clouds, what comes over a fresh connection, and what people hand around.
 
+use super::formats::{kept_key, kept_keys};
 use quorumfs_backends::ObjectName;
 use quorumfs_backends::marker::Marker;
 use quorumfs_bft::identity::{ClusterId, ReplicaId};
@@ -82,8 +83,9 @@ pub fn store_seeds() -> Vec<Vec<u8>> {
     vec![marker.encode(), name.as_bytes().to_vec()]
 }
 
-/// A key file, and a recovery kit that somebody typed in.
+/// A key file, a recovery kit that was typed in, and what this host keeps beside them.
 pub fn keys(bytes: &[u8]) {
+    kept_key(bytes);
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
@@ -111,5 +113,7 @@ pub fn key_seeds() -> Vec<Vec<u8>> {
         clouds: vec![("a".into(), "/b".into())],
     };
     let texts = [file.to_text(), kit.to_text()];
-    texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+    let mut seeds: Vec<_> = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
+    seeds.extend(kept_keys());
+    seeds
 }

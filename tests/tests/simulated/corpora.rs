@@ -94,4 +94,7 @@ macro_rules! replayed {
     };
 }
 
-replayed!(frame replica journal client state metadata link store recording keys);
+replayed!(
+    frame replica journal client state metadata link store recording keys
+    mount_journal segment object attribute
+);

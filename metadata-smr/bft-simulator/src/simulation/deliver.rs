@@ -222,6 +222,11 @@ impl<W: Workload> Simulation<'_, W> {
             Ok(message) => {
                 if let Some(lie) = lie.filter(|_| honest) {
                     self.counters.count(lie.accepted());
+                    if node.deceived_by(lie, message.message()) {
+                        let what =
+                            format!("node {index} lets in what no correct replica does: {lie:?}");
+                        self.judge.violation(what);
+                    }
                 }
                 self.note(|_| format!("{peer:?} -> node {index}: {:?}", message.message()));
                 let event = Event::Received {

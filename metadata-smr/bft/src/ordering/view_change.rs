@@ -168,6 +168,23 @@ mod tests {
         assert_eq!(departures.left_by(2), Some(View(4)));
     }
 
+    /// Else a liar could give each replica another one again and again, and what came first would
+    /// look as if it had come just now.
+    #[test]
+    fn of_several_view_changes_for_one_view_the_first_counts() {
+        let mut departures = Departures::default();
+        let first = change(3, 6);
+        departures.change(ReplicaId(3), &first, 2, Monotonic(1));
+        departures.change(ReplicaId(3), &change(3, 6), 2, Monotonic(2));
+        departures.change(ReplicaId(3), &change(3, 5), 2, Monotonic(3));
+        let kept = departures.change_of(ReplicaId(3), Monotonic(2));
+        assert!(kept.is_some_and(|kept| Arc::ptr_eq(kept, &first)));
+        let later = change(3, 7);
+        departures.change(ReplicaId(3), &later, 2, Monotonic(4));
+        let kept = departures.change_of(ReplicaId(3), Monotonic(5));
+        assert!(kept.is_some_and(|kept| Arc::ptr_eq(kept, &later)));
+    }
+
     #[test]
     fn bad_moments_that_are_far_apart_do_not_add_up() {
         let mut departures = Departures::default();

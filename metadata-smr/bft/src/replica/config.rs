@@ -132,6 +132,8 @@ impl Config {
         }
         context.duplicates = self.sabotage.flag(Sabotage::DuplicateSignerCounted);
         context.old_votes = self.sabotage.flag(Sabotage::OldEpochVoteCounted);
+        context.short = self.sabotage.flag(Sabotage::CertificateOneShort);
+        context.any_voice = self.sabotage.flag(Sabotage::VoteInAnothersName);
         context
     }
 }

@@ -127,7 +127,7 @@ impl<S: Service, D: Store> Replica<S, D> {
         replica.announce_epoch(effects);
         let mark = replica.start_mark();
         replica.views.boot_token = replica.promises.persist(&mark, effects);
-        if !fresh {
+        if !fresh && !replica.sabotaged(Sabotage::OldViewLedAgain) {
             replica.views.barred = Some(replica.views.view);
             if replica.leader() == replica.config.replica {
                 replica.suspect(Reason::Abdicated, effects);

@@ -10,5 +10,6 @@ mod journal;
 mod leaders;
 mod normal;
 mod observers;
+mod proposals;
 mod rollback;
 mod transfer;

@@ -43,6 +43,10 @@ pub struct Context {
     pub(crate) duplicates: Flag,
     /// Whether votes of earlier epochs count; only a simulation that wants to be caught says yes.
     pub(crate) old_votes: Flag,
+    /// Whether certificates may lack a vote; only a simulation that wants to be caught says yes.
+    pub(crate) short: Flag,
+    /// Whether a vote may be in any name; only a simulation that wants to be caught says yes.
+    pub(crate) any_voice: Flag,
 }
 
 impl Context {
@@ -58,6 +62,8 @@ impl Context {
             quorum: model.medium(),
             duplicates: Flag::CLEAR,
             old_votes: Flag::CLEAR,
+            short: Flag::CLEAR,
+            any_voice: Flag::CLEAR,
         }
     }
 
@@ -81,6 +87,12 @@ impl Context {
         } else {
             self.quorum.into()
         }
+    }
+
+    /// Whether so many votes, of `enough` that it takes, make a certificate.
+    #[must_use]
+    pub(crate) fn certify(&self, votes: usize, enough: usize) -> bool {
+        votes.saturating_add(usize::from(self.short.is_set())) >= enough
     }
 
     /// How many PREPAREs besides the proposal a prepared certificate takes, and whose does not
@@ -305,7 +317,7 @@ impl Check<'_> {
         if self.context.authentication.signs_votes() {
             return self.by_replica(envelope, signer);
         }
-        match self.from == Peer::Replica(signer) {
+        match self.from == Peer::Replica(signer) || self.context.any_voice.is_set() {
             true => self.not_signed(envelope),
             false => Err(Rejection::OtherVoice),
         }
@@ -520,3 +532,6 @@ impl Check<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -306,18 +306,24 @@ fn tried_with(sabotage: Sabotage, arguments: &Arguments) -> Arguments {
             profile: Profile::Calm,
             ..arguments.clone()
         },
+        // A leader goes on in its view only where it crashes often, and others are slow to leave.
+        Sabotage::OldViewLedAgain => Arguments {
+            profile: Profile::Disk,
+            ..arguments.clone()
+        },
         // What is of an earlier epoch shows only where there are several.
         Sabotage::OldEpochVoteCounted => Arguments {
             profile: Profile::Membership,
             ..arguments.clone()
         },
-        Sabotage::ClaimNotAccepted | Sabotage::NothingInsteadOfWaiting | Sabotage::OneVoucher => {
-            Arguments {
-                profile: Profile::Mac,
-                seeds: arguments.seeds.max(CLAIMS_SEEDS),
-                ..arguments.clone()
-            }
-        }
+        Sabotage::ClaimNotAccepted
+        | Sabotage::NothingInsteadOfWaiting
+        | Sabotage::OneVoucher
+        | Sabotage::VoteInAnothersName => Arguments {
+            profile: Profile::Mac,
+            seeds: arguments.seeds.max(CLAIMS_SEEDS),
+            ..arguments.clone()
+        },
         _ => arguments.clone(),
     }
 }

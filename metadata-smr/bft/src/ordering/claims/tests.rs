@@ -130,6 +130,27 @@ fn what_was_accepted_in_an_earlier_view_only_does_not_vouch_for_a_later_claim() 
     assert_eq!(choice(&four, RULE).map(|it| times(&it)), Some(vec![10]));
 }
 
+/// A leader that lies proposed one batch to some and another one to the others. What q replicas
+/// prepared may be committed; a liar's claim for the other batch in the same view is no later one.
+#[test]
+fn of_two_claims_of_one_view_neither_counts_as_the_earlier() {
+    // The lower and the higher digest: candidates are looked at by digest.
+    for (kept, other) in [(10, 20), (20, 10)] {
+        let twin = proposal(4, 1, GENESIS, other);
+        let honest = Voice::holding(&[proposal(4, 1, GENESIS, kept)]);
+        let liar = Voice::holding(std::slice::from_ref(&twin));
+        let witness = Voice {
+            accepted: vec![twin],
+            ..Voice::default()
+        };
+        let three = [honest.clone(), witness.clone(), liar.clone()];
+        assert!(choice(&three, RULE).is_none(), "{kept}: one has to wait");
+        let four = [honest.clone(), witness, liar, honest];
+        let chosen = choice(&four, RULE).map(|it| times(&it));
+        assert_eq!(chosen, Some(vec![kept]));
+    }
+}
+
 #[test]
 fn the_base_is_what_enough_have_executed_and_whoever_is_alone_beyond_agrees_with_the_rest() {
     let one = proposal(1, 1, GENESIS, 10);

@@ -2,13 +2,14 @@
 //! forget what was not durable, clients that repeat themselves.
 //!
 //! * `keys`: signatures.  * `counter`: the service.  * `clients`: who asks.  * `journal`.
-//! * `copies`: of disks.
+//! * `copies`: of disks.  * `leader`: one that says what a test wants.
 
 mod clients;
 mod copies;
 mod counter;
 mod journal;
 mod keys;
+mod leader;
 mod observers;
 
 pub(super) use keys::{Directory, FakeKey, FakeVerifier, replica_key};

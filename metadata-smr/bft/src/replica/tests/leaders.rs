@@ -208,3 +208,35 @@ fn a_suspicion_is_taken_back_when_the_order_goes_on_in_spite_of_it() {
     assert_eq!(cluster.status(3).view, View(0));
     assert!(total(&cluster, |it| it.suspicions_withdrawn) >= 2);
 }
+
+/// Its last proposal may have left without being durable: the next one could be a second one for
+/// the same place.
+#[test]
+fn a_leader_that_restarts_proposes_nothing_more_in_its_view() {
+    let mut cluster = Cluster::four(11);
+    let client = cluster.client(5);
+    cluster.finish(5_000);
+    let proposed = Rc::new(Cell::new(0));
+    let counts = Rc::clone(&proposed);
+    // Whatever it says reaches the others, except that it wants to go.
+    cluster.tap = Some(Box::new(move |from, to, envelope| {
+        let kind = envelope.message().kind();
+        if (from, to, kind) == (0, 1, Kind::Proposal) {
+            counts.set(counts.get() + 1);
+        }
+        kind != Kind::Suspect
+    }));
+    cluster.more(client, 5);
+    cluster.finish(5_000);
+    assert_eq!(proposed.replace(0), 5);
+    cluster.crash(0);
+    cluster.start(0);
+    cluster.more(client, 5);
+    cluster.run_for(3_000);
+    assert_eq!(cluster.status(0).view, View(0));
+    assert_eq!(proposed.get(), 0, "it leads its old view again");
+    cluster.tap = None;
+    cluster.finish(10_000);
+    assert!(cluster.status(0).view > View(0));
+    cluster.check();
+}

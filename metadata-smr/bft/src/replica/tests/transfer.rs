@@ -7,6 +7,8 @@ use crate::journal::{Condition, Record};
 use crate::metrics::Voting;
 use crate::step::Peer;
 use crate::wire::message::{Message, PeerStatus};
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// Everybody is at the same place with the same state.
 fn agree(cluster: &mut Cluster) {
@@ -141,6 +143,56 @@ fn a_wrong_state_is_known_to_be_wrong_after_a_crash() {
     cluster.run_for(1_000);
     let voting = cluster.status(3).voting;
     assert_eq!(voting, Voting::Voting, "another state took its place");
+}
+
+/// What it had promised in open sequences went with its state. It votes for nothing there until it
+/// has executed it, whatever the leader proposes, and however often it restarts.
+#[test]
+fn a_replica_that_goes_back_to_an_earlier_state_abstains_where_it_may_have_voted() {
+    let mut cluster = Cluster::new(FaultModel::new(1, 1, 4).unwrap(), 18);
+    cluster.flawed.insert(3);
+    let voted = Rc::new(Cell::new(Sequence(0)));
+    let votes = Rc::clone(&voted);
+    cluster.tap = Some(Box::new(move |from, _, envelope| {
+        if let (3, Message::Prepare(ballot)) = (from, envelope.message()) {
+            votes.set(votes.get().max(ballot.sequence));
+        }
+        true
+    }));
+    cluster.start_all();
+    let client = cluster.client(200);
+    while cluster.status(3).counters.transfers_finished == 0 {
+        cluster.run_until(cluster.now + MS / 10);
+        assert!(cluster.now < 60_000 * MS);
+    }
+    let back = cluster.last_of(3);
+    assert!(back.sequence < voted.get(), "{back:?} is not back");
+    // Nothing comes from the others until its journal begins with what counts of it.
+    cluster.cut.extend([(0, 3), (1, 3), (2, 3)]);
+    cluster.run_for(50);
+    for restarted in [false, true] {
+        if restarted {
+            cluster.crash(3);
+            cluster.start(3);
+        }
+        let before = cluster.status(3);
+        assert_eq!(before.voting, Voting::Abstaining, "restarted: {restarted}");
+        // Something else than what it has voted for there.
+        let place = cluster.last_of(3);
+        assert!(place.sequence < voted.get());
+        let twin = cluster.request(client, 1_000, 1);
+        cluster.propose(3, place, 1, std::slice::from_ref(&twin));
+        cluster.hand_out(3, vec![twin]);
+        let prepares = cluster.status(3).counters.prepares;
+        assert_eq!(prepares, before.counters.prepares);
+    }
+    cluster.flawed.clear();
+    cluster.cut.clear();
+    cluster.crash(3);
+    cluster.start(3);
+    cluster.finish(30_000);
+    agree(&mut cluster);
+    assert_eq!(cluster.status(3).voting, Voting::Voting);
 }
 
 /// Whole segments are removed from a journal, so it may begin anywhere before what counts.

@@ -7,10 +7,13 @@ use crate::identity::{
     ConnectionId, Digest, Lane, PublicKey, RequestNumber, Sequence, SessionId, Time, View,
 };
 use crate::step::Peer;
-use crate::wire::message::{Kind, Message, OpenSession, Operation, Outcome, Reply, Request};
+use crate::wire::message::{
+    CloseSession, Kind, Message, OpenSession, Operation, Outcome, Reply, Request,
+};
 use crate::wire::{Envelope, Unsigned};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 pub(super) struct Client {
     key: PublicKey,
@@ -158,6 +161,37 @@ impl Cluster {
     /// Somebody speaks to all in a session that is not open.
     pub(in crate::replica::tests) fn stray(&mut self, session: SessionId) {
         self.everywhere(1_000, PublicKey([8; 32]), session, 1);
+    }
+
+    /// A request of so many bytes in the client's session, signed by it.
+    pub(in crate::replica::tests) fn request(
+        &self,
+        client: usize,
+        number: u64,
+        bytes: usize,
+    ) -> Arc<Envelope> {
+        let this = &self.clients[client];
+        let message = Message::Request(Request {
+            session: this.session.expect("it is open"),
+            lane: Lane(0),
+            number: RequestNumber(number),
+            operations: vec![Operation::Execute(vec![0; bytes].into())],
+        });
+        let unsigned = Unsigned::new(self.context().header(View(0)), message);
+        Arc::clone(unsigned.sign(&FakeKey(this.key)).envelope())
+    }
+
+    /// The client says that it sends nothing more.
+    pub(in crate::replica::tests) fn leaves(&mut self, client: usize) {
+        let this = &self.clients[client];
+        let session = this.session.expect("it is open");
+        let message = Message::CloseSession(CloseSession { session });
+        let unsigned = Unsigned::new(self.context().header(View(0)), message);
+        let frame = unsigned.sign(&FakeKey(this.key)).frame().clone();
+        for node in 0..self.nodes.len() {
+            let from = Peer::Client(ConnectionId(client as u64));
+            self.arrive(node, from, frame.clone());
+        }
     }
 
     fn everywhere(&mut self, from: usize, key: PublicKey, session: SessionId, number: u64) {

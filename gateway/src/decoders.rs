@@ -1,0 +1,93 @@
+//! What reads bytes that lay on this host's disk, on a cloud, or with people: as functions that are
+//! fed anything, for `quorumfs_tests::decoders`.
+//!
+//! Most of these bytes are sealed, and nobody who has no key gets past the seal; but what is behind
+//! it was written by another release, or by another principal, and has to be read with as much
+//! care. So each function takes *pieces*, numbered by what is done with them: some are laid down as
+//! they are, others under a seal that holds. Each asserts what must be so whatever it is fed, and
+//! answers how much of it was taken for what it should be, so that seeds can be checked.
+
+/// A number that says what is done with it, and bytes.
+pub type Piece<'a> = (u8, &'a [u8]);
+/// The same, to begin with.
+pub type Seed = Vec<(u8, Vec<u8>)>;
+
+/// A file format.
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
+    /// What is read.
+    pub what: &'static str,
+    /// Reads it. How much of it held.
+    pub read: fn(&[Piece<'_>]) -> usize,
+    /// What it takes for whole.
+    pub seeds: fn() -> Vec<Seed>,
+}
+
+/// The mount's journal: files of records, and the records in them.
+pub const JOURNAL: Format = Format {
+    what: "journal",
+    read: crate::journal::decoding::read,
+    seeds: crate::journal::decoding::seeds,
+};
+
+/// A segment of the disk cache: its header, table and chunks.
+pub const SEGMENT: Format = Format {
+    what: "segment",
+    read: crate::disk_cache::decoding::read,
+    seeds: crate::disk_cache::decoding::seeds,
+};
+
+/// Headers of objects, indexes of slices, paths to cells.
+pub const OBJECT: Format = Format {
+    what: "object",
+    read: crate::blocks::decoding::read,
+    seeds: crate::blocks::decoding::seeds,
+};
+
+/// Names and values of extended attributes that programs set; access control lists.
+pub const ATTRIBUTE: Format = Format {
+    what: "attribute",
+    read: crate::vfs::extended_decoding::read,
+    seeds: crate::vfs::extended_decoding::seeds,
+};
+
+/// Host keys and kept shares.
+pub const KEPT_KEY: Format = Format {
+    what: "kept key",
+    read: crate::keys::decoding::read,
+    seeds: crate::keys::decoding::seeds,
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_hold_and_what_is_left_of_them_does_no_harm() {
+        for format in [JOURNAL, SEGMENT, OBJECT, ATTRIBUTE, KEPT_KEY] {
+            for (number, seed) in (format.seeds)().into_iter().enumerate() {
+                let pieces: Vec<Piece<'_>> = seed.iter().map(|(it, of)| (*it, &of[..])).collect();
+                let held = (format.read)(&pieces);
+                assert!(held > 0, "{} {number}: nothing holds", format.what);
+                for (at, (kind, piece)) in pieces.iter().enumerate() {
+                    let mut changed = pieces.clone();
+                    changed[at].1 = &piece[..piece.len() / 2];
+                    (format.read)(&changed);
+                    for bit in [0_u8, 3, 7] {
+                        let mut flipped = piece.to_vec();
+                        if let Some(byte) = flipped.get_mut(usize::from(bit)) {
+                            *byte ^= 1 << bit;
+                        }
+                        let mut changed = pieces.clone();
+                        changed[at].1 = &flipped;
+                        (format.read)(&changed);
+                        changed[at].0 = kind ^ (1 << (bit % 3));
+                        (format.read)(&changed);
+                    }
+                    changed.remove(at);
+                    (format.read)(&changed);
+                }
+            }
+        }
+    }
+}

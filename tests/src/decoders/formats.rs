@@ -1,0 +1,82 @@
+//! What a gateway keeps on its host's disk and reads from clouds and programs; see
+//! [`quorumfs_gateway::decoders`].
+
+use super::{Pieces, pieces};
+use quorumfs_gateway::decoders::{ATTRIBUTE, Format, JOURNAL, KEPT_KEY, OBJECT, SEGMENT};
+
+fn read(format: Format, bytes: &[u8]) {
+    let pieces: Vec<_> = Pieces(bytes).collect();
+    (format.read)(&pieces);
+}
+
+fn seeds(format: Format) -> Vec<Vec<u8>> {
+    let seeds = (format.seeds)().into_iter();
+    let laid = seeds.map(|seed| pieces(seed.iter().map(|(kind, bytes)| (*kind, &bytes[..]))));
+    laid.collect()
+}
+
+/// A mount's journal.
+///
+/// # Panics
+/// If what waits in it is out of order, or something else when it is read again.
+pub fn mount_journal(bytes: &[u8]) {
+    read(JOURNAL, bytes);
+}
+
+/// Journals, whole and torn.
+#[must_use]
+pub fn mount_journals() -> Vec<Vec<u8>> {
+    seeds(JOURNAL)
+}
+
+/// A segment of the disk cache.
+///
+/// # Panics
+/// If something is read that was not written, or said to lie outside.
+pub fn segment(bytes: &[u8]) {
+    read(SEGMENT, bytes);
+}
+
+/// Segments of a few chunks.
+#[must_use]
+pub fn segments() -> Vec<Vec<u8>> {
+    seeds(SEGMENT)
+}
+
+/// Headers, indexes and paths of objects on a cloud.
+///
+/// # Panics
+/// If something is taken for what it is not.
+pub fn object(bytes: &[u8]) {
+    read(OBJECT, bytes);
+}
+
+/// One of each.
+#[must_use]
+pub fn objects() -> Vec<Vec<u8>> {
+    seeds(OBJECT)
+}
+
+/// Names and values of extended attributes.
+///
+/// # Panics
+/// If something is taken for what it is not.
+pub fn attribute(bytes: &[u8]) {
+    read(ATTRIBUTE, bytes);
+}
+
+/// Some names and access control lists.
+#[must_use]
+pub fn attributes() -> Vec<Vec<u8>> {
+    seeds(ATTRIBUTE)
+}
+
+/// A host key and kept shares, for [`super::files::keys`].
+pub(super) fn kept_key(bytes: &[u8]) {
+    read(KEPT_KEY, bytes);
+}
+
+/// Some of them.
+pub(super) fn kept_keys() -> Vec<Vec<u8>> {
+    seeds(KEPT_KEY)
+}
