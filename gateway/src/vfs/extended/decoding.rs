@@ -86,7 +86,9 @@ pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
             (0, bytes) => name(bytes),
             (1, bytes) => of_linux(bytes),
             (2, bytes) => of_metadata(bytes),
-            (3, [high, low, rest @ ..]) => apart_from_a_mode(u16::from_be_bytes([*high, *low]), rest),
+            (3, [high, low, rest @ ..]) => {
+                apart_from_a_mode(u16::from_be_bytes([*high, *low]), rest)
+            }
             (4, bytes) => Tier::named(bytes).is_some_and(|tier| tier.name().as_bytes() == bytes),
             _ => false,
         });
