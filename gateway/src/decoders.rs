@@ -1,11 +1,11 @@
 //! What reads bytes that lay on this host's disk, on a cloud, or with people: as functions that are
 //! fed anything, for `quorumfs_tests::decoders`.
 //!
-//! Most of these bytes are sealed, and nobody who has no key gets past the seal; but what is behind
-//! it was written by another release, or by another principal, and has to be read with as much
-//! care. So each function takes *pieces*, numbered by what is done with them: some are laid down as
-//! they are, others under a seal that holds. Each asserts what must be so whatever it is fed, and
-//! answers how much of it was taken for what it should be, so that seeds can be checked.
+//! Most of these bytes are sealed, and without the key there is no way past the seal; but what is
+//! behind it was written by another release, or by another principal, and has to be read with as
+//! much care. So each function takes *pieces*, numbered by what is done with them: some are laid
+//! down as they are, others under a seal that holds. Each asserts what must be so whatever it is
+//! fed, and answers how much of it was taken for what it should be, so that seeds can be checked.
 
 /// A number that says what is done with it, and bytes.
 pub type Piece<'a> = (u8, &'a [u8]);

@@ -83,7 +83,7 @@ pub fn store_seeds() -> Vec<Vec<u8>> {
     vec![marker.encode(), name.as_bytes().to_vec()]
 }
 
-/// A key file, a recovery kit that was typed in, and what this host keeps beside them.
+/// A key file, a recovery kit that was typed in, and what this host keeps.
 pub fn keys(bytes: &[u8]) {
     kept_key(bytes);
     let Ok(text) = std::str::from_utf8(bytes) else {

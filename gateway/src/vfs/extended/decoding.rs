@@ -5,7 +5,7 @@
 //! | 0 | a name |
 //! | 1 | a list in the form of Linux |
 //! | 2 | a whole list in the form of the metadata |
-//! | 3 | what of a list is kept beside the mode (2), in the form of the metadata |
+//! | 3 | a mode (2); what of a list is kept apart from it, in the form of the metadata |
 //! | 4 | a tier |
 
 use super::acl;
@@ -33,8 +33,8 @@ fn is_a_list(list: &Acl) {
     let again = acl::parse(&acl::write(list)).ok().flatten();
     assert_eq!(again.as_ref(), Some(list));
     let mode = Mode(list.mode());
-    if let Some(beside) = list.clone().beside_mode() {
-        assert_eq!(&beside.with_mode(mode), list);
+    if let Some(kept) = list.clone().beside_mode() {
+        assert_eq!(&kept.with_mode(mode), list);
     }
     let (own, given) = list.inherited(Mode(0o7777));
     assert_eq!(given.0, 0o7000 | list.mode());
@@ -61,11 +61,11 @@ fn of_metadata(bytes: &[u8]) -> bool {
     }
 }
 
-fn beside_a_mode(mode: u16, bytes: &[u8]) -> bool {
-    let Ok(beside) = AccessAcl::try_from_slice(bytes) else {
+fn apart_from_a_mode(mode: u16, bytes: &[u8]) -> bool {
+    let Ok(kept) = AccessAcl::try_from_slice(bytes) else {
         return false;
     };
-    let list = beside.with_mode(Mode(mode));
+    let list = kept.with_mode(Mode(mode));
     assert_eq!(list.mode(), mode & 0o777);
     let bytes = acl::write(&list);
     // What servers keep was let in before; a list that was not is refused where it is read again.
@@ -86,7 +86,9 @@ pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
             (0, bytes) => name(bytes),
             (1, bytes) => of_linux(bytes),
             (2, bytes) => of_metadata(bytes),
-            (3, [high, low, rest @ ..]) => beside_a_mode(u16::from_be_bytes([*high, *low]), rest),
+            (3, [high, low, rest @ ..]) => {
+                apart_from_a_mode(u16::from_be_bytes([*high, *low]), rest)
+            }
             (4, bytes) => Tier::named(bytes).is_some_and(|tier| tier.name().as_bytes() == bytes),
             _ => false,
         });
@@ -111,14 +113,14 @@ pub(crate) fn seeds() -> Vec<Seed> {
         ..plain.clone()
     };
     let kept = |list: &Acl| borsh::to_vec(list).unwrap_or_default();
-    let beside = wide.clone().beside_mode();
-    let beside = beside.and_then(|it| borsh::to_vec(&it).ok());
-    let beside = [&[1, 0xa4][..], &beside.unwrap_or_default()].concat();
+    let apart = wide.clone().beside_mode();
+    let apart = apart.and_then(|it| borsh::to_vec(&it).ok());
+    let apart = [&[1, 0xa4][..], &apart.unwrap_or_default()].concat();
     vec![
         vec![(0, b"user.comment".to_vec()), (4, b"local".to_vec())],
         vec![(0, b"security.capability".to_vec())],
         vec![(1, acl::write(&plain)), (2, kept(&plain))],
         vec![(1, acl::write(&wide)), (2, kept(&wide))],
-        vec![(3, beside)],
+        vec![(3, apart)],
     ]
 }
