@@ -14,8 +14,9 @@
 //! # What can go wrong
 //!
 //! *An outage passes without a call*: one of which nothing was heard for [`FORGOTTEN_AFTER`] when a
-//! try begins is over, and if that fails it begins another. *A try takes long*, since clouds swallow
-//! what is asked: none begins after the call's own patience, and each has the block store's bounds.
+//! try begins is over, and if that fails it begins another. *A try takes long*, since clouds
+//! swallow what is asked: none begins after the call's own patience, and each has the block store's
+//! bounds.
 
 use super::VfsError;
 use std::sync::{Mutex, PoisonError};
