@@ -141,9 +141,11 @@ fn the_owners_key_is_replaced_with_the_kit_and_the_old_one_is_refused_everything
         .quorumfs()
         .run_with(["cluster", "move", "0", place])
         .ok();
-    thief()
-        .run_with(["cluster", "move", "1", place])
-        .fails(5, "", "");
+    thief().run_with(["cluster", "move", "1", place]).fails(
+        12,
+        "refuses a session",
+        "do not know this key",
+    );
 
     // The kit still opens everything, from the servers alone; and it can be done again.
     let new = cluster.directory().join("new machine");
