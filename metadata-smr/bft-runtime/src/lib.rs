@@ -57,13 +57,13 @@
 //! // The replica, in any asynchronous runtime.
 //! let runtime = tokio::runtime::Runtime::new()?;
 //! let socket = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))?;
-//! let address = socket.local_addr()?;
+//! let address = socket.local_addr()?.into();
 //! let member = Member { id: ReplicaId(0), key: key.public(), incarnation, address };
 //! let config = ReplicaConfig {
 //!     id: Some(ReplicaId(0)),
 //!     cluster,
 //!     fault_model,
-//!     replicas: vec![member],
+//!     replicas: vec![member.clone()],
 //!     administrators: Vec::new(),
 //!     key,
 //!     listen: None,
