@@ -149,7 +149,7 @@ async fn all_epochs(opened: &Opened) -> Outcome<BTreeMap<RealmEpoch, Epoch>> {
 
 #[derive(Serialize)]
 pub(super) struct RekeyLine {
-    pub(super) number: u32,
+    number: u32,
     lock: &'static str,
     dry_run: bool,
     shares_confirmed: Vec<String>,

@@ -221,9 +221,10 @@ struct Ready<'a> {
 /// Mounts, and stays until told to stop.
 pub(crate) async fn run(general: &General, arguments: &MountArguments, output: Output) -> Outcome {
     let options = MountOptions::parse(&arguments.options, arguments.sloppy)?;
+    let wait = arguments.wait.or(options.wait).unwrap_or_default();
+    let wait = Duration::from_secs(wait.into());
     if arguments.background {
-        let wait = arguments.wait.or(options.wait).unwrap_or_default();
-        return in_background(general, (arguments, wait), output);
+        return in_background(general, arguments, wait, output);
     }
     if arguments.detached {
         let _ = rustix::process::setsid();
@@ -243,10 +244,8 @@ pub(crate) async fn run(general: &General, arguments: &MountArguments, output: O
     let access = Access::Mount {
         takeover: arguments.takeover || options.takeover,
     };
-    let patience = arguments.wait.or(options.wait).unwrap_or_default();
-    let patience = Duration::from_secs(patience.into());
     let opened = tokio::select! {
-        opened = mount_wait::open(&configured, access, patience) => Arc::new(opened?),
+        opened = mount_wait::open(&configured, access, wait) => Arc::new(opened?),
         () = stop.wanted() => return Ok(Exit::Cancelled),
     };
     let mut config = MountConfig::new(point);
@@ -491,7 +490,8 @@ fn give_up(child: &mut Child, point: &Path) {
 /// Starts this program again in a session of its own and waits until that one is ready.
 fn in_background(
     general: &General,
-    (arguments, wait): (&MountArguments, u32),
+    arguments: &MountArguments,
+    wait: Duration,
     output: Output,
 ) -> Outcome {
     let (configured, passphrase) = Configured::read_with(general, None)?;
@@ -557,7 +557,7 @@ fn in_background(
             let _ = sender.send(line);
         });
     }
-    let ready_within = READY_WITHIN + Duration::from_secs(wait.into());
+    let ready_within = READY_WITHIN + wait;
     let line = lines.recv_timeout(ready_within).unwrap_or_default();
     let record: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
     if record.get("type").and_then(serde_json::Value::as_str) == Some("ready") {

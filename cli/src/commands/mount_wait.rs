@@ -1,10 +1,9 @@
 //! Opening a volume whose servers or clouds are not there yet.
 //!
 //! At boot a mount often begins before the network, or before the replicas on other machines do.
-//! With
-//! `--wait SECONDS` it tries again until they answer; systemd is told, so that its own patience
-//! with the start does not end first. What will not pass by itself (a wrong key, a volume that is
-//! mounted already) ends it at once, as without.
+//! With `--wait SECONDS` it tries again until they answer. systemd is told so, else its timeout
+//! would end the start. What will not pass by itself (a wrong key, a volume that is mounted
+//! already) ends the mount at once, with `--wait` too.
 
 use super::opened::{Access, Configured, Opened};
 use crate::failure::Outcome;
@@ -31,7 +30,7 @@ pub(super) async fn open(
         if !failure.passes || began.elapsed() + PAUSE >= patience {
             return Err(failure);
         }
-        tracing::info!(reason = failure.message, "the volume is waited for");
+        tracing::info!(reason = failure.message, "waiting for the volume");
         notify::starting(&format!("Waiting: {}", failure.message), NEXT_WITHIN);
         tokio::time::sleep(PAUSE).await;
     }

@@ -260,10 +260,14 @@ impl New {
         directory::replace(&state.join(SUCCESSIONS), text(successions).as_bytes())?;
         let (volume, new) = (before.volume(), &self.key.principal);
         let host_key = before.host_key_path();
-        if let Err(error) = HostKey::hand_over(&host_key, volume.id(), volume.principal(), new) {
-            tracing::warn!(%error, "what this machine has cached is done without");
-            let _ = fs::remove_file(&host_key);
-        }
+        // The journal that it locks may hold what is nowhere else: without it this goes no further.
+        let handed_over = HostKey::hand_over(&host_key, volume.id(), volume.principal(), new);
+        handed_over.map_err(|error| {
+            key_failure(&error).or_hint(
+                "the old key is refused already; once this is mended, the same command goes on \
+                 with the new one",
+            )
+        })?;
         match &self.stored {
             StoredKey::Plain(key) => key.replace(&self.path),
             StoredKey::Sealed(key) => key.replace(&self.path),

@@ -14,6 +14,13 @@ fn refused(world: &World, place: &Path) -> MountError {
         .block_on(async { mount(fs, config).await.map(drop).unwrap_err() })
 }
 
+/// Unmounts from outside, as a person does.
+fn umount(world: &World, options: &[&str]) {
+    let mut command = std::process::Command::new("umount");
+    let status = command.args(options).arg(world.path("")).status();
+    assert!(status.unwrap().success());
+}
+
 #[test]
 fn an_occupied_mount_point_is_refused() {
     let world = World::new();
@@ -120,11 +127,7 @@ fn an_unmount_from_outside_ends_the_wait_although_another_tree_holds_it() {
     let mut world = World::new();
     let elsewhere = Elsewhere::begin();
     let mounted = world.mounted.take().unwrap();
-    let status = std::process::Command::new("umount")
-        .arg(world.path(""))
-        .status()
-        .unwrap();
-    assert!(status.success());
+    umount(&world, &[]);
     let waited = async {
         let wait = mounted.wait();
         tokio::time::timeout(std::time::Duration::from_secs(30), wait).await
@@ -139,12 +142,7 @@ fn what_is_open_goes_on_after_a_lazy_unmount() {
     let mut world = World::new();
     let mut open = std::fs::File::create(world.path("file")).unwrap();
     let mounted = world.mounted.take().unwrap();
-    let status = std::process::Command::new("umount")
-        .arg("--lazy")
-        .arg(world.path(""))
-        .status()
-        .unwrap();
-    assert!(status.success());
+    umount(&world, &["--lazy"]);
     let waited = async {
         let wait = mounted.wait();
         tokio::time::timeout(std::time::Duration::from_secs(6), wait).await
@@ -159,10 +157,6 @@ fn what_is_open_goes_on_after_a_lazy_unmount() {
 fn an_unmount_from_outside_ends_the_wait() {
     let mut world = World::new();
     let mounted = world.mounted.take().unwrap();
-    let status = std::process::Command::new("umount")
-        .arg(world.path(""))
-        .status()
-        .unwrap();
-    assert!(status.success());
+    umount(&world, &[]);
     world.runtime.block_on(mounted.wait());
 }

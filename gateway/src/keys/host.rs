@@ -193,8 +193,8 @@ impl HostKey {
             || lines.array::<32>("for")? != principal.id().signing.0;
         if of_another {
             return Err(untrusted(
-                "it was made for another volume or another principal's key; move it away, and \
-                 what it locks is done without",
+                "it was made for another volume or another principal's key; if you move it away, \
+                 the disk cache begins anew, and what waits in the journal is lost",
             ));
         }
         let wrapped = Wrapped(lines.array::<WRAPPED_BYTES>("wrapped")?);
@@ -202,8 +202,8 @@ impl HostKey {
         let signed = signed(volume, principal, &wrapped.0);
         if !verify(&principal.id().signing, &signed, &signature) {
             return Err(untrusted(
-                "its signature does not hold: it was changed; move it away, and what it locks is \
-                 done without",
+                "its signature does not hold: it was changed; if you move it away, the disk cache \
+                 begins anew, and what waits in the journal is lost",
             ));
         }
         let info = place(WRAPPING, volume, principal);

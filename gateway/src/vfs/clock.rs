@@ -14,8 +14,8 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 /// Less than this is not taken off: the servers believe it, and it may be the way of a message.
 const BELIEVED_SECONDS: i64 = 2;
 
-/// The servers' clock, as this machine knows it: where it stood once, and how long ago that is by a
-/// clock that nobody sets.
+/// The servers' clock, as this machine knows it: where it stood once, and how long ago that is by
+/// the monotonic clock.
 #[derive(Debug, Default)]
 pub(crate) struct Agreed(Mutex<Option<(Timestamp, Instant)>>);
 

@@ -8,8 +8,7 @@
 //! permission, no space, an object that is not there) is told at once; the block store knows which
 //! is which (`BlockErrorKind::Unreachable`).
 //!
-//! A write is tried again under new ids: what the clouds took of the first try is not
-//! known.
+//! A write is tried again under new ids: what the clouds took of the first try is not known.
 //!
 //! # What can go wrong
 //!

@@ -55,7 +55,8 @@ impl Dialer {
     /// Makes one attempt; `attempt` counts them.
     ///
     /// # Errors
-    /// If nobody listens, or who listens is not the replica looked for or turns us away.
+    /// If no process listens there, or the one that does is not the replica looked for or refuses
+    /// us.
     pub async fn dial_at(&self, attempt: usize) -> Result<Greeted, LinkError> {
         let address = self.address(attempt)?;
         let stream = within("connecting", limits::CONNECT_DEADLINE, async {

@@ -16,7 +16,7 @@ use quorumfs_bft::state::{Area, KeySpace, MemoryStore, prefix_end};
 
 pub(super) const OWNER: PublicKey = PublicKey([1; 32]);
 pub(super) const ALICE: PublicKey = PublicKey([2; 32]);
-pub(super) const NOBODY: PublicKey = PublicKey([3; 32]);
+pub(super) const STRANGER: PublicKey = PublicKey([3; 32]);
 
 pub(super) fn alice() -> Credentials {
     Credentials::user(Uid(1000), Gid(100))

@@ -118,7 +118,7 @@ fn the_old_key_is_refused_everything_and_the_new_one_has_its_place() {
     assert_eq!(world.try_open(OWNER), None);
     assert_eq!(administers(&world, OWNER), Some(false));
     assert_eq!(administers(&world, ALICE), None);
-    assert_eq!(administers(&world, NOBODY), None);
+    assert_eq!(administers(&world, STRANGER), None);
     assert_eq!(administers(&world, RECOVERY), Some(true));
 
     let successor = world.open(SUCCESSOR);
@@ -139,7 +139,7 @@ fn the_old_key_is_refused_everything_and_the_new_one_has_its_place() {
 }
 
 #[test]
-fn who_administers_replaces_nobody_without_the_root() {
+fn an_administrator_replaces_no_principal_without_the_root() {
     let mut world = world();
     let (owner, kit, alice) = (world.open(OWNER), world.open(RECOVERY), world.open(ALICE));
     let right = signed_by(&root(), &succession(1, RECOVERY, SUCCESSOR));
@@ -161,7 +161,7 @@ fn who_administers_replaces_nobody_without_the_root() {
     for wrong in [
         (succession(2, OWNER, SUCCESSOR), Error::Changed),
         (succession(0, OWNER, SUCCESSOR), Error::Changed),
-        (succession(1, NOBODY, SUCCESSOR), Error::NotFound),
+        (succession(1, STRANGER, SUCCESSOR), Error::NotFound),
         (succession(1, OWNER, ALICE), Error::Exists),
     ] {
         let (wrong, error) = wrong;
