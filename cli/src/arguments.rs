@@ -172,6 +172,9 @@ pub(crate) struct ReplicaInitArguments {
     /// itself to be taken up again. Of a lost configuration --listen is all that has to be said
     #[arg(long)]
     pub(crate) again: bool,
+    /// Print KEY@HOST:PORT and nothing else, for scripts
+    #[arg(long, short, conflicts_with = "again")]
+    pub(crate) quiet: bool,
 }
 
 /// `quorumfs replica run`

@@ -13,8 +13,8 @@
 use super::explain::{key_failure, volume_failure};
 use super::key;
 use super::volume::{
-    CONFIGURATION, GENESIS, HEADING, KEY, cloud, named, new_passphrase, refuse_what_is_there,
-    replica, tell,
+    CONFIGURATION, GENESIS, HEADING, KEY, cloud, credentials_file, named, new_passphrase,
+    refuse_what_is_there, replica, tell,
 };
 use crate::arguments::{General, VolumeRecoverArguments};
 use crate::configuration::{
@@ -62,10 +62,10 @@ pub(crate) fn run(
         key: KEY.into(),
     };
     let replicas = replicas(volume.genesis(), &arguments.replicas)?;
-    let clouds = clouds(volume.genesis(), &kit, arguments)?;
+    let state = StateDirectory::find(general.state.as_deref(), "volume")?;
+    let clouds = clouds(&state, volume.genesis(), &kit, arguments)?;
     let value = VolumeConfiguration::usual(section, replicas, clouds);
     let passphrase = arguments.protect.then(new_passphrase).transpose()?;
-    let state = StateDirectory::find(general.state.as_deref(), "volume")?;
     state.create()?;
     refuse_what_is_there(&state)?;
     directory::replace(&state.join(GENESIS), &kit.genesis)?;
@@ -135,6 +135,7 @@ fn replicas(genesis: &Genesis, moved: &[String]) -> Outcome<Vec<ReplicaSection>>
 
 /// Those of the genesis, each where the kit or the command line says.
 fn clouds(
+    state: &StateDirectory,
     genesis: &Genesis,
     kit: &RecoveryKit,
     arguments: &VolumeRecoverArguments,
@@ -171,10 +172,7 @@ fn clouds(
         option,
         &arguments.cloud_credentials,
         |cloud, path| {
-            let absolute = std::path::absolute(path);
-            let absolute = absolute
-                .map_err(|error| Failure::file("use the credentials", path.as_ref(), &error))?;
-            cloud.credentials = Some(absolute);
+            cloud.credentials = Some(credentials_file(state, path)?);
             Ok(())
         },
     )?;

@@ -87,6 +87,7 @@ pub(crate) fn init(general: &General, arguments: &ReplicaInitArguments, output: 
     output.record("replica", &record, |record| {
         let (place, key, address) = (state.path().display(), &record.key, &record.address);
         match &record.incarnation {
+            None if arguments.quiet => format!("{key}@{address}"),
             None if record.again => format!(
                 "Wrote {CONFIGURATION} in {place} again; key and disk are there. Start the replica \
                  as always."

@@ -82,13 +82,10 @@ impl Plan {
         }
     }
 
-    fn of(arguments: &VolumeCreateArguments) -> Outcome<Self> {
+    fn of(state: &StateDirectory, arguments: &VolumeCreateArguments) -> Outcome<Self> {
         let clouds = arguments.clouds.iter().map(|text| named(text));
         let mut clouds: Vec<_> = clouds.collect::<Outcome<_>>()?;
-        let file = |path: &str| {
-            let absolute = std::path::absolute(path);
-            absolute.map_err(|error| Failure::file("use the credentials", path.as_ref(), &error))
-        };
+        let file = |path: &str| credentials_file(state, path);
         let (option, told) = ("--cloud-credentials", &arguments.cloud_credentials);
         tell(&mut clouds, option, told, |cloud, path| {
             cloud.credentials = Some(file(path)?);
@@ -215,6 +212,17 @@ pub(super) fn named(text: &str) -> Outcome<CloudSection> {
     }
 }
 
+/// A file with credentials, as the configuration names it: relative if it lies in the state
+/// directory, so that a copy of that directory works on another machine.
+pub(super) fn credentials_file(state: &StateDirectory, path: &str) -> Outcome<PathBuf> {
+    let failed = |error| Failure::file("use the credentials", path.as_ref(), &error);
+    let absolute = std::path::absolute(path).map_err(failed)?;
+    let base = std::path::absolute(state.path()).map_err(failed)?;
+    Ok(absolute
+        .strip_prefix(&base)
+        .map_or_else(|_| absolute.clone(), Path::to_path_buf))
+}
+
 /// Gives clouds what `--cloud-…=NAME=VALUE` says of them.
 pub(super) fn tell(
     clouds: &mut [CloudSection],
@@ -261,7 +269,7 @@ pub(crate) async fn run(
 ) -> Outcome {
     let state = StateDirectory::find(general.state.as_deref(), "volume")?;
     state.create()?;
-    let created = create(&state, &Plan::of(arguments)?).await?;
+    let created = create(&state, &Plan::of(&state, arguments)?).await?;
     // Where it is not found by itself.
     let named = general.state.as_ref().map_or(String::new(), |_| {
         format!(" --state {}", created.state.display())
