@@ -345,7 +345,7 @@ struct Versioned {
     version: Option<u32>,
 }
 
-fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Outcome<T> {
+pub(crate) fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Outcome<T> {
     if let Ok(Versioned {
         version: Some(version),
     }) = toml::from_str(text)

@@ -28,6 +28,8 @@ mod configuration;
 mod control;
 mod demo;
 mod directory;
+#[cfg(test)]
+mod documented;
 mod exit;
 mod failure;
 mod hardening;

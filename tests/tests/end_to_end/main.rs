@@ -7,6 +7,7 @@ mod clouds;
 mod copying;
 mod crashes;
 mod disk_cache;
+mod documents;
 mod faults;
 mod full_disks;
 mod idle;
