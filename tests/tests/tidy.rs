@@ -16,6 +16,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "tidy/words.rs"]
+mod words;
+
 /// Beyond this a file is probably two things.
 const LINES_MAX: usize = 600;
 /// A line fits beside another one on a laptop.
