@@ -1,17 +1,17 @@
-//! Extended attributes as programs set them, and access control lists as servers keep them.
+//! Extended attributes as programs set them, and access control lists as servers store them.
 //!
 //! | Piece | What it is read as |
 //! |---|---|
 //! | 0 | a name |
 //! | 1 | a list in the form of Linux |
 //! | 2 | a whole list in the form of the metadata |
-//! | 3 | a mode (2); what of a list is kept apart from it, in the form of the metadata |
+//! | 3 | a mode (2); the rest of a list, in the form of the metadata |
 //! | 4 | a tier |
 
 use super::acl;
 use super::name::Name;
 use crate::decoders::{Piece, Seed};
-use crate::vfs::keep::Tier;
+use crate::vfs::durability::Tier;
 use borsh::BorshDeserialize;
 use quorumfs_metadata::acl::{AccessAcl, Acl, Named};
 use quorumfs_metadata::attributes::Mode;
@@ -27,7 +27,7 @@ fn name(bytes: &[u8]) -> bool {
     true
 }
 
-/// A list that was let in: it goes out as it came in, and divides into mode and rest.
+/// An accepted list: it is written as it was read, and divides into mode and rest.
 fn is_a_list(list: &Acl) {
     assert!(list.check().is_ok());
     let again = acl::parse(&acl::write(list)).ok().flatten();
@@ -68,17 +68,18 @@ fn apart_from_a_mode(mode: u16, bytes: &[u8]) -> bool {
     let list = kept.with_mode(Mode(mode));
     assert_eq!(list.mode(), mode & 0o777);
     let bytes = acl::write(&list);
-    // What servers keep was let in before; a list that was not is refused where it is read again.
+    // Servers checked the lists that they store; a list that they would refuse is refused when it
+    // is read again.
     if list.check().is_ok() {
         assert_eq!(acl::parse(&bytes).ok().flatten(), Some(list));
     }
     true
 }
 
-/// Reads each piece. How many are what they should be.
+/// Reads each piece; returns how many are valid.
 ///
 /// # Panics
-/// If something is taken for what it is not.
+/// If a piece is accepted and does not read back the same.
 pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
     let held = pieces
         .iter()
