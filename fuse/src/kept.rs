@@ -1,11 +1,11 @@
 //! What the kernel was told it may keep.
 //!
 //! Usually the kernel believes an answer for [`VALID_FOR`]. What the gateway keeps up to date in
-//! any case ([`FileSystem::may_cache`]) it may keep for [`CACHED_FOR`]; so `find` and `git
-//! status` over a large tree are the kernel's business alone the second time. In return all of it is taken back
-//! when others have changed something, or when nothing is heard of the servers
-//! ([`FileSystem::invalidations`]): every inode and every name that was given out is invalidated, one
-//! by one, since the kernel has no other way that is as old as it needs to be.
+//! any case ([`FileSystem::may_cache`]) it may keep for [`CACHED_FOR`]; so `find` and `git status`
+//! over a large tree are the kernel's business alone the second time. In return all of it is taken
+//! back when others have changed something, or when nothing is heard of the servers
+//! ([`FileSystem::invalidations`]): every inode and every name that was given out is invalidated,
+//! one by one, since the kernel has no other way that is as old as it needs to be.
 //!
 //! * What was given out stands in a table, in two generations: after [`CACHED_FOR`] the kernel asks
 //!   anyway, and the older generation is dropped. The table is bounded; when it is full, answers
