@@ -189,10 +189,10 @@ impl FileSystem {
         const BLOCKS: u64 = (1 << 50) / BLOCK_BYTES as u64;
         const FILES: u64 = 1 << 47;
         let (inodes, allocated) = self.inner.metadata.usage().await?;
-        let room = self.inner.slices.room().await;
+        let free_bytes = self.inner.slices.room().await;
         let realm = self.inner.metadata.realm_quota().await?;
         let left = |of| realm.limit.room(of, &realm.used);
-        let free = room.map_or(BLOCKS, |bytes| bytes / u64::from(BLOCK_BYTES));
+        let free = free_bytes.map_or(BLOCKS, |bytes| bytes / u64::from(BLOCK_BYTES));
         let free = free.min(left(Resource::Bytes) / u64::from(BLOCK_BYTES));
         let files_free = FILES.min(left(Resource::Inodes));
         let used = allocated.div_ceil(u64::from(BLOCK_BYTES));

@@ -73,14 +73,14 @@ mod tests {
         );
         agreed.learn(at(5_000), then);
         let later = then + Duration::from_secs(100);
-        for (here, told) in [
+        for (here, expected) in [
             (8_700, 5_100),
             (5_103, 5_100),
             (5_102, 5_102),
             (5_100, 5_100),
             (1_000, 1_000),
         ] {
-            assert_eq!(agreed.at_most(at(here), later), at(told), "{here}");
+            assert_eq!(agreed.at_most(at(here), later), at(expected), "{here}");
         }
     }
 }

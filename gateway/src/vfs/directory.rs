@@ -84,9 +84,9 @@ impl ListingCache {
 
     fn insert(&self, page: &Arc<Page>) {
         // An empty page takes space as well.
-        let room = page.entries.len().saturating_add(1);
+        let weight = page.entries.len().saturating_add(1);
         let place = (page.directory.inode, page.after);
-        self.lock().insert_weighted(room, place, page.clone());
+        self.lock().insert_weighted(weight, place, page.clone());
     }
 
     /// Forgets everything.

@@ -63,9 +63,9 @@ impl DirtyRuns {
             let (taken, grown) = match before {
                 Some((&start, run)) if position < end_of(start, run.len()) => {
                     let at = usize::try_from(position.saturating_sub(start)).unwrap_or(0);
-                    let room = run.get_mut(at..).unwrap_or_default();
-                    let taken = room.len().min(rest.len());
-                    if let (Some(to), Some(from)) = (room.get_mut(..taken), rest.get(..taken)) {
+                    let space = run.get_mut(at..).unwrap_or_default();
+                    let taken = space.len().min(rest.len());
+                    if let (Some(to), Some(from)) = (space.get_mut(..taken), rest.get(..taken)) {
                         to.copy_from_slice(from);
                     }
                     (taken, 0)
@@ -87,8 +87,8 @@ impl DirtyRuns {
                             .map_or(rest.len(), |(&next, _)| {
                                 usize::try_from(next.saturating_sub(position)).unwrap_or(usize::MAX)
                             });
-                    let (start, room) = extend.unwrap_or((position, RUN_BYTES_MAX));
-                    let taken = rest.len().min(gap).min(room);
+                    let (start, space) = extend.unwrap_or((position, RUN_BYTES_MAX));
+                    let taken = rest.len().min(gap).min(space);
                     let run = self.runs.entry(start).or_default();
                     let before = run.held();
                     run.append(rest.get(..taken).unwrap_or_default(), RUN_BYTES_MAX);

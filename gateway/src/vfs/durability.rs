@@ -204,14 +204,14 @@ impl FileSystemCore {
             return;
         }
         let version = node.state().base.version;
-        let told = journal.push(Entry::from(Record::Ordering {
+        let record = journal.push(Entry::from(Record::Ordering {
             inode: node.inode,
             version,
             mtime: departure.pending.mtime,
         }));
-        if let Some(told) = told {
+        if let Some(record) = record {
             // If that fails the journal is broken, and is not relied on any more.
-            let _ = journal.synced(told).await;
+            let _ = journal.synced(record).await;
         }
     }
 
@@ -273,7 +273,7 @@ impl FileSystemCore {
         let journalled = state.journalled.is_some() && journalled.is_some();
         // Another mount may put only data in place that this mount lost with its session.
         let (errno, reason) = (error.errno(), error.to_string());
-        let told = if journalled && matches!(error, VfsError::Fenced) {
+        let lost = if journalled && matches!(error, VfsError::Fenced) {
             tracing::error!(%inode, %error, "written data stays in the journal");
             state.journalled = None;
             VfsError::LeftInJournal { errno, reason }
@@ -285,7 +285,7 @@ impl FileSystemCore {
             self.drop_journalled(node, state);
             VfsError::Lost { errno, reason }
         };
-        state.give_up(Some(told));
+        state.give_up(Some(lost));
     }
 
     /// Makes the file's pending data as safe as its tier says, and reports data that was given up

@@ -100,20 +100,20 @@ impl EarlyUploads {
         let Self {
             runs, mut uploads, ..
         } = std::mem::take(self);
-        let (mut kept, mut stale) = (FrozenRuns::default(), FrozenRuns::default());
+        let (mut current, mut stale) = (FrozenRuns::default(), FrozenRuns::default());
         for (start, run) in runs.iter() {
             if dirty.overlaps(start, run.len()) {
                 uploads.remove(&start);
                 stale.insert(start, run.clone());
             } else {
-                kept.insert(start, run.clone());
+                current.insert(start, run.clone());
             }
         }
         if !stale.is_empty() {
             dirty.put_beneath(stale);
         }
         let mut frozen = dirty.freeze();
-        for (start, run) in kept.iter() {
+        for (start, run) in current.iter() {
             frozen.insert(start, run.clone());
         }
         (frozen, uploads)

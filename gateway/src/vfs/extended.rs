@@ -342,11 +342,11 @@ impl FileSystemCore {
 
     /// An inode's attributes, decrypted: the cached ones, if they are still the same.
     async fn extended(&self, known: &Attributes) -> Result<Arc<DecryptedAttributes>, VfsError> {
-        if let Some(kept) = self
+        if let Some(cached) = self
             .attribute_cache
             .get(known.inode, known.extended.changed)
         {
-            return Ok(kept);
+            return Ok(cached);
         }
         let question = Question::Extended(known.inode);
         let (own, asked) = (self.metadata.own(), self.cache.query_stamp());

@@ -427,8 +427,8 @@ impl FileSystemCore {
         let node = nodes
             .entry(attributes.inode)
             .or_insert_with(|| {
-                let kept = self.extent_cache.get(base.inode, base.version);
-                let content = kept.unwrap_or_else(|| content(&base));
+                let cached = self.extent_cache.get(base.inode, base.version);
+                let content = cached.unwrap_or_else(|| content(&base));
                 Arc::new(Node::new(base, content))
             })
             .clone();

@@ -194,10 +194,10 @@ impl Packer {
 
     /// How many of the waiting slices fit one pack.
     fn fitting(&self, state: &PackerState) -> usize {
-        let mut room = u64::from(self.blocks.block_bytes_max());
+        let mut space = u64::from(self.blocks.block_bytes_max());
         let fits = state.waiting.iter().take_while(|waiting| {
-            let left = room.checked_sub(waiting.plain.len() as u64);
-            room = left.unwrap_or(0);
+            let left = space.checked_sub(waiting.plain.len() as u64);
+            space = left.unwrap_or(0);
             left.is_some()
         });
         // One that does not fit at all is refused by the block store.

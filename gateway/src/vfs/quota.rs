@@ -53,7 +53,7 @@ pub(crate) struct Full {
     uid: Option<Uid>,
     of: Resource,
     /// How much was free.
-    room: u64,
+    free: u64,
     /// When the background checks again.
     pub(crate) retry_at: Instant,
     pause: Duration,
@@ -73,7 +73,7 @@ impl NodeState {
             error: error.clone(),
             uid: *uid,
             of: *of,
-            room: *room,
+            free: *room,
             retry_at: now.checked_add(pause).unwrap_or(now),
             pause,
         });
@@ -90,7 +90,7 @@ impl NodeState {
 #[derive(Clone, Copy, Debug)]
 struct KnownSpace {
     /// Bytes.
-    room: u64,
+    free: u64,
     at: Instant,
     /// Pending bytes when it was asked for.
     waited: u64,
@@ -129,7 +129,7 @@ impl FreeSpaceCache {
         let written = self.written.load(Ordering::Acquire);
         let since = written.saturating_sub(known.written);
         let all = known.waited.saturating_add(since).saturating_add(more);
-        known.room == u64::MAX || all <= known.room
+        known.free == u64::MAX || all <= known.free
     }
 }
 
@@ -163,7 +163,7 @@ impl FileSystemCore {
             Ok(Ok((realm, user))) => {
                 let (own, of_all) = free_space_of(uid, &realm, &user, Resource::Bytes);
                 KnownSpace {
-                    room: own.min(of_all),
+                    free: own.min(of_all),
                     at: Instant::now(),
                     waited,
                     written,
@@ -176,7 +176,7 @@ impl FileSystemCore {
             Ok(Err(_)) | Err(_) => KnownSpace {
                 at: Instant::now(),
                 ..last.unwrap_or(KnownSpace {
-                    room: u64::MAX,
+                    free: u64::MAX,
                     at: Instant::now(),
                     waited,
                     written,
@@ -207,8 +207,8 @@ impl FileSystemCore {
             Err(error) => return Some(error),
         };
         let (own, of_all) = free_space_of(uid, &realm, &user, full.of);
-        let room = if full.uid.is_some() { own } else { of_all };
-        (room <= full.room).then_some(full.error)
+        let free = if full.uid.is_some() { own } else { of_all };
+        (free <= full.free).then_some(full.error)
     }
 
     /// A commit failed; if a quota refused it, the file is full. The caller has put back the
@@ -244,11 +244,11 @@ impl FileSystemCore {
         self.files_lost.fetch_add(1, Ordering::Relaxed);
         self.drop_journalled(node, state);
         // Writers get the error at every call; it concerns no other process.
-        let told = (state.writers > 0).then(|| VfsError::Lost {
+        let lost = (state.writers > 0).then(|| VfsError::Lost {
             errno: error.errno(),
             reason: error.to_string(),
         });
-        state.give_up(told);
+        state.give_up(lost);
         // The kernel may have pages of it.
         self.last_open.forget(inode);
         self.book(state);

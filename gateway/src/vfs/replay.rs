@@ -198,10 +198,10 @@ impl FileSystem {
             outcome.and(closed)?;
         }
         if let Some(journal) = &self.inner.journal
-            && let Some(told) = journal.push(Entry::from(Record::GivenUp { inode }))
+            && let Some(record) = journal.push(Entry::from(Record::GivenUp { inode }))
         {
             // If it is not durable, the data is rescued again.
-            let _ = journal.synced(told).await;
+            let _ = journal.synced(record).await;
         }
         Ok(())
     }

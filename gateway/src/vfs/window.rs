@@ -208,7 +208,7 @@ mod tests {
         enter(0).ended(true, at(100));
         assert_eq!((window.slices(), window.early_uploads()), (2, 2));
         enter(200).ended(true, at(300));
-        assert_eq!(window.slices(), 2, "a second one would have had room");
+        assert_eq!(window.slices(), 2, "a second one would have fitted");
         let (one, two) = (enter(400), enter(400));
         one.ended(true, at(500));
         two.ended(true, at(500));

@@ -53,10 +53,10 @@ async fn reading_moves_the_time_of_access_once() {
             expected[expected.len() - 1]
         );
     }
-    assert_eq!(fs.status().operations, before, "the servers are told later");
+    assert_eq!(fs.status().operations, before, "times are sent later");
     fs.shutdown().await.unwrap();
-    let told = fs.status().operations - before;
-    assert!(told <= 4, "{told} operations for 300 files");
+    let sent = fs.status().operations - before;
+    assert!(sent <= 4, "{sent} operations for 300 files");
     let again = world.mount(late()).await;
     for expected in expected {
         let found = again.getattr(expected.inode).await.unwrap();

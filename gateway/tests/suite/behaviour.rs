@@ -36,7 +36,7 @@ async fn a_failed_commit_is_reported_and_nothing_is_lost() {
     world.slices.failing.store(false, Ordering::Relaxed);
     fs.release(handle)
         .await
-        .expect("what was kept is committed after all");
+        .expect("pending data is committed in the end");
     let again = world.mount(VfsOptions::default()).await;
     assert_eq!(content(&again, inode).await, [1; 5000]);
 }
@@ -131,7 +131,7 @@ async fn a_writer_without_memory_gets_an_error_and_does_not_hang() {
     assert!(started.elapsed() < Duration::from_secs(5));
     world.slices.failing.store(false, Ordering::Relaxed);
     fs.fsync(handle).await.unwrap();
-    fs.write(handle, 0, b"there is room again").await.unwrap();
+    fs.write(handle, 0, b"memory is free again").await.unwrap();
 }
 
 #[tokio::test]

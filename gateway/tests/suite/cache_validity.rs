@@ -160,7 +160,7 @@ async fn committed_changes_of_this_mount_are_cacheable_and_pending_ones_are_not(
     assert!(fs.may_cache_name(fs.root(), b"file", Some(inode)));
     fs.write(handle, 0, b"content").await.unwrap();
     let waiting = fs.getattr(inode).await.unwrap();
-    assert!(!fs.may_cache(&waiting), "its commit changes what is shown");
+    assert!(!fs.may_cache(&waiting), "its commit changes the attributes");
     fs.release(handle).await.unwrap();
     let committed = fs.getattr(inode).await.unwrap();
     assert!(fs.may_cache(&committed));

@@ -84,7 +84,7 @@ async fn cached_shares_open_an_epoch_without_clouds_and_wrong_ones_are_dropped()
         }
         late.refresh().await
     };
-    assert!(opens_alone().await.is_err(), "nothing is kept yet");
+    assert!(opens_alone().await.is_err(), "nothing is cached yet");
     let keeping = world.gateway();
     keeping.volume.keep_shares(keeper());
     keeping.refresh().await.unwrap();
@@ -359,9 +359,9 @@ async fn of_two_concurrent_rekeys_one_succeeds_and_the_other_fails() {
         begun.await
     };
     assert_eq!(begin(&one, first).await.unwrap().number, RealmEpoch(1));
-    let told = begin(&other, second).await.unwrap_err();
-    let VolumeError::Raced { current } = told else {
-        panic!("{told}");
+    let error = begin(&other, second).await.unwrap_err();
+    let VolumeError::Raced { current } = error else {
+        panic!("{error}");
     };
     assert_eq!(current, RealmEpoch(1));
     let (slice, salt) = (SliceId::default(), SliceSalt::default());
@@ -389,11 +389,11 @@ async fn a_forged_or_replayed_epoch_is_refused() {
     ] {
         line.lie.store(lie, Ordering::Relaxed);
         let error = gateway.refresh().await.unwrap_err();
-        let told = matches!(
+        let refused = matches!(
             error,
             VolumeError::Key(KeyError::Untrusted { .. } | KeyError::NoMember { .. })
         );
-        assert!(told, "lie {lie}: {error:?}");
+        assert!(refused, "lie {lie}: {error:?}");
         assert_eq!(gateway.volume.current_epoch(), Some(RealmEpoch(0)), "{lie}");
     }
     // The older answer was true then: a client that has not seen a newer epoch accepts it.

@@ -42,7 +42,7 @@ async fn below_the_floor_close_and_fsync_wait_for_the_clouds() {
     fs.write(handle, 0, &[1; 3000]).await.unwrap();
     leave_room(&fs, &fault, false).await;
     fs.write(handle, 3000, &[2; 3000]).await.unwrap();
-    assert_eq!(content(&elsewhere(), inode).await, [1; 3000], "made room");
+    assert_eq!(content(&elsewhere(), inode).await, [1; 3000], "committed");
     clouds_fail(&world, true);
     fs.fsync(handle).await.unwrap_err();
     fs.write(handle, 6000, &[3; 3000]).await.unwrap();

@@ -70,7 +70,7 @@ async fn halfway(world: &TestVolume, fs: &FileSystem) -> Halfway {
     let sync = tokio::spawn(async move { of.sync(inode).await });
     let limit = tokio::time::Instant::now() + Duration::from_secs(60);
     while fs.status().dirty_bytes > LENGTH as u64 / 2 {
-        assert!(tokio::time::Instant::now() < limit, "memory is kept");
+        assert!(tokio::time::Instant::now() < limit, "memory is not freed");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(!sync.is_finished());

@@ -160,7 +160,7 @@ async fn prefetch_stops_when_its_reader_jumps_or_closes() {
     tokio::pin!(jump);
     tokio::select! {
         () = &mut jump => panic!("the clouds are far away"),
-        count = under_way() => assert_eq!(count, 1, "more than what the jump itself asks for"),
+        count = under_way() => assert_eq!(count, 1, "more than the read of the jump itself"),
     }
     jump.await;
 
@@ -178,11 +178,7 @@ async fn prefetch_stops_when_its_reader_jumps_or_closes() {
         () = &mut waiting => None,
         count = under_way() => Some(count),
     };
-    assert_eq!(
-        fetched,
-        Some(1),
-        "more than what the second reader asks for"
-    );
+    assert_eq!(fetched, Some(1), "more than the second reader asked for");
     waiting.await;
     fs.release(second).await.unwrap();
     fs.shutdown().await.unwrap();

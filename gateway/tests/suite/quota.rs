@@ -134,7 +134,7 @@ async fn data_that_does_not_fit_is_reported_until_the_last_close_and_leaves_noth
     let status = fs.status();
     assert_eq!((status.dirty_files, status.dirty_bytes), (0, 0));
     assert_eq!((status.files_lost, status.open_handles), (1, 0));
-    assert_eq!(content(&fs, inode).await, [1; 9000], "what was committed");
+    assert_eq!(content(&fs, inode).await, [1; 9000], "committed data");
     assert_eq!(fs.getattr(inode).await.unwrap().size, 9000);
     assert_eq!(used(&world).await, 9000);
     fs.shutdown().await.unwrap();
@@ -310,7 +310,7 @@ async fn a_tier_that_promises_early_promises_only_data_that_fits() {
         assert_eq!(
             fs.status().dirty_files,
             1,
-            "{tier:?}: what fits is promised"
+            "{tier:?}: data that fits is promised"
         );
         assert_eq!(used(&world).await, 0);
         let (large, handle) = users_file(&fs, b"large").await;

@@ -33,8 +33,8 @@ fn is_a_list(list: &Acl) {
     let again = acl::parse(&acl::write(list)).ok().flatten();
     assert_eq!(again.as_ref(), Some(list));
     let mode = Mode(list.mode());
-    if let Some(kept) = list.clone().beside_mode() {
-        assert_eq!(&kept.with_mode(mode), list);
+    if let Some(rest) = list.clone().beside_mode() {
+        assert_eq!(&rest.with_mode(mode), list);
     }
     let (own, given) = list.inherited(Mode(0o7777));
     assert_eq!(given.0, 0o7000 | list.mode());
@@ -62,10 +62,10 @@ fn of_metadata(bytes: &[u8]) -> bool {
 }
 
 fn apart_from_a_mode(mode: u16, bytes: &[u8]) -> bool {
-    let Ok(kept) = AccessAcl::try_from_slice(bytes) else {
+    let Ok(rest) = AccessAcl::try_from_slice(bytes) else {
         return false;
     };
-    let list = kept.with_mode(Mode(mode));
+    let list = rest.with_mode(Mode(mode));
     assert_eq!(list.mode(), mode & 0o777);
     let bytes = acl::write(&list);
     // Servers checked the lists that they store; a list that they would refuse is refused when it
@@ -113,15 +113,15 @@ pub(crate) fn seeds() -> Vec<Seed> {
         },
         ..plain.clone()
     };
-    let kept = |list: &Acl| borsh::to_vec(list).unwrap_or_default();
+    let encoded = |list: &Acl| borsh::to_vec(list).unwrap_or_default();
     let apart = wide.clone().beside_mode();
     let apart = apart.and_then(|it| borsh::to_vec(&it).ok());
     let apart = [&[1, 0xa4][..], &apart.unwrap_or_default()].concat();
     vec![
         vec![(0, b"user.comment".to_vec()), (4, b"local".to_vec())],
         vec![(0, b"security.capability".to_vec())],
-        vec![(1, acl::write(&plain)), (2, kept(&plain))],
-        vec![(1, acl::write(&wide)), (2, kept(&wide))],
+        vec![(1, acl::write(&plain)), (2, encoded(&plain))],
+        vec![(1, acl::write(&wide)), (2, encoded(&wide))],
         vec![(3, apart)],
     ]
 }
