@@ -21,7 +21,7 @@ use tokio::sync::OnceCell;
 /// Bytes of plaintext in one chunk: two kernel readahead windows.
 pub(crate) const CHUNK_BYTES: u32 = 256 << 10;
 
-/// A chunk is moved to the front if more than one in so many of all were, since it was.
+/// A chunk is moved to the front if more than 1/TOLERANCE of all were, since it was.
 const TOLERANCE: u64 = 4;
 
 type Key = (SliceId, u32);

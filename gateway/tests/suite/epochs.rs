@@ -7,7 +7,7 @@ mod world;
 
 use crate::common::{content, new_file, root};
 use quorumfs_backends::StoreErrorKind;
-use quorumfs_backends::faulty::{OperationFault, Plan};
+use quorumfs_backends::faulty::{Fault, Plan};
 use quorumfs_gateway::blocks::{ShareError, ShareState};
 use quorumfs_gateway::keys::{KeptShares, KeyError, Secret};
 use quorumfs_gateway::vfs::{FileSystem, OpenMode, SetMode, UnderOldEpochs};
@@ -78,9 +78,7 @@ async fn cached_shares_open_an_epoch_without_clouds_and_wrong_ones_are_dropped()
         let late = world.gateway();
         late.volume.keep_shares(keeper());
         for cloud in &late.faulty {
-            cloud.set_plan(Plan::always(OperationFault::Refuse(
-                StoreErrorKind::Unavailable,
-            )));
+            cloud.set_plan(Plan::always(Fault::Refuse(StoreErrorKind::Unavailable)));
         }
         late.refresh().await
     };
@@ -228,27 +226,25 @@ async fn extended_attributes_outlive_new_epochs() {
 async fn shares_are_found_with_f_clouds_lying_or_gone_and_not_with_more() {
     let world = World::new(Lock::MembersAndClouds).await;
     for fault in [
-        OperationFault::Zeros,
-        OperationFault::FlipBit,
-        OperationFault::WrongObject,
-        OperationFault::Hang,
-        OperationFault::Stale,
-        OperationFault::Refuse(StoreErrorKind::Unavailable),
-        OperationFault::Refuse(StoreErrorKind::NotFound),
+        Fault::Zeros,
+        Fault::FlipBit,
+        Fault::WrongObject,
+        Fault::Hang,
+        Fault::Stale,
+        Fault::Refuse(StoreErrorKind::Unavailable),
+        Fault::Refuse(StoreErrorKind::NotFound),
     ] {
         let gateway = world.gateway();
         gateway.faulty[0].set_plan(Plan::always(fault));
         assert_eq!(gateway.refresh().await.unwrap(), RealmEpoch(0), "{fault:?}");
         gateway.volume.current_key().unwrap();
         let refused = gateway.blocks.status().clouds[0].shards_refused;
-        let lies = matches!(fault, OperationFault::Zeros | OperationFault::FlipBit);
+        let lies = matches!(fault, Fault::Zeros | Fault::FlipBit);
         assert!(!lies || refused > 0, "{fault:?}: the lie is not on record");
     }
     let gateway = world.gateway();
     for cloud in [0, 1, 3] {
-        gateway.faulty[cloud].set_plan(Plan::always(OperationFault::Refuse(
-            StoreErrorKind::Unavailable,
-        )));
+        gateway.faulty[cloud].set_plan(Plan::always(Fault::Refuse(StoreErrorKind::Unavailable)));
     }
     let error = gateway.refresh().await.unwrap_err();
     let VolumeError::Shares(ShareError::TooFew { good, wanted, .. }) = &error else {
@@ -267,7 +263,7 @@ async fn a_members_key_with_f_clouds_opens_nothing_and_with_one_more_it_does() {
     let world = World::new(Lock::MembersAndClouds).await;
     let thief = world.gateway();
     for cloud in 1..4 {
-        thief.faulty[cloud].set_plan(Plan::always(OperationFault::Refuse(StoreErrorKind::Denied)));
+        thief.faulty[cloud].set_plan(Plan::always(Fault::Refuse(StoreErrorKind::Denied)));
     }
     assert!(thief.volume.unlock(&thief.shares).await.is_err());
     assert!(thief.refresh().await.is_err());
@@ -293,7 +289,7 @@ async fn a_rekey_with_too_few_clouds_changes_nothing_and_can_be_retried() {
     let world = World::new(Lock::Members).await;
     let gateway = world.gateway();
     for cloud in 0..2 {
-        gateway.faulty[cloud].set_plan(Plan::always(OperationFault::AcknowledgeWithoutStoring));
+        gateway.faulty[cloud].set_plan(Plan::always(Fault::AcknowledgeWithoutStoring));
     }
     let error = gateway.rekey(Lock::MembersAndClouds).await.unwrap_err();
     let error = error.to_string();
@@ -461,9 +457,7 @@ async fn a_lost_or_damaged_share_is_rebuilt_from_the_others() {
     // Those two alone open the volume now.
     let late = world.gateway();
     for cloud in 0..2 {
-        late.faulty[cloud].set_plan(Plan::always(OperationFault::Refuse(
-            StoreErrorKind::Unavailable,
-        )));
+        late.faulty[cloud].set_plan(Plan::always(Fault::Refuse(StoreErrorKind::Unavailable)));
     }
     assert_eq!(late.refresh().await.unwrap(), RealmEpoch(0));
     // Shares that do not fit each other are the fault of their signer.
