@@ -391,7 +391,7 @@ impl Filesystem for Adapter {
             Ok(handle) => {
                 // What the kernel has is older than this listing only if the directory's mtime has
                 // moved, and it looks at that first.
-                let flags = if keeper.keeps_listing(inode) {
+                let flags = if keeper.may_cache_listing(inode) {
                     KEEP_LISTING
                 } else {
                     FopenFlags::empty()

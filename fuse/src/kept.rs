@@ -1,13 +1,13 @@
 //! What the kernel was told it may keep.
 //!
 //! Usually the kernel believes an answer for [`VALID_FOR`]. What the gateway keeps up to date in
-//! any case ([`FileSystem::keeps`]) it may keep for [`KEPT_FOR`]; so `find` and `git status` over
-//! a large tree are the kernel's business alone the second time. In return all of it is taken back
-//! when others have changed something, or when nothing is heard of the servers
-//! ([`FileSystem::doubts`]): every inode and every name that was given out is invalidated, one by
-//! one, since the kernel has no other way that is as old as it needs to be.
+//! any case ([`FileSystem::may_cache`]) it may keep for [`CACHED_FOR`]; so `find` and `git status`
+//! over a large tree are the kernel's business alone the second time. In return all of it is taken
+//! back when others have changed something, or when nothing is heard of the servers
+//! ([`FileSystem::invalidations`]): every inode and every name that was given out is invalidated,
+//! one by one, since the kernel has no other way that is as old as it needs to be.
 //!
-//! * What was given out stands in a table, in two generations: after [`KEPT_FOR`] the kernel asks
+//! * What was given out stands in a table, in two generations: after [`CACHED_FOR`] the kernel asks
 //!   anyway, and the older generation is dropped. The table is bounded; when it is full, answers
 //!   last for [`VALID_FOR`].
 //! * A reply is written, and noted, within the *gate*, and only after it was asked within the gate
@@ -24,7 +24,7 @@
 use crate::convert::number;
 use crate::serve::VALID_FOR;
 use fuser::Notifier;
-use quorumfs_gateway::vfs::{Attributes, FileSystem, FileType, InodeId, KEPT_FOR};
+use quorumfs_gateway::vfs::{Attributes, CACHED_FOR, FileSystem, FileType, InodeId};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -112,9 +112,11 @@ pub(crate) struct Giving<'k> {
 impl Giving<'_> {
     /// For how long attributes that are about to be shown last.
     pub(crate) fn attributes(&self, fs: &FileSystem, shown: &Attributes) -> Duration {
-        if shown.inode != fs.root() && fs.keeps(shown) && self.kept.tables().note_inode(shown.inode)
+        if shown.inode != fs.root()
+            && fs.may_cache(shown)
+            && self.kept.tables().note_inode(shown.inode)
         {
-            KEPT_FOR
+            CACHED_FOR
         } else {
             VALID_FOR
         }
@@ -130,9 +132,9 @@ impl Giving<'_> {
         let attributes = shown.map_or(VALID_FOR, |shown| self.attributes(fs, shown));
         let leads = shown.map(|shown| shown.inode);
         let is_directory = shown.is_some_and(|it| it.file_type() == FileType::Directory);
-        let keeps = !is_directory && fs.keeps_name(directory, name, leads);
+        let keeps = !is_directory && fs.may_cache_name(directory, name, leads);
         let name = if keeps && self.kept.tables().note_name(directory, name) {
-            KEPT_FOR
+            CACHED_FOR
         } else {
             VALID_FOR
         };
@@ -143,7 +145,7 @@ impl Giving<'_> {
 impl Tables {
     /// Answers whether there is room.
     fn turn(&mut self) -> bool {
-        if self.since.elapsed() >= KEPT_FOR {
+        if self.since.elapsed() >= CACHED_FOR {
             // Whatever was given out before the young generation began is asked for again by now.
             self.old = std::mem::take(&mut self.young);
             self.since = Instant::now();
@@ -183,12 +185,12 @@ pub(crate) fn spawn(
     notifier: Notifier,
     mut ended: watch::Receiver<bool>,
 ) {
-    let (mut doubts, root) = (fs.doubts(), fs.root());
+    let (mut invalidations, root) = (fs.invalidations(), fs.root());
     tokio::spawn(async move {
         loop {
             tokio::select! {
                 _ = ended.wait_for(|ended| *ended) => return,
-                changed = doubts.changed() => {
+                changed = invalidations.changed() => {
                     if changed.is_err() {
                         return;
                     }
@@ -246,7 +248,7 @@ mod tests {
             "that is there already"
         );
         assert!(!kept.tables().note_name(InodeId(7), b"a"));
-        let Some(long_ago) = Instant::now().checked_sub(KEPT_FOR) else {
+        let Some(long_ago) = Instant::now().checked_sub(CACHED_FOR) else {
             return;
         };
         kept.tables().since = long_ago;

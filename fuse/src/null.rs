@@ -22,7 +22,7 @@ use fuser::{
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
     Request, TimeOrNow, WriteFlags,
 };
-use quorumfs_gateway::vfs::KEPT_FOR;
+use quorumfs_gateway::vfs::CACHED_FOR;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -102,7 +102,7 @@ impl Null {
 
 fn entry(found: Result<FileAttr, Errno>, reply: ReplyEntry) {
     match found {
-        Ok(attr) => reply.entry_with_ttls(&KEPT_FOR, &name_lasts(&attr), &attr, GENERATION),
+        Ok(attr) => reply.entry_with_ttls(&CACHED_FOR, &name_lasts(&attr), &attr, GENERATION),
         Err(error) => reply.error(error),
     }
 }
@@ -111,7 +111,7 @@ fn entry(found: Result<FileAttr, Errno>, reply: ReplyEntry) {
 fn name_lasts(attr: &FileAttr) -> Duration {
     match attr.kind {
         FileType::Directory => VALID_FOR,
-        _ => KEPT_FOR,
+        _ => CACHED_FOR,
     }
 }
 
@@ -135,14 +135,14 @@ impl Filesystem for Null {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let found = self.tree().lookup(parent.0, name.as_bytes());
         match found {
-            Err(Errno::ENOENT) => reply.entry(&KEPT_FOR, &absent(), GENERATION),
+            Err(Errno::ENOENT) => reply.entry(&CACHED_FOR, &absent(), GENERATION),
             found => entry(found, reply),
         }
     }
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match self.tree().attributes(inode.0) {
-            Ok(attr) => reply.attr(&KEPT_FOR, &attr),
+            Ok(attr) => reply.attr(&CACHED_FOR, &attr),
             Err(error) => reply.error(error),
         }
     }
@@ -166,7 +166,7 @@ impl Filesystem for Null {
         reply: ReplyAttr,
     ) {
         match self.tree().change(inode.0, mode, uid, gid, size) {
-            Ok(attr) => reply.attr(&KEPT_FOR, &attr),
+            Ok(attr) => reply.attr(&CACHED_FOR, &attr),
             Err(error) => reply.error(error),
         }
     }

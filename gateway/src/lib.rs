@@ -1,21 +1,21 @@
 //! The file system as a client sees it: keys, names, content and POSIX over ordered metadata.
 //!
-//! # The way through
+//! # Modules
 //!
-//! | Module | What it holds |
+//! | Module | Contents |
 //! |---|---|
 //! | [`blocks`] | slices on several clouds: sealed, coded, verified, completed, repaired |
-//! | [`disk_cache`] | what was read or written, kept encrypted on this machine |
-//! | [`journal`] | what was written and is not in the clouds yet, kept on this host |
-//! | [`keys`] | who may read what: volume root, principals, realm epochs, names, small values |
-//! | [`volume`] | a volume made, and opened with a key |
-//! | [`memory`] | one setting for a mount's memory, and how it is divided |
+//! | [`disk_cache`] | recently read and written content, encrypted on this machine's disk |
+//! | [`journal`] | written data that is not in the clouds yet, on this host |
+//! | [`keys`] | who may read what: volume root, principals, key epochs, names, small values |
+//! | [`volume`] | making a volume, and opening it with a key |
+//! | [`memory`] | one setting for a mount's memory, and its division |
 //! | [`metadata`] | the metadata servers, typed; or a service in this process |
-//! | [`vfs`] | the file system: every call of POSIX that is supported |
+//! | [`vfs`] | the file system: every supported call of POSIX |
 //!
-//! # What it is not
+//! # What it does not contain
 //!
-//! It knows no kernel (that is `quorumfs-fuse`) and no command line.
+//! The kernel interface (that is `quorumfs-fuse`) and the command line.
 
 pub mod blocks;
 #[cfg(any(test, feature = "decoders"))]

@@ -4,7 +4,9 @@ use super::opened::Configured;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use quorumfs_gateway::journal::{Directory, JournalError, JournalOptions};
-use quorumfs_gateway::vfs::{FileSystem, InQueue, RESCUE_DIRECTORY, Replay, Replayed, VfsStatus};
+use quorumfs_gateway::vfs::{
+    FileSystem, QueuedFile, RESCUE_DIRECTORY, Replay, Replayed, VfsStatus,
+};
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -115,7 +117,7 @@ pub(crate) struct QueuedReport {
 }
 
 impl QueuedReport {
-    fn of(file: &InQueue) -> Self {
+    fn of(file: &QueuedFile) -> Self {
         Self {
             inode: file.inode.0,
             bytes: file.bytes,

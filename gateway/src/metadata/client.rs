@@ -4,7 +4,7 @@ use super::cut_off::Heard;
 use super::ids::{AllocatedId, IdPool};
 use super::{MetadataError, Transport, quota};
 use crate::vfs::VfsError;
-use crate::vfs::clock::Agreed;
+use crate::vfs::clock::ServerClock;
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use quorumfs_metadata::attributes::{Access, Attributes, Credentials, Timestamp};
@@ -44,7 +44,7 @@ pub struct MetadataClient {
     operations: AtomicU64,
     queries: AtomicU64,
     heard: Heard,
-    agreed: Agreed,
+    agreed: ServerClock,
     ids: Mutex<IdPool>,
     /// Allocations before this one were granted already, to this session or to one before it.
     next_allocation: AtomicU64,
@@ -72,7 +72,7 @@ impl MetadataClient {
             operations: AtomicU64::new(0),
             queries: AtomicU64::new(0),
             heard: Heard::default(),
-            agreed: Agreed::default(),
+            agreed: ServerClock::default(),
             ids: Mutex::default(),
             next_allocation: AtomicU64::new(0),
         }

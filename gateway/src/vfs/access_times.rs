@@ -1,17 +1,17 @@
 //! Times of access, as Linux keeps them by default (`relatime`).
 //!
-//! Opening a file or directory for reading counts as reading it, for what the kernel then reads of
-//! its own pages nobody here hears of; so does asking for a link's target. A time moves on if it
-//! is not after the last change of the inode, or a day old: so it tells whether something was read
-//! since it was written, and a file that is read again and again costs nothing.
+//! Opening a file or directory for reading counts as reading it, because the kernel then reads its
+//! own pages without telling us. Reading a link's target counts too. A time moves forward if it is
+//! not after the last change of the inode, or is a day old. So it shows whether something was read
+//! since it was written, and reading a file repeatedly costs nothing.
 //!
-//! Everybody on this mount sees the new time at once. The servers are told many at a time, some
-//! time later, and only of times that move forward; a crash loses what they were not told yet.
-//! What waits is bounded: beyond that a time does not move before some have left.
+//! All processes on this mount see the new time at once. The servers get many times together, some
+//! time later, and only times that move forward; a crash loses the times that they do not have yet.
+//! Pending times are bounded: beyond the bound a time does not move until some have been sent.
 //!
 //! Source: Linux, `fs/inode.c` (`relatime_need_update`).
 
-use super::file_system::{FileSystem, Inner};
+use super::file_system::{FileSystem, FileSystemCore};
 use super::{VfsError, clock};
 use quorumfs_metadata::attributes::{Attributes, Timestamp};
 use quorumfs_metadata::identity::InodeId;
@@ -22,30 +22,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Times that may wait.
-const WAITING_MAX: usize = 32 * ACCESSED_MAX;
-/// After so many seconds a time moves on even if nothing changed.
+/// Times that may be pending.
+const PENDING_MAX: usize = 32 * ACCESSED_MAX;
+/// After so many seconds a time moves forward even if nothing changed.
 const DAY_SECONDS: i64 = 24 * 60 * 60;
-/// How long to try to tell the servers at the end.
+/// How long to try to send the rest at the end.
 const LAST_TRY: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingTimes {
     times: BTreeMap<InodeId, Timestamp>,
-    /// Since when something waits, or when it was last tried.
+    /// When the oldest became pending, or was last tried.
     since: Option<Instant>,
 }
 
-/// Times that the servers have not been told of.
+/// Times that the servers do not have yet.
 #[derive(Debug, Default)]
 pub(crate) struct AccessTimes {
-    waiting: Mutex<Waiting>,
-    /// Held by whoever tells them.
-    telling: tokio::sync::Mutex<()>,
+    pending: Mutex<PendingTimes>,
+    /// Held while sending.
+    sending: tokio::sync::Mutex<()>,
 }
 
-/// The time of access that reading at `now` leaves behind; `None`: the one that is there.
-fn moved(attributes: &Attributes, now: Timestamp) -> Option<Timestamp> {
+/// The time of access that reading at `now` sets; `None` if it stays.
+fn updated_atime(attributes: &Attributes, now: Timestamp) -> Option<Timestamp> {
     let Attributes {
         atime,
         mtime,
@@ -56,7 +56,7 @@ fn moved(attributes: &Attributes, now: Timestamp) -> Option<Timestamp> {
     if atime > mtime && atime > ctime && !old {
         return None;
     }
-    // The servers' clock, of which ctime is, may be ahead of ours.
+    // A ctime is of the servers' clock, which may be ahead of ours.
     let after_change = Timestamp {
         seconds: ctime.seconds,
         nanos: ctime.nanos.saturating_add(1).min(999_999_999),
@@ -65,42 +65,42 @@ fn moved(attributes: &Attributes, now: Timestamp) -> Option<Timestamp> {
 }
 
 impl AccessTimes {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pending(&self) -> MutexGuard<'_, PendingTimes> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An inode of these attributes, as callers see them, is read.
+    /// An inode with these attributes, as callers see them, is read.
     pub(crate) fn note(&self, attributes: &Attributes) {
-        let Some(time) = moved(attributes, clock::now()) else {
+        let Some(time) = updated_atime(attributes, clock::now()) else {
             return;
         };
-        let mut waiting = self.waiting();
-        let known = waiting.times.contains_key(&attributes.inode);
-        if known || waiting.times.len() < WAITING_MAX {
-            waiting.times.insert(attributes.inode, time);
-            waiting.since.get_or_insert_with(Instant::now);
+        let mut pending = self.pending();
+        let known = pending.times.contains_key(&attributes.inode);
+        if known || pending.times.len() < PENDING_MAX {
+            pending.times.insert(attributes.inode, time);
+            pending.since.get_or_insert_with(Instant::now);
         }
     }
 
-    /// Attributes with the time that waits.
-    pub(crate) fn shown(&self, mut attributes: Attributes) -> Attributes {
-        if let Some(time) = self.waiting().times.get(&attributes.inode) {
+    /// Attributes with the pending time.
+    pub(crate) fn with_pending(&self, mut attributes: Attributes) -> Attributes {
+        if let Some(time) = self.pending().times.get(&attributes.inode) {
             attributes.atime = attributes.atime.max(*time);
         }
         attributes
     }
 
-    /// Somebody sets an inode's time of access: what waits for it is void, and nothing that is on
-    /// its way arrives later.
-    pub(crate) async fn set_aside(&self, inode: InodeId) {
-        let _told = self.telling.lock().await;
-        self.waiting().times.remove(&inode);
+    /// A caller sets an inode's time of access: the pending one is void, and one that is being sent
+    /// does not arrive later.
+    pub(crate) async fn discard(&self, inode: InodeId) {
+        let _sending = self.sending.lock().await;
+        self.pending().times.remove(&inode);
     }
 
-    /// Some of what waits, to be told now.
-    fn some(&self) -> Vec<Accessed> {
-        let waiting = self.waiting();
-        let some = waiting.times.iter().take(ACCESSED_MAX);
+    /// The next times to send.
+    fn next_batch(&self) -> Vec<Accessed> {
+        let pending = self.pending();
+        let some = pending.times.iter().take(ACCESSED_MAX);
         some.map(|(inode, time)| Accessed {
             inode: *inode,
             time: *time,
@@ -108,59 +108,59 @@ impl AccessTimes {
         .collect()
     }
 
-    /// These were told.
-    fn told(&self, told: &[Accessed]) {
-        let mut waiting = self.waiting();
-        for accessed in told {
-            if waiting.times.get(&accessed.inode) == Some(&accessed.time) {
-                waiting.times.remove(&accessed.inode);
+    /// The servers have these.
+    fn acknowledge(&self, sent: &[Accessed]) {
+        let mut pending = self.pending();
+        for accessed in sent {
+            if pending.times.get(&accessed.inode) == Some(&accessed.time) {
+                pending.times.remove(&accessed.inode);
             }
         }
-        waiting.since = (!waiting.times.is_empty()).then(Instant::now);
+        pending.since = (!pending.times.is_empty()).then(Instant::now);
     }
 
     fn are_due(&self, after: Duration) -> bool {
-        let waiting = self.waiting();
-        let full = waiting.times.len() >= WAITING_MAX / 2;
-        let since = waiting.since.map(|since| since.elapsed());
+        let pending = self.pending();
+        let full = pending.times.len() >= PENDING_MAX / 2;
+        let since = pending.since.map(|since| since.elapsed());
         since.is_some_and(|since| full || since >= after)
     }
 
-    /// Tried in vain: not again for a while.
-    fn later(&self) {
-        let mut waiting = self.waiting();
-        waiting.since = waiting.since.map(|_| Instant::now());
+    /// An attempt failed: no other for a while.
+    fn postpone(&self) {
+        let mut pending = self.pending();
+        pending.since = pending.since.map(|_| Instant::now());
     }
 }
 
-impl Inner {
-    /// Tells the servers if something waited long enough, beside everything else.
-    pub(crate) fn tell_access_times_if_due(self: &Arc<Self>) {
-        let busy = self.access_times.telling.try_lock().is_err();
+impl FileSystemCore {
+    /// Sends pending times to the servers, in a task of its own, if they are due.
+    pub(crate) fn send_access_times_if_due(self: &Arc<Self>) {
+        let busy = self.access_times.sending.try_lock().is_err();
         if busy || !self.access_times.are_due(self.options.access_times_after) {
             return;
         }
-        self.access_times.later();
+        self.access_times.postpone();
         let inner = Arc::clone(self);
         tokio::spawn(async move {
-            if let Err(error) = inner.tell_access_times().await {
-                tracing::debug!(%error, "times of access could not be told");
+            if let Err(error) = inner.send_access_times().await {
+                tracing::debug!(%error, "times of access could not be sent");
             }
         });
     }
 
-    async fn tell_access_times(&self) -> Result<(), VfsError> {
-        let _telling = self.access_times.telling.lock().await;
-        // As much as waits now; what comes meanwhile waits for the next time.
-        for _ in 0..WAITING_MAX.div_ceil(ACCESSED_MAX) {
-            let some = self.access_times.some();
+    async fn send_access_times(&self) -> Result<(), VfsError> {
+        let _telling = self.access_times.sending.lock().await;
+        // As many as are pending now; later ones wait for the next round.
+        for _ in 0..PENDING_MAX.div_ceil(ACCESSED_MAX) {
+            let some = self.access_times.next_batch();
             if some.is_empty() {
                 break;
             }
             let (own, step) = (self.metadata.own(), Step::Accessed(some.clone()));
-            let told = self.metadata.step("read", own, clock::now(), step).await;
-            if let Err(error) = told {
-                self.access_times.later();
+            let sent = self.metadata.step("read", own, clock::now(), step).await;
+            if let Err(error) = sent {
+                self.access_times.postpone();
                 return Err(error);
             }
             for accessed in &some {
@@ -170,17 +170,17 @@ impl Inner {
                     base.atime = base.atime.max(accessed.time);
                 }
             }
-            self.access_times.told(&some);
+            self.access_times.acknowledge(&some);
         }
         Ok(())
     }
 }
 
 impl FileSystem {
-    /// Tells the servers at the end of the session, if they listen.
-    pub(crate) async fn tell_last_access_times(&self) {
-        let telling = self.inner.tell_access_times();
-        match tokio::time::timeout(LAST_TRY, telling).await {
+    /// Sends the rest at the end of the session, if the servers answer.
+    pub(crate) async fn send_last_access_times(&self) {
+        let sending = self.inner.send_access_times();
+        match tokio::time::timeout(LAST_TRY, sending).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "times of access are lost"),
             Err(_) => tracing::debug!("times of access are lost: no answer in time"),
@@ -223,28 +223,28 @@ mod tests {
     #[test]
     fn a_time_moves_if_it_is_not_after_the_last_change_or_a_day_old() {
         let now = at(1_000_000);
-        let moves = |atime, mtime, ctime| moved(&file(1, atime, mtime, ctime), now);
+        let moves = |atime, mtime, ctime| updated_atime(&file(1, atime, mtime, ctime), now);
         assert_eq!(moves(999_000, 998_000, 998_500), None);
         assert_eq!(moves(999_000, 999_000, 998_500), Some(now));
         assert_eq!(moves(999_000, 998_000, 999_500), Some(now));
         assert_eq!(moves(1_000_000 - DAY_SECONDS, 0, 0), Some(now));
         assert_eq!(moves(1_000_001 - DAY_SECONDS, 0, 0), None);
-        // Set by hand, or by a clock that is ahead.
+        // Set explicitly, or by a clock that is ahead.
         assert_eq!(moves(2_000_000, 3_000_000, 0), None);
         let ahead = moves(999_000, 998_000, 1_000_010).unwrap();
         assert!(ahead > at(1_000_010), "or it would move each time");
     }
 
     #[test]
-    fn what_waits_is_bounded() {
+    fn pending_times_are_bounded() {
         let times = AccessTimes::default();
-        for inode in 0..WAITING_MAX as u64 + 10 {
+        for inode in 0..PENDING_MAX as u64 + 10 {
             times.note(&file(inode, 0, 1, 1));
         }
-        assert_eq!(times.waiting().times.len(), WAITING_MAX);
-        let some = times.some();
+        assert_eq!(times.pending().times.len(), PENDING_MAX);
+        let some = times.next_batch();
         assert_eq!(some.len(), ACCESSED_MAX);
-        times.told(&some);
-        assert_eq!(times.waiting().times.len(), WAITING_MAX - ACCESSED_MAX);
+        times.acknowledge(&some);
+        assert_eq!(times.pending().times.len(), PENDING_MAX - ACCESSED_MAX);
     }
 }

@@ -1,19 +1,19 @@
 //! `fallocate`: reserving, punching holes, zeroing.
 //!
-//! Object stores have no size, so there is nothing to reserve: what was never written takes no
-//! space, reads as zeros and can be written later as well as before. So a reservation only moves
-//! the end of the file, and zeroing a range is the same as punching a hole into it.
+//! Object stores have no size, so there is nothing to reserve: ranges that were never written take
+//! no space, read as zeros and can be written later as well as before. So a reservation only moves
+//! the end of the file, and zeroing a range is the same as punching a hole.
 //!
-//! A hole is ordered, after what waits for the same file was committed: extents that lie within go,
-//! and those that reach beyond are cut. A hole over more extents than one operation can change goes
-//! in several; a crash between them leaves a part of it. Bytes that lie in the inode are sealed
-//! together, so there zeros are written instead.
+//! A hole is an ordered operation, after pending data of the same file is committed: extents within
+//! it go, and those that reach beyond it are cut. A hole over more extents than one operation can
+//! change takes several; a crash between them leaves a part of it. Bytes inline in the inode are
+//! sealed together, so zeros are written there instead.
 
+use super::cancel_safe::cancel_safe;
 use super::commit::{TRIES, commit_of};
-use super::file_system::{FileSystem, Inner};
+use super::file_system::{FileSystem, FileSystemCore};
 use super::handle::HandleId;
 use super::node::Node;
-use super::uncut::uncut;
 use super::{VfsError, clock};
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
@@ -25,17 +25,17 @@ use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What is to become of a range of a file.
+/// What to do to a range of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Allocation {
     /// Its bytes become zeros that take no space; otherwise they stay.
     pub clear: bool,
-    /// The file keeps its length, even if the range ends behind it.
+    /// The file keeps its length, even if the range ends beyond it.
     pub keep_size: bool,
 }
 
 impl FileSystem {
-    /// Does to `length` bytes from `offset` on what `how` says.
+    /// Does what `how` says to `length` bytes from `offset`.
     ///
     /// # Errors
     /// If the handle is not open for writing, the file would grow too long, or the servers refuse.
@@ -60,11 +60,11 @@ impl FileSystem {
             .filter(|end| *end <= FILE_SIZE_MAX)
             .ok_or(VfsError::refused("fallocate", Errno::FBIG))?;
         let node = handle.node.clone();
-        uncut(async move { inner.allocate(&node, offset..end, how).await }).await
+        cancel_safe(async move { inner.allocate(&node, offset..end, how).await }).await
     }
 }
 
-impl Inner {
+impl FileSystemCore {
     async fn allocate(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -80,9 +80,9 @@ impl Inner {
         }
         for _ in 0..TRIES {
             match self.allocate_rest(node, &range, &mut rest, how).await {
-                Err(error) if error.is_out_of_date() => self.look_again(node.inode).await?,
+                Err(error) if error.is_out_of_date() => self.refresh_attributes(node.inode).await?,
                 Ok(()) => {
-                    // It counts as a change of content even if nothing was ordered for it.
+                    // It counts as a change of content even if no operation was ordered.
                     let mut state = node.state();
                     if state.base.version == before {
                         let now = clock::now();
@@ -98,7 +98,7 @@ impl Inner {
         Err(VfsError::refused("fallocate", Errno::AGAIN))
     }
 
-    /// Clears what is left of the range, and sets the length last.
+    /// Clears the rest of the range, and sets the length last.
     async fn allocate_rest(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -106,7 +106,7 @@ impl Inner {
         rest: &mut Vec<Range<u64>>,
         how: Allocation,
     ) -> Result<(), VfsError> {
-        let (mut base, content) = self.ground(node).await?;
+        let (mut base, content) = self.commit_base(node).await?;
         if let Some(inline) = content.inline_bytes()
             && !rest.is_empty()
         {
@@ -126,7 +126,7 @@ impl Inner {
             {
                 Ok(attributes) => base = attributes,
                 Err(error) if error.is_too_large() => {
-                    // Too many extents for one operation: in two halves, the first one first.
+                    // Too many extents for one operation: split in halves, the first half first.
                     let end = next.end.min(base.size);
                     let middle = next.start.midpoint(end);
                     if middle <= next.start || middle >= end {
@@ -136,7 +136,7 @@ impl Inner {
                     rest.push(next.start..middle);
                 }
                 Err(error) => {
-                    // What was done is not done again at the next try.
+                    // Finished parts are not repeated at the next try.
                     rest.push(next);
                     return Err(error);
                 }
@@ -149,7 +149,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes zeros over a part of bytes that lie in the inode, and commits them.
+    /// Writes zeros over a part of a file's inline bytes, and commits them.
     async fn zero_inline(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -170,8 +170,8 @@ impl Inner {
         self.flush_settled(node).await
     }
 
-    /// One operation that changes a file's content without bringing anything in; the caller holds
-    /// `content` and has committed what waited. Answers the new attributes.
+    /// One operation that changes a file's content without new data; the caller holds `content` and
+    /// has committed pending data. Returns the new attributes.
     pub(crate) async fn commit_content(
         &self,
         what: &'static str,
@@ -186,7 +186,7 @@ impl Inner {
             mtime: Some(now),
             ..commit_of(base, content)
         };
-        let (own, asked) = (self.metadata.own(), self.cache.ask());
+        let (own, asked) = (self.metadata.own(), self.cache.query_stamp());
         let done = self.metadata.step(what, own, now, Step::Commit(commit));
         match done.await? {
             StepDone::Committed(attributes) => {

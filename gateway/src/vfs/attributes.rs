@@ -1,19 +1,19 @@
 //! Attributes: reading, changing, and letting changes ride with a commit.
 //!
-//! Copying a tree sets times and modes of files that were just written, and a database gives its
-//! journal to whom it belongs to already whenever it opens it. Such a change rides with the commit
-//! of the content, if the file is open for writing or has something waiting, and the caller would
-//! surely be allowed it: the owner or the superuser, for a mode or times. Everybody on this mount
-//! sees it at once; a crash before the commit loses it together with the content, as on any local
-//! file system. Everything else is one ordered operation, after what waits for the same inode was
-//! committed.
+//! Copying a tree sets times and modes of files that were just written, and a database sets the
+//! owner of its journal to the same owner whenever it opens it. Such a change rides with the commit
+//! of the content, if the file is open for writing or has pending data, and if the servers would
+//! surely allow it: it comes from the owner or the superuser, for a mode or times. All processes on
+//! this mount see it at once; a crash before the commit loses it together with the content, as on
+//! any local file system. Everything else is one ordered operation, after pending data of the same
+//! inode is committed.
 
 use super::caller::Caller;
+use super::cancel_safe::cancel_safe;
 use super::commit::{TRIES, unchanged};
-use super::file_system::{FileSystem, Inner};
+use super::file_system::{FileSystem, FileSystemCore};
 use super::handle::HandleId;
-use super::node::{Departure, Node, Pending, State};
-use super::uncut::uncut;
+use super::node::{Departure, Node, NodeState, Pending};
 use super::{VfsError, clock};
 use crate::metadata::MetadataClient;
 use async_recursion::async_recursion as boxed;
@@ -35,7 +35,7 @@ pub enum TimeChange {
     At(Timestamp),
 }
 
-/// Attributes to change; what is `None` stays.
+/// Attributes to change; `None` leaves one as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AttributeChange {
     /// Permission bits.
@@ -57,20 +57,20 @@ pub struct AttributeChange {
 pub struct Usage {
     /// Bytes in a block.
     pub block_bytes: u32,
-    /// Blocks in all: those that are used and those that are free.
+    /// Blocks in all: used and free.
     pub blocks: u64,
-    /// Blocks that are free: what the clouds have room for. A large number if none of them says.
+    /// Free blocks: the free space of the clouds. A large number if no cloud has a size.
     pub blocks_free: u64,
     /// Inodes in all.
     pub files: u64,
-    /// Inodes that are free.
+    /// Free inodes.
     pub files_free: u64,
     /// The longest name in bytes.
     pub name_bytes_max: u32,
 }
 
 impl FileSystem {
-    /// What `stat` shows; of an inode that went lately what it was last, without a name.
+    /// What `stat` shows; of a recently removed inode the last attributes, without a name.
     ///
     /// # Errors
     /// If the inode is gone or the servers do not answer.
@@ -111,7 +111,7 @@ impl FileSystem {
     /// `EACCES` if not.
     #[boxed]
     pub async fn access(&self, caller: &Caller, inode: InodeId, mask: u8) -> Result<(), VfsError> {
-        // A mode that waits for its commit must count.
+        // A mode whose commit is pending must count.
         self.inner.flush_inode(inode).await?;
         let credentials = self.inner.credentials(caller);
         self.inner
@@ -120,7 +120,7 @@ impl FileSystem {
             .await
     }
 
-    /// Changes attributes; answers what they are then.
+    /// Changes attributes; returns the new ones.
     ///
     /// # Errors
     /// If the caller may not, or the servers do not answer.
@@ -133,7 +133,7 @@ impl FileSystem {
         change: AttributeChange,
     ) -> Result<Attributes, VfsError> {
         if change == AttributeChange::default() {
-            return self.give_to_nobody(caller, inode).await;
+            return self.chown_to_same(caller, inode).await;
         }
         let by_handle = handle
             .and_then(|handle| self.inner.handles.file(handle).ok())
@@ -143,18 +143,14 @@ impl FileSystem {
             .await
     }
 
-    /// `chown` that names neither an owner nor a group, of which the kernel tells nothing. The time
-    /// of change moves, and set-id bits and capabilities go. Anybody may, unless bits would go of a
-    /// file that is another's.
+    /// `chown` that names neither an owner nor a group, and of which the kernel passes no argument.
+    /// The time of change moves, and set-id bits and capabilities go. Any caller may do it, unless
+    /// bits of another user's file would go.
     ///
-    /// The kernel says the same when somebody is about to write to a file with such bits, and tells
-    /// of the write right after, which takes them: so nothing happens before, and who gives a file
-    /// to nobody while it is open for writing is told that he did.
-    async fn give_to_nobody(
-        &self,
-        caller: &Caller,
-        inode: InodeId,
-    ) -> Result<Attributes, VfsError> {
+    /// The kernel sends the same request when a process is about to write to a file with such bits.
+    /// The write follows right after and takes them. So nothing happens here before it, and a
+    /// caller that does this to a file that is open for writing gets success.
+    async fn chown_to_same(&self, caller: &Caller, inode: InodeId) -> Result<Attributes, VfsError> {
         let seen = self.inner.attributes(inode).await?;
         let keeps = self.inner.may_keep_group(caller, &seen);
         let without = seen.mode.without_set_id(keeps);
@@ -171,7 +167,7 @@ impl FileSystem {
             mode: takes_bits.then_some(without.0),
             ..AttributeChange::default()
         };
-        // Whoever may not speak for the superuser leaves it to the servers to judge.
+        // A principal that may not act as the superuser leaves the decision to the servers.
         let superuser = Caller::user(Uid::ROOT.0, 0, Vec::new());
         let speaks = self.inner.metadata.own().uid == Uid::ROOT;
         let caller = if speaks { &superuser } else { caller };
@@ -186,17 +182,17 @@ impl FileSystem {
     /// If the servers do not answer.
     #[boxed]
     pub async fn statfs(&self) -> Result<Usage, VfsError> {
-        /// A block as `stat` counts them would overflow what some programs multiply.
+        /// A block of the size that `stat` counts would overflow what some programs multiply.
         const BLOCK_BYTES: u32 = 128 << 10;
-        /// Where no cloud has a size: one pebibyte. And as many inodes as fit 48 bits: nothing
-        /// here fills up first.
+        /// If no cloud has a size: one pebibyte. And as many inodes as fit 48 bits: nothing here
+        /// fills up first.
         const BLOCKS: u64 = (1 << 50) / BLOCK_BYTES as u64;
         const FILES: u64 = 1 << 47;
         let (inodes, allocated) = self.inner.metadata.usage().await?;
-        let room = self.inner.slices.room().await;
+        let free_bytes = self.inner.slices.room().await;
         let realm = self.inner.metadata.realm_quota().await?;
         let left = |of| realm.limit.room(of, &realm.used);
-        let free = room.map_or(BLOCKS, |bytes| bytes / u64::from(BLOCK_BYTES));
+        let free = free_bytes.map_or(BLOCKS, |bytes| bytes / u64::from(BLOCK_BYTES));
         let free = free.min(left(Resource::Bytes) / u64::from(BLOCK_BYTES));
         let files_free = FILES.min(left(Resource::Inodes));
         let used = allocated.div_ceil(u64::from(BLOCK_BYTES));
@@ -218,7 +214,7 @@ fn to_set(change: TimeChange) -> SetTime {
     }
 }
 
-impl Inner {
+impl FileSystemCore {
     pub(crate) async fn set_attributes(
         self: &Arc<Self>,
         caller: &Caller,
@@ -230,7 +226,7 @@ impl Inner {
             return Err(VfsError::refused("truncate", Errno::FBIG));
         }
         if change.atime.is_some() {
-            self.access_times.set_aside(inode).await;
+            self.access_times.discard(inode).await;
         }
         let Some(node) = self.node(inode) else {
             let attributes = self
@@ -241,15 +237,17 @@ impl Inner {
         {
             let mut state = node.state();
             let metadata = &self.metadata;
-            if let Some(attributes) = ride(&mut state, caller, by_handle, change, metadata) {
-                self.keep_riding(&node, &mut state);
+            if let Some(attributes) =
+                defer_to_commit(&mut state, caller, by_handle, change, metadata)
+            {
+                self.journal_pending(&node, &mut state);
                 return Ok(attributes);
             }
         }
-        // Runs to its end even if the caller gives up: content must not change under a lock that
-        // nobody holds.
+        // Runs to its end even if the caller gives up: content must not change under a lock that is
+        // not held.
         let (inner, caller) = (self.clone(), caller.clone());
-        uncut(async move {
+        cancel_safe(async move {
             let outcome = inner.set_on_node(&caller, &node, by_handle, change).await;
             inner.retire(&node);
             outcome
@@ -265,13 +263,16 @@ impl Inner {
         change: AttributeChange,
     ) -> Result<Attributes, VfsError> {
         let _content = node.content.lock().await;
-        // What was promised to survive a crash is not dropped before it is cut for certain.
+        // Data that was promised to survive a crash is not dropped before the truncation is
+        // certain.
         let void = {
             let state = node.state();
-            state.kept.is_none() || state.full.is_some()
+            state.journalled.is_none() || state.full.is_some()
         };
         if change.size == Some(0) && void {
-            return self.cut_to_nothing(caller, node, by_handle, change).await;
+            return self
+                .truncate_to_empty(caller, node, by_handle, change)
+                .await;
         }
         self.flush_settled(node).await?;
         let attributes = self
@@ -285,9 +286,9 @@ impl Inner {
         Ok(self.seen(&attributes))
     }
 
-    /// What is about to be cut away need not be committed first; but it is dropped only once the
-    /// truncation is known to have happened.
-    async fn cut_to_nothing(
+    /// Content that is about to be truncated need not be committed first; but it is dropped only
+    /// once the truncation is known to have happened.
+    async fn truncate_to_empty(
         self: &Arc<Self>,
         caller: &Caller,
         node: &Arc<Node>,
@@ -296,10 +297,10 @@ impl Inner {
     ) -> Result<Attributes, VfsError> {
         let (departure, through) = {
             let mut state = node.state();
-            (state.set_aside(), state.kept)
+            (state.set_aside(), state.journalled)
         };
         let order = async {
-            self.commit_riding(node, departure.pending).await?;
+            self.commit_pending(node, departure.pending).await?;
             self.order_attributes(caller, node.inode, by_handle, change)
                 .await
         };
@@ -320,8 +321,9 @@ impl Inner {
         outcome
     }
 
-    /// Commits what rides with content that will never be committed; mtime is about to be set anew.
-    async fn commit_riding(
+    /// Commits attributes that ride with content that will never be committed; mtime is about to be
+    /// set anew.
+    async fn commit_pending(
         self: &Arc<Self>,
         node: &Arc<Node>,
         pending: Pending,
@@ -333,12 +335,12 @@ impl Inner {
         if !pending.is_empty() {
             let departure = Departure::of_pending(pending);
             let (attributes, _) = self.commit(node, &departure).await?;
-            self.learn_own(&attributes, self.cache.unasked());
+            self.learn_own(&attributes, self.cache.unconfirmed());
         }
         Ok(())
     }
 
-    /// Orders the change; answers what the servers have then.
+    /// Orders the change; returns the servers' attributes after it.
     async fn order_attributes(
         &self,
         caller: &Caller,
@@ -348,15 +350,15 @@ impl Inner {
     ) -> Result<Attributes, VfsError> {
         for _ in 1..TRIES {
             match self.order_once(caller, inode, by_handle, change).await {
-                Err(error) if error.is_out_of_date() => self.look_again(inode).await?,
+                Err(error) if error.is_out_of_date() => self.refresh_attributes(inode).await?,
                 outcome => return outcome,
             }
         }
         self.order_once(caller, inode, by_handle, change).await
     }
 
-    /// A truncation that nobody hears of any more must not be executed over what was written since.
-    async fn rests_on(
+    /// A truncation whose answer was lost must not be executed over later writes.
+    async fn preconditions_of(
         &self,
         inode: InodeId,
         change: AttributeChange,
@@ -391,8 +393,8 @@ impl Inner {
             ..SetAttributes::of(inode)
         });
         let credentials = self.credentials(caller);
-        let preconditions = self.rests_on(inode, change).await?;
-        let asked = self.cache.ask();
+        let preconditions = self.preconditions_of(inode, change).await?;
+        let asked = self.cache.query_stamp();
         let done = self
             .metadata
             .compound("setattr", credentials, now, preconditions, vec![step])
@@ -412,9 +414,9 @@ impl Inner {
     }
 }
 
-/// Lets a change ride with the next commit, if it may.
-fn ride(
-    state: &mut State,
+/// Defers a change to the next commit, if it may ride.
+fn defer_to_commit(
+    state: &mut NodeState,
     caller: &Caller,
     by_handle: bool,
     change: AttributeChange,
@@ -425,14 +427,14 @@ fn ride(
     let owner = superuser || caller.uid == seen.uid.0;
     let same_owner = change.uid.is_none_or(|uid| uid == seen.uid.0);
     let same_group = change.gid.is_none_or(|gid| gid == seen.gid.0);
-    // Whether the group bit may be set depends on groups, which the servers judge.
+    // Whether the group bit may be set depends on groups, which the servers check.
     let set_group = change.mode.is_some_and(|mode| mode & Mode::SET_GID != 0);
-    // An owner may do everything with what is his, but cut it by its name.
+    // An owner may do anything with a file, except truncate it by its name.
     let may_cut = by_handle || superuser || seen.mode.0 & 0o200 != 0;
     let cuts_nothing = change.size == Some(0) && state.holds_nothing() && may_cut;
     let same_size = change.size.is_none() || cuts_nothing;
-    // Giving a file to whom it belongs changes its time, and takes its set-id bits and a
-    // capability; so does cutting it, however empty it is.
+    // Setting the owner to the same owner changes the ctime, and takes set-id bits and a
+    // capability; so does truncation, even of an empty file.
     let gives = change.uid.is_some() || change.gid.is_some();
     let has_neither = seen.mode == seen.mode.without_set_id(false) && seen.extended.count == 0;
     let keeps_bits = !(gives || change.size.is_some()) || has_neither;

@@ -1,10 +1,11 @@
-//! What is done without being asked for: committing what waited long enough, and the oldest when
-//! room runs out; releasing orphans that are not open; telling when files were read.
+//! Background work: committing data that has waited long enough, and the oldest when memory runs
+//! short; releasing orphans that are not open; sending times of access.
 //!
 //! Small files are committed in batches, so that they share objects, and one batch follows the
-//! other. Large ones go beside them: over a slow way one takes minutes, and nothing waits for it.
+//! other. Large ones are committed in parallel to them: over a slow link one takes minutes, and
+//! nothing waits for it.
 
-use super::file_system::Inner;
+use super::file_system::FileSystemCore;
 use super::node::Node;
 use crate::memory::give_back_spare;
 use quorumfs_metadata::identity::InodeId;
@@ -19,15 +20,15 @@ use tokio::time::Instant;
 const PERIOD: Duration = Duration::from_millis(500);
 /// Files that are flushed at once, whatever they hold.
 const AT_ONCE: usize = 4;
-/// A file that holds more, in bytes, is large: it goes beside the others.
+/// A file that holds more, in bytes, is large: it does not delay the others.
 const LARGE_FROM_BYTES: u64 = 4 << 20;
-/// Files that are flushed at once if they are small: those share objects.
+/// Small files that are flushed at once: they share objects.
 const SMALL_AT_ONCE: usize = 512;
-/// What the small ones may hold together, in bytes.
+/// The bytes that the small ones may hold together.
 const SMALL_BYTES_MAX: u64 = 16 << 20;
 
 /// Runs until the file system is shut down or dropped.
-pub(crate) fn spawn(inner: &Arc<Inner>) {
+pub(crate) fn spawn(inner: &Arc<FileSystemCore>) {
     let weak = Arc::downgrade(inner);
     tokio::spawn(async move {
         let mut swept = Instant::now();
@@ -36,8 +37,8 @@ pub(crate) fn spawn(inner: &Arc<Inner>) {
     });
 }
 
-/// Looks through the orphans if that was long ago, beside everything else.
-fn sweep(inner: &Arc<Inner>, swept: &mut Instant) {
+/// Releases orphans in a task of its own, if the last time was long ago.
+fn sweep(inner: &Arc<FileSystemCore>, swept: &mut Instant) {
     if swept.elapsed() < inner.options.orphans_every {
         return;
     }
@@ -53,32 +54,32 @@ fn sweep(inner: &Arc<Inner>, swept: &mut Instant) {
 /// Large files that are being flushed.
 type Large = BTreeMap<InodeId, JoinHandle<()>>;
 
-async fn flush(inner: Arc<Inner>, node: Arc<Node>) {
+async fn flush(inner: Arc<FileSystemCore>, node: Arc<Node>) {
     if let Err(error) = inner.flush(&node).await {
         tracing::warn!(inode = %node.inode, %error, "a background commit failed");
-        // What cannot be committed now is tried again after a pause, not in a tight loop.
+        // A failed commit is retried after a pause, not in a tight loop.
         tokio::time::sleep(PERIOD).await;
     }
     inner.retire(&node);
 }
 
-async fn round(weak: &Weak<Inner>, swept: &mut Instant, large: &mut Large) -> Option<()> {
+async fn round(weak: &Weak<FileSystemCore>, swept: &mut Instant, large: &mut Large) -> Option<()> {
     let inner = weak.upgrade()?;
     if inner.stopped.load(Ordering::Acquire) {
         return None;
     }
     sweep(&inner, swept);
     inner.refresh_keys_if_due();
-    inner.tell_access_times_if_due();
+    inner.send_access_times_if_due();
     give_back_spare();
     large.retain(|_, flush| !flush.is_finished());
     let due = due(&inner, large);
     if due.is_empty() {
-        // Only a weak reference is kept while waiting, so that dropping the last file system ends
+        // Only a weak reference is held while waiting, so that dropping the last file system ends
         // this task.
         let pressure = inner.pressure.clone();
         drop(inner);
-        // Woken or not: look again.
+        // In both cases: look again.
         let _ = tokio::time::timeout(PERIOD, pressure.notified()).await;
         return Some(());
     }
@@ -97,12 +98,12 @@ async fn round(weak: &Weak<Inner>, swept: &mut Instant, large: &mut Large) -> Op
 
 fn is_large(node: &Node) -> bool {
     let state = node.state();
-    let ahead = state.ahead.runs().bytes();
+    let ahead = state.early_uploads.runs().bytes();
     state.dirty.cost().saturating_add(ahead) > LARGE_FROM_BYTES
 }
 
-/// What to commit now: everything that waited long enough; under pressure the oldest as well.
-fn due(inner: &Inner, large: &Large) -> Vec<Arc<Node>> {
+/// What to commit now: everything that has waited long enough; under pressure the oldest as well.
+fn due(inner: &FileSystemCore, large: &Large) -> Vec<Arc<Node>> {
     let now = Instant::now();
     let mut waiting: Vec<(Instant, Arc<Node>)> = inner
         .nodes()
@@ -121,7 +122,7 @@ fn due(inner: &Inner, large: &Large) -> Vec<Arc<Node>> {
     });
     let mut places = AT_ONCE.saturating_sub(large.len());
     waiting.retain(|(_, node)| {
-        // Whoever commits it now may take long; what is left then is due later.
+        // The commit under way may take long; the rest is due later.
         if large.contains_key(&node.inode) || node.content.try_lock().is_err() {
             return false;
         }

@@ -1,8 +1,8 @@
 //! On whose behalf a call is made.
 //!
-//! The kernel tells uid, gid and thread; supplementary groups are read from the thread's status
-//! in `/proc` when an operation has to name them to the servers, and kept for a second, since a
-//! thread that calls a thousand times does not change its groups in between.
+//! The kernel passes uid, gid and thread. Supplementary groups are read from the thread's status in
+//! `/proc` when an operation needs them, and cached for a second, since a thread that calls a
+//! thousand times does not change its groups in between.
 
 use quorumfs_metadata::attributes::Credentials;
 use quorumfs_metadata::identity::{Gid, Uid};
@@ -12,12 +12,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long groups are remembered.
-const GROUPS_KEPT: Duration = Duration::from_secs(1);
-/// How many threads are remembered at once.
+/// How long groups are cached.
+const GROUPS_CACHED_FOR: Duration = Duration::from_secs(1);
+/// How many threads are cached at once.
 const THREADS_MAX: usize = 1024;
 
-/// Who calls.
+/// The user and group that call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// File-system user.
@@ -26,8 +26,8 @@ pub struct Caller {
     pub gid: u32,
     /// Where the supplementary groups come from.
     pub groups: GroupSource,
-    /// What is taken off the mode of what it makes, unless the directory has a default access
-    /// control list; nothing, if that was done already.
+    /// Removed from the mode of new inodes, unless the directory has a default access control list;
+    /// 0 if the mask was applied already.
     pub umask: u16,
 }
 
@@ -36,7 +36,7 @@ pub struct Caller {
 pub enum GroupSource {
     /// The status of this thread; none if it cannot be read.
     Thread(u32),
-    /// They are known.
+    /// These groups.
     Known(Vec<u32>),
 }
 
@@ -52,7 +52,7 @@ impl Caller {
         }
     }
 
-    /// The user that this process runs as, for commands that act for whoever started them.
+    /// The user that this process runs as, for commands that act for their caller.
     #[must_use]
     pub fn this_process() -> Self {
         Self {
@@ -67,14 +67,14 @@ impl Caller {
 /// A thread and the user that it called as.
 type Calling = (u32, u32);
 
-/// Groups of threads that called a moment ago, with when they were read.
+/// Groups of threads that called recently, with when they were read.
 #[derive(Debug, Default)]
 pub(crate) struct GroupCache {
     threads: Mutex<HashMap<Calling, (Instant, Vec<Gid>)>>,
 }
 
 impl GroupCache {
-    /// What an operation on behalf of `caller` carries.
+    /// The credentials of an operation on behalf of `caller`.
     pub(crate) fn credentials(&self, caller: &Caller) -> Credentials {
         let groups = match &caller.groups {
             GroupSource::Known(groups) => groups.iter().copied().map(Gid).collect(),
@@ -93,7 +93,7 @@ impl GroupCache {
         {
             let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((since, groups)) = threads.get(&key)
-                && now.duration_since(*since) < GROUPS_KEPT
+                && now.duration_since(*since) < GROUPS_CACHED_FOR
             {
                 return groups.clone();
             }

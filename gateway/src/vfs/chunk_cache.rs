@@ -1,15 +1,15 @@
-//! Plain content that was read a moment ago, in aligned chunks of slices, within a bound.
+//! Plain content that was read recently, in aligned chunks of slices, within a bound.
 //!
-//! A slice never changes, so a chunk is right for as long as it is kept. Readers that want the
-//! same chunk at the same time wait for one fetch; when the one who fetches gives up, the next one
-//! takes over.
+//! A slice never changes, so a chunk is valid as long as it is cached. Readers that want the same
+//! chunk at the same time wait for one fetch; when the fetching reader gives up, the next one takes
+//! over.
 //!
 //! Chunks that were fetched together lie in one *run* of memory, so that a read over several of
-//! them is answered without copying. They stay and go together, too: a run takes memory as long as
-//! any of its chunks is kept, so one that is used counts as a use of its siblings.
+//! them is answered without copying. They are also evicted together: a run takes memory as long as
+//! any of its chunks is cached, so a use of one counts as a use of its siblings.
 //!
-//! The chunk goes that was not used for longest. That is exact but for a tolerance: what was used a
-//! moment ago is not moved to the front again, which spares most uses the work.
+//! The least recently used chunk is evicted. That is exact but for a tolerance: a chunk that was
+//! used recently is not moved to the front again, which spares most uses the work.
 
 use bytes::Bytes;
 use quorumfs_metadata::identity::SliceId;
@@ -21,7 +21,7 @@ use tokio::sync::OnceCell;
 /// Bytes of plaintext in one chunk: two kernel readahead windows.
 pub(crate) const CHUNK_BYTES: u32 = 256 << 10;
 
-/// A chunk is moved to the front if so great a part of all were since.
+/// A chunk is moved to the front if more than 1/TOLERANCE of all were, since it was.
 const TOLERANCE: u64 = 4;
 
 type Key = (SliceId, u32);
@@ -30,16 +30,16 @@ type Cell = Arc<OnceCell<Chunk>>;
 /// A part of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunk {
-    /// The memory that it lies in.
+    /// The memory in which it lies.
     run: Bytes,
-    /// Where in that.
+    /// Where in that memory.
     place: Range<usize>,
-    /// The chunks that lie there.
+    /// The chunks that the memory holds.
     numbers: Range<u32>,
 }
 
 impl Chunk {
-    /// Chunk `number` of those that `run` holds, which are `numbers`.
+    /// Chunk `number` of the `numbers` that `run` holds.
     pub(crate) fn of_run(run: &Bytes, numbers: &Range<u32>, number: u32) -> Self {
         let at = |number: u32| {
             let before = number.saturating_sub(numbers.start) as usize;
@@ -52,11 +52,11 @@ impl Chunk {
         }
     }
 
-    /// A part of it; nothing if it is shorter.
-    pub(crate) fn part(&self, range: Range<u32>) -> Option<Part> {
+    /// A part of it; `None` if it is shorter.
+    pub(crate) fn part(&self, range: Range<u32>) -> Option<ChunkRange> {
         let at = |position: u32| self.place.start.saturating_add(position as usize);
         let place = at(range.start)..at(range.end);
-        (place.start <= place.end && place.end <= self.place.end).then(|| Part {
+        (place.start <= place.end && place.end <= self.place.end).then(|| ChunkRange {
             run: self.run.clone(),
             place,
         })
@@ -65,13 +65,13 @@ impl Chunk {
 
 /// Bytes of one or several chunks.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct ChunkRange {
     run: Bytes,
     place: Range<usize>,
 }
 
-impl Part {
-    /// Takes in what follows in the same memory; else gives it back.
+impl ChunkRange {
+    /// Appends what follows in the same memory; otherwise returns it.
     pub(crate) fn join(&mut self, next: Self) -> Result<(), Self> {
         let same = std::ptr::eq(self.run.as_ptr(), next.run.as_ptr());
         if !same || self.place.end != next.place.start {
@@ -98,60 +98,60 @@ impl Part {
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedChunk {
     cell: Cell,
     used: u64,
 }
 
 #[derive(Debug, Default)]
 struct Map {
-    kept: HashMap<Key, Kept>,
-    /// By when they were used.
+    cached: HashMap<Key, CachedChunk>,
+    /// By the time of the last use.
     order: BTreeMap<u64, Key>,
-    /// Counts what is moved to the front.
+    /// Counts moves to the front.
     now: u64,
 }
 
 impl Map {
-    fn renew(&mut self, key: Key) {
-        let Some(kept) = self.kept.get_mut(&key) else {
+    fn touch(&mut self, key: Key) {
+        let Some(cached) = self.cached.get_mut(&key) else {
             return;
         };
-        self.order.remove(&kept.used);
+        self.order.remove(&cached.used);
         self.now = self.now.saturating_add(1);
-        kept.used = self.now;
+        cached.used = self.now;
         self.order.insert(self.now, key);
     }
 
     /// The cell of a chunk, which counts as used, with its run.
     fn find(&mut self, key: Key) -> Option<Cell> {
-        let kept = self.kept.get(&key)?;
-        let cell = kept.cell.clone();
-        let since = self.now.saturating_sub(kept.used);
-        if since > self.kept.len() as u64 / TOLERANCE {
+        let cached = self.cached.get(&key)?;
+        let cell = cached.cell.clone();
+        let since = self.now.saturating_sub(cached.used);
+        if since > self.cached.len() as u64 / TOLERANCE {
             match cell.get() {
                 Some(chunk) => {
                     for number in chunk.numbers.clone() {
-                        self.renew((key.0, number));
+                        self.touch((key.0, number));
                     }
                 }
-                None => self.renew(key),
+                None => self.touch(key),
             }
         }
         Some(cell)
     }
 
-    /// A new cell; makes room for it.
-    fn add(&mut self, key: Key, most: usize) -> Cell {
-        while self.kept.len() >= most
+    /// A new cell; evicts others to make room for it.
+    fn add(&mut self, key: Key, capacity: usize) -> Cell {
+        while self.cached.len() >= capacity
             && let Some((_, oldest)) = self.order.pop_first()
         {
-            self.kept.remove(&oldest);
+            self.cached.remove(&oldest);
         }
         let cell = Cell::default();
         self.now = self.now.saturating_add(1);
-        let (used, kept) = (self.now, cell.clone());
-        self.kept.insert(key, Kept { cell: kept, used });
+        let (used, cached) = (self.now, cell.clone());
+        self.cached.insert(key, CachedChunk { cell: cached, used });
         self.order.insert(used, key);
         cell
     }
@@ -161,16 +161,16 @@ impl Map {
 #[derive(Debug)]
 pub(crate) struct ChunkCache {
     map: Mutex<Map>,
-    most: usize,
+    capacity: usize,
 }
 
 impl ChunkCache {
-    /// Keeps at most `bytes` of plain content.
+    /// Caches at most `bytes` of plain content.
     pub(crate) fn new(bytes: u64) -> Self {
         let chunks = usize::try_from(bytes / u64::from(CHUNK_BYTES)).unwrap_or(usize::MAX);
         Self {
             map: Mutex::default(),
-            most: chunks.max(4),
+            capacity: chunks.max(4),
         }
     }
 
@@ -178,7 +178,7 @@ impl ChunkCache {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The chunk `number` of `slice`; `fetch` is run unless it is there or on its way.
+    /// The chunk `number` of `slice`; runs `fetch` unless it is cached or being fetched.
     pub(crate) async fn get<E>(
         &self,
         slice: SliceId,
@@ -188,24 +188,24 @@ impl ChunkCache {
         let key = (slice, number);
         let cell = {
             let mut map = self.map();
-            map.find(key).unwrap_or_else(|| map.add(key, self.most))
+            map.find(key).unwrap_or_else(|| map.add(key, self.capacity))
         };
         cell.get_or_try_init(|| fetch).await.cloned()
     }
 
-    /// The chunk, if it is there already.
-    pub(crate) fn at_hand(&self, slice: SliceId, number: u32) -> Option<Chunk> {
+    /// The chunk, if it is cached.
+    pub(crate) fn get_cached(&self, slice: SliceId, number: u32) -> Option<Chunk> {
         self.map().find((slice, number))?.get().cloned()
     }
 
-    /// Whether the chunk is there already.
+    /// Whether the chunk is cached.
     pub(crate) fn holds(&self, slice: SliceId, number: u32) -> bool {
         let map = self.map();
-        let kept = map.kept.get(&(slice, number));
-        kept.is_some_and(|kept| kept.cell.initialized())
+        let cached = map.cached.get(&(slice, number));
+        cached.is_some_and(|cached| cached.cell.initialized())
     }
 
-    /// Forgets everything.
+    /// Evicts everything.
     pub(crate) fn clear(&self) {
         *self.map() = Map::default();
     }
@@ -268,11 +268,11 @@ mod tests {
     async fn a_failed_fetch_is_tried_again() {
         let cache = ChunkCache::new(1 << 20);
         assert!(cache.get(SLICE, 0, async { Err(()) }).await.is_err());
-        assert!(cache.at_hand(SLICE, 0).is_none());
+        assert!(cache.get_cached(SLICE, 0).is_none());
         let fetch = async { Ok::<_, ()>(alone(0, Bytes::from_static(b"x"))) };
         let found = cache.get(SLICE, 0, fetch).await.unwrap();
         assert_eq!(bytes_of(&found), Bytes::from("x"));
-        assert!(cache.at_hand(SLICE, 0).is_some());
+        assert!(cache.get_cached(SLICE, 0).is_some());
     }
 
     #[tokio::test]
@@ -282,17 +282,17 @@ mod tests {
             let fetch = async { Ok::<_, ()>(alone(number, Bytes::new())) };
             let _ = cache.get(SLICE, number, fetch).await;
             let map = cache.map.lock().unwrap();
-            assert!(map.kept.len() <= 8 && map.order.len() == map.kept.len());
+            assert!(map.cached.len() <= 8 && map.order.len() == map.cached.len());
         }
     }
 
     #[tokio::test]
-    async fn what_lies_in_one_run_is_read_in_one_piece_and_nothing_else_is() {
+    async fn chunks_of_one_run_are_read_in_one_piece_and_no_others() {
         let cache = ChunkCache::new(64 * u64::from(CHUNK_BYTES));
         enter_run(&cache, 0).await;
         enter_run(&cache, 4).await;
         let part = |number: u32, range: Range<u32>| {
-            let chunk = cache.at_hand(SLICE, number).unwrap();
+            let chunk = cache.get_cached(SLICE, number).unwrap();
             chunk.part(range)
         };
         let mut whole = part(0, 100..CHUNK_BYTES).unwrap();
@@ -304,7 +304,7 @@ mod tests {
         assert!(bytes[..chunk - 100].iter().all(|&byte| byte == 0));
         assert!(bytes[chunk - 100..][..chunk].iter().all(|&byte| byte == 1));
         assert!(bytes[2 * chunk - 100..].iter().all(|&byte| byte == 2));
-        // Neither what leaves something out nor what lies elsewhere.
+        // Neither with a gap nor with a range that lies elsewhere.
         assert!(whole.join(part(2, 51..60).unwrap()).is_err());
         let mut last = part(3, 0..CHUNK_BYTES - 1000).unwrap();
         assert!(last.join(part(4, 0..1).unwrap()).is_err());
@@ -312,27 +312,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn chunks_of_a_run_stay_and_go_together() {
+    async fn chunks_of_a_run_are_evicted_together() {
         let cache = ChunkCache::new(12 * u64::from(CHUNK_BYTES));
         for run in [0, 4, 8] {
             enter_run(&cache, run).await;
         }
-        assert!(cache.at_hand(SLICE, 2).is_some());
+        assert!(cache.get_cached(SLICE, 2).is_some());
         enter_run(&cache, 12).await;
         for number in 0..16 {
-            let kept = !(4..8).contains(&number);
-            assert_eq!(cache.holds(SLICE, number), kept, "{number}");
+            let cached = !(4..8).contains(&number);
+            assert_eq!(cache.holds(SLICE, number), cached, "{number}");
         }
     }
 
     #[tokio::test]
-    async fn what_fits_is_kept_however_often_it_is_read_in_order() {
+    async fn content_that_fits_stays_cached_however_often_it_is_read_in_order() {
         let cache = ChunkCache::new(16 * u64::from(CHUNK_BYTES));
         for run in [0, 4, 8, 12] {
             enter_run(&cache, run).await;
         }
         for number in (0..16).cycle().take(200) {
-            assert!(cache.at_hand(SLICE, number).is_some(), "{number}");
+            assert!(cache.get_cached(SLICE, number).is_some(), "{number}");
         }
     }
 }

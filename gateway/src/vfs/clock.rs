@@ -1,26 +1,26 @@
-//! The wall clock, for the times that gateways tell: atime and mtime; and how far it is ahead of
-//! the servers' clock, for the one that servers tell.
+//! The wall clock, for the times that gateways set: atime and mtime; and its offset from the
+//! servers' clock, for the time that servers set.
 //!
-//! A ctime is the servers': of the batch that changed the inode, or, of what waited here, of the
-//! moment that the gateway says if that is near it. What waits has been shown by then. Shown with
-//! the time of a clock that is an hour ahead, it would go back at the commit. So nothing is shown
-//! as later than the servers' clock, which the gateway hears when it mounts and counts on from
-//! there; a clock that is behind does no harm, for times only move forward then.
+//! A ctime is the servers': the time of the batch that changed the inode, or, for pending changes,
+//! the gateway's time if it is near that. A pending change is visible before its commit. With the
+//! time of a clock that is an hour ahead, its ctime would go back at the commit. So no ctime is
+//! shown as later than the servers' clock, which the gateway learns when it mounts and advances
+//! from there. A clock that is behind does no harm, because times only move forward.
 
 use quorumfs_metadata::attributes::Timestamp;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Less than this is not taken off: the servers believe it, and it may be the way of a message.
-const BELIEVED_SECONDS: i64 = 2;
+/// A smaller difference is ignored: the servers accept it, and it may be a message's delay.
+const TOLERANCE_SECONDS: i64 = 2;
 
-/// The servers' clock, as this machine knows it: where it stood once, and how long ago that is by
-/// the monotonic clock.
+/// The servers' clock as this machine knows it: a reading, and when it was taken by the monotonic
+/// clock.
 #[derive(Debug, Default)]
-pub(crate) struct Agreed(Mutex<Option<(Timestamp, Instant)>>);
+pub(crate) struct ServerClock(Mutex<Option<(Timestamp, Instant)>>);
 
-impl Agreed {
-    /// The servers' clock stood at `theirs` no earlier than `sent`.
+impl ServerClock {
+    /// The servers' clock was at `theirs` no earlier than `sent`.
     pub(crate) fn learn(&self, theirs: Timestamp, sent: Instant) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((theirs, sent));
     }
@@ -38,7 +38,7 @@ impl Agreed {
             ..theirs
         };
         let ahead = here.seconds.saturating_sub(theirs.seconds);
-        if ahead > BELIEVED_SECONDS {
+        if ahead > TOLERANCE_SECONDS {
             theirs
         } else {
             here
@@ -63,9 +63,9 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn no_moment_is_later_than_the_servers_clock_whenever_the_own_one_is_set() {
+    fn no_moment_is_later_than_the_servers_clock() {
         let at = |seconds| Timestamp { seconds, nanos: 7 };
-        let (agreed, then) = (Agreed::default(), Instant::now());
+        let (agreed, then) = (ServerClock::default(), Instant::now());
         assert_eq!(
             agreed.at_most(at(9_000), then),
             at(9_000),
@@ -73,14 +73,14 @@ mod tests {
         );
         agreed.learn(at(5_000), then);
         let later = then + Duration::from_secs(100);
-        for (here, told) in [
+        for (here, expected) in [
             (8_700, 5_100),
             (5_103, 5_100),
             (5_102, 5_102),
             (5_100, 5_100),
             (1_000, 1_000),
         ] {
-            assert_eq!(agreed.at_most(at(here), later), at(told), "{here}");
+            assert_eq!(agreed.at_most(at(here), later), at(expected), "{here}");
         }
     }
 }

@@ -1,19 +1,19 @@
-//! `copy_file_range`: bytes of one file in another, of which none moves.
+//! `copy_file_range`: makes a range of one file refer to another file's slices. No bytes move.
 //!
-//! What waits in both files is committed first; then one ordered operation has the destination
-//! refer to the slices of the source. That costs as much for a gigabyte as for a page, until
-//! somebody writes to either. A range with more extents than one operation can take is copied in
+//! Pending data of both files is committed first; then one ordered operation has the destination
+//! refer to the slices of the source. That costs the same for a gigabyte as for a page, until
+//! either file is written to. A range with more extents than one operation can take is copied in
 //! part, as the system call may; its caller asks for the rest.
 //!
-//! Files whose bytes lie in the inode have no slices: the caller is told `EOPNOTSUPP`, and the
-//! kernel copies through memory, a kilobyte at most or as far as it takes to be worth a slice.
+//! Files whose bytes lie in the inode have no slices: the call fails with `EOPNOTSUPP`, and the
+//! kernel copies through memory, a kilobyte at most or enough to be worth a slice.
 
 use super::VfsError;
+use super::cancel_safe::cancel_safe;
 use super::commit::TRIES;
-use super::file_system::{FileSystem, Inner};
+use super::file_system::{FileSystem, FileSystemCore};
 use super::handle::HandleId;
 use super::node::Node;
-use super::uncut::uncut;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::limits::FILE_SIZE_MAX;
 use quorumfs_metadata::operation::{CloneRange, NewContent};
@@ -24,8 +24,8 @@ use std::sync::Arc;
 const LENGTH_MAX: u64 = (u32::MAX as u64) & !0xfff;
 
 impl FileSystem {
-    /// Makes `length` bytes of a file what another has; answers how many it was, fewer at the end
-    /// of the source.
+    /// Makes `length` bytes of a file what another has; returns how many, fewer at the end of the
+    /// source.
     ///
     /// # Errors
     /// `EOPNOTSUPP` if one of the files is tiny, so that bytes have to be copied. If a handle is
@@ -48,7 +48,7 @@ impl FileSystem {
             return Err(VfsError::refused("copy_file_range", Errno::FBIG));
         }
         let (source, to) = (source.node.clone(), to.node.clone());
-        uncut(async move {
+        cancel_safe(async move {
             let range = Cloned {
                 source_offset,
                 offset,
@@ -60,7 +60,7 @@ impl FileSystem {
     }
 }
 
-/// What is to be copied to where.
+/// What to copy where.
 #[derive(Clone, Copy)]
 struct Cloned {
     source_offset: u64,
@@ -68,7 +68,7 @@ struct Cloned {
     length: u64,
 }
 
-impl Inner {
+impl FileSystemCore {
     async fn clone_range(
         self: &Arc<Self>,
         source: &Arc<Node>,
@@ -76,7 +76,7 @@ impl Inner {
         mut range: Cloned,
     ) -> Result<u64, VfsError> {
         let same = source.inode == to.inode;
-        // In one order, whoever copies in which direction.
+        // In one order for both directions of copying.
         let (first, second) = if source.inode < to.inode {
             (source, to)
         } else {
@@ -99,8 +99,8 @@ impl Inner {
             match self.clone_once(source, to, range).await {
                 Err(error) if error.is_out_of_date() && tries > 1 => {
                     tries -= 1;
-                    self.look_again(source.inode).await?;
-                    self.look_again(to.inode).await?;
+                    self.refresh_attributes(source.inode).await?;
+                    self.refresh_attributes(to.inode).await?;
                 }
                 // Too many extents for one operation: fewer bytes.
                 Err(error) if error.is_too_large() && range.length > 1 => range.length /= 2,
@@ -115,13 +115,13 @@ impl Inner {
         to: &Arc<Node>,
         range: Cloned,
     ) -> Result<u64, VfsError> {
-        let (from, has) = self.ground(source).await?;
+        let (from, has) = self.commit_base(source).await?;
         let left = from.size.saturating_sub(range.source_offset);
         let length = range.length.min(left);
         if length == 0 {
             return Ok(0);
         }
-        let (base, there) = self.ground(to).await?;
+        let (base, there) = self.commit_base(to).await?;
         if has.inline_bytes().is_some() || there.inline_bytes().is_some() {
             return Err(VfsError::refused("copy_file_range", Errno::OPNOTSUPP));
         }

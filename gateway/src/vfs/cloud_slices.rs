@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Keeps slices in a [`BlockStore`], sealed under the volume's keys.
+/// Stores slices in a [`BlockStore`], sealed under the volume's keys.
 #[derive(Clone, Debug)]
 pub struct CloudSlices {
     volume: Arc<Volume>,
@@ -44,7 +44,7 @@ impl CloudSlices {
     }
 }
 
-/// What one slice's key depends on besides its id: drawn anew whenever a slice is sealed.
+/// What a slice's key depends on apart from its id: drawn anew whenever a slice is sealed.
 fn draw_salt() -> Result<SliceSalt, KeyError> {
     let mut salt = SliceSalt::default();
     getrandom::fill(&mut salt.0).map_err(|error| KeyError::Random {
@@ -112,11 +112,11 @@ impl SliceStore for CloudSlices {
         let bytes = loop {
             match self.blocks.read(&object, &slice, &key, range.clone()).await {
                 Ok(bytes) => break bytes,
-                Err(error) => tries.another(failed(DOING, &error)).await?,
+                Err(error) => tries.retry(failed(DOING, &error)).await?,
             }
         };
         self.outages.over();
-        // Of a run it is a buffer that is wanted for the next block.
+        // For a run it is a buffer that the next block needs.
         Ok(match bytes.len() > CHUNK_BYTES as usize {
             true => LongBytes::copy_of(&bytes),
             false => bytes,

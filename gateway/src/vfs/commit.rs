@@ -5,29 +5,30 @@
 //!              +- slices, some at a time -> w acknowledgements of each -+-> commit
 //! ```
 //!
-//! Data before metadata: a commit names only slices that w clouds have acknowledged. What does not
-//! fit one operation goes in several; the last one carries times and what rides along. So does what
-//! takes long: the slices that have arrived, in the file's order, are committed as a part, and
-//! their memory goes ([`Uploads`]). A failed commit leaves the file as it was, or with a part of
-//! the new bytes, as any interrupted write may; no length is ever seen without its bytes.
+//! Data before metadata: a commit names only slices that w clouds have acknowledged. A commit that
+//! is too large for one operation takes several; the last one carries times and pending attributes.
+//! A commit that takes long is split as well: the slices that have arrived, in the file's order,
+//! are committed as a part, and their memory is freed ([`Uploads`]). A failed commit leaves the
+//! file as it was, or with a part of the new bytes, as any interrupted write may; no length is ever
+//! seen without its bytes.
 //!
-//! How many rows an operation writes depends on what lay where its runs go, which only the servers
-//! know. What is too much for one is cut in halves, down to parts of a single run.
+//! How many rows an operation writes depends on the old extents of its runs, which only the servers
+//! know. A commit that is too large for one operation is halved, down to parts of a single run.
 //!
-//! Every operation rests on the version of the inode that we know, and is refused if that has
-//! changed. Two things follow:
-//! * An operation that we gave up on, and that is executed long after, finds another version than
-//!   its own once anything newer was committed, and does nothing.
-//! * Who is refused looks again and commits the same runs at the version that is there now. That
-//!   may be the version that an earlier commit of the same runs made, whose answer was lost: to
-//!   write the same bytes to the same places twice changes nothing. What others wrote beside the
-//!   runs, and a length that others gave the file, stays.
+//! Every operation requires the inode's version that we know, and is refused if that has changed.
+//! Two things follow:
+//! * An operation that we gave up on, and that is executed long after, finds another version once
+//!   anything newer was committed, and does nothing.
+//! * A refused commit reads the attributes again and commits the same runs at the new version. That
+//!   may be the version of an earlier commit of the same runs, whose answer was lost: to write the
+//!   same bytes to the same places twice changes nothing. Bytes outside the runs, and a length,
+//!   that other sessions wrote stay.
 
 use super::VfsError;
 use super::clock;
 use super::content::{ContentMap, Piece, StoredSlice};
 use super::dirty::{DirtyRuns, FrozenRuns};
-use super::file_system::Inner;
+use super::file_system::FileSystemCore;
 use super::node::{Departure, Node};
 use super::slice_store::{SliceStore, WrittenSlice};
 use super::upload::Uploads;
@@ -47,10 +48,11 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// How often a commit looks again and starts over before it fails, to be tried again later.
+/// How often a commit reads the attributes again and starts over before it fails, to be retried
+/// later.
 pub(crate) const TRIES: u32 = 16;
 
-/// A run of the file with the slice that it became. Abandoned when it is dropped uncommitted.
+/// A run of the file with its slice. Abandoned when it is dropped uncommitted.
 pub(crate) struct Stored {
     pub(super) offset: u64,
     pub(super) written: WrittenSlice,
@@ -85,23 +87,23 @@ impl Drop for Stored {
 
 /// A run of a slice that is to become an extent.
 #[derive(Clone, Copy)]
-struct Part {
-    /// Which of what was stored.
+struct CommitPart {
+    /// Index of the stored run.
     of: usize,
     slice_offset: u32,
     length: u32,
 }
 
-/// What is put to the clouds, and what of it is there and the servers have not been told yet.
+/// The uploads of a commit, and those that have arrived and are not committed yet.
 struct Upload {
     /// The inline bytes that were written out as well, as long as the file is inline.
     inline: Option<Bytes>,
     uploads: Uploads,
     stored: Vec<Stored>,
-    rest: VecDeque<Vec<Part>>,
-    /// How often something was committed.
+    rest: VecDeque<Vec<CommitPart>>,
+    /// How many operations were committed.
     steps: u64,
-    /// When the content was last changed before the first of it.
+    /// When the content was last changed before the first of them.
     mtime: Timestamp,
 }
 
@@ -117,27 +119,27 @@ impl Upload {
         }
     }
 
-    /// These are there, after all that there were before was committed.
+    /// These have arrived, after all before them were committed.
     fn take_in(&mut self, stored: Vec<Stored>) {
-        let parts: Vec<Part> = (0..)
+        let parts: Vec<CommitPart> = (0..)
             .zip(&stored)
-            .map(|(of, stored): (usize, &Stored)| Part {
+            .map(|(of, stored): (usize, &Stored)| CommitPart {
                 of,
                 slice_offset: 0,
                 length: stored.written.slice.length,
             })
             .collect();
-        let rest = parts.chunks(COMMIT_EXTENTS_MAX).map(<[Part]>::to_vec);
+        let rest = parts.chunks(COMMIT_EXTENTS_MAX).map(<[CommitPart]>::to_vec);
         self.rest = rest.collect();
         self.stored = stored;
     }
 
-    /// Whether nothing comes after the next group.
+    /// Whether the next group is the last.
     fn is_last(&self) -> bool {
         self.rest.len() <= 1 && self.uploads.is_done()
     }
 
-    /// Where the last one ends that is there.
+    /// Where the last stored run ends.
     fn end(&self) -> u64 {
         let end = |last: &Stored| {
             let length = last.written.slice.length;
@@ -146,8 +148,8 @@ impl Upload {
         self.stored.last().map_or(0, end)
     }
 
-    /// Cuts the next group in two: it was too much for one operation. Answers whether that could
-    /// be done.
+    /// Splits the next group in two: it was too large for one operation. Returns whether that was
+    /// possible.
     fn split(&mut self) -> bool {
         let Some(mut group) = self.rest.pop_front() else {
             return false;
@@ -156,7 +158,7 @@ impl Upload {
             // One run over very many small extents: as two runs of the same slice.
             [only] if only.length > 1 => {
                 let half = only.length / 2;
-                let second = Part {
+                let second = CommitPart {
                     of: only.of,
                     slice_offset: only.slice_offset.saturating_add(half),
                     length: only.length.saturating_sub(half),
@@ -175,7 +177,7 @@ impl Upload {
     }
 
     /// The servers have these.
-    fn committed(&mut self, group: &[Part], pieces: &mut Vec<(u64, Piece)>) {
+    fn committed(&mut self, group: &[CommitPart], pieces: &mut Vec<(u64, Piece)>) {
         self.inline = None;
         self.steps = self.steps.saturating_add(1);
         for part in group {
@@ -187,8 +189,8 @@ impl Upload {
     }
 }
 
-impl Inner {
-    /// Commits what has departed; answers the new attributes and what is known of the content.
+impl FileSystemCore {
+    /// Commits a departure; returns the new attributes and the known content.
     pub(crate) async fn commit(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -199,21 +201,21 @@ impl Inner {
         loop {
             let outcome = self.commit_once(node, departure, &mut upload).await;
             let stepped = upload.as_ref().map_or(0, |upload| upload.steps);
-            // A long one may meet many changes of others.
+            // A long commit may meet many changes by other sessions.
             tries = if stepped == steps { tries + 1 } else { 1 };
             steps = stepped;
             match outcome {
                 Err(error) if error.is_out_of_date() && tries < TRIES => {
-                    self.look_again(node.inode).await?;
+                    self.refresh_attributes(node.inode).await?;
                 }
                 outcome => return outcome,
             }
         }
     }
 
-    /// What we knew of an inode is out of date.
-    pub(crate) async fn look_again(&self, inode: InodeId) -> Result<(), VfsError> {
-        let asked = self.cache.ask();
+    /// The cached attributes of an inode are out of date: asks for them.
+    pub(crate) async fn refresh_attributes(&self, inode: InodeId) -> Result<(), VfsError> {
+        let asked = self.cache.query_stamp();
         let attributes = self.metadata.attributes(inode).await?;
         self.learn(&attributes, asked);
         Ok(())
@@ -228,9 +230,9 @@ impl Inner {
         let Some(end) = departure.end else {
             let base = node.state().base;
             let (_, attributes) = self.finish(&base, departure, None).await?;
-            return Ok((attributes, kept(node, &attributes, 1)));
+            return Ok((attributes, known_content(node, &attributes, 1)));
         };
-        let (base, content) = self.ground(node).await?;
+        let (base, content) = self.commit_base(node).await?;
         let inline = content.inline_bytes();
         if upload
             .as_ref()
@@ -248,9 +250,9 @@ impl Inner {
         let upload = upload.get_or_insert_with(|| {
             let runs = departure.runs();
             let early = departure.take_uploads();
-            // Runs that are laid over inline bytes may be others than those that left early.
+            // Runs that are laid over inline bytes may differ from those that were uploaded early.
             let uploads = match inline {
-                Some(inline) => Uploads::new(&beneath(inline, &runs), BTreeMap::new()),
+                Some(inline) => Uploads::new(&over_inline(inline, &runs), BTreeMap::new()),
                 None => Uploads::new(&runs, early),
             };
             Upload::new(inline.cloned(), uploads, base.mtime)
@@ -260,8 +262,8 @@ impl Inner {
                 let part = upload.uploads.part(self, node.inode).await?;
                 upload.take_in(part);
             }
-            // That took its time.
-            let (base, content) = self.ground(node).await?;
+            // That may have taken long.
+            let (base, content) = self.commit_base(node).await?;
             if content.inline_bytes() != upload.inline.as_ref() {
                 return Err(VfsError::refused("commit", Errno::AGAIN));
             }
@@ -284,15 +286,15 @@ impl Inner {
         }
     }
 
-    /// What a commit rests on: attributes, and how the content is kept at that version.
-    pub(crate) async fn ground(
+    /// What a commit is based on: attributes, and how the content is stored at that version.
+    pub(crate) async fn commit_base(
         &self,
         node: &Arc<Node>,
     ) -> Result<(Attributes, ContentMap), VfsError> {
         loop {
             {
                 let state = node.state();
-                // Only a file of few bytes can have them in the inode.
+                // Only a small file can have inline bytes.
                 let few = state.base.allocated <= INLINE_BYTES_MAX.into();
                 if !state.content.is_unknown() || !few {
                     return Ok((state.base, state.content.clone()));
@@ -311,7 +313,7 @@ impl Inner {
     ) -> Result<(Attributes, ContentMap), VfsError> {
         let before = content.inline_bytes().cloned().unwrap_or_default();
         let length = usize::try_from(size).unwrap_or(0);
-        let plain = beneath(&before, &departure.runs()).flatten(length);
+        let plain = over_inline(&before, &departure.runs()).flatten(length);
         let key = self.volume.current_key()?;
         let binding = ValueBinding::content(base.inode);
         let next = InodeVersion(base.version.0.saturating_add(1));
@@ -350,8 +352,8 @@ impl Inner {
                 let done = self.commit_part(departure, &base, commit).await;
                 done.map(|attributes| (1, attributes))
             } else {
-                // Somebody else has changed the content between two parts. A time that the journal
-                // does not know keeps a replay from laying the first parts over that.
+                // Another session has changed the content between two parts. A time that is not in
+                // the journal keeps a replay from laying the first parts over that change.
                 let between = upload.steps > 0 && base.mtime != upload.mtime;
                 let mtime = departure.pending.mtime;
                 let commit = Commit {
@@ -381,14 +383,14 @@ impl Inner {
         Ok((base, content))
     }
 
-    /// One operation of several that a commit takes; not the last.
+    /// One of several operations of a commit; not the last.
     async fn commit_part(
         &self,
         departure: &Departure,
         base: &Attributes,
         commit: Commit,
     ) -> Result<Attributes, VfsError> {
-        let credentials = owner(departure, base, self.metadata.own());
+        let credentials = committer(departure, base, self.metadata.own());
         let step = Step::Commit(commit);
         match self
             .metadata
@@ -400,8 +402,8 @@ impl Inner {
         }
     }
 
-    /// The last operation of a commit: content, size and times, and attributes that rode along.
-    /// Answers how many steps changed the inode.
+    /// The last operation of a commit: content, size and times, and pending attributes. Returns how
+    /// many steps changed the inode.
     async fn finish(
         &self,
         base: &Attributes,
@@ -424,7 +426,7 @@ impl Inner {
             steps.push(Step::SetAttributes(change));
         }
         let count = steps.len() as u64;
-        let credentials = owner(departure, base, self.metadata.own());
+        let credentials = committer(departure, base, self.metadata.own());
         let preconditions = vec![unchanged(base.inode, base.version)];
         let at = departure.done_at();
         let done = self
@@ -440,8 +442,8 @@ impl Inner {
     }
 }
 
-/// The inode must be as we know it. An operation whose answer did not come may be executed much
-/// later; this keeps it from being executed over what was done since.
+/// The inode must be as we know it. An operation whose answer was lost may be executed much later;
+/// this keeps it from being executed over later changes.
 pub(crate) const fn unchanged(inode: InodeId, version: InodeVersion) -> Precondition {
     Precondition::Unchanged {
         inode,
@@ -450,9 +452,9 @@ pub(crate) const fn unchanged(inode: InodeId, version: InodeVersion) -> Precondi
     }
 }
 
-/// Who commits. What rides along was checked to be the owner's or the superuser's doing; content is
-/// allowed to whoever the principal may speak for, whatever is named here.
-fn owner(departure: &Departure, base: &Attributes, own: Credentials) -> Credentials {
+/// The credentials of a commit. Pending attributes were checked to come from the owner or the
+/// superuser; the servers allow content for any user that the principal may act for.
+fn committer(departure: &Departure, base: &Attributes, own: Credentials) -> Credentials {
     if departure.pending.mode.is_none()
         && departure.pending.atime.is_none()
         && departure.end.is_some()
@@ -463,8 +465,8 @@ fn owner(departure: &Departure, base: &Attributes, own: Credentials) -> Credenti
     Credentials::user(base.uid, base.gid)
 }
 
-/// What was known of the content, if only our own operation changed the inode.
-fn kept(node: &Arc<Node>, attributes: &Attributes, changes: u64) -> ContentMap {
+/// The known content, if only our own operation changed the inode.
+fn known_content(node: &Arc<Node>, attributes: &Attributes, changes: u64) -> ContentMap {
     let mut content = node.state().content.clone();
     if attributes.version.0 == content.version().0.saturating_add(changes) {
         content.unchanged_at(attributes.version);
@@ -473,8 +475,8 @@ fn kept(node: &Arc<Node>, attributes: &Attributes, changes: u64) -> ContentMap {
     ContentMap::unknown(attributes.version)
 }
 
-/// `frozen` over the bytes that a tiny file had.
-fn beneath(inline: &Bytes, frozen: &FrozenRuns) -> FrozenRuns {
+/// `frozen` over the inline bytes of a tiny file.
+fn over_inline(inline: &Bytes, frozen: &FrozenRuns) -> FrozenRuns {
     let mut all = DirtyRuns::default();
     all.write(0, inline);
     for (offset, run) in frozen.iter() {
@@ -495,7 +497,7 @@ pub(crate) fn commit_of(base: &Attributes, content: NewContent) -> Commit {
     }
 }
 
-fn commit_of_slices(base: &Attributes, all: &[Stored], group: &[Part]) -> Commit {
+fn commit_of_slices(base: &Attributes, all: &[Stored], group: &[CommitPart]) -> Commit {
     let (mut objects, mut slices, mut extents) = (Vec::new(), Vec::new(), Vec::new());
     let mut named = BTreeSet::new();
     for part in group {
@@ -503,7 +505,7 @@ fn commit_of_slices(base: &Attributes, all: &[Stored], group: &[Part]) -> Commit
             continue;
         };
         if !stored.committed {
-            // Several slices may share an object, with each other and with other files'.
+            // Several slices may share an object, with each other and with those of other files.
             if named.insert(stored.written.object.id) {
                 objects.push(stored.written.object.clone());
             }
@@ -523,8 +525,8 @@ fn commit_of_slices(base: &Attributes, all: &[Stored], group: &[Part]) -> Commit
     }
 }
 
-/// What a reader needs to know of a part of a slice that was just committed.
-fn piece(stored: &Stored, part: &Part) -> (u64, Piece) {
+/// What a reader needs of a part of a slice that was just committed.
+fn piece(stored: &Stored, part: &CommitPart) -> (u64, Piece) {
     let (object, slice) = (&stored.written.object, &stored.written.slice);
     let row = StoredSlice {
         id: slice.id,

@@ -1,8 +1,8 @@
-//! What is known of a file's committed content: where each run of bytes lies.
+//! The known content of a file: where each committed run of bytes lies.
 //!
-//! The map is a cache of extents that the servers hold, filled page by page as readers come by and
-//! tagged with the inode's version: what belongs to another version is dropped. Whatever no extent
-//! covers reads as zeros.
+//! The map is a cache of extents that the servers hold, filled page by page as needed and tagged
+//! with the inode's version: entries of another version are dropped. Bytes that no extent covers
+//! read as zeros.
 
 use bytes::Bytes;
 use quorumfs_metadata::attributes::Attributes;
@@ -12,17 +12,17 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Extents kept for one file; beyond it the map starts anew.
+/// Extents cached for one file; beyond this the map starts anew.
 const EXTENTS_MAX: usize = 1 << 16;
 
-/// A slice with the object that it lies in: all it takes to read it.
+/// A slice with its object: all that is needed to read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredSlice {
-    /// The slice's id, which its key depends on.
+    /// The slice's id, on which its key depends.
     pub id: SliceId,
     /// The slice.
     pub slice: Slice,
-    /// The object that it lies in.
+    /// The object in which it lies.
     pub object: Object,
 }
 
@@ -35,9 +35,9 @@ pub(crate) struct Piece {
     pub(crate) length: u32,
 }
 
-/// Where a range of a file is to be read from.
+/// Where a range of a file is read from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum ReadSource {
     /// Nothing was ever written there.
     Hole(Range<u64>),
     /// In the inode itself.
@@ -50,14 +50,14 @@ pub(crate) enum Source {
 #[derive(Clone, Debug)]
 pub(crate) struct ContentMap {
     version: InodeVersion,
-    kind: Kind,
+    kind: ContentKind,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
-    /// Nothing has been asked yet.
+enum ContentKind {
+    /// Nothing is known.
     Unknown,
-    /// All of it.
+    /// All bytes.
     Inline(Bytes),
     Extents {
         pieces: BTreeMap<u64, Piece>,
@@ -70,7 +70,7 @@ fn end_of(start: u64, length: u32) -> u64 {
 }
 
 impl ContentMap {
-    /// What is known of the content of a file that was just made.
+    /// The known content of a file that was just made.
     pub(crate) fn fresh(attributes: &Attributes) -> Self {
         if attributes.size == 0 && attributes.allocated == 0 {
             Self::empty(attributes.version)
@@ -79,11 +79,11 @@ impl ContentMap {
         }
     }
 
-    /// A file of which nothing is known yet.
+    /// A file of which nothing is known.
     pub(crate) fn unknown(version: InodeVersion) -> Self {
         Self {
             version,
-            kind: Kind::Unknown,
+            kind: ContentKind::Unknown,
         }
     }
 
@@ -92,7 +92,7 @@ impl ContentMap {
         let known = BTreeMap::from([(0, u64::MAX)]);
         Self {
             version,
-            kind: Kind::Extents {
+            kind: ContentKind::Extents {
                 pieces: BTreeMap::new(),
                 known,
             },
@@ -103,70 +103,71 @@ impl ContentMap {
     pub(crate) fn inline(version: InodeVersion, plain: Bytes) -> Self {
         Self {
             version,
-            kind: Kind::Inline(plain),
+            kind: ContentKind::Inline(plain),
         }
     }
 
-    /// The version that the map belongs to.
+    /// The version of the map.
     pub(crate) fn version(&self) -> InodeVersion {
         self.version
     }
 
-    /// Whether it is known how the content is kept at all.
+    /// Whether not even the kind of content is known.
     pub(crate) fn is_unknown(&self) -> bool {
-        matches!(self.kind, Kind::Unknown)
+        matches!(self.kind, ContentKind::Unknown)
     }
 
-    /// How many runs of bytes are known, each somewhere else.
+    /// How many separate runs are known.
     pub(crate) fn pieces(&self) -> usize {
         match &self.kind {
-            Kind::Extents { pieces, .. } => pieces.len(),
-            Kind::Unknown | Kind::Inline(_) => 0,
+            ContentKind::Extents { pieces, .. } => pieces.len(),
+            ContentKind::Unknown | ContentKind::Inline(_) => 0,
         }
     }
 
-    /// The bytes in the inode, if that is where they are.
+    /// The bytes in the inode, if they lie there.
     pub(crate) fn inline_bytes(&self) -> Option<&Bytes> {
         match &self.kind {
-            Kind::Inline(bytes) => Some(bytes),
+            ContentKind::Inline(bytes) => Some(bytes),
             _ => None,
         }
     }
 
-    /// Whether there is nothing at all.
+    /// Whether there are no bytes.
     pub(crate) fn is_empty(&self) -> bool {
         match &self.kind {
-            Kind::Unknown => false,
-            Kind::Inline(bytes) => bytes.is_empty(),
-            Kind::Extents { pieces, known } => {
+            ContentKind::Unknown => false,
+            ContentKind::Inline(bytes) => bytes.is_empty(),
+            ContentKind::Extents { pieces, known } => {
                 pieces.is_empty() && known.get(&0) == Some(&u64::MAX)
             }
         }
     }
 
-    /// Enters a page of extents: those that touch `covered`, all of them.
+    /// Enters a page of extents: all that touch `covered`.
     pub(crate) fn learn(&mut self, covered: Range<u64>, page: impl Iterator<Item = (u64, Piece)>) {
-        let (mut pieces, mut known) = match std::mem::replace(&mut self.kind, Kind::Unknown) {
-            Kind::Extents { pieces, known } if pieces.len() < EXTENTS_MAX => (pieces, known),
+        let (mut pieces, mut known) = match std::mem::replace(&mut self.kind, ContentKind::Unknown)
+        {
+            ContentKind::Extents { pieces, known } if pieces.len() < EXTENTS_MAX => (pieces, known),
             _ => (BTreeMap::new(), BTreeMap::new()),
         };
         pieces.extend(page);
         insert_range(&mut known, covered);
-        self.kind = Kind::Extents { pieces, known };
+        self.kind = ContentKind::Extents { pieces, known };
     }
 
-    /// Our own commit changed the content: these runs are in these slices now.
+    /// Our own commit changed the content: these runs lie in these slices now.
     pub(crate) fn apply(
         &mut self,
         version: InodeVersion,
         runs: impl Iterator<Item = (u64, Piece)>,
     ) {
         self.version = version;
-        if let Kind::Inline(_) = self.kind {
+        if let ContentKind::Inline(_) = self.kind {
             // The commit wrote the inline bytes out as well.
             *self = Self::empty(version);
         }
-        if let Kind::Extents { pieces, known } = &mut self.kind {
+        if let ContentKind::Extents { pieces, known } = &mut self.kind {
             for (start, piece) in runs {
                 let covered = start..end_of(start, piece.length);
                 cut(pieces, &covered);
@@ -181,13 +182,13 @@ impl ContentMap {
         self.version = version;
     }
 
-    /// Where the committed bytes end that cover `at`; `None` if there is a hole. Or the offset that
-    /// must be asked about.
+    /// The end of the committed bytes that cover `at`; `None` if there is a hole. Or the offset to
+    /// ask the servers about.
     pub(crate) fn covered_until(&self, at: u64) -> Result<Option<u64>, u64> {
         match &self.kind {
-            Kind::Unknown => Err(at),
-            Kind::Inline(bytes) => Ok(Some(bytes.len() as u64).filter(|&end| end > at)),
-            Kind::Extents { pieces, known } => {
+            ContentKind::Unknown => Err(at),
+            ContentKind::Inline(bytes) => Ok(Some(bytes.len() as u64).filter(|&end| end > at)),
+            ContentKind::Extents { pieces, known } => {
                 let before = pieces.range(..=at).next_back();
                 let end = before
                     .map(|(&start, piece)| end_of(start, piece.length))
@@ -200,8 +201,8 @@ impl ContentMap {
         }
     }
 
-    /// The first committed byte from `at` on, looked for below `before`; or the offset that must be
-    /// asked about.
+    /// The first committed byte from `at` on, searched below `before`; or the offset to ask the
+    /// servers about.
     pub(crate) fn next_byte(&self, at: u64, before: u64) -> Result<Option<u64>, u64> {
         if at >= before {
             return Ok(None);
@@ -209,7 +210,7 @@ impl ContentMap {
         if self.covered_until(at)?.is_some() {
             return Ok(Some(at));
         }
-        let Kind::Extents { pieces, known } = &self.kind else {
+        let ContentKind::Extents { pieces, known } = &self.kind else {
             return Ok(None);
         };
         let until = known_until(known, at);
@@ -220,12 +221,12 @@ impl ContentMap {
         }
     }
 
-    /// Where the bytes of `range` are, or the first offset that must be asked about.
-    pub(crate) fn sources(&self, range: Range<u64>) -> Result<Vec<Source>, u64> {
+    /// Where the bytes of `range` are, or the first offset to ask the servers about.
+    pub(crate) fn sources(&self, range: Range<u64>) -> Result<Vec<ReadSource>, u64> {
         match &self.kind {
-            Kind::Unknown => Err(range.start),
-            Kind::Inline(bytes) => Ok(vec![Source::Inline(range, bytes.clone())]),
-            Kind::Extents { pieces, known } => {
+            ContentKind::Unknown => Err(range.start),
+            ContentKind::Inline(bytes) => Ok(vec![ReadSource::Inline(range, bytes.clone())]),
+            ContentKind::Extents { pieces, known } => {
                 let until = known_until(known, range.start);
                 if until < range.end {
                     return Err(range.start.max(until));
@@ -242,7 +243,7 @@ fn known_until(known: &BTreeMap<u64, u64>, at: u64) -> u64 {
     before.map_or(0, |(_, &end)| end)
 }
 
-fn sources_of(pieces: &BTreeMap<u64, Piece>, range: Range<u64>) -> Vec<Source> {
+fn sources_of(pieces: &BTreeMap<u64, Piece>, range: Range<u64>) -> Vec<ReadSource> {
     let mut sources = Vec::new();
     let mut position = range.start;
     let first = pieces
@@ -255,15 +256,15 @@ fn sources_of(pieces: &BTreeMap<u64, Piece>, range: Range<u64>) -> Vec<Source> {
             continue;
         }
         if position < covered.start {
-            sources.push(Source::Hole(position..covered.start));
+            sources.push(ReadSource::Hole(position..covered.start));
         }
         let skipped = u32::try_from(covered.start.saturating_sub(start)).unwrap_or(u32::MAX);
         let offset = piece.slice_offset.saturating_add(skipped);
         position = covered.end;
-        sources.push(Source::Slice(covered, piece.stored.clone(), offset));
+        sources.push(ReadSource::Slice(covered, piece.stored.clone(), offset));
     }
     if position < range.end {
-        sources.push(Source::Hole(position..range.end));
+        sources.push(ReadSource::Hole(position..range.end));
     }
     sources
 }
@@ -397,7 +398,9 @@ pub(crate) mod tests {
             let mut position = read;
             for source in map.sources(read..read + length).unwrap() {
                 let range = match &source {
-                    Source::Hole(range) | Source::Slice(range, ..) | Source::Inline(range, _) => {
+                    ReadSource::Hole(range)
+                    | ReadSource::Slice(range, ..)
+                    | ReadSource::Inline(range, _) => {
                         range.clone()
                     }
                 };
@@ -405,7 +408,7 @@ pub(crate) mod tests {
                 position = range.end;
                 for at in range.clone() {
                     let found = match &source {
-                        Source::Slice(_, stored, offset) => Some((
+                        ReadSource::Slice(_, stored, offset) => Some((
                             stored.id.counter,
                             offset + (at - range.start) as u32,
                         )),
@@ -419,7 +422,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_was_not_asked_is_not_taken_for_a_hole() {
+    fn unknown_ranges_are_not_holes() {
         let mut map = ContentMap::unknown(InodeVersion(1));
         assert_eq!(map.sources(0..10), Err(0));
         let piece = Piece {
@@ -432,6 +435,6 @@ pub(crate) mod tests {
         assert_eq!(map.sources(10..30), Err(20));
         assert_eq!(map.sources(25..30), Err(25));
         map.learn(20..u64::MAX, std::iter::empty());
-        assert_eq!(map.sources(10..30).unwrap(), vec![Source::Hole(10..30)]);
+        assert_eq!(map.sources(10..30).unwrap(), vec![ReadSource::Hole(10..30)]);
     }
 }

@@ -1,23 +1,23 @@
 //! Reading directories.
 //!
-//! An entry's place is its cookie, a keyed hash of its name: stable over everything that happens
-//! to other entries, so a listing goes on where it was, whoever creates or removes meanwhile. The
-//! kernel asks for small pieces; an open directory keeps the page that it got from the servers.
+//! An entry's position is its cookie, a keyed hash of its name. It does not depend on other
+//! entries, so a listing continues correctly even if entries are created or removed meanwhile. The
+//! kernel asks for small pieces; an open directory holds the page that came from the servers.
 //!
-//! The kernel takes what it is shown as the truth for a while, names and attributes alike. So a
-//! page is used no longer than anything else is believed, nor beyond a change that we made to the
-//! directory, and of what is known of an entry's inode the newest is shown. Pages are kept for
-//! whoever lists the same directory next ([`KeptPages`]), for their names: attributes change
-//! without their directory, so they have to be known apart from a page that is not new.
+//! The kernel caches names and attributes that it is shown. So a page is used no longer than any
+//! cached entry, and not after a change that this mount made to the directory; and the newest known
+//! attributes of an inode are shown. Pages are cached for the next listing of the same directory
+//! ([`ListingCache`]), but only for their names: attributes change without their directory, so for
+//! a cached page they have to be known separately.
 
 use super::VfsError;
-use super::belief::VALID_FOR;
 use super::cache::{Known, Stamp};
 use super::caller::Caller;
-use super::file_system::{FileSystem, Inner};
-use super::generations::Generations;
+use super::file_system::{FileSystem, FileSystemCore};
 use super::handle::{DirectoryHandle, HandleId};
 use super::names::WHOLE_DIRECTORY;
+use super::segmented_lru::SegmentedLru;
+use super::validity::VALID_FOR;
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, Detail, FileType};
 use quorumfs_metadata::identity::{Cookie, InodeId};
@@ -25,17 +25,17 @@ use rustix::io::Errno;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
-/// How often to list anew while the directory is being changed under the listing.
+/// How often to list anew while the directory changes under the listing.
 const LISTINGS: u32 = 3;
 
 /// An entry as `readdir` shows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DirectoryEntry {
-    /// The inode that it leads to.
+    /// The inode of the entry.
     pub inode: InodeId,
-    /// What kind of inode.
+    /// The inode's type.
     pub file_type: FileType,
-    /// Its place: where the next piece goes on.
+    /// Its position: where the next piece continues.
     pub cookie: Cookie,
     /// Its name.
     pub name: Vec<u8>,
@@ -43,13 +43,13 @@ pub struct DirectoryEntry {
 
 type Listed = (DirectoryEntry, Option<Attributes>);
 
-/// The page that an open directory has at hand.
+/// The page that an open directory holds.
 #[derive(Debug, Default)]
 pub(crate) struct Listing {
     page: Option<Arc<Page>>,
-    /// The attributes that came with it, entry by entry, and when; none if it was kept.
+    /// The attributes that came with it, entry by entry, and when; none if it was cached.
     attributes: Vec<Attributes>,
-    came: Option<Instant>,
+    received: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -58,60 +58,60 @@ struct Page {
     entries: Vec<DirectoryEntry>,
     directory: Attributes,
     more: bool,
-    /// What the directory was when it was asked about.
+    /// The directory's state when the query was sent.
     stamp: Stamp,
 }
 
-type Pages = Generations<(InodeId, Cookie), Arc<Page>>;
+type Pages = SegmentedLru<(InodeId, Cookie), Arc<Page>>;
 
-/// Pages of directories that were listed lately; bounded by their entries.
+/// Pages of recently listed directories; bounded by their entries.
 #[derive(Debug)]
-pub(crate) struct KeptPages(Mutex<Pages>);
+pub(crate) struct ListingCache(Mutex<Pages>);
 
-impl KeptPages {
+impl ListingCache {
     /// With at most so many entries.
     pub(crate) fn new(most: usize) -> Self {
-        Self(Mutex::new(Generations::new(most)))
+        Self(Mutex::new(SegmentedLru::new(most)))
     }
 
-    fn kept(&self) -> MutexGuard<'_, Pages> {
+    fn lock(&self) -> MutexGuard<'_, Pages> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn get(&self, directory: InodeId, after: Cookie) -> Option<Arc<Page>> {
-        self.kept().get(&(directory, after)).cloned()
+        self.lock().get(&(directory, after)).cloned()
     }
 
-    fn keep(&self, page: &Arc<Page>) {
-        // A page takes room even if there is nothing on it.
-        let room = page.entries.len().saturating_add(1);
+    fn insert(&self, page: &Arc<Page>) {
+        // An empty page takes space as well.
+        let weight = page.entries.len().saturating_add(1);
         let place = (page.directory.inode, page.after);
-        self.kept().insert_weighing(room, place, page.clone());
+        self.lock().insert_weighted(weight, place, page.clone());
     }
 
     /// Forgets everything.
     pub(crate) fn clear(&self) {
-        self.kept().clear();
+        self.lock().clear();
     }
 }
 
 impl Page {
-    /// Whether what follows `after` is on this page.
-    fn has(&self, after: Cookie) -> bool {
+    /// Whether the entries after `after` are on this page.
+    fn covers(&self, after: Cookie) -> bool {
         let last = self.entries.last().map_or(self.after, |entry| entry.cookie);
         let after = after.max(Cookie::PARENT);
         after >= self.after && (after < last || !self.more)
     }
 
-    /// How many entries are not behind `after`.
+    /// How many entries are not after `after`.
     fn up_to(&self, after: Cookie) -> usize {
         self.entries.partition_point(|entry| entry.cookie <= after)
     }
 }
 
 impl FileSystem {
-    /// Opens a directory. One that went lately can be opened as what a process still works in, and
-    /// is empty. `keep_atime`: listing it moves no time of access.
+    /// Opens a directory. A recently removed one can be opened, because a process may still work in
+    /// it, and is empty. `keep_atime`: listing it moves no time of access.
     ///
     /// # Errors
     /// If it is none or is gone.
@@ -137,19 +137,21 @@ impl FileSystem {
         }))
     }
 
-    /// Whether whoever has listed a directory may keep the listing for as long as its attributes,
-    /// and show it again. Only one that is a single page: the kernel finds its place in what it
-    /// keeps by the last entry, which may be gone from a later listing.
+    /// Whether a process that has listed a directory may cache the listing as long as its
+    /// attributes, and use it again. Only a listing of a single page: the kernel finds its position
+    /// in its cache by the last entry, which may be missing in a later listing.
     #[must_use]
-    pub fn keeps_listing(&self, directory: InodeId) -> bool {
+    pub fn may_cache_listing(&self, directory: InodeId) -> bool {
         let inner = &self.inner;
         let page = inner.pages.get(directory, Cookie::START);
         page.is_some_and(|page| {
-            !page.more && inner.cache.keeps(page.stamp.asked) && inner.believes(&page)
+            !page.more
+                && inner.cache.is_revalidated(page.stamp.asked)
+                && inner.page_is_current(&page)
         })
     }
 
-    /// Entries behind `offset` (0: from the beginning), at most `limit`; none at the end.
+    /// Entries after `offset` (0: from the beginning), at most `limit`; none at the end.
     ///
     /// # Errors
     /// If the handle is no open directory, or the servers do not answer.
@@ -197,26 +199,28 @@ impl FileSystem {
         let mut listing = handle.listing.lock().await;
         let offset = Cookie(offset);
         if offset == Cookie::START {
-            // Whoever starts over wants to see what is there now.
+            // A new listing shows what is there now.
             *listing = Listing::default();
-            inner.confirm().await;
+            inner.revalidate().await;
         }
         let place = if offset <= Cookie::PARENT {
             Cookie::START
         } else {
             offset
         };
-        let kept = inner.pages.get(directory, place);
-        let mut kept = kept.filter(|page| inner.cache.is_settled(page.stamp.asked));
+        let cached = inner.pages.get(directory, place);
+        let mut cached = cached.filter(|page| inner.cache.is_usable(page.stamp.asked));
         for _ in 0..LISTINGS {
             if let Some(page) = &listing.page
-                && page.has(offset)
-                && inner.believes(page)
-                && let Some(found) = inner.shown(&listing, page, offset, limit, exact).await?
+                && page.covers(offset)
+                && inner.page_is_current(page)
+                && let Some(found) = inner
+                    .entries_after(&listing, page, offset, limit, exact)
+                    .await?
             {
                 return Ok(found);
             }
-            *listing = match kept.take() {
+            *listing = match cached.take() {
                 Some(page) => Listing {
                     page: Some(page),
                     ..Listing::default()
@@ -224,16 +228,18 @@ impl FileSystem {
                 None => inner.page(directory, place).await?,
             };
         }
-        // The directory is changed faster than it can be listed.
+        // The directory changes faster than it can be listed.
         let Some(page) = &listing.page else {
             return Ok(Vec::new());
         };
-        let found = inner.shown(&listing, page, offset, limit, exact).await?;
+        let found = inner
+            .entries_after(&listing, page, offset, limit, exact)
+            .await?;
         Ok(found.unwrap_or_default())
     }
 
-    /// Closes a directory. One that lost its name goes with the last close; if the servers do not
-    /// hear of that, they are told again later.
+    /// Closes a directory. A directory without a name goes with the last close; if the servers do
+    /// not get that request, it is sent again later.
     ///
     /// # Errors
     /// If the servers do not answer.
@@ -245,26 +251,26 @@ impl FileSystem {
         }
     }
 
-    /// The same for who cannot wait: if it lost its name, it is found among the orphans.
+    /// The same without waiting: if it lost its name, it is found among the orphans.
     pub fn leave_directory(&self, handle: HandleId) {
         self.inner.handles.remove_directory(handle);
     }
 }
 
-impl Inner {
-    /// Whether a page still shows what is there, as far as we know.
-    fn believes(&self, page: &Page) -> bool {
-        self.cache.stands(page.directory.inode, page.stamp)
+impl FileSystemCore {
+    /// Whether a page still shows the directory's entries, as far as is known.
+    fn page_is_current(&self, page: &Page) -> bool {
+        self.cache.is_current(page.directory.inode, page.stamp)
     }
 
-    /// Whether we know that there is no such name.
-    fn is_gone(&self, directory: InodeId, name: &[u8]) -> bool {
+    /// Whether there is known to be no such name.
+    fn is_absent(&self, directory: InodeId, name: &[u8]) -> bool {
         self.cache.name(directory, name) == Some(Known::Absent)
     }
 
-    /// Entries of a page behind `offset`; nothing if their attributes have to be exact and are not
+    /// Entries of a page after `offset`; `None` if their attributes have to be exact and are not
     /// known any more.
-    async fn shown(
+    async fn entries_after(
         &self,
         listing: &Listing,
         page: &Page,
@@ -273,8 +279,10 @@ impl Inner {
         exact: bool,
     ) -> Result<Option<Vec<Listed>>, VfsError> {
         let directory = page.directory.inode;
-        let settled = self.believes(page);
-        let new = listing.came.is_some_and(|came| came.elapsed() < VALID_FOR);
+        let settled = self.page_is_current(page);
+        let new = listing
+            .received
+            .is_some_and(|received| received.elapsed() < VALID_FOR);
         let (mut found, mut position) = (Vec::new(), offset);
         while position < Cookie::PARENT && found.len() < limit {
             position = Cookie(position.0.saturating_add(1));
@@ -286,7 +294,7 @@ impl Inner {
             if found.len() >= limit {
                 break;
             }
-            if !settled && self.is_gone(directory, &entry.name) {
+            if !settled && self.is_absent(directory, &entry.name) {
                 continue;
             }
             let attributes = match (exact, listing.attributes.get(at)) {
@@ -302,7 +310,7 @@ impl Inner {
         Ok(Some(found))
     }
 
-    /// Asks for what is listed behind `after`.
+    /// Asks for the page after `after`.
     async fn page(&self, directory: InodeId, after: Cookie) -> Result<Listing, VfsError> {
         let stamp = self.cache.stamp(directory);
         let page = self
@@ -319,18 +327,18 @@ impl Inner {
             cookie: entry.cookie,
             name,
         });
-        let kept = Arc::new(Page {
+        let cached = Arc::new(Page {
             after,
             entries: entries.collect(),
             directory: page.directory,
             more: page.more,
             stamp,
         });
-        self.pages.keep(&kept);
+        self.pages.insert(&cached);
         Ok(Listing {
-            page: Some(kept),
+            page: Some(cached),
             attributes: page.entries.iter().map(|entry| entry.inode).collect(),
-            came: Some(Instant::now()),
+            received: Some(Instant::now()),
         })
     }
 
@@ -340,7 +348,7 @@ impl Inner {
         directory: &Attributes,
         cookie: Cookie,
     ) -> Result<(DirectoryEntry, Attributes), VfsError> {
-        // It may have been moved since the page came, and where it was be gone.
+        // It may have been moved since the page came, and its old parent may be gone.
         let directory = &self.newest(directory);
         let (name, attributes) = match directory.detail {
             Detail::Directory { parent, .. } if cookie == Cookie::PARENT => {

@@ -1,8 +1,8 @@
 //! Written bytes that are not yet committed: runs in memory, by offset.
 //!
 //! Invariants: runs never overlap, none is empty, none is longer than [`RUN_BYTES_MAX`]. A write
-//! fills the gaps between runs and changes the rest in place, so nothing is ever split or moved.
-//! A run is what a slice is made of.
+//! fills the gaps between runs and changes the rest in place, so no run is split or moved. A slice
+//! is made from a run.
 
 use crate::memory::{BLOCK_BYTES, LongBytes};
 use bytes::Bytes;
@@ -11,18 +11,18 @@ use std::ops::Range;
 
 /// The longest run, and so the longest slice that is written.
 pub(crate) const RUN_BYTES_MAX: usize = BLOCK_BYTES;
-/// What a run costs beside its bytes, so that a million tiny runs count as what they are.
+/// Overhead of a run in addition to its bytes, so that a million tiny runs count as what they are.
 const RUN_COST_BYTES: u64 = 128;
 
-/// Runs that are still being written to.
+/// Runs that are still written to.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyRuns {
     runs: BTreeMap<u64, LongBytes>,
-    /// What they take in memory.
+    /// The memory that they take.
     bytes: u64,
 }
 
-/// Runs on their way to the clouds: no longer written to, still read from.
+/// Runs being uploaded: no longer written to, still read from.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FrozenRuns {
     runs: BTreeMap<u64, Bytes>,
@@ -37,14 +37,13 @@ impl DirtyRuns {
         self.runs.is_empty()
     }
 
-    /// What the runs cost in memory, in bytes.
+    /// The memory that the runs take, overhead included, in bytes.
     pub(crate) fn cost(&self) -> u64 {
         let overhead = (self.runs.len() as u64).saturating_mul(RUN_COST_BYTES);
         self.bytes.saturating_add(overhead)
     }
 
-    /// What the runs take in memory without what it costs to keep them: their bytes, or a little
-    /// more.
+    /// The memory that the runs take without overhead: their bytes, or a little more.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -56,7 +55,7 @@ impl DirtyRuns {
             .map_or(0, |(&start, run)| end_of(start, run.len()))
     }
 
-    /// Takes `data` in at `offset`, over whatever was there.
+    /// Takes `data` in at `offset`, over older bytes.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8]) {
         let (mut position, mut rest) = (offset, data);
         while !rest.is_empty() {
@@ -64,9 +63,9 @@ impl DirtyRuns {
             let (taken, grown) = match before {
                 Some((&start, run)) if position < end_of(start, run.len()) => {
                     let at = usize::try_from(position.saturating_sub(start)).unwrap_or(0);
-                    let room = run.get_mut(at..).unwrap_or_default();
-                    let taken = room.len().min(rest.len());
-                    if let (Some(to), Some(from)) = (room.get_mut(..taken), rest.get(..taken)) {
+                    let space = run.get_mut(at..).unwrap_or_default();
+                    let taken = space.len().min(rest.len());
+                    if let (Some(to), Some(from)) = (space.get_mut(..taken), rest.get(..taken)) {
                         to.copy_from_slice(from);
                     }
                     (taken, 0)
@@ -88,8 +87,8 @@ impl DirtyRuns {
                             .map_or(rest.len(), |(&next, _)| {
                                 usize::try_from(next.saturating_sub(position)).unwrap_or(usize::MAX)
                             });
-                    let (start, room) = extend.unwrap_or((position, RUN_BYTES_MAX));
-                    let taken = rest.len().min(gap).min(room);
+                    let (start, space) = extend.unwrap_or((position, RUN_BYTES_MAX));
+                    let taken = rest.len().min(gap).min(space);
                     let run = self.runs.entry(start).or_default();
                     let before = run.held();
                     run.append(rest.get(..taken).unwrap_or_default(), RUN_BYTES_MAX);
@@ -102,7 +101,7 @@ impl DirtyRuns {
         }
     }
 
-    /// Takes out a run that has its full length, if there is one.
+    /// Removes and returns a run of full length, if there is one.
     pub(crate) fn take_full(&mut self) -> Option<(u64, Bytes)> {
         let mut runs = self.runs.iter();
         let (&start, _) = runs.find(|(_, run)| run.len() >= RUN_BYTES_MAX)?;
@@ -111,18 +110,18 @@ impl DirtyRuns {
         Some((start, run.share()))
     }
 
-    /// Whether anything is dirty of so many bytes from `start` on.
+    /// Whether any of so many bytes from `start` on is dirty.
     pub(crate) fn overlaps(&self, start: u64, length: usize) -> bool {
         let before = self.runs.range(..end_of(start, length)).next_back();
         before.is_some_and(|(&first, run)| end_of(first, run.len()) > start)
     }
 
-    /// Copies what is dirty within `buffer`, which begins at `offset`; returns what is not.
+    /// Copies dirty bytes within `buffer`, which begins at `offset`; returns the gaps.
     pub(crate) fn overlay(&self, offset: u64, buffer: &mut [u8]) -> Vec<Range<u64>> {
         overlay(&self.runs, offset, buffer)
     }
 
-    /// Where the run ends that covers `at`, if one does.
+    /// Where the run ends that covers `at`, if there is one.
     pub(crate) fn covered_until(&self, at: u64) -> Option<u64> {
         covered_until(&self.runs, at)
     }
@@ -132,7 +131,7 @@ impl DirtyRuns {
         next_byte(&self.runs, at)
     }
 
-    /// Takes everything out, with neighbouring runs joined.
+    /// Removes and returns everything, with neighbouring runs joined.
     pub(crate) fn freeze(&mut self) -> FrozenRuns {
         let mut frozen = BTreeMap::new();
         let mut last: Option<(u64, LongBytes)> = None;
@@ -158,7 +157,7 @@ impl DirtyRuns {
         FrozenRuns { runs: frozen }
     }
 
-    /// Puts back what could not be committed, beneath what was written since.
+    /// Puts back runs that could not be committed, beneath newer ones.
     pub(crate) fn put_beneath(&mut self, older: FrozenRuns) {
         let newer = std::mem::take(self);
         for (start, run) in older.runs {
@@ -181,7 +180,7 @@ impl FrozenRuns {
         self.runs.insert(start, run);
     }
 
-    /// Lets go of the runs that end at or before `until`.
+    /// Drops the runs that end at or before `until`.
     pub(crate) fn remove_until(&mut self, until: u64) {
         while let Some(first) = self.runs.first_entry()
             && end_of(*first.key(), first.get().len()) <= until
@@ -240,7 +239,7 @@ impl FrozenRuns {
         self.runs.iter().map(|(&start, run)| (start, run))
     }
 
-    /// The bytes from 0 to `length`, zeros where there is nothing.
+    /// The bytes from 0 to `length`, zeros in the gaps.
     pub(crate) fn flatten(&self, length: usize) -> Vec<u8> {
         let mut buffer = vec![0; length];
         overlay(&self.runs, 0, &mut buffer);
@@ -324,7 +323,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read_whatever_the_order(
+        fn written_bytes_are_read_in_any_order_of_writes(
             writes in proptest::collection::vec((0u64..200, 1usize..60, any::<bool>()), 1..40),
             read in 0u64..200,
         ) {
@@ -375,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_written_backwards_are_joined_when_they_leave() {
+    fn runs_written_backwards_are_joined_when_frozen() {
         let mut dirty = DirtyRuns::default();
         for number in (0..4u64).rev() {
             dirty.write(number * 10, &[number as u8; 10]);

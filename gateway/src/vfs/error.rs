@@ -1,4 +1,4 @@
-//! Why a call of the file system failed: always with an errno, always with what happened.
+//! Errors of file system calls: each has an errno and says what happened.
 
 use crate::blocks::BlockErrorKind;
 use crate::keys::KeyError;
@@ -12,28 +12,28 @@ use std::time::Duration;
 /// A call that failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum VfsError {
-    /// The answer is no: one of the errors that POSIX knows.
+    /// The call is refused with an errno that POSIX knows.
     #[error("{what}: {errno}")]
     Refused {
-        /// What was asked for.
+        /// The call.
         what: &'static str,
-        /// The answer.
+        /// The errno.
         errno: Errno,
     },
-    /// A quota has no room for it.
-    #[error("{what}: {reason}; remove something, or have the quota raised (`quorumfs quota`)")]
+    /// A quota leaves no space for it.
+    #[error("{what}: {reason}; remove files or raise the quota (`quorumfs quota`)")]
     Full {
-        /// What was asked for.
+        /// The call.
         what: &'static str,
-        /// The answer.
+        /// The errno.
         errno: Errno,
-        /// The quota's words.
+        /// The quota's message.
         reason: String,
-        /// Whose quota; nobody's: that of the realm.
+        /// The user whose quota it is; `None` for the realm's.
         uid: Option<Uid>,
-        /// Of what.
+        /// The resource.
         of: Resource,
-        /// How much there is room for.
+        /// How much was free.
         room: u64,
     },
     /// Another mount has taken over, or this one's session has ended.
@@ -42,7 +42,7 @@ pub enum VfsError {
          through it; unmount it and mount again"
     )]
     Fenced,
-    /// The metadata servers gave no answer.
+    /// The metadata servers did not answer.
     #[error("the metadata servers gave no answer: {0}")]
     Metadata(Arc<MetadataError>),
     /// The clouds could not give or take data.
@@ -50,7 +50,7 @@ pub enum VfsError {
     Data {
         /// What was being done.
         doing: &'static str,
-        /// Which kind of failure it is, for those who branch on it.
+        /// The kind of failure, for callers that branch on it.
         kind: BlockErrorKind,
         /// What went wrong.
         reason: String,
@@ -58,9 +58,9 @@ pub enum VfsError {
     /// Something does not decrypt, or no key could be made.
     #[error("{0}")]
     Key(Arc<KeyError>),
-    /// Too much is waiting to be committed.
+    /// Too much data is pending.
     #[error(
-        "a write waited {waited:?} for room while {dirty_bytes} bytes wait to be committed: the \
+        "a write waited {waited:?} for memory while {dirty_bytes} bytes wait to be committed: the \
          clouds are slower than the writer, or unreachable; see `quorumfs status`"
     )]
     NoRoom {
@@ -69,11 +69,10 @@ pub enum VfsError {
         /// How much waits.
         dirty_bytes: u64,
     },
-    /// Written data had to be given up.
+    /// Written data was given up.
     #[error("data written earlier to this file could not be committed and is lost: {reason}")]
     Lost {
-        /// What the system call returns: that of the failure, so that a fenced mount answers the
-        /// same whoever met the fence first.
+        /// The errno of the failure, so that a fenced mount always answers the same.
         errno: Errno,
         /// Why.
         reason: String,
@@ -81,7 +80,8 @@ pub enum VfsError {
     /// Written data could not be committed through this mount, and is in the journal.
     #[error(
         "data written earlier to this file could not be committed through this mount: {reason}; it \
-         is in this host's journal, and the next mount from here puts it in place or rescues it"
+         is in this host's journal, and the next mount on this host restores it, or rescues it to \
+         `.quorumfs-rescued`"
     )]
     LeftInJournal {
         /// As of [`VfsError::Lost`].
@@ -89,7 +89,7 @@ pub enum VfsError {
         /// Why.
         reason: String,
     },
-    /// Something of ours broke.
+    /// An internal failure.
     #[error("an internal task failed: {reason}")]
     Internal {
         /// How.
@@ -98,12 +98,12 @@ pub enum VfsError {
 }
 
 impl VfsError {
-    /// Shorthand for an answer that POSIX knows.
+    /// Shorthand for a refusal with an errno.
     pub(crate) const fn refused(what: &'static str, errno: Errno) -> Self {
         Self::Refused { what, errno }
     }
 
-    /// What the system call returns.
+    /// The errno that the system call returns.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
@@ -122,13 +122,13 @@ impl VfsError {
         }
     }
 
-    /// Whether an operator should hear of it: anything but a plain no.
+    /// Whether an operator should see it: any error that is not a plain refusal.
     #[must_use]
     pub fn is_alarming(&self) -> bool {
         !matches!(self, Self::Refused { .. } | Self::Full { .. })
     }
 
-    /// Whether clouds that cannot be reached now are the reason, so that it may work in a moment.
+    /// Whether the reason is that clouds are unreachable now, so that a retry may succeed.
     pub(crate) const fn is_outage(&self) -> bool {
         matches!(
             self,
@@ -139,7 +139,7 @@ impl VfsError {
         )
     }
 
-    /// Whether it was refused because something is not as we thought: look again.
+    /// Whether it was refused because cached metadata is out of date: ask again.
     pub(crate) fn is_out_of_date(&self) -> bool {
         matches!(
             self,
@@ -150,7 +150,7 @@ impl VfsError {
         )
     }
 
-    /// Whether it was refused as too much for one operation: split it.
+    /// Whether it was refused as too large for one operation: split it.
     pub(crate) fn is_too_large(&self) -> bool {
         matches!(
             self,
@@ -161,7 +161,7 @@ impl VfsError {
         )
     }
 
-    /// Whether trying again later makes no sense.
+    /// Whether a retry is pointless.
     pub(crate) fn is_final(&self) -> bool {
         matches!(
             self,

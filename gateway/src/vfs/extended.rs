@@ -1,43 +1,44 @@
 //! Extended attributes, each a name in a namespace and a value; and access control lists, which
 //! applications see as two of them.
 //!
-//! All of an inode's attributes are asked for at once and kept, opened, for as long as the inode's
-//! own attributes say that they are the same: its row names the version that changed them last. So
-//! whoever asks a file without any for its capabilities before every write asks nobody but us.
+//! All attributes of an inode are queried at once and cached, decrypted, for as long as they are
+//! the same: the inode's row names the version that changed them last. So a process that asks a
+//! file without attributes for its capabilities before every write causes no query.
 //!
-//! A change is one ordered operation. It waits for what was written before it only where the order
-//! matters: a mode that decides whether it is allowed, content whose commit takes capabilities off.
+//! A change is one ordered operation. It waits for earlier pending data only where the order
+//! matters: for a mode that decides whether it is allowed, and for content whose commit removes
+//! capabilities.
 //!
 //! | Name | Read by | Written by |
 //! |---|---|---|
-//! | `user.` | who may read the inode | who may write it; in a sticky directory the owner |
+//! | `user.` | readers of the inode | writers of the inode; in a sticky directory the owner |
 //! | `trusted.` | the superuser | the superuser |
-//! | `security.` | everybody | the superuser |
-//! | `system.posix_acl_access`, `system.posix_acl_default` | everybody | the owner |
+//! | `security.` | all users | the superuser |
+//! | `system.posix_acl_access`, `system.posix_acl_default` | all users | the owner |
 //!
 //! Only files and directories have `user.` ones. The kernel has checked all that already; it is
-//! checked again here and, for all that changes something, by the servers.
+//! checked again here and, for changes, by the servers.
 
 mod acl;
+mod attribute_cache;
 #[cfg(any(test, feature = "decoders"))]
 pub(crate) mod decoding;
-mod kept;
 mod name;
 pub(crate) mod tier;
 
-pub(crate) use kept::KeptAttributes;
+pub(crate) use attribute_cache::AttributeCache;
 pub use quorumfs_metadata::operation::SetMode;
 
 use super::caller::Caller;
+use super::cancel_safe::cancel_safe;
 use super::commit::TRIES;
-use super::file_system::{FileSystem, Inner};
-use super::keep::Tier;
-use super::uncut::uncut;
+use super::durability::Tier;
+use super::file_system::{FileSystem, FileSystemCore};
 use super::{VfsError, clock};
 use crate::keys::ValueBinding;
 use async_recursion::async_recursion as boxed;
+use attribute_cache::{DecryptedAttributes, Plain, Value};
 use bytes::Bytes;
-use kept::{Opened, Plain, Value};
 use name::Name;
 use quorumfs_metadata::acl::{AccessAcl, Acl, AclKind, permits};
 use quorumfs_metadata::attributes::{Access, Attributes, FileType, Namespace};
@@ -50,13 +51,13 @@ use quorumfs_metadata::row::Sealed;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// An attribute that everything has, and no list names: of which volume it is. By that a command
-/// knows a mount of the volume that it is about to copy to.
+/// An attribute that every inode has and no list names: the volume's id. It shows a command that a
+/// directory is in a mount of the volume that it is about to copy to.
 const VOLUME: &[u8] = b"user.quorumfs.volume";
 
-/// What is to become of an attribute.
+/// A change of an attribute or list.
 #[derive(Clone)]
-enum Change {
+enum ExtendedChange {
     Set(Name, Bytes, SetMode),
     Remove(Name),
     Acl(AclKind, Option<Acl>),
@@ -68,8 +69,8 @@ impl FileSystem {
     /// The value of an extended attribute.
     ///
     /// # Errors
-    /// `ENODATA` if there is none, `EOPNOTSUPP` for a namespace that is not kept here, or if the
-    /// caller may not or the servers do not answer.
+    /// `ENODATA` if there is none, `EOPNOTSUPP` for an unsupported namespace, or if the caller may
+    /// not or the servers do not answer.
     #[boxed]
     pub async fn getxattr(
         &self,
@@ -108,7 +109,7 @@ impl FileSystem {
         }
     }
 
-    /// The names of all extended attributes that the caller may know of, a NUL behind each.
+    /// The names of all extended attributes that the caller may see, each followed by a NUL.
     ///
     /// # Errors
     /// If the servers do not answer.
@@ -140,8 +141,8 @@ impl FileSystem {
     /// Sets an extended attribute.
     ///
     /// # Errors
-    /// If it is there and should not be, or the reverse, it is too large, there is no room, the
-    /// caller may not, or the servers do not answer.
+    /// If it exists and should not, or the reverse, it is too large, there is no space, the caller
+    /// may not, or the servers do not answer.
     #[boxed]
     pub async fn setxattr(
         &self,
@@ -165,7 +166,7 @@ impl FileSystem {
         if name.is_tier() && Tier::named(value).is_none() {
             return Err(VfsError::refused("setxattr", Errno::INVAL));
         }
-        let change = Change::Set(name, Bytes::copy_from_slice(value), mode);
+        let change = ExtendedChange::Set(name, Bytes::copy_from_slice(value), mode);
         self.change_extended(caller, inode, change).await
     }
 
@@ -182,11 +183,11 @@ impl FileSystem {
     ) -> Result<(), VfsError> {
         let change = match acl::kind(name) {
             Some(kind) => return self.set_acl(caller, inode, kind, None).await,
-            None => Change::Remove(Name::parse(name)?),
+            None => ExtendedChange::Remove(Name::parse(name)?),
         };
-        // The kernel lets nobody remove a file's capabilities who may not, but takes them off
-        // itself when somebody writes, in the writer's name. Whoever may not speak for the
-        // superuser leaves it to the servers.
+        // The kernel checks who may remove a file's capabilities, but removes them itself when the
+        // file is written, in the writer's name. A principal that may not act as the superuser
+        // leaves the decision to the servers.
         let superuser = Caller::user(Uid::ROOT.0, 0, Vec::new());
         let speaks = self.inner.metadata.own().uid == Uid::ROOT;
         let caller = match change.is_of_capability() && speaks {
@@ -196,24 +197,24 @@ impl FileSystem {
         self.change_extended(caller, inode, change).await
     }
 
-    /// Runs to its end even if the caller gives up: what the operation did is to be heard.
+    /// Runs to its end even if the caller gives up: the caches need its outcome.
     async fn change_extended(
         &self,
         caller: &Caller,
         inode: InodeId,
-        change: Change,
+        change: ExtendedChange,
     ) -> Result<(), VfsError> {
         let (inner, caller) = (self.inner.clone(), caller.clone());
-        uncut(async move { inner.change_extended(&caller, inode, &change).await }).await
+        cancel_safe(async move { inner.change_extended(&caller, inode, &change).await }).await
     }
 }
 
-impl Inner {
+impl FileSystemCore {
     async fn change_extended(
         self: &Arc<Self>,
         caller: &Caller,
         inode: InodeId,
-        change: &Change,
+        change: &ExtendedChange,
     ) -> Result<(), VfsError> {
         let node = self.node(inode);
         let content = match &node {
@@ -228,7 +229,7 @@ impl Inner {
             if matters {
                 self.flush_locked(node).await?;
             }
-            self.tell_of_change(node);
+            self.journal_change(node);
         }
         let outcome = self.order_extended_patiently(caller, inode, change).await;
         drop(content);
@@ -249,11 +250,11 @@ impl Inner {
         &self,
         caller: &Caller,
         inode: InodeId,
-        change: &Change,
+        change: &ExtendedChange,
     ) -> Result<(), VfsError> {
         for _ in 1..TRIES {
             match self.order_extended(caller, inode, change).await {
-                Err(error) if error.is_out_of_date() => self.look_again(inode).await?,
+                Err(error) if error.is_out_of_date() => self.refresh_attributes(inode).await?,
                 outcome => return outcome,
             }
         }
@@ -264,23 +265,23 @@ impl Inner {
         &self,
         caller: &Caller,
         inode: InodeId,
-        change: &Change,
+        change: &ExtendedChange,
     ) -> Result<(), VfsError> {
         let (call, step) = match change {
-            Change::Acl(kind, acl) => {
+            ExtendedChange::Acl(kind, acl) => {
                 let (kind, acl) = (*kind, acl.clone());
                 ("setxattr", Step::SetAcl(SetAcl { inode, kind, acl }))
             }
-            Change::Set(name, value, mode) => {
+            ExtendedChange::Set(name, value, mode) => {
                 let step = self.seal_extended(inode, name, value, *mode).await?;
                 ("setxattr", Step::SetExtended(step))
             }
-            Change::Remove(name) => {
+            ExtendedChange::Remove(name) => {
                 let (place, _) = self.place_extended(inode, name).await?;
                 ("removexattr", Step::RemoveExtended(place))
             }
         };
-        let (credentials, asked) = (self.credentials(caller), self.cache.ask());
+        let (credentials, asked) = (self.credentials(caller), self.cache.query_stamp());
         match self
             .metadata
             .step(call, credentials, clock::now(), step)
@@ -339,13 +340,16 @@ impl Inner {
         })
     }
 
-    /// An inode's attributes, opened: those that are kept, if they are still the same.
-    async fn extended(&self, known: &Attributes) -> Result<Arc<Opened>, VfsError> {
-        if let Some(kept) = self.extended.get(known.inode, known.extended.changed) {
-            return Ok(kept);
+    /// An inode's attributes, decrypted: the cached ones, if they are still the same.
+    async fn extended(&self, known: &Attributes) -> Result<Arc<DecryptedAttributes>, VfsError> {
+        if let Some(cached) = self
+            .attribute_cache
+            .get(known.inode, known.extended.changed)
+        {
+            return Ok(cached);
         }
         let question = Question::Extended(known.inode);
-        let (own, asked) = (self.metadata.own(), self.cache.ask());
+        let (own, asked) = (self.metadata.own(), self.cache.query_stamp());
         let (attributes, listed, acl, default_acl) =
             match self.metadata.ask("listxattr", own, question).await? {
                 Found::Extended {
@@ -362,15 +366,15 @@ impl Inner {
             all.extend(self.open_extended(&attributes, attribute).await?);
         }
         let changed = attributes.extended.changed;
-        let opened = Opened {
+        let opened = DecryptedAttributes {
             all,
             acl,
             default_acl,
         };
-        Ok(self.extended.keep(known.inode, changed, opened))
+        Ok(self.attribute_cache.insert(known.inode, changed, opened))
     }
 
-    /// Opens an attribute; one whose name does not open is nobody's.
+    /// Decrypts an attribute; `None` if its name does not decrypt.
     async fn open_extended(
         &self,
         of: &Attributes,
@@ -401,8 +405,8 @@ impl Inner {
         Ok(Some(Plain { name, value }))
     }
 
-    /// Whether an attribute is there for callers: capabilities go at once when somebody writes, and
-    /// at the servers with the commit of what was written.
+    /// Whether callers see an attribute: a write removes capabilities at once, and its commit
+    /// removes them at the servers.
     fn counts(&self, inode: InodeId, plain: &Plain) -> bool {
         plain.name.namespace != Namespace::Capability
             || self
@@ -417,7 +421,7 @@ impl Inner {
     }
 }
 
-impl Change {
+impl ExtendedChange {
     fn is_of_capability(&self) -> bool {
         match self {
             Self::Set(name, ..) | Self::Remove(name) => name.namespace == Namespace::Capability,

@@ -1,28 +1,28 @@
 //! The file system itself: what every call shares.
 
 use super::access_times::AccessTimes;
-use super::belief::Asked;
 use super::budget::Budget;
 use super::cache::Cache;
 use super::caller::{Caller, GroupCache};
 use super::chunk_cache::ChunkCache;
-use super::confirm::Confirming;
 use super::content::ContentMap;
-use super::directory::KeptPages;
-use super::extended::KeptAttributes;
+use super::directory::ListingCache;
+use super::durability::Tier;
+use super::extended::AttributeCache;
+use super::extent_cache::ExtentCache;
 use super::handle::Handles;
-use super::keep::Tier;
-use super::kept_contents::KeptContents;
+use super::key_rotation::{KeyRotation, UnderOldEpochs};
 use super::lookups::Lookups;
-use super::newest_keys::{NewestKeys, UnderOldEpochs};
 use super::node::Node;
 use super::open::LastOpen;
 use super::orphans::Gone;
 use super::outage::Outages;
-use super::quota::RoomKnown;
+use super::quota::FreeSpaceCache;
+use super::revalidation::Revalidation;
 use super::slice_store::SliceStore;
+use super::validity::QueryStamp;
 use super::window::Window;
-use super::{VfsError, background, confirm};
+use super::{VfsError, background, revalidation};
 use crate::journal::{Journal, JournalStatus};
 use crate::memory::keep_at_most;
 use crate::metadata::MetadataClient;
@@ -41,8 +41,8 @@ use tokio::sync::{Notify, RwLock};
 /// Locks that keep an `open` and the `unlink` of the same inode apart.
 const NAMESPACE_LOCKS: usize = 64;
 
-/// Files that are committed at once when everything is: enough small ones to share an object.
-/// What they hold is in memory already, and the block store bounds what it seals of it.
+/// Files that are committed at once when all are: enough small ones to share an object. Their data
+/// is in memory already, and the block store bounds what it seals of it.
 const SYNC_AT_ONCE: usize = 512;
 
 /// Bounds and waits.
@@ -52,28 +52,28 @@ pub struct VfsOptions {
     pub dirty_bytes_max: u64,
     /// The same for one file; a writer beyond it waits for its own flush.
     pub file_dirty_bytes_max: u64,
-    /// Plain content that is kept for readers, in bytes.
+    /// Plain content that is cached for readers, in bytes.
     pub cache_bytes: u64,
-    /// How far ahead of a sequential reader to fetch, in bytes.
+    /// How far to prefetch for a sequential reader, in bytes.
     pub readahead_bytes_max: u64,
-    /// Attributes and names that are kept, so many of each at most.
+    /// Attributes and names that are cached, so many of each at most.
     pub attributes_max: usize,
-    /// How long a writer waits for room, while nothing moves, before it gets an error.
+    /// How long a writer waits for memory, without progress, before it gets an error.
     pub write_wait: Duration,
-    /// How long anything waits to be committed if nobody asks for it earlier.
+    /// How long data waits to be committed if no call asks for it earlier.
     pub commit_after: Duration,
-    /// How long times of access wait to be told to the servers.
+    /// How long times of access wait to be sent to the servers.
     pub access_times_after: Duration,
     /// How often to look for inodes without a name that this session need not hold any more.
     pub orphans_every: Duration,
-    /// How long to try to commit everything, while nothing moves, before giving up on what is left.
+    /// How long to try to commit everything, without progress, before giving up on the rest.
     pub sync_wait: Duration,
-    /// Slices of full length on their way to the clouds at once, for one file, and twice as many
-    /// for all, at most; fewer where the way is slow. Short ones may be more, as long as they are
-    /// no more bytes.
+    /// Slices of full length in flight to the clouds at once, for one file, and twice as many for
+    /// all, at most; fewer where the link is slow. There may be more short ones, with no more bytes
+    /// together.
     pub slices_in_flight: usize,
-    /// A long commit tells the servers of what has arrived when it is this much, in bytes, and no
-    /// longer takes memory for it.
+    /// A long commit sends what has arrived to the servers when it is this much, in bytes, and
+    /// frees its memory.
     pub part_bytes: u64,
     /// What close and fsync wait for.
     pub tier: Tier,
@@ -99,7 +99,7 @@ impl Default for VfsOptions {
     }
 }
 
-/// How a mount is doing.
+/// The state of a mount.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct VfsStatus {
     /// Another mount has taken over; everything is refused.
@@ -108,54 +108,54 @@ pub struct VfsStatus {
     pub dirty_bytes: u64,
     /// Files that have something to commit.
     pub dirty_files: usize,
-    /// For how long the oldest of that has waited.
+    /// How long the oldest of them has waited.
     pub oldest_waiting: Option<Duration>,
-    /// What of it is in the journal, if there is one.
+    /// The state of the journal, if there is one.
     pub journal: Option<JournalStatus>,
     /// Open files and directories.
     pub open_handles: usize,
-    /// Operations that went through the order.
+    /// Operations that were ordered.
     pub operations: u64,
-    /// Queries that were asked.
+    /// Queries that were sent.
     pub queries: u64,
-    /// Files whose written data had to be given up.
+    /// Files whose written data was given up.
     pub files_lost: u64,
-    /// What is sealed under keys that are not the newest any more; known some time after there
-    /// came a newer one.
+    /// Data sealed under keys that are not the newest any more; known some time after a newer key
+    /// appeared.
     pub under_old_epochs: Option<UnderOldEpochs>,
 }
 
 /// A file that has something to commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct InQueue {
-    /// Which one.
+pub struct QueuedFile {
+    /// The file.
     pub inode: InodeId,
-    /// Bytes of it that wait, or are on their way.
+    /// Bytes of it that wait, or are being committed.
     pub bytes: u64,
-    /// For how long; nothing if all of it is on its way.
+    /// For how long; `None` if all are being committed.
     pub waiting: Option<Duration>,
 }
 
-pub(crate) struct Inner {
+pub(crate) struct FileSystemCore {
     pub(crate) volume: Arc<Volume>,
     pub(crate) metadata: Arc<MetadataClient>,
     pub(crate) slices: Arc<dyn SliceStore>,
     pub(crate) options: VfsOptions,
     pub(crate) cache: Cache,
     pub(crate) chunks: ChunkCache,
-    pub(crate) extended: KeptAttributes,
+    pub(crate) attribute_cache: AttributeCache,
     pub(crate) budget: Arc<Budget>,
     /// Slices on their way to the clouds.
     pub(crate) window: Window,
     /// The clouds' outages, as writers see them.
     pub(crate) outages: Outages,
-    pub(crate) room_known: RoomKnown,
+    pub(crate) free_space: FreeSpaceCache,
     pub(crate) handles: Handles,
     pub(crate) lookups: Lookups,
     pub(crate) last_open: LastOpen,
-    pub(crate) pages: KeptPages,
-    pub(crate) contents: KeptContents,
-    pub(crate) confirming: Confirming,
+    pub(crate) pages: ListingCache,
+    pub(crate) extent_cache: ExtentCache,
+    pub(crate) revalidation: Revalidation,
     pub(crate) access_times: AccessTimes,
     /// Special files that lost their last names, and are held in case they are open.
     pub(crate) specials: Mutex<VecDeque<InodeId>>,
@@ -164,7 +164,7 @@ pub(crate) struct Inner {
     /// Wakes the background task before its time.
     pub(crate) pressure: Arc<Notify>,
     pub(crate) stopped: AtomicBool,
-    pub(crate) newest_keys: NewestKeys,
+    pub(crate) key_rotation: KeyRotation,
     pub(crate) journal: Option<Arc<Journal>>,
     groups: GroupCache,
     nodes: Mutex<HashMap<InodeId, Arc<Node>>>,
@@ -174,7 +174,7 @@ pub(crate) struct Inner {
 /// A file system, testable without a kernel. Clones are the same file system.
 #[derive(Clone)]
 pub struct FileSystem {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<FileSystemCore>,
 }
 
 impl fmt::Debug for FileSystem {
@@ -195,49 +195,49 @@ impl FileSystem {
         slices: Arc<dyn SliceStore>,
         options: VfsOptions,
     ) -> Self {
-        Self::over(volume, metadata, slices, options, None)
+        Self::build(volume, metadata, slices, options, None)
     }
 
-    /// Which volume it is of, in hexadecimal digits.
+    /// The volume's id, in hexadecimal digits.
     #[must_use]
     pub fn volume_name(&self) -> String {
         let id = self.inner.volume.id();
         id.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    pub(crate) fn over(
+    pub(crate) fn build(
         volume: Arc<Volume>,
         metadata: Arc<MetadataClient>,
         slices: Arc<dyn SliceStore>,
         options: VfsOptions,
         journal: Option<Arc<Journal>>,
     ) -> Self {
-        // All file systems of a process share what is kept, as the last one says.
+        // All file systems of a process share the spare memory; the last one sets its bound.
         keep_at_most(options.dirty_bytes_max.saturating_add(options.cache_bytes));
-        let inner = Arc::new(Inner {
+        let inner = Arc::new(FileSystemCore {
             volume,
             metadata,
             slices,
             cache: Cache::new(options.attributes_max),
             chunks: ChunkCache::new(options.cache_bytes),
-            extended: KeptAttributes::default(),
+            attribute_cache: AttributeCache::default(),
             budget: Budget::new(options.dirty_bytes_max),
             window: Window::new(options.slices_in_flight.saturating_mul(2)),
             outages: Outages::default(),
-            room_known: RoomKnown::default(),
+            free_space: FreeSpaceCache::default(),
             handles: Handles::default(),
             lookups: Lookups::default(),
             last_open: LastOpen::new(options.attributes_max),
-            pages: KeptPages::new(options.attributes_max),
-            contents: KeptContents::new(options.attributes_max / 16),
-            confirming: Confirming::default(),
+            pages: ListingCache::new(options.attributes_max),
+            extent_cache: ExtentCache::new(options.attributes_max / 16),
+            revalidation: Revalidation::default(),
             access_times: AccessTimes::default(),
             specials: Mutex::default(),
             gone: Gone::default(),
             files_lost: AtomicU64::new(0),
             pressure: Arc::default(),
             stopped: AtomicBool::new(false),
-            newest_keys: NewestKeys::default(),
+            key_rotation: KeyRotation::default(),
             journal,
             groups: GroupCache::default(),
             nodes: Mutex::default(),
@@ -245,11 +245,11 @@ impl FileSystem {
             options,
         });
         background::spawn(&inner);
-        confirm::spawn(&inner);
+        revalidation::spawn(&inner);
         Self { inner }
     }
 
-    /// Of how many inodes attributes and names are kept, more or less.
+    /// How many inodes have cached attributes and names at most, about.
     #[must_use]
     pub fn attributes_max(&self) -> usize {
         self.inner.options.attributes_max
@@ -261,7 +261,7 @@ impl FileSystem {
         InodeId::ROOT
     }
 
-    /// How it is doing.
+    /// The state of the mount.
     #[must_use]
     pub fn status(&self) -> VfsStatus {
         let (operations, queries) = self.inner.metadata.counters();
@@ -276,28 +276,28 @@ impl FileSystem {
             operations,
             queries,
             files_lost: self.inner.files_lost.load(Ordering::Relaxed),
-            under_old_epochs: self.inner.newest_keys.under_old_epochs(),
+            under_old_epochs: self.inner.key_rotation.under_old_epochs(),
         }
     }
 
     /// Files that have something to commit, the one that waited longest first.
     #[must_use]
-    pub fn queue(&self) -> Vec<InQueue> {
+    pub fn queue(&self) -> Vec<QueuedFile> {
         let nodes = self.inner.nodes();
         let waiting = nodes.values().filter_map(|node| {
             let state = node.state();
-            state.is_waiting().then(|| InQueue {
+            state.is_waiting().then(|| QueuedFile {
                 inode: node.inode,
                 bytes: state.booked,
                 waiting: state.waiting_since.map(|since| since.elapsed()),
             })
         });
-        let mut queue: Vec<InQueue> = waiting.collect();
+        let mut queue: Vec<QueuedFile> = waiting.collect();
         queue.sort_by_key(|file| std::cmp::Reverse((file.waiting, file.inode)));
         queue
     }
 
-    /// Commits what one file has waiting.
+    /// Commits the pending data of one file.
     ///
     /// # Errors
     /// If it could not be committed; it is kept and tried again.
@@ -306,7 +306,7 @@ impl FileSystem {
         self.inner.flush_inode(inode).await
     }
 
-    /// Makes what one file, or every file, has waiting as safe as `tier` says, now.
+    /// Makes pending data of one file, or of all files, as safe as `tier` says, now.
     ///
     /// # Errors
     /// The first that occurred; everything else was still tried.
@@ -329,21 +329,21 @@ impl FileSystem {
         outcome
     }
 
-    /// Forgets everything that can be asked again: attributes, names, content.
+    /// Drops everything that can be queried again: attributes, names, content.
     pub fn drop_caches(&self) {
         self.inner.cache.clear();
         self.inner.pages.clear();
-        self.inner.contents.clear();
+        self.inner.extent_cache.clear();
         self.inner.chunks.clear();
-        self.inner.extended.clear();
+        self.inner.attribute_cache.clear();
     }
 
-    /// Commits everything that waits, several files at once, until nothing has moved for
+    /// Commits all pending data, several files at once, until there was no progress for
     /// [`VfsOptions::sync_wait`].
     ///
     /// # Errors
-    /// The first that occurred, everything else was still tried; or `ETIMEDOUT`, and what was begun
-    /// goes on.
+    /// The first that occurred, everything else was still tried; or `ETIMEDOUT`, and flushes that
+    /// have begun continue.
     #[boxed]
     pub async fn sync_all(&self) -> Result<(), VfsError> {
         let waiting: Vec<Arc<Node>> = {
@@ -376,18 +376,18 @@ impl FileSystem {
             }
         };
         let wait = self.inner.options.sync_wait;
-        let synced = self.inner.budget.while_moving(wait, all).await;
+        let synced = self.inner.budget.while_progressing(wait, all).await;
         synced.unwrap_or(Err(VfsError::refused("sync", Errno::TIMEDOUT)))
     }
 
-    /// Commits everything that waits and ends the session.
+    /// Commits all pending data and ends the session.
     ///
     /// # Errors
     /// If something could not be committed. The session is ended all the same.
     #[boxed]
     pub async fn shutdown(&self) -> Result<(), VfsError> {
         let synced = self.sync_all().await;
-        self.tell_last_access_times().await;
+        self.send_last_access_times().await;
         self.inner.stopped.store(true, Ordering::Release);
         self.inner.pressure.notify_one();
         self.inner.metadata.close().await;
@@ -395,7 +395,7 @@ impl FileSystem {
         synced
     }
 
-    /// Leaves in the journal what could not be committed, and nothing else.
+    /// Leaves uncommitted data in the journal, and nothing else.
     pub(crate) async fn close_journal(&self) {
         if let Some(journal) = &self.inner.journal {
             journal.close().await;
@@ -403,31 +403,32 @@ impl FileSystem {
     }
 }
 
-impl Inner {
+impl FileSystemCore {
     pub(crate) fn nodes(&self) -> MutexGuard<'_, HashMap<InodeId, Arc<Node>>> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The node of an inode that is open or waits.
+    /// The node of an inode that is open or has pending data.
     pub(crate) fn node(&self, inode: InodeId) -> Option<Arc<Node>> {
         self.nodes().get(&inode).cloned()
     }
 
-    /// The node of an inode, made if there is none; `with` runs before anybody can drop it again.
+    /// The node of an inode, made if there is none; `with` runs before the node can be dropped
+    /// again.
     pub(crate) fn node_with<T>(
         &self,
         attributes: &Attributes,
         content: impl FnOnce(&Attributes) -> ContentMap,
-        with: impl FnOnce(&mut super::node::State) -> T,
+        with: impl FnOnce(&mut super::node::NodeState) -> T,
     ) -> (Arc<Node>, T) {
         let mut nodes = self.nodes();
-        // Whoever changed the inode without a node has told the cache before this.
+        // A change of the inode without a node has updated the cache before this.
         let base = self.newest(attributes);
         let node = nodes
             .entry(attributes.inode)
             .or_insert_with(|| {
-                let kept = self.contents.get(base.inode, base.version);
-                let content = kept.unwrap_or_else(|| content(&base));
+                let cached = self.extent_cache.get(base.inode, base.version);
+                let content = cached.unwrap_or_else(|| content(&base));
                 Arc::new(Node::new(base, content))
             })
             .clone();
@@ -435,7 +436,7 @@ impl Inner {
         (node, outcome)
     }
 
-    /// Drops the node if nothing holds on to it any more.
+    /// Drops the node if it is neither open nor dirty.
     pub(crate) fn retire(&self, node: &Arc<Node>) {
         let mut nodes = self.nodes();
         let state = node.state();
@@ -445,19 +446,19 @@ impl Inner {
                 .is_some_and(|held| Arc::ptr_eq(held, node))
         {
             if !state.unlinked && state.content.version() == state.base.version {
-                self.contents.keep(node.inode, &state.content);
+                self.extent_cache.insert(node.inode, &state.content);
             }
             nodes.remove(&node.inode);
         }
     }
 
-    /// Who an operation is for, as the servers want it.
+    /// The credentials of an operation on behalf of the caller.
     pub(crate) fn credentials(&self, caller: &Caller) -> Credentials {
         self.groups.credentials(caller)
     }
 
-    /// Whether the caller keeps the set-group-id bit of what it changes, as far as its group
-    /// counts. Its groups are looked up only where a mode has the bit.
+    /// Whether the caller keeps the set-group-id bit of a file that it changes, as far as its group
+    /// counts. Its groups are looked up only if a mode has the bit.
     pub(crate) fn may_keep_group(&self, caller: &Caller, seen: &Attributes) -> bool {
         !seen.mode.has(Mode::SET_GID) || self.credentials(caller).may_keep_group(seen.gid)
     }
@@ -469,8 +470,8 @@ impl Inner {
         self.namespace.get(at).unwrap_or(&FALLBACK)
     }
 
-    /// The servers told us about an inode when we asked.
-    pub(crate) fn learn(&self, attributes: &Attributes, asked: Asked) {
+    /// Enters the answer to a query about an inode.
+    pub(crate) fn learn(&self, attributes: &Attributes, asked: QueryStamp) {
         self.learn_epoch(attributes);
         self.cache.learn(attributes, asked);
         if let Some(node) = self.node(attributes.inode) {
@@ -478,20 +479,20 @@ impl Inner {
         }
     }
 
-    /// What callers see of an inode, of which the servers said `attributes`.
+    /// The caller's view of an inode, for which the servers answered `attributes`.
     pub(crate) fn seen(&self, attributes: &Attributes) -> Attributes {
         let newest = self.newest(attributes);
         let Some(node) = self.node(attributes.inode) else {
-            return self.access_times.shown(newest);
+            return self.access_times.with_pending(newest);
         };
         let mut state = node.state();
         if newest.version > state.base.version {
             state.learn(&newest);
         }
-        self.access_times.shown(state.attributes())
+        self.access_times.with_pending(state.attributes())
     }
 
-    /// Answers may overtake each other: what we heard of an inode since counts more.
+    /// Answers may overtake each other: a newer known version counts more.
     pub(crate) fn newest(&self, attributes: &Attributes) -> Attributes {
         let known = self.cache.attributes(attributes.inode);
         known
@@ -499,20 +500,20 @@ impl Inner {
             .unwrap_or(*attributes)
     }
 
-    /// Attributes as callers see them, asked for unless they are known.
+    /// Attributes as callers see them, queried unless they are cached.
     pub(crate) async fn attributes(&self, inode: InodeId) -> Result<Attributes, VfsError> {
         if let Some(node) = self.node(inode) {
             let state = node.state();
-            // While this mount has something to commit, its own view is the newest there is.
+            // While this mount has something to commit, its own view is the newest.
             if state.is_waiting() {
-                return Ok(self.access_times.shown(state.attributes()));
+                return Ok(self.access_times.with_pending(state.attributes()));
             }
         }
-        self.confirm().await;
+        self.revalidate().await;
         if let Some(attributes) = self.cache.attributes(inode) {
             return Ok(self.seen(&attributes));
         }
-        let asked = self.cache.ask();
+        let asked = self.cache.query_stamp();
         let attributes = self.metadata.attributes(inode).await?;
         self.learn(&attributes, asked);
         Ok(self.seen(&attributes))

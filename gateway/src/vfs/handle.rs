@@ -1,7 +1,7 @@
 //! Open files and directories.
 
 use super::node::Node;
-use super::readahead::{Ahead, Readahead};
+use super::readahead::{Prefetch, Readahead};
 use super::{VfsError, directory::Listing};
 use quorumfs_metadata::identity::InodeId;
 use rustix::io::Errno;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinSet;
 
-/// Names something open.
+/// The number of something open.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct HandleId(pub u64);
 
@@ -22,9 +22,9 @@ pub struct OpenMode {
     pub read: bool,
     /// It can be written.
     pub write: bool,
-    /// It is cut to nothing first.
+    /// It is truncated to nothing first.
     pub truncate: bool,
-    /// Reading it moves no time of access (`O_NOATIME`): of backups, which read everything.
+    /// Reading it moves no time of access (`O_NOATIME`): for backups, which read everything.
     pub keep_atime: bool,
 }
 
@@ -50,17 +50,17 @@ impl OpenMode {
 pub(crate) struct FileHandle {
     pub(crate) node: Arc<Node>,
     pub(crate) mode: OpenMode,
-    pub(crate) ahead: Mutex<ReadingAhead>,
+    pub(crate) prefetcher: Mutex<Prefetcher>,
 }
 
-/// What is fetched ahead of one reader. It stops with the handle.
+/// Prefetches for one reader; stops with the handle.
 #[derive(Debug)]
-pub(crate) struct ReadingAhead {
+pub(crate) struct Prefetcher {
     readahead: Readahead,
     fetching: JoinSet<()>,
 }
 
-impl ReadingAhead {
+impl Prefetcher {
     pub(crate) fn new(window_max: u64) -> Self {
         Self {
             readahead: Readahead::new(window_max),
@@ -68,20 +68,20 @@ impl ReadingAhead {
         }
     }
 
-    /// A read was asked for; answers what to fetch ahead of it, and stops what is wanted no more.
+    /// A read begins; returns what to prefetch, and stops fetches that are not wanted any more.
     pub(crate) fn on_read(&mut self, offset: u64, length: u64) -> Option<Range<u64>> {
         while self.fetching.try_join_next().is_some() {}
         match self.readahead.on_read(offset, length) {
-            Ahead::Fetch(range) => Some(range),
-            Ahead::Enough => None,
-            Ahead::Stop => {
+            Prefetch::Fetch(range) => Some(range),
+            Prefetch::Enough => None,
+            Prefetch::Stop => {
                 self.fetching.abort_all();
                 None
             }
         }
     }
 
-    /// Fetches something that was wanted.
+    /// Begins a fetch that was wanted.
     pub(crate) fn begin(&mut self, fetch: impl Future<Output = ()> + Send + 'static) {
         self.fetching.spawn(fetch);
     }
@@ -124,9 +124,11 @@ struct OpenDirectory {
 const NOT_OPEN: VfsError = VfsError::refused("use of a closed handle", Errno::BADF);
 
 impl FileHandle {
-    /// What is fetched ahead of it.
-    pub(crate) fn ahead(&self) -> MutexGuard<'_, ReadingAhead> {
-        self.ahead.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Prefetches for this file.
+    pub(crate) fn prefetcher(&self) -> MutexGuard<'_, Prefetcher> {
+        self.prefetcher
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -158,13 +160,12 @@ impl Handles {
         self.insert(Handle::Directory(Arc::new(handle)))
     }
 
-    /// Whether somebody has this directory open.
+    /// Whether the directory is open.
     pub(crate) fn has_directory(&self, inode: InodeId) -> bool {
         self.open().directories.contains_key(&inode)
     }
 
-    /// A directory lost its name. Answers whether somebody has it open, so that the last close
-    /// releases it.
+    /// A directory lost its name. Returns whether it is open, so that the last close releases it.
     pub(crate) fn unlink_directory(&self, inode: InodeId) -> bool {
         let mut open = self.open();
         let directory = open.directories.get_mut(&inode);
@@ -197,7 +198,7 @@ impl Handles {
         }
     }
 
-    /// Closes a directory; answers which, if that was the last handle of one without a name.
+    /// Closes a directory; returns its inode if that was the last handle of one without a name.
     pub(crate) fn remove_directory(&self, id: HandleId) -> Option<InodeId> {
         let mut open = self.open();
         let Some(Handle::Directory(handle)) = open.handles.get(&id) else {

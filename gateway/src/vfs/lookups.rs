@@ -1,8 +1,8 @@
-//! Which directories are asked for name after name.
+//! Directories in which many names are looked up.
 //!
-//! Whoever copies a tree asks for every name before creating it. After a few questions about one
-//! directory within a second, listing it whole is cheaper than asking on; a directory that does
-//! not fit one page is not tried again for a while.
+//! A program that copies a tree looks up every name before creating it. After a few lookups in one
+//! directory within a second, listing it whole is cheaper than more lookups; a directory that does
+//! not fit one page is not listed again for a while.
 
 use quorumfs_metadata::identity::InodeId;
 use std::collections::HashMap;
@@ -11,19 +11,19 @@ use std::time::Duration;
 use tokio::sync::MutexGuard as AsyncGuard;
 use tokio::time::Instant;
 
-/// Questions about one directory within [`WINDOW`] before it is listed.
+/// Lookups in one directory within [`WINDOW`] before it is listed.
 const QUESTIONS: u32 = 3;
-/// What counts as name after name.
+/// Lookups within this time count together.
 const WINDOW: Duration = Duration::from_secs(2);
-/// How long a large directory is left alone.
+/// How long a large directory is not listed.
 const LARGE_FOR: Duration = Duration::from_secs(30);
-/// Directories that are remembered at once.
+/// Directories whose lookups are counted.
 const DIRECTORIES_MAX: usize = 4096;
-/// Listings that may run side by side for different directories.
+/// Listings of different directories that may run in parallel.
 const LOCKS: usize = 16;
 
 #[derive(Debug, Clone, Copy)]
-struct Asked {
+struct LookupHistory {
     since: Instant,
     questions: u32,
     large_until: Option<Instant>,
@@ -32,24 +32,24 @@ struct Asked {
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Lookups {
-    asked: Mutex<HashMap<InodeId, Asked>>,
+    asked: Mutex<HashMap<InodeId, LookupHistory>>,
     locks: [tokio::sync::Mutex<()>; LOCKS],
     any: tokio::sync::Mutex<()>,
 }
 
 impl Lookups {
-    fn asked(&self) -> MutexGuard<'_, HashMap<InodeId, Asked>> {
+    fn asked(&self) -> MutexGuard<'_, HashMap<InodeId, LookupHistory>> {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A name of `directory` is asked for and not known; answers whether to list the directory.
+    /// An unknown name of `directory` is looked up; returns whether to list the directory.
     pub(crate) fn wants_whole(&self, directory: InodeId) -> bool {
         let now = Instant::now();
         let mut asked = self.asked();
         if asked.len() >= DIRECTORIES_MAX {
             asked.clear();
         }
-        let fresh = Asked {
+        let fresh = LookupHistory {
             since: now,
             questions: 0,
             large_until: None,
@@ -57,7 +57,7 @@ impl Lookups {
         let entry = asked.entry(directory).or_insert(fresh);
         if now.duration_since(entry.since) > WINDOW {
             entry.since = now;
-            // What was asked a lot a moment ago will be asked again.
+            // Directories with many lookups before will have many again.
             entry.questions = entry.questions.min(QUESTIONS) / 2;
         }
         entry.questions = entry.questions.saturating_add(1);
@@ -70,7 +70,7 @@ impl Lookups {
         self.locks.get(at).unwrap_or(&self.any).lock().await
     }
 
-    /// `directory` was listed; `whole` if it fit one page.
+    /// `directory` was listed; `whole` if it fitted one page.
     pub(crate) fn listed(&self, directory: InodeId, whole: bool) {
         let now = Instant::now();
         let large_until = if whole {
@@ -78,8 +78,8 @@ impl Lookups {
         } else {
             now.checked_add(LARGE_FOR)
         };
-        // The next unknown name is asked for as such, unless many follow again.
-        let entry = Asked {
+        // The next unknown name is looked up alone, unless many follow again.
+        let entry = LookupHistory {
             since: now,
             questions: 1,
             large_until,

@@ -1,12 +1,12 @@
-//! Between names and what the servers keep of them.
+//! Names, and their sealed form at the servers.
 //!
-//! A name is sealed under the realm epoch that its directory's names have as their generation; a
-//! lookup carries the previous generation too while the directory has one. What does not decrypt
-//! is shown under a stand-in, which leads back to the entry by its cookie.
+//! A name is sealed under the key epoch that its directory's names have as their generation; a
+//! lookup carries the previous generation too while the directory has one. A name that does not
+//! decrypt is shown as a stand-in, which leads back to the entry by its cookie.
 
 use super::VfsError;
 use super::cache::Known;
-use super::file_system::Inner;
+use super::file_system::FileSystemCore;
 use crate::keys::{self, NAME_BYTES_MAX, NameKeys};
 use quorumfs_metadata::attributes::{Attributes, Credentials, Detail, NameGenerations};
 use quorumfs_metadata::identity::{Cookie, InodeId, RealmEpoch};
@@ -15,12 +15,12 @@ use quorumfs_metadata::reply::{DirectoryPage, ListedEntry};
 use quorumfs_metadata::row::SealedName;
 use rustix::io::Errno;
 
-/// Entries asked for when a whole directory is wanted at once.
+/// Entries asked for when a whole directory is wanted.
 pub(crate) const WHOLE_DIRECTORY: u32 = 512;
 
-impl Inner {
-    /// Under which epochs a directory's names are sealed: the first, as long as there is no other;
-    /// then its attributes tell.
+impl FileSystemCore {
+    /// The epochs under which a directory's names are sealed: the first, as long as there is no
+    /// other; then its attributes name them.
     async fn generations(&self, directory: InodeId) -> Result<NameGenerations, VfsError> {
         const FIRST: NameGenerations = NameGenerations {
             current: RealmEpoch(0),
@@ -28,7 +28,7 @@ impl Inner {
         };
         let mut known = self.cache.attributes(directory);
         if known.is_none() && self.volume.current_epoch() > Some(FIRST.current) {
-            let asked = self.cache.ask();
+            let asked = self.cache.query_stamp();
             let found = self.metadata.attributes(directory).await?;
             self.learn(&found, asked);
             known = Some(found);
@@ -62,7 +62,7 @@ impl Inner {
         })
     }
 
-    /// Where `name` is, or would be, as the servers are asked about it.
+    /// The place of `name` in queries and operations, whether or not it exists.
     pub(crate) async fn place(&self, directory: InodeId, name: &[u8]) -> Result<Place, VfsError> {
         if name.len() > NAME_BYTES_MAX {
             return Err(VfsError::refused("name", Errno::NAMETOOLONG));
@@ -82,7 +82,7 @@ impl Inner {
         })
     }
 
-    /// As [`Inner::place`], for a name that is there: a stand-in leads to what it stands for.
+    /// As [`FileSystemCore::place`], for an existing name: a stand-in leads to its entry.
     pub(crate) async fn place_of(
         &self,
         directory: InodeId,
@@ -103,7 +103,7 @@ impl Inner {
         self.place(directory, name).await
     }
 
-    /// The entry that a stand-in stands for, if that is what `name` is.
+    /// The entry that a stand-in stands for, if `name` is one.
     pub(crate) async fn stands_for(
         &self,
         directory: InodeId,
@@ -130,7 +130,7 @@ impl Inner {
         keys.is_ok_and(|keys| keys.open(&entry.name, entry.cookie).is_ok())
     }
 
-    /// The names on a page; what does not decrypt gets a stand-in.
+    /// The names on a page; one that does not decrypt gets a stand-in.
     pub(crate) async fn plain_names(
         &self,
         directory: InodeId,
@@ -150,7 +150,7 @@ impl Inner {
         names
     }
 
-    /// Enters what a page of a directory taught.
+    /// Enters a page of a directory into the cache.
     pub(crate) fn learn_page(
         &self,
         page: &DirectoryPage,
@@ -177,25 +177,25 @@ impl Inner {
         }
     }
 
-    /// Where `name` leads, from what is known or by asking.
+    /// The inode that `name` leads to, from the cache or by a query.
     pub(crate) async fn find(
         &self,
         credentials: impl Fn() -> Credentials,
         directory: InodeId,
         name: &[u8],
     ) -> Result<Option<Attributes>, VfsError> {
-        self.confirm().await;
+        self.revalidate().await;
         for _ in 0..2 {
             match self.cache.name(directory, name) {
                 Some(Known::Absent) => return Ok(None),
                 Some(Known::Entry(inode)) => match self.attributes(inode).await {
                     Ok(attributes) => return Ok(Some(attributes)),
-                    // What we knew is out of date: somebody else removed it.
+                    // The cache is out of date: another client removed it.
                     Err(VfsError::Refused {
                         errno: Errno::STALE | Errno::NOENT,
                         ..
                     }) => {
-                        self.cache.doubt_name(directory, name);
+                        self.cache.invalidate_name(directory, name);
                     }
                     Err(error) => return Err(error),
                 },
@@ -235,12 +235,12 @@ impl Inner {
         Ok(None)
     }
 
-    /// Lists a directory that many names are asked of; answers whether all of it is known now.
+    /// Lists a directory with many lookups; returns whether it is known completely now.
     async fn learn_whole(&self, directory: InodeId) -> Result<bool, VfsError> {
         let _one_at_a_time = self.lookups.listing(directory).await;
         let stamp = self.cache.stamp(directory);
         if !self.lookups.wants_whole(directory) {
-            // Somebody else has just done it.
+            // Another task has just done it.
             return Ok(true);
         }
         let page = self

@@ -1,16 +1,16 @@
-//! Names: finding, making, moving and removing them.
+//! Names: lookup, creation, renaming and removal.
 //!
-//! Each call is one ordered operation, atomic at the servers. Earlier content of an inode is
+//! Each call is one ordered operation, atomic at the servers. Pending content of an inode is
 //! committed before a rename or link of it is sent, so that no crash shows a new name with old
-//! content; what is about to be deleted is not committed first.
+//! content; content that is about to be deleted is not committed first.
 
-use super::belief::Asked;
 use super::cache::Known;
 use super::caller::Caller;
-use super::file_system::{FileSystem, Inner};
-use super::keep::Tier;
+use super::cancel_safe::cancel_safe;
+use super::durability::Tier;
+use super::file_system::{FileSystem, FileSystemCore};
 use super::orphans::is_special;
-use super::uncut::uncut;
+use super::validity::QueryStamp;
 use super::{VfsError, clock};
 use crate::keys::NAME_BYTES_MAX;
 use crate::keys::ValueBinding;
@@ -26,10 +26,10 @@ use std::sync::Arc;
 
 pub use quorumfs_metadata::operation::RenameMode;
 
-/// The bits of `st_mode` that say what kind of inode it is.
+/// The bits of `st_mode` for the type of inode.
 const KIND_MASK: u32 = 0o170_000;
 
-/// Something was made, or was there already.
+/// An inode that was made, or existed already.
 pub(crate) struct Made {
     pub(crate) attributes: Attributes,
     pub(crate) existed: bool,
@@ -37,10 +37,10 @@ pub(crate) struct Made {
 }
 
 impl FileSystem {
-    /// Where `name` leads; `None` if there is no such entry.
+    /// The inode that `name` leads to; `None` if there is no such entry.
     ///
     /// # Errors
-    /// If the directory is none, may not be searched, or the servers do not answer.
+    /// If the directory is no directory, may not be searched, or the servers do not answer.
     #[boxed]
     pub async fn lookup(
         &self,
@@ -49,7 +49,7 @@ impl FileSystem {
         name: &[u8],
     ) -> Result<Option<Attributes>, VfsError> {
         let inner = &self.inner;
-        // It leads nowhere, whether or not that was known before: callers are told why.
+        // The call fails even if the name is known to be absent: callers get the reason.
         if name.len() > NAME_BYTES_MAX {
             return Err(VfsError::refused("lookup", Errno::NAMETOOLONG));
         }
@@ -98,7 +98,7 @@ impl FileSystem {
         name: &[u8],
         mode: u32,
     ) -> Result<Attributes, VfsError> {
-        let (kind, asked) = (NewInode::Directory, self.inner.cache.ask());
+        let (kind, asked) = (NewInode::Directory, self.inner.cache.query_stamp());
         let made = self
             .inner
             .make("mkdir", caller, directory, name, kind, mode, true)
@@ -150,20 +150,20 @@ impl FileSystem {
     /// Where a symbolic link points.
     ///
     /// # Errors
-    /// If it is none, or its target does not decrypt.
+    /// If it is no symbolic link, or its target does not decrypt.
     #[boxed]
     pub async fn readlink(&self, inode: InodeId) -> Result<Vec<u8>, VfsError> {
         let sealed = self.inner.metadata.symlink(inode).await?;
-        // Asking for more would cost more than the target did.
+        // A query for the attributes would cost more than the target did.
         if let Some(attributes) = self.inner.cache.attributes(inode) {
-            let seen = self.inner.access_times.shown(attributes);
+            let seen = self.inner.access_times.with_pending(attributes);
             self.inner.access_times.note(&seen);
         }
         let key = self.inner.key_of(sealed.epoch).await?.small_value_key();
         Ok(key.open(ValueBinding::symlink_target(), &sealed.bytes)?)
     }
 
-    /// Gives an inode a further name.
+    /// Gives an inode another name.
     ///
     /// # Errors
     /// If the name is taken, the inode is a directory, or the servers refuse.
@@ -176,7 +176,7 @@ impl FileSystem {
         name: &[u8],
     ) -> Result<Attributes, VfsError> {
         let (fs, caller, name) = (self.clone(), caller.clone(), name.to_vec());
-        uncut(async move { fs.link_now(&caller, inode, directory, &name).await }).await
+        cancel_safe(async move { fs.link_now(&caller, inode, directory, &name).await }).await
     }
 
     async fn link_now(
@@ -209,14 +209,14 @@ impl FileSystem {
                 Ok(inner.seen(&attributes))
             }
             Ok(other) => Err(inner.metadata.mismatch("link", &other)),
-            Err(error) => Err(inner.doubt(directory, name, error)),
+            Err(error) => Err(inner.invalidate_name(directory, name, error)),
         }
     }
 
     /// Removes the name of anything but a directory.
     ///
     /// # Errors
-    /// If there is no such name, it is a directory's, or the servers refuse.
+    /// If there is no such name, it leads to a directory, or the servers refuse.
     #[boxed]
     pub async fn unlink(
         &self,
@@ -225,7 +225,11 @@ impl FileSystem {
         name: &[u8],
     ) -> Result<(), VfsError> {
         let (fs, caller, name) = (self.clone(), caller.clone(), name.to_vec());
-        uncut(async move { fs.again(|| fs.unlink_once(&caller, directory, &name)).await }).await
+        cancel_safe(async move {
+            fs.with_retries(|| fs.unlink_once(&caller, directory, &name))
+                .await
+        })
+        .await
     }
 
     async fn unlink_once(
@@ -242,10 +246,10 @@ impl FileSystem {
             return Err(VfsError::refused("unlink", Errno::NOENT));
         };
         if target.links > 1 {
-            // It may take long, and others wait for the same lock to open their files.
+            // It may take long, and other processes wait for the same lock to open their files.
             inner.flush_inode(target.inode).await?;
         }
-        // Nobody opens it between the look at who has it open and the removal.
+        // The inode is not opened between the check for open handles and the removal.
         let _closed_to_opens = inner.namespace_lock(target.inode).write().await;
         if target.links > 1 {
             inner.flush_inode(target.inode).await?;
@@ -269,7 +273,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Has a name removed by `step`, and forgets it. `call` is what the application called.
+    /// Removes a name by `step`, at the servers and in the cache. `call` is the application's call.
     async fn remove(
         &self,
         call: &'static str,
@@ -293,14 +297,15 @@ impl FileSystem {
                 Ok(removed)
             }
             Ok(other) => Err(inner.metadata.mismatch(call, &other)),
-            Err(error) => Err(inner.doubt(directory, name, error)),
+            Err(error) => Err(inner.invalidate_name(directory, name, error)),
         }
     }
 
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// If there is no such name, it is no directory's or not empty, or the servers refuse.
+    /// If there is no such name, it leads to no directory or to one that is not empty, or the
+    /// servers refuse.
     #[boxed]
     pub async fn rmdir(
         &self,
@@ -309,7 +314,11 @@ impl FileSystem {
         name: &[u8],
     ) -> Result<(), VfsError> {
         let (fs, caller, name) = (self.clone(), caller.clone(), name.to_vec());
-        uncut(async move { fs.again(|| fs.rmdir_once(&caller, directory, &name)).await }).await
+        cancel_safe(async move {
+            fs.with_retries(|| fs.rmdir_once(&caller, directory, &name))
+                .await
+        })
+        .await
     }
 
     async fn rmdir_once(
@@ -325,7 +334,7 @@ impl FileSystem {
         let Some(target) = target else {
             return Err(VfsError::refused("rmdir", Errno::NOENT));
         };
-        // Nobody opens it between the look at who has it open and the removal.
+        // The inode is not opened between the check for open handles and the removal.
         let _closed_to_opens = inner.namespace_lock(target.inode).write().await;
         let step = Step::RemoveDirectory(Remove {
             place,
@@ -339,7 +348,7 @@ impl FileSystem {
         Ok(())
     }
 
-    /// Moves a name.
+    /// Renames an entry.
     ///
     /// # Errors
     /// As `rename(2)`.
@@ -355,12 +364,13 @@ impl FileSystem {
     ) -> Result<(), VfsError> {
         let (fs, caller) = (self.clone(), caller.clone());
         let (name, new_name) = (name.to_vec(), new_name.to_vec());
-        uncut(async move {
+        cancel_safe(async move {
             let (from, to) = (
                 (directory, name.as_slice()),
                 (new_directory, new_name.as_slice()),
             );
-            fs.again(|| fs.rename_once(&caller, from, to, mode)).await
+            fs.with_retries(|| fs.rename_once(&caller, from, to, mode))
+                .await
         })
         .await
     }
@@ -405,7 +415,7 @@ impl FileSystem {
             to,
             mode,
             expected_source: Some(source.inode),
-            // What is replaced must be what we looked at, or `held` would be wrong.
+            // The replaced inode must be the one that we checked, or `held` would be wrong.
             expected_target: match mode {
                 RenameMode::Replace | RenameMode::Exchange => {
                     Some(target.map(|target| target.inode))
@@ -425,8 +435,8 @@ impl FileSystem {
             .step("rename", credentials(), clock::now(), step)
             .await;
         let done = outcome.map_err(|error| {
-            inner.cache.doubt_name(directory, name);
-            inner.doubt(new_directory, new_name, error)
+            inner.cache.invalidate_name(directory, name);
+            inner.invalidate_name(new_directory, new_name, error)
         })?;
         let StepDone::Renamed {
             moved,
@@ -465,8 +475,8 @@ impl FileSystem {
 }
 
 impl FileSystem {
-    /// Tries again if what was known of a name turned out to be out of date.
-    async fn again<F: Future<Output = Result<(), VfsError>>>(
+    /// Retries if a cached name turned out to be out of date.
+    async fn with_retries<F: Future<Output = Result<(), VfsError>>>(
         &self,
         attempt: impl Fn() -> F,
     ) -> Result<(), VfsError> {
@@ -481,7 +491,7 @@ impl FileSystem {
     }
 }
 
-impl Inner {
+impl FileSystemCore {
     /// Makes an inode and its entry.
     #[allow(clippy::too_many_arguments)] // one value each of what a `create` is made of
     pub(crate) async fn make(
@@ -509,7 +519,7 @@ impl Inner {
             let made = inner.order_creation(what, credentials, directory, &name, step);
             inner.inherit_tier(directory, made.await?).await
         };
-        uncut(order).await
+        cancel_safe(order).await
     }
 
     async fn order_creation(
@@ -543,12 +553,12 @@ impl Inner {
                 })
             }
             Ok(other) => Err(self.metadata.mismatch(what, &other)),
-            Err(error) => Err(self.doubt(directory, name, error)),
+            Err(error) => Err(self.invalidate_name(directory, name, error)),
         }
     }
 
     /// Our own operation changed an inode, but not its content; `asked` was taken before it.
-    pub(crate) fn learn_own(&self, attributes: &Attributes, asked: Asked) {
+    pub(crate) fn learn_own(&self, attributes: &Attributes, asked: QueryStamp) {
         self.cache.learn(attributes, asked);
         if let Some(node) = self.node(attributes.inode) {
             let mut state = node.state();
@@ -559,14 +569,14 @@ impl Inner {
             let only_ours = attributes.version == next;
             state.learn(attributes);
             if only_ours {
-                self.keep_ground(&node, &state);
+                self.journal_base(&node, &state);
             }
         }
     }
 
-    /// After a failure nothing is certain about a name any more.
-    fn doubt(&self, directory: InodeId, name: &[u8], error: VfsError) -> VfsError {
-        self.cache.doubt_name(directory, name);
+    /// After a failure the state of a name is unknown.
+    fn invalidate_name(&self, directory: InodeId, name: &[u8], error: VfsError) -> VfsError {
+        self.cache.invalidate_name(directory, name);
         self.cache.forget(directory);
         error
     }

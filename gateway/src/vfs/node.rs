@@ -1,23 +1,23 @@
 //! One inode that is open or has something to commit.
 //!
 //! ```text
-//!   write ──► dirty ──► ahead ──► frozen ──seal, w acknowledgements, commit──► committed
+//!   write ──► dirty ──► early ──► frozen ──seal, w acknowledgements, commit──► committed
 //!               ▲         │          │
 //!               └─────────┴──────────┘ when a commit fails
 //! ```
 //!
-//! What is frozen goes over in parts, from the front, if its commit takes long; only what has not
-//! gone comes back when that fails.
+//! Frozen runs are committed in parts, from the front, if the commit takes long; if it fails, only
+//! the uncommitted rest comes back.
 //!
-//! A reader sees dirty over what is uploaded ahead, over frozen, over committed, all as of one
-//! moment. `content` is held by whoever changes committed content (a flush, a truncation), so that
-//! these follow each other; readers and writers take only the short lock on the state. Attributes
-//! that ride with the next commit are *pending*: they are what callers see at once.
+//! A reader sees dirty over early uploads over frozen over committed runs, all as of one moment. A
+//! flush or truncation holds `content` while it changes committed content, so that these follow
+//! each other; readers and writers take only the short lock on the state. Attributes that ride with
+//! the next commit are *pending*: callers see them at once.
 
-use super::ahead::{Ahead, EarlyUpload};
 use super::content::ContentMap;
 use super::dirty::{DirtyRuns, FrozenRuns};
-use super::keep::Tier;
+use super::durability::Tier;
+use super::early_upload::{EarlyUpload, EarlyUploads};
 use super::quota::Full;
 use super::{VfsError, clock};
 use crate::journal::Sequence;
@@ -28,13 +28,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// Attributes that are to be committed.
+/// Attributes that wait for a commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pending {
     pub(crate) mode: Option<Mode>,
     pub(crate) atime: Option<Timestamp>,
     pub(crate) mtime: Option<Timestamp>,
-    /// When the last of it, or of the content that it goes with, was changed.
+    /// When the last of them, or the content that they ride with, was changed.
     pub(crate) changed: Option<Timestamp>,
 }
 
@@ -43,7 +43,7 @@ impl Pending {
         self.mode.is_none() && self.atime.is_none() && self.mtime.is_none()
     }
 
-    /// What of `older` was not decided anew.
+    /// With the attributes of `older` that are not set here.
     fn over(self, older: Self) -> Self {
         Self {
             mode: self.mode.or(older.mode),
@@ -54,22 +54,22 @@ impl Pending {
     }
 }
 
-/// What a flush takes away to commit.
+/// What a flush takes to commit.
 #[derive(Debug, Default)]
 pub(crate) struct Departure {
-    /// What the servers have not been told yet.
+    /// Runs that are not committed yet.
     frozen: Mutex<FrozenRuns>,
-    /// Where the last run ended; nothing if attributes go alone.
+    /// Where the last run ended; `None` for attributes alone.
     pub(crate) end: Option<u64>,
     pub(crate) pending: Pending,
-    /// Of some of the runs, by their offsets: taken by whoever uploads them.
+    /// Early uploads of some of the runs, by their offsets, until they are taken.
     pub(crate) uploads: Mutex<BTreeMap<u64, EarlyUpload>>,
-    /// The last record of it in the journal, if any is there.
+    /// Its last record in the journal, if there is one.
     pub(crate) through: Option<Sequence>,
 }
 
 impl Departure {
-    /// Attributes alone.
+    /// For attributes alone.
     pub(crate) fn of_pending(pending: Pending) -> Self {
         Self {
             pending,
@@ -90,34 +90,34 @@ impl Departure {
         self.frozen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The runs that the servers have not been told of yet.
+    /// The runs that are not committed yet.
     pub(crate) fn runs(&self) -> FrozenRuns {
         self.frozen().clone()
     }
 
-    /// When it was changed: its ctime has been shown already.
+    /// When it was changed: callers have seen this ctime already.
     pub(crate) fn done_at(&self) -> Timestamp {
         self.pending.changed.unwrap_or_else(clock::now)
     }
 
-    /// The uploads that have begun already.
+    /// Takes the uploads that have begun already.
     pub(crate) fn take_uploads(&self) -> BTreeMap<u64, EarlyUpload> {
         std::mem::take(&mut *self.uploads.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct State {
-    /// As the servers have it, as far as we know.
+pub(crate) struct NodeState {
+    /// The servers' attributes, as far as known.
     pub(crate) base: Attributes,
     pub(crate) dirty: DirtyRuns,
-    /// Full runs that are uploaded before a commit wants them.
-    pub(crate) ahead: Ahead,
+    /// Full runs that are uploaded before a commit needs them.
+    pub(crate) early_uploads: EarlyUploads,
     pub(crate) frozen: FrozenRuns,
     pub(crate) pending: Pending,
-    /// Attributes on their way: still what callers see.
+    /// Attributes of the commit under way: callers still see them.
     pub(crate) departing: Pending,
-    /// When the oldest thing that waits to be committed came.
+    /// Since when the oldest pending change has waited for its commit.
     pub(crate) waiting_since: Option<Instant>,
     pub(crate) content: ContentMap,
     /// Open handles, and how many of them can write.
@@ -125,23 +125,23 @@ pub(crate) struct State {
     pub(crate) writers: u32,
     /// The last entry is gone; the inode lives until the last handle closes.
     pub(crate) unlinked: bool,
-    /// Data that had to be given up, to be reported at every close and fsync from now on.
+    /// Data was given up; every close and fsync reports it from now on.
     pub(crate) lost: Option<VfsError>,
-    /// Why what waits was refused, if it was for lack of room.
+    /// Why a quota refused pending data, if it did.
     pub(crate) full: Option<Full>,
-    /// The last close was told that what waits could not be committed.
-    pub(crate) told: bool,
-    /// Somebody was told that what waits is safe, before it was committed.
+    /// The last close reported that pending data could not be committed.
+    pub(crate) close_failed: bool,
+    /// Pending data was promised to be safe before its commit.
     pub(crate) promised: bool,
-    /// The last record of what waits here in the journal, if any is there.
-    pub(crate) kept: Option<Sequence>,
-    /// The record that says that what waited before is in the clouds.
+    /// The last record of pending data in the journal, if there is one.
+    pub(crate) journalled: Option<Sequence>,
+    /// The record that says that earlier data is in the clouds.
     pub(crate) settled: Option<Sequence>,
-    /// Something waits that the journal has not.
-    pub(crate) unkept: bool,
-    /// The file's own tier, if it has one, and which version of the inode's attributes says so.
+    /// Some pending data is not in the journal.
+    pub(crate) unjournalled: bool,
+    /// The file's own tier, if it has one, and the version of the inode's attributes that says so.
     tier: (InodeVersion, Option<Tier>),
-    /// What the budget was told that this file holds, in bytes.
+    /// The bytes of this file in the budget.
     pub(crate) booked: u64,
 }
 
@@ -149,10 +149,10 @@ pub(crate) struct State {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) inode: InodeId,
-    state: Mutex<State>,
-    /// Held by whoever changes committed content.
+    state: Mutex<NodeState>,
+    /// Held while committed content changes.
     pub(crate) content: tokio::sync::Mutex<()>,
-    /// Told when dirty bytes have left.
+    /// Notified when dirty bytes have departed.
     pub(crate) left: Notify,
 }
 
@@ -160,10 +160,10 @@ impl Node {
     pub(crate) fn new(base: Attributes, content: ContentMap) -> Self {
         Self {
             inode: base.inode,
-            state: Mutex::new(State {
+            state: Mutex::new(NodeState {
                 base,
                 dirty: DirtyRuns::default(),
-                ahead: Ahead::default(),
+                early_uploads: EarlyUploads::default(),
                 frozen: FrozenRuns::default(),
                 pending: Pending::default(),
                 departing: Pending::default(),
@@ -174,11 +174,11 @@ impl Node {
                 unlinked: false,
                 lost: None,
                 full: None,
-                told: false,
+                close_failed: false,
                 promised: false,
-                kept: None,
+                journalled: None,
                 settled: None,
-                unkept: false,
+                unjournalled: false,
                 tier: (InodeVersion(0), None),
                 booked: 0,
             }),
@@ -188,38 +188,38 @@ impl Node {
     }
 
     /// The short lock: never held across an await.
-    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn state(&self) -> MutexGuard<'_, NodeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl NodeState {
     /// Whether something waits to be committed.
     pub(crate) fn is_waiting(&self) -> bool {
         self.holds_written() || !self.pending.is_empty() || !self.departing.is_empty()
     }
 
-    /// Whether content was written that is not committed yet.
+    /// Whether there is uncommitted content.
     pub(crate) fn holds_written(&self) -> bool {
-        !self.dirty.is_empty() || !self.ahead.runs().is_empty() || !self.frozen.is_empty()
+        !self.dirty.is_empty() || !self.early_uploads.runs().is_empty() || !self.frozen.is_empty()
     }
 
-    /// Whether nothing holds on to the node any more.
+    /// Whether the node is neither open nor dirty.
     pub(crate) fn is_idle(&self) -> bool {
         self.handles == 0 && !self.is_waiting()
     }
 
-    /// What callers see: committed attributes with everything local over them.
+    /// The attributes that callers see: committed ones with local changes over them.
     pub(crate) fn attributes(&self) -> Attributes {
         let mut seen = self.base;
-        let nothing = self.ahead.runs().is_empty() && self.frozen.is_empty();
+        let nothing = self.early_uploads.runs().is_empty() && self.frozen.is_empty();
         if !self.dirty.is_empty() || !nothing {
             seen.size = self.size();
-            // As an ordinary file system would count them once they are written out: what waits
-            // may lie over what is kept, and then counts twice, but no more than the whole file.
+            // As a local file system would count them after write-back: pending data may overlap
+            // committed data and then counts twice, but no more than the whole file.
             let runs = [
                 self.dirty.bytes(),
-                self.ahead.runs().bytes(),
+                self.early_uploads.runs().bytes(),
                 self.frozen.bytes(),
             ];
             let waiting = runs.into_iter().fold(0, u64::saturating_add);
@@ -230,48 +230,51 @@ impl State {
         seen.mode = pending.mode.unwrap_or(seen.mode);
         seen.atime = pending.atime.unwrap_or(seen.atime);
         seen.mtime = pending.mtime.unwrap_or(seen.mtime);
-        // As the commit will set it: who compares it before and after has to find no difference.
+        // As the commit will set it, so that it is the same before and after.
         seen.ctime = pending.changed.map_or(seen.ctime, |at| at.max(seen.ctime));
         seen
     }
 
-    /// How long the file is with what is written here. A file is only ever cut by order, so that is
-    /// as far as anything reaches.
+    /// The file's length with uncommitted writes. A file is shortened only by an ordered operation,
+    /// so no run reaches beyond that.
     pub(crate) fn size(&self) -> u64 {
         let written = self.dirty.end().max(self.frozen.end());
-        self.base.size.max(written).max(self.ahead.runs().end())
+        self.base
+            .size
+            .max(written)
+            .max(self.early_uploads.runs().end())
     }
 
-    /// Whether the file has no bytes, here or there, so that cutting it to nothing changes none.
+    /// Whether the file has no bytes at all, so that truncating it changes none.
     pub(crate) fn holds_nothing(&self) -> bool {
         self.base.size == 0
             && self.dirty.is_empty()
-            && self.ahead.runs().is_empty()
+            && self.early_uploads.runs().is_empty()
             && self.frozen.is_empty()
             && self.content.is_empty()
     }
 
-    /// The servers told us about the inode.
+    /// Enters attributes from the servers.
     pub(crate) fn learn(&mut self, attributes: &Attributes) {
         if attributes.version < self.base.version {
             return;
         }
         if attributes.version != self.content.version() {
-            // Somebody else changed it: what we knew of its content may be wrong. What is dirty
-            // here stays and will be written over it.
+            // Another client changed it: the known content may be wrong. Dirty data stays and will
+            // be written over it.
             self.content = ContentMap::unknown(attributes.version);
         }
         self.base = *attributes;
     }
 
-    /// Somebody wrote, of the file's group or not, who may not keep its set-id bits.
-    /// Answers whether it had any.
+    /// A writer, in the file's group or not, may not keep its set-id bits. Returns whether it had
+    /// any.
     pub(crate) fn drop_set_id(&mut self, in_group: bool, now: Timestamp) -> bool {
         let mode = self.attributes().mode;
         let without = mode.without_set_id(in_group);
         if without != mode {
             self.pending.mode = Some(without);
-            // The write that it goes with may be on its way already.
+            // The write that it rides with may have departed already.
             self.pending.changed.get_or_insert(now);
             self.wait_for_commit();
         }
@@ -295,42 +298,42 @@ impl State {
         self.waiting_since.get_or_insert_with(Instant::now);
     }
 
-    /// Takes what is to be committed; nothing if there is nothing.
+    /// Takes everything that waits to be committed; `None` if nothing does.
     pub(crate) fn depart(&mut self) -> Option<Departure> {
-        let nothing = self.dirty.is_empty() && self.ahead.runs().is_empty();
+        let nothing = self.dirty.is_empty() && self.early_uploads.runs().is_empty();
         if nothing && self.pending.is_empty() {
             return None;
         }
-        let (frozen, uploads) = self.ahead.depart(&mut self.dirty);
+        let (frozen, uploads) = self.early_uploads.depart(&mut self.dirty);
         self.frozen = frozen;
         let pending = std::mem::take(&mut self.pending);
         self.departing = pending;
         self.waiting_since = None;
         Some(Departure {
             uploads: Mutex::new(uploads),
-            through: self.kept,
+            through: self.journalled,
             ..Departure::new(&self.frozen, pending)
         })
     }
 
-    /// Takes aside what a truncation to nothing will make void. Callers see it until that is known
-    /// to have happened; if it fails, [`State::put_back`] has it all wait again.
+    /// Takes aside data that a truncation to nothing will make void. Callers see it until the
+    /// truncation is certain; if that fails, [`NodeState::put_back`] makes it pending again.
     pub(crate) fn set_aside(&mut self) -> Departure {
-        self.ahead.put_back(&mut self.dirty);
+        self.early_uploads.put_back(&mut self.dirty);
         self.frozen = self.dirty.freeze();
         self.departing = std::mem::take(&mut self.pending);
         Departure::new(&self.frozen, self.departing)
     }
 
-    /// The file was cut to nothing: what was set aside is void.
+    /// The file was truncated to nothing: data that was taken aside is void.
     pub(crate) fn cut(&mut self, attributes: &Attributes) {
         self.frozen = FrozenRuns::default();
         self.departing = Pending::default();
-        self.settled_well();
+        self.clear_refusals();
         if !self.is_waiting() {
             self.waiting_since = None;
         }
-        self.unkept &= self.is_waiting();
+        self.unjournalled &= self.is_waiting();
         self.resized(attributes);
     }
 
@@ -348,7 +351,7 @@ impl State {
     }
 
     /// A part of the commit is done, the file's runs up to `until`: `attributes` are the committed
-    /// ones. The memory of the runs goes now, since the rest may take long.
+    /// ones. The memory of the runs is freed now, since the rest may take long.
     pub(crate) fn arrive_until(
         &mut self,
         until: u64,
@@ -368,27 +371,27 @@ impl State {
     pub(crate) fn arrive(&mut self, attributes: &Attributes, content: ContentMap) {
         self.frozen = FrozenRuns::default();
         self.departing = Pending::default();
-        self.unkept &= self.is_waiting();
-        self.settled_well();
+        self.unjournalled &= self.is_waiting();
+        self.clear_refusals();
         if attributes.version >= self.base.version {
             self.base = *attributes;
             self.content = content;
         } else {
-            // Somebody else changed it right after our commit, and we heard of that first.
+            // Another client changed it right after our commit, and that answer came first.
             self.content = ContentMap::unknown(self.base.version);
         }
     }
 
-    /// Nothing is left of what was refused or promised before.
-    fn settled_well(&mut self) {
+    /// Clears refusals and promises of earlier data.
+    fn clear_refusals(&mut self) {
         self.full = None;
-        self.told = false;
+        self.close_failed = false;
         self.promised &= self.holds_written();
     }
 
-    /// The commit failed: everything waits again, beneath what came since.
+    /// The commit failed: its data is pending again, beneath newer data.
     pub(crate) fn put_back(&mut self, departure: &Departure) {
-        self.ahead.put_back(&mut self.dirty);
+        self.early_uploads.put_back(&mut self.dirty);
         let frozen = std::mem::take(&mut self.frozen);
         self.dirty.put_beneath(frozen);
         self.pending = self.pending.over(departure.pending);
@@ -398,16 +401,16 @@ impl State {
         }
     }
 
-    /// Gives up what cannot be committed any more.
+    /// Gives up data that cannot be committed any more.
     pub(crate) fn give_up(&mut self, error: Option<VfsError>) {
         self.dirty.clear();
-        self.ahead = Ahead::default();
+        self.early_uploads = EarlyUploads::default();
         self.frozen = FrozenRuns::default();
         self.pending = Pending::default();
         self.departing = Pending::default();
         self.waiting_since = None;
-        self.unkept = false;
-        self.settled_well();
+        self.unjournalled = false;
+        self.clear_refusals();
         if error.is_some() {
             self.lost = error;
         }

@@ -1,13 +1,13 @@
 //! Opening, creating and closing files.
 
 use super::caller::Caller;
+use super::cancel_safe::cancel_safe;
 use super::content::ContentMap;
-use super::file_system::{FileSystem, Inner};
-use super::generations::Generations;
-use super::handle::{FileHandle, HandleId, OpenMode, ReadingAhead};
-use super::keep::Tier;
-use super::node::{Node, State};
-use super::uncut::uncut;
+use super::durability::Tier;
+use super::file_system::{FileSystem, FileSystemCore};
+use super::handle::{FileHandle, HandleId, OpenMode, Prefetcher};
+use super::node::{Node, NodeState};
+use super::segmented_lru::SegmentedLru;
 use super::{AttributeChange, VfsError};
 use async_recursion::async_recursion as boxed;
 use quorumfs_metadata::attributes::{Attributes, FileType};
@@ -18,19 +18,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Opened {
+pub struct OpenedFile {
     /// Its handle.
     pub handle: HandleId,
-    /// The file's content did not change since it was last open here, so that what the kernel
-    /// kept of it is still right.
+    /// The file's content did not change since it was last open here, so the kernel's cached pages
+    /// are still valid.
     pub keep_pages: bool,
 }
 
 impl FileSystem {
     /// Opens a file.
     ///
-    /// Whether the caller may was decided by whoever asks: the kernel, which checks modes itself,
-    /// or [`FileSystem::access`].
+    /// The permission check is the caller's: the kernel's, which checks modes itself, or
+    /// [`FileSystem::access`].
     ///
     /// # Errors
     /// If it is gone or no file, or the servers do not answer.
@@ -40,21 +40,21 @@ impl FileSystem {
         caller: &Caller,
         inode: InodeId,
         mode: OpenMode,
-    ) -> Result<Opened, VfsError> {
+    ) -> Result<OpenedFile, VfsError> {
         let (inner, caller) = (self.inner.clone(), caller.clone());
         let opening = async move { inner.open(&caller, inode, mode).await };
         let (opening, keep_pages) = if mode.truncate {
-            uncut(opening).await?
+            cancel_safe(opening).await?
         } else {
             opening.await?
         };
-        Ok(Opened {
+        Ok(OpenedFile {
             handle: opening.deliver(),
             keep_pages,
         })
     }
 
-    /// Creates a file and opens it; opens what is there unless `exclusive`.
+    /// Creates a file and opens it; opens an existing one unless `exclusive`.
     ///
     /// # Errors
     /// If the name is taken and `exclusive`, or by a directory, or the servers refuse.
@@ -82,8 +82,8 @@ impl FileSystem {
             )
             .await?;
         if made.existed {
-            // Somebody else was faster. The kernel asks for permission only before it opens, so
-            // here it is asked for.
+            // Another client was faster. The kernel checks permissions only before it opens, so
+            // they are checked here.
             let inode = made.attributes.inode;
             self.access(
                 caller,
@@ -99,27 +99,27 @@ impl FileSystem {
         Ok((made.attributes, opening.deliver()))
     }
 
-    /// Closes a file. What was written and not yet committed goes on being committed.
+    /// Closes a file. Uncommitted data is committed in the background.
     ///
     /// # Errors
-    /// If it could not be committed; it is kept, tried again, and reported at the next close.
+    /// If it could not be committed; it is kept, retried, and reported at the next close.
     #[boxed]
     pub async fn release(&self, handle: HandleId) -> Result<(), VfsError> {
         let inner = self.inner.clone();
-        uncut(async move { inner.release(handle).await }).await
+        cancel_safe(async move { inner.release(handle).await }).await
     }
 }
 
-/// A handle that nobody was told of yet: closed again unless it is delivered.
+/// A handle that the caller does not have yet: closed again unless it is delivered.
 #[must_use]
 pub(super) struct Undelivered {
-    inner: Arc<Inner>,
+    inner: Arc<FileSystemCore>,
     handle: HandleId,
     delivered: bool,
 }
 
 impl Undelivered {
-    /// What it is open on.
+    /// The node of the open file.
     pub(super) fn node(&self) -> Result<Arc<Node>, VfsError> {
         Ok(self.inner.handles.file(self.handle)?.node.clone())
     }
@@ -141,7 +141,7 @@ impl Drop for Undelivered {
     }
 }
 
-impl Inner {
+impl FileSystemCore {
     async fn open(
         self: &Arc<Self>,
         caller: &Caller,
@@ -156,7 +156,7 @@ impl Inner {
             FileType::Symlink => return Err(VfsError::refused("open", Errno::LOOP)),
             _ => return Err(VfsError::refused("open", Errno::NXIO)),
         }
-        let keep_pages = self.last_open.same_as_last_time(&attributes);
+        let keep_pages = self.last_open.is_unchanged(&attributes);
         if mode.read && !mode.keep_atime {
             self.access_times.note(&attributes);
         }
@@ -166,7 +166,7 @@ impl Inner {
             None
         };
         let opening = self.open_handle(&attributes, mode, tier);
-        // Also if it is opened for reading only: Linux asks for the right to write, and cuts.
+        // Also if it is opened for reading only: Linux requires the right to write, and truncates.
         if mode.truncate {
             let change = AttributeChange {
                 size: Some(0),
@@ -177,14 +177,14 @@ impl Inner {
         Ok((opening, keep_pages && !mode.truncate))
     }
 
-    /// A new handle on a file; of one that is open for writing, with the file's own tier.
+    /// A new handle on a file; for writing, with the file's own tier.
     pub(super) fn open_handle(
         self: &Arc<Self>,
         attributes: &Attributes,
         mode: OpenMode,
         tier: Option<Tier>,
     ) -> Undelivered {
-        let count = |state: &mut State| {
+        let count = |state: &mut NodeState| {
             state.handles = state.handles.saturating_add(1);
             state.writers = state.writers.saturating_add(u32::from(mode.write));
             if mode.write {
@@ -192,8 +192,12 @@ impl Inner {
             }
         };
         let (node, ()) = self.node_with(attributes, ContentMap::fresh, count);
-        let ahead = Mutex::new(ReadingAhead::new(self.options.readahead_bytes_max));
-        let handle = self.handles.add_file(FileHandle { node, mode, ahead });
+        let prefetcher = Mutex::new(Prefetcher::new(self.options.readahead_bytes_max));
+        let handle = self.handles.add_file(FileHandle {
+            node,
+            mode,
+            prefetcher,
+        });
         Undelivered {
             inner: self.clone(),
             handle,
@@ -214,7 +218,7 @@ impl Inner {
             Ok(())
         };
         if handle.mode.write {
-            node.state().told |= outcome.is_err();
+            node.state().close_failed |= outcome.is_err();
         }
         let deleted = self.close(node, handle.mode);
         if deleted {
@@ -223,7 +227,7 @@ impl Inner {
         outcome
     }
 
-    /// One handle less. Answers whether that was the last of a file that has no name any more.
+    /// Drops a handle. Returns whether that was the last of a file that has no name any more.
     fn close(&self, node: &Arc<Node>, mode: OpenMode) -> bool {
         let gone = {
             let mut state = node.state();
@@ -243,43 +247,43 @@ impl Inner {
     }
 }
 
-type Seen = Generations<InodeId, (InodeVersion, u64)>;
+type OpenVersions = SegmentedLru<InodeId, (InodeVersion, u64)>;
 
-/// Which content of which files the kernel may still have pages of.
+/// The content of files of which the kernel may still have pages.
 #[derive(Debug)]
-pub(crate) struct LastOpen(Mutex<Seen>);
+pub(crate) struct LastOpen(Mutex<OpenVersions>);
 
 impl LastOpen {
     /// Of at most so many files.
     pub(crate) fn new(most: usize) -> Self {
-        Self(Mutex::new(Generations::new(most)))
+        Self(Mutex::new(SegmentedLru::new(most)))
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn lock(&self) -> MutexGuard<'_, OpenVersions> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn remember(&self, attributes: &Attributes) {
         let seen = (attributes.version, attributes.size);
-        self.seen().insert(attributes.inode, seen);
+        self.lock().insert(attributes.inode, seen);
     }
 
-    /// What was written through the kernel is committed, and nobody else has changed anything since
-    /// version `before`: the kernel's pages are as good as they were.
+    /// Writes through the kernel are committed, and no other client has changed anything since
+    /// version `before`: the kernel's pages are as valid as they were.
     pub(crate) fn committed(&self, before: InodeVersion, now: &Attributes) {
-        if let Some(last) = self.seen().get_mut(&now.inode)
+        if let Some(last) = self.lock().get_mut(&now.inode)
             && *last == (before, now.size)
         {
             last.0 = now.version;
         }
     }
 
-    /// Whatever the kernel has of it may not be what is there.
+    /// The kernel's pages of the file may be wrong.
     pub(crate) fn forget(&self, inode: InodeId) {
-        self.seen().remove(&inode);
+        self.lock().remove(&inode);
     }
 
-    fn same_as_last_time(&self, attributes: &Attributes) -> bool {
-        self.seen().get(&attributes.inode) == Some(&(attributes.version, attributes.size))
+    fn is_unchanged(&self, attributes: &Attributes) -> bool {
+        self.lock().get(&attributes.inode) == Some(&(attributes.version, attributes.size))
     }
 }

@@ -1,16 +1,16 @@
 //! Inodes without a name that this session holds.
 //!
-//! The servers keep an inode whose last entry went for as long as a session may have it open. They
-//! cannot know what a mount has open when somebody beside it removes a name, and we cannot know
-//! what a removal did whose answer was lost. So the session's orphans are looked through from time
-//! to time: what is not open here is released.
+//! The servers keep an inode without entries as long as a session may have it open. They cannot
+//! know what a mount has open when another client removes a name, and we cannot know the outcome
+//! of a removal whose answer was lost. So the session's orphans are listed from time to time,
+//! and those that are not open here are released.
 //!
-//! Pipes, sockets and devices are opened by the kernel, which tells us nothing of it: of those the
-//! latest that lost their last names are held as if they were open. Nor are we told who has a path
-//! open (`O_PATH`), or works in a directory: of what is gone the latest attributes are remembered
-//! ([`Gone`]), which is all that such a one can ask for.
+//! The kernel opens pipes, sockets and devices without telling us: the latest of them that lost
+//! their last names are held as if they were open. Nor do we learn of processes that have a path
+//! open (`O_PATH`) or work in a directory: the latest attributes of removed inodes are remembered
+//! ([`Gone`]), because these processes can ask for nothing else.
 
-use super::file_system::Inner;
+use super::file_system::FileSystemCore;
 use super::{VfsError, clock};
 use quorumfs_metadata::attributes::{Attributes, FileType};
 use quorumfs_metadata::identity::InodeId;
@@ -23,14 +23,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Special files without a name that are held.
 const SPECIALS_HELD: usize = 256;
 
-/// Whether the kernel alone knows who has it open.
+/// Whether only the kernel knows if it is open.
 pub(crate) fn is_special(attributes: &Attributes) -> bool {
     use FileType::{BlockDevice, CharacterDevice, Fifo, Socket};
     let file_type = attributes.file_type();
     matches!(file_type, BlockDevice | CharacterDevice | Fifo | Socket)
 }
 
-/// What inodes were that went lately. Bounded: when the young ones are full, the old ones go.
+/// Attributes of recently removed inodes. Bounded: when the young generation is full, the old one
+/// goes.
 #[derive(Debug, Default)]
 pub(crate) struct Gone {
     generations: Mutex<(HashMap<InodeId, Attributes>, HashMap<InodeId, Attributes>)>,
@@ -49,7 +50,7 @@ impl Gone {
         both.0.insert(attributes.inode, *attributes);
     }
 
-    /// What it was last.
+    /// Its last attributes.
     pub(crate) fn get(&self, inode: InodeId) -> Option<Attributes> {
         let generations = &self.generations;
         let both = generations.lock().unwrap_or_else(PoisonError::into_inner);
@@ -57,18 +58,18 @@ impl Gone {
     }
 }
 
-impl Inner {
-    /// An inode lost an entry, the last one perhaps.
+impl FileSystemCore {
+    /// An inode lost an entry, perhaps the last one.
     pub(super) fn removed(self: &Arc<Self>, removed: &Removed) {
         let attributes = &removed.inode;
         if attributes.links > 0 && attributes.file_type() != FileType::Directory {
-            self.learn_own(attributes, self.cache.unasked());
+            self.learn_own(attributes, self.cache.unconfirmed());
             return;
         }
         self.cache.forget(attributes.inode);
         let open_directory = self.handles.unlink_directory(attributes.inode);
         if removed.held && (open_directory || is_special(attributes)) {
-            self.learn_own(attributes, self.cache.unasked());
+            self.learn_own(attributes, self.cache.unconfirmed());
         }
         if removed.held && is_special(attributes) {
             self.hold_special(attributes.inode);
@@ -83,12 +84,12 @@ impl Inner {
             let mut state = node.state();
             state.unlinked = true;
             // It will not outlive this mount.
-            self.forget_kept(&node, &mut state);
+            self.drop_journalled(&node, &mut state);
             if removed.held {
                 drop(state);
-                self.learn_own(attributes, self.cache.unasked());
+                self.learn_own(attributes, self.cache.unconfirmed());
             } else {
-                // Nobody can see what was written any more.
+                // No process can see its data any more.
                 self.give_up(&node, &mut state);
             }
         }
@@ -120,10 +121,10 @@ impl Inner {
                 let mut state = node.state();
                 // The last close releases it.
                 state.unlinked = true;
-                self.forget_kept(&node, &mut state);
+                self.drop_journalled(&node, &mut state);
                 let open = state.handles > 0;
                 if !open {
-                    // Nobody can see what was written any more.
+                    // No process can see its data any more.
                     self.give_up(&node, &mut state);
                 }
                 open
@@ -140,7 +141,7 @@ impl Inner {
         self.specials.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A special file lost its last name; the oldest of those that did is released.
+    /// A special file lost its last name; beyond the bound the oldest such file is released.
     pub(crate) fn hold_special(self: &Arc<Self>, inode: InodeId) {
         let oldest = {
             let mut held = self.specials();
@@ -154,7 +155,7 @@ impl Inner {
         if let Some(oldest) = oldest {
             let inner = self.clone();
             tokio::spawn(async move {
-                // What the servers do not hear of now is found among the orphans.
+                // If the request fails, the file is found among the orphans.
                 if let Err(error) = inner.release_orphan(oldest).await {
                     tracing::debug!(inode = %oldest, %error, "a special file is not released yet");
                 }
@@ -162,7 +163,7 @@ impl Inner {
         }
     }
 
-    /// The last handle of what has no name is closed: the servers may delete it.
+    /// The last handle of an inode without a name is closed: the servers may delete it.
     pub(crate) async fn release_orphan(&self, inode: InodeId) -> Result<(), VfsError> {
         self.cache.forget(inode);
         let credentials = self.metadata.own();

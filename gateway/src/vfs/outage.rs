@@ -1,20 +1,20 @@
-//! Clouds that cannot be reached for a moment are waited for.
+//! Waiting for clouds that are briefly unreachable.
 //!
 //! A switch restarts, a provider answers 503 for some seconds, a laptop changes its network: for a
-//! moment more clouds are away than any code can do without. A call that fails then breaks a copy
-//! of many hours, so it is tried again until the outage has lasted for [`PATIENCE`], and only then
-//! fails. From then on calls are tried once, until one succeeds: who uses many files hears of a
-//! long outage at once, and not after a patience for each. What will not pass by itself (no
-//! permission, no space, an object that is not there) is told at once; the block store knows which
-//! is which (`BlockErrorKind::Unreachable`).
+//! moment more clouds are unreachable than any code tolerates. A failed call would break a copy of
+//! many hours, so it is retried until the outage has lasted for [`PATIENCE`], and only then fails.
+//! From then on calls are tried once, until one succeeds: a process with many files gets the error
+//! of a long outage at once, and not after a wait for each. Errors that will not pass by themselves
+//! (no permission, no space, a missing object) are returned at once; the block store tells them
+//! apart (`BlockErrorKind::Unreachable`).
 //!
-//! A write is tried again under new ids: what the clouds took of the first try is not known.
+//! A write is retried under new ids, because the clouds may have taken part of the first try.
 //!
 //! # What can go wrong
 //!
-//! *An outage passes without a call*: one of which nothing was heard for [`FORGOTTEN_AFTER`] when a
-//! try begins is over, and if that fails it begins another. *A try takes long*, since clouds
-//! swallow what is asked: none begins after the call's own patience, and each has the block store's
+//! *An outage passes without a call*: an outage without a failure for [`EXPIRES_AFTER`] when a try
+//! begins is over, and if that try fails it begins another. *A try takes long*, since clouds
+//! swallow requests: none begins after the call's own patience, and each has the block store's
 //! bounds.
 
 use super::VfsError;
@@ -22,17 +22,17 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long an outage is waited for: less than a request of the kernel may take, so that it hears
-/// why.
+/// How long to wait for the end of an outage: less than a request of the kernel may take, so that
+/// the caller gets the reason.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(25);
-/// An outage of which nothing was heard for so long is over.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
-/// Between the first two tries of a call; twice as long each time.
+/// An outage without a failure for so long is over.
+const EXPIRES_AFTER: Duration = Duration::from_secs(10);
+/// Between the first two tries of a call; doubled each time.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Between two tries, at most.
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// The clouds' outages, as those see them that read, or those that write.
+/// The clouds' outages, as readers or as writers see them.
 #[derive(Debug, Default)]
 pub(crate) struct Outages(Mutex<Option<Outage>>);
 
@@ -46,7 +46,7 @@ struct Outage {
 pub(crate) struct Tries<'a> {
     outages: &'a Outages,
     pause: Duration,
-    /// When the first of them began, and the one that is under way.
+    /// When the first try began, and the one under way.
     began: Instant,
     trying: Instant,
 }
@@ -63,15 +63,15 @@ impl Outages {
         }
     }
 
-    /// The clouds did what was asked of them.
+    /// A call succeeded.
     pub(crate) fn over(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// They could not be reached, by a try that began at `trying`. When this outage began.
+    /// A try that began at `trying` found the clouds unreachable. Returns when this outage began.
     fn failed(&self, trying: Instant) -> Instant {
         let mut outage = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let forgotten = |it: &Outage| trying.duration_since(it.last_failure) >= FORGOTTEN_AFTER;
+        let forgotten = |it: &Outage| trying.duration_since(it.last_failure) >= EXPIRES_AFTER;
         let known = outage.filter(|it| !forgotten(it));
         let began = known.map_or(trying, |it| it.began.min(trying));
         *outage = Some(Outage {
@@ -83,17 +83,17 @@ impl Outages {
 }
 
 impl Tries<'_> {
-    /// A try failed so: waits and returns if another is worth it, else hands the error on.
-    pub(crate) async fn another(&mut self, error: VfsError) -> Result<(), VfsError> {
+    /// A try failed: waits and returns if another is worth it, otherwise returns the error.
+    pub(crate) async fn retry(&mut self, error: VfsError) -> Result<(), VfsError> {
         if !error.is_outage() {
             return Err(error);
         }
-        // What the clouds swallow takes as long as a try may.
+        // A request that the clouds swallow takes as long as a try may.
         let until = self.outages.failed(self.trying).min(self.began) + PATIENCE;
         if Instant::now() + self.pause >= until {
             return Err(error);
         }
-        tracing::debug!(%error, "the clouds are waited for");
+        tracing::debug!(%error, "the clouds are unreachable: retrying");
         tokio::time::sleep(self.pause).await;
         self.trying = Instant::now();
         self.pause = self.pause.saturating_mul(2).min(PAUSE_MAX);
@@ -117,14 +117,14 @@ mod tests {
     async fn waited_for(outages: &Outages) -> (Duration, u32) {
         let (began, mut tries, mut count) = (Instant::now(), outages.tries(), 1);
         let error = || failed(BlockErrorKind::Unreachable);
-        while tries.another(error()).await.is_ok() {
+        while tries.retry(error()).await.is_ok() {
             count += 1;
         }
         (began.elapsed(), count)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_outage_is_waited_for_once_and_nothing_else_is() {
+    async fn an_outage_is_waited_for_once_and_other_errors_are_not() {
         let outages = Outages::default();
         let (waited, tries) = waited_for(&outages).await;
         assert!(
@@ -138,10 +138,10 @@ mod tests {
             BlockErrorKind::NoSpace,
             BlockErrorKind::Corrupt,
         ] {
-            let error = outages.tries().another(failed(kind)).await;
+            let error = outages.tries().retry(failed(kind)).await;
             assert!(error.is_err(), "{kind:?}");
         }
-        // As long as it lasts, however often it is asked.
+        // As long as it lasts, however often it is tried.
         for _ in 0..20 {
             tokio::time::advance(Duration::from_secs(8)).await;
             assert_eq!(waited_for(&outages).await.1, 1);
@@ -158,7 +158,7 @@ mod tests {
                 count += 1;
                 tokio::time::advance(Duration::from_secs(15)).await;
                 let error = failed(BlockErrorKind::Unreachable);
-                if tries.another(error).await.is_err() {
+                if tries.retry(error).await.is_err() {
                     break;
                 }
             }
@@ -172,7 +172,7 @@ mod tests {
         waited_for(&outages).await;
         outages.over();
         assert!(waited_for(&outages).await.1 > 10);
-        tokio::time::advance(FORGOTTEN_AFTER).await;
+        tokio::time::advance(EXPIRES_AFTER).await;
         assert!(
             waited_for(&outages).await.1 > 10,
             "that it lasted is not known"

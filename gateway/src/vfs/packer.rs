@@ -1,35 +1,35 @@
-//! Small slices share objects: group commit, as a write-ahead log has it.
+//! Small slices share objects: group commit, as in a write-ahead log.
 //!
 //! A put costs money and a round trip whatever its size, so slices that are written at the same
 //! time go together:
 //!
 //! ```text
 //!   writers   a  b c d e  f g
-//!             |  |_____|  |_        gather while packs are on their way
+//!             |  |_____|  |_        gather while packs are in flight
 //!   clouds   [a] [b c d e]          as many acknowledgements as packs, not as writers
 //! ```
 //!
-//! * **Who is alone never waits**: if nothing is on its way a slice goes at once, in a *block* of
-//!   its own; unless a pack has just come back, whose writers will soon be here again. A block and
-//!   not a pack of one, because it dies as a whole: there is never a part of it to move away, and
-//!   no list of its slices to keep.
-//! * Otherwise slices gather. The pack departs when it is full, whatever else is under way; or when
-//!   fewer than [`AT_ONCE`] are on their way and either nobody has come for a [pause](Packing) or
+//! * **A single writer never waits**: if nothing is in flight a slice goes at once, in a *block* of
+//!   its own; unless a pack has just returned, whose writers will soon send more. It is a block and
+//!   not a pack of one, because it is deleted as a whole: it never has a part to compact, and no
+//!   list of slices to store.
+//! * Otherwise slices gather. The pack departs when it is full, whatever else is in flight; or when
+//!   fewer than [`AT_ONCE`] are in flight and either no slice has arrived for a [pause](Packing) or
 //!   the first has lost its [patience](Packing).
-//! * **A pack succeeds or fails as one**: if w clouds do not take it, each of its writers hears so,
-//!   and comes again with new ids. The packer itself never tries again: ids are burned.
-//! * Who gives up waiting takes nothing with him: his slice lies dead in the pack, which is told as
-//!   if his commit had failed.
+//! * **A pack succeeds or fails as one**: if w clouds do not take it, each of its writers gets the
+//!   error, and tries again with new ids. The packer itself never retries: ids are used once.
+//! * A writer that gives up leaves its slice in the pack, unused, and the packer treats it as if
+//!   its commit had failed.
 //! * The pack's object is [committed](Packer::committed) as soon as one of its slices is, for then
-//!   the servers know it, and [abandoned](Packer::abandoned) when the last of them is given up.
-//!   Its id is one of its writers'; all of them hold on to the allocation until they are through.
+//!   the servers have it, and [abandoned](Packer::abandoned) when the last of them is given up. Its
+//!   id is one of its writers'; all of them hold the allocation until they are done.
 //!
 //! Slices of several realms never meet: a packer belongs to one file system, which has one realm.
 //! Slices of several key epochs may. Nothing depends on it: every slice has a key of its own, its
-//! row says of which epoch, and one that is sealed anew leaves its pack as one that is overwritten.
+//! row names the epoch, and one that is sealed anew leaves its pack as an overwritten one does.
 //!
-//! Memory: what waits here is held by its writers already, who are bounded by what they may have
-//! dirty; the block store takes its own share before it seals a pack.
+//! Memory: the slices that wait here count in their writers' dirty bytes, which are bounded; the
+//! block store reserves its own memory before it seals a pack.
 
 use super::slice_store::WrittenSlice;
 use crate::blocks::{BlockError, BlockStore, PlainSlice, SealedSlice};
@@ -48,71 +48,71 @@ use tokio::time::Instant;
 
 /// Slices of fewer plain bytes share an object if they can.
 pub(crate) const SMALL_BYTES: usize = 1 << 20;
-/// Packs on their way beyond which slices gather until one is back or theirs is full.
+/// Packs in flight beyond which slices gather until one has returned or theirs is full.
 const AT_ONCE: usize = 2;
 
-/// How long slices wait for others to share an object with. Neither is waited for by a slice that
-/// finds nothing on its way, nor a pack that came back less than a patience ago.
+/// How long slices wait for others to share an object with. A slice that finds nothing in flight
+/// waits for neither, except after a pack that returned less than a patience ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packing {
-    /// A pack departs when nobody has come for so long.
+    /// A pack departs when no slice has arrived for so long.
     pub pause: Duration,
     /// A pack departs when its first slice has waited for so long.
     pub patience: Duration,
 }
 
 impl Packing {
-    /// For whom somebody waits: far less than a round trip to a cloud.
+    /// If a process waits for the slice: far less than a round trip to a cloud.
     pub const PROMPT: Self = Self {
         pause: Duration::from_millis(2),
         patience: Duration::from_millis(30),
     };
 
-    /// For who brings in many files and cares for the last of them.
+    /// If many files are brought in and only the end of the last matters.
     pub const THRIFTY: Self = Self {
         pause: Duration::from_millis(50),
         patience: Duration::from_millis(1000),
     };
 }
 
-/// What a writer hears: his slice, and a hold on the pack until he has told what becomes of it.
-type Heard = Result<(WrittenSlice, Untold), Arc<BlockError>>;
+/// A writer's slice, and a hold on the pack until the slice is committed or abandoned.
+type PackResult = Result<(WrittenSlice, PackHold), Arc<BlockError>>;
 
 struct Waiting {
     id: AllocatedId,
-    /// As its row says it.
+    /// As its row names it.
     row_key: row::SliceKey,
     key: SliceKey,
     plain: Bytes,
     since: Instant,
-    answer: oneshot::Sender<Heard>,
+    answer: oneshot::Sender<PackResult>,
 }
 
-/// A pack whose writers have not all told what became of their slices.
+/// A pack with slices that are neither committed nor abandoned yet.
 struct Pack {
-    untold: usize,
+    unresolved: usize,
     is_committed: bool,
 }
 
 #[derive(Default)]
-struct State {
+struct PackerState {
     waiting: VecDeque<Waiting>,
-    last_came: Option<Instant>,
-    on_their_way: usize,
-    /// Until when the writers of a pack that came back may be here again.
-    company_until: Option<Instant>,
-    /// Whether a task watches over what gathers.
+    last_arrival: Option<Instant>,
+    in_flight: usize,
+    /// Until when the writers of a returned pack may send more.
+    rejoin_until: Option<Instant>,
+    /// Whether a task watches the gathering slices.
     is_watched: bool,
     packs: BTreeMap<ObjectId, Pack>,
 }
 
-/// Brings slices together on their way to a block store.
+/// Packs slices on their way to a block store.
 pub(crate) struct Packer {
     blocks: BlockStore,
     packing: Packing,
-    state: Mutex<State>,
-    /// A pack is back.
-    back: Notify,
+    state: Mutex<PackerState>,
+    /// A pack has returned.
+    returned: Notify,
 }
 
 impl std::fmt::Debug for Packer {
@@ -120,15 +120,15 @@ impl std::fmt::Debug for Packer {
         let state = self.state();
         f.debug_struct("Packer")
             .field("waiting", &state.waiting.len())
-            .field("on_their_way", &state.on_their_way)
+            .field("in_flight", &state.in_flight)
             .finish_non_exhaustive()
     }
 }
 
-/// Tells that a slice is given up unless its writer took it over.
-struct Untold(Option<(Arc<Packer>, ObjectId)>);
+/// Abandons the slice unless its writer took it over.
+struct PackHold(Option<(Arc<Packer>, ObjectId)>);
 
-impl Drop for Untold {
+impl Drop for PackHold {
     fn drop(&mut self) {
         if let Some((packer, object)) = self.0.take() {
             packer.abandoned(object);
@@ -142,11 +142,11 @@ impl Packer {
             blocks,
             packing,
             state: Mutex::default(),
-            back: Notify::new(),
+            returned: Notify::new(),
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PackerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -158,7 +158,7 @@ impl Packer {
         (row_key, key): (row::SliceKey, SliceKey),
         plain: Bytes,
     ) -> Result<WrittenSlice, Arc<BlockError>> {
-        let (answer, heard) = oneshot::channel();
+        let (answer, result) = oneshot::channel();
         let since = Instant::now();
         {
             let mut state = self.state();
@@ -170,10 +170,10 @@ impl Packer {
                 since,
                 answer,
             });
-            state.last_came = Some(since);
-            let is_alone = state.on_their_way == 0
+            state.last_arrival = Some(since);
+            let is_alone = state.in_flight == 0
                 && state.waiting.len() == 1
-                && state.company_until.is_none_or(|until| until <= since);
+                && state.rejoin_until.is_none_or(|until| until <= since);
             if is_alone {
                 self.depart(&mut state);
             }
@@ -186,60 +186,60 @@ impl Packer {
             }
         }
         // The task that would answer ends early only with its runtime.
-        let heard = heard.await.map_err(|_| Arc::new(BlockError::Shut))?;
-        let (written, mut untold) = heard?;
-        untold.0 = None;
+        let result = result.await.map_err(|_| Arc::new(BlockError::Shut))?;
+        let (written, mut unresolved) = result?;
+        unresolved.0 = None;
         Ok(written)
     }
 
-    /// How many of those that wait fit one pack.
-    fn fitting(&self, state: &State) -> usize {
-        let mut room = u64::from(self.blocks.block_bytes_max());
+    /// How many of the waiting slices fit one pack.
+    fn fitting(&self, state: &PackerState) -> usize {
+        let mut space = u64::from(self.blocks.block_bytes_max());
         let fits = state.waiting.iter().take_while(|waiting| {
-            let left = room.checked_sub(waiting.plain.len() as u64);
-            room = left.unwrap_or(0);
+            let left = space.checked_sub(waiting.plain.len() as u64);
+            space = left.unwrap_or(0);
             left.is_some()
         });
         // One that does not fit at all is refused by the block store.
         fits.take(PACK_SLICES_MAX as usize).count().max(1)
     }
 
-    /// Whether those that wait fill more than a pack, or just one.
-    fn is_full(&self, state: &State) -> bool {
+    /// Whether the waiting slices fill more than a pack, or just one.
+    fn is_full(&self, state: &PackerState) -> bool {
         let fitting = self.fitting(state);
         fitting < state.waiting.len() || fitting == PACK_SLICES_MAX as usize
     }
 
-    /// Sends a pack of those that have waited longest.
-    fn depart(self: &Arc<Self>, state: &mut State) {
+    /// Sends a pack of the slices that have waited longest.
+    fn depart(self: &Arc<Self>, state: &mut PackerState) {
         let count = self.fitting(state).min(state.waiting.len());
         let pack: Vec<Waiting> = state.waiting.drain(..count).collect();
-        state.on_their_way += 1;
+        state.in_flight += 1;
         let packer = Arc::clone(self);
         tokio::spawn(async move { packer.send(pack).await });
     }
 
-    /// Sends what gathers when it is time, until nothing does.
+    /// Sends gathering slices when it is time, until there are none.
     async fn watch(self: Arc<Self>) {
         loop {
             let until = {
                 let mut state = self.state();
-                let (Some(first), Some(last_came)) = (state.waiting.front(), state.last_came)
+                let (Some(first), Some(last_arrival)) = (state.waiting.front(), state.last_arrival)
                 else {
                     state.is_watched = false;
                     return;
                 };
                 let until =
-                    (last_came + self.packing.pause).min(first.since + self.packing.patience);
-                if state.on_their_way < AT_ONCE && until <= Instant::now() {
+                    (last_arrival + self.packing.pause).min(first.since + self.packing.patience);
+                if state.in_flight < AT_ONCE && until <= Instant::now() {
                     self.depart(&mut state);
                     continue;
                 }
-                (state.on_their_way < AT_ONCE).then_some(until)
+                (state.in_flight < AT_ONCE).then_some(until)
             };
             match until {
                 Some(until) => tokio::time::sleep_until(until).await,
-                None => self.back.notified().await,
+                None => self.returned.notified().await,
             }
         }
     }
@@ -248,22 +248,22 @@ impl Packer {
         let written = self.put(&pack).await;
         let outcome = {
             let mut state = self.state();
-            state.on_their_way = state.on_their_way.saturating_sub(1);
+            state.in_flight = state.in_flight.saturating_sub(1);
             if pack.len() > 1 {
-                state.company_until = Some(Instant::now() + self.packing.patience);
+                state.rejoin_until = Some(Instant::now() + self.packing.patience);
             }
             if let Ok((object, _)) = &written
                 && object.class == ObjectClass::PACK
             {
                 let pack = Pack {
-                    untold: pack.len(),
+                    unresolved: pack.len(),
                     is_committed: false,
                 };
                 state.packs.insert(object.id, pack);
             }
             written.map_err(Arc::new)
         };
-        self.back.notify_one();
+        self.returned.notify_one();
         let lease = pack.first().map(|first| first.id.clone());
         match outcome {
             Ok((object, slices)) => {
@@ -273,9 +273,10 @@ impl Packer {
                         object: object.clone(),
                         lease: lease.clone(),
                     };
-                    let untold = Untold(Some((Arc::clone(&self), object.id)));
-                    // Whoever gave up does not hear it, and has it abandoned.
-                    let _ = waiting.answer.send(Ok((written, untold)));
+                    let unresolved = PackHold(Some((Arc::clone(&self), object.id)));
+                    // A writer that gave up does not receive it, and dropping it abandons the
+                    // slice.
+                    let _ = waiting.answer.send(Ok((written, unresolved)));
                 }
             }
             Err(error) => {
@@ -305,13 +306,13 @@ impl Packer {
             .await
     }
 
-    /// A commit of one of the object's slices got through.
+    /// A commit of one of the object's slices succeeded.
     pub(crate) fn committed(&self, object: ObjectId) {
         let mut state = self.state();
         if let Some(pack) = state.packs.get_mut(&object) {
-            pack.untold = pack.untold.saturating_sub(1);
+            pack.unresolved = pack.unresolved.saturating_sub(1);
             let is_first = !std::mem::replace(&mut pack.is_committed, true);
-            if pack.untold == 0 {
+            if pack.unresolved == 0 {
                 state.packs.remove(&object);
             }
             if !is_first {
@@ -322,12 +323,12 @@ impl Packer {
         self.blocks.committed(object);
     }
 
-    /// One of the object's slices will not be committed, or nobody knows whether it was.
+    /// One of the object's slices will not be committed, or it is unknown whether it was.
     pub(crate) fn abandoned(&self, object: ObjectId) {
         let mut state = self.state();
         if let Some(pack) = state.packs.get_mut(&object) {
-            pack.untold = pack.untold.saturating_sub(1);
-            if pack.untold > 0 {
+            pack.unresolved = pack.unresolved.saturating_sub(1);
+            if pack.unresolved > 0 {
                 return;
             }
             let is_committed = pack.is_committed;

@@ -1,31 +1,32 @@
-//! Written bytes that a quota has no room for.
+//! Written bytes that do not fit a quota.
 //!
 //! ```text
-//!   write ──► dirty ──► commit ──refused──► full ──┬── room was made: committed
+//!   write ──► dirty ──► commit ──refused──► full ──┬── space was freed: committed
 //!                ▲                          │      ├── the last writer closed: given up
-//!                └──────── waits again ◄────┘      └── memory is short: given up, and told
+//!                └──────── pending again ◄──┘      └── memory is short: given up, and reported
 //! ```
 //!
-//! Only the servers know what fits, for only they know what lay where the runs of a commit go. So
-//! bytes are taken in first, and a commit finds out. What a refused one leaves is *full*: it waits
-//! as after any failure, and is committed as soon as there is more room than there was. Until then
-//! * `write`, `close` and `fsync` of the file answer with the quota's errno, after a look whether
-//!   there is more room by now: one question, and nothing is sent to the clouds in vain.
-//! * Nothing more is taken in, so what waits does not grow.
-//! * The background looks as well, after pauses that become longer.
+//! Only the servers know what fits, for only they know the old extents of a commit's runs. So bytes
+//! are taken in first, and a commit finds out. After a refusal the file is *full*: its bytes are
+//! pending as after any failure, and are committed as soon as there is more free space than there
+//! was. Until then
+//! * `write`, `close` and `fsync` of the file return the quota's errno, after checking for more
+//!   free space: one query, and no upload in vain.
+//! * No more bytes are taken in, so pending data does not grow.
+//! * The background checks as well, after pauses that become longer.
 //!
 //! That must not hold memory for ever. Once the last descriptor that could write is closed, and its
 //! close has failed, the bytes are given up, as a local file system never had them. When memory is
-//! short they are given up while the file is open, and every call that asks is told.
+//! short they are given up while the file is open, and every later call reports it.
 //!
-//! **At tiers that promise before the commit** a close could promise what a quota refuses later. So
-//! there a close asks whether the owner and the realm have room for everything that this mount has
-//! waiting, and if that is not sure it waits for the commit. What was promised stands: it is not
-//! given up, and nothing is added to it without room for certain.
+//! **At tiers that promise before the commit** a close could promise bytes that a quota refuses
+//! later. So there a close asks whether the owner and the realm have space for all pending data of
+//! this mount, and waits for the commit if that is not certain. Promised bytes are not given up,
+//! and none are added to them unless they fit for certain.
 
 use super::VfsError;
-use super::file_system::Inner;
-use super::node::{Node, State};
+use super::file_system::FileSystemCore;
+use super::node::{Node, NodeState};
 use quorumfs_metadata::identity::Uid;
 use quorumfs_metadata::row::{Limit, RealmQuota, Resource, UserQuota};
 use std::collections::HashMap;
@@ -34,32 +35,32 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The longest pause between two looks of the background at a full file.
+/// The longest pause between two checks of a full file in the background.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
-/// For how long what is known of room is good enough, as long as it covers what is written.
+/// For how long known free space can be used, as long as it covers all writes.
 const KNOWN_FOR: Duration = Duration::from_secs(5);
-/// How long a close at a tier that promises early waits to hear of room.
+/// How long a close at a tier that promises early waits for the servers' free space.
 const ASK_FOR: Duration = Duration::from_secs(2);
-/// Users whose room is remembered; beyond it all are asked again.
+/// Users whose free space is cached; beyond it all are asked again.
 const KNOWN_MAX: usize = 1024;
 
-/// Why the last commit of a file was refused.
+/// A refused commit of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Full {
-    /// What was answered.
+    /// The error.
     pub(crate) error: VfsError,
-    /// Whose room was too little; nobody's: the realm's.
+    /// The user whose quota it is; `None` for the realm's.
     uid: Option<Uid>,
     of: Resource,
-    /// How much there was.
-    room: u64,
-    /// When the background looks again.
+    /// How much was free.
+    free: u64,
+    /// When the background checks again.
     pub(crate) retry_at: Instant,
     pause: Duration,
 }
 
-impl State {
-    /// Notes that a commit was refused for lack of room, if that is what `error` says.
+impl NodeState {
+    /// Notes that a quota refused a commit, if `error` says so.
     pub(crate) fn note_full(&mut self, error: &VfsError, first: Duration) {
         let VfsError::Full { uid, of, room, .. } = error else {
             return;
@@ -72,48 +73,49 @@ impl State {
             error: error.clone(),
             uid: *uid,
             of: *of,
-            room: *room,
+            free: *room,
             retry_at: now.checked_add(pause).unwrap_or(now),
             pause,
         });
     }
 
-    /// Whether nobody needs what a quota has no room for: who could write it was told.
+    /// Whether pending data that does not fit can be dropped: its writers have closed, with an
+    /// error.
     fn is_abandoned(&self) -> bool {
-        self.full.is_some() && self.writers == 0 && self.told && !self.promised
+        self.full.is_some() && self.writers == 0 && self.close_failed && !self.promised
     }
 }
 
-/// What a user may still take.
+/// Known free space of a user.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct KnownSpace {
     /// Bytes.
-    room: u64,
+    free: u64,
     at: Instant,
-    /// What waited when that was asked.
+    /// Pending bytes when it was asked for.
     waited: u64,
-    /// All bytes that were ever written when that was asked.
+    /// All bytes that were ever written when it was asked for.
     written: u64,
 }
 
-/// What is known of the room that users have, and how much was written.
+/// Free space of users, and how much was written.
 #[derive(Debug, Default)]
-pub(crate) struct RoomKnown {
-    users: Mutex<HashMap<Uid, Known>>,
+pub(crate) struct FreeSpaceCache {
+    users: Mutex<HashMap<Uid, KnownSpace>>,
     written: AtomicU64,
 }
 
-impl RoomKnown {
-    fn users(&self) -> MutexGuard<'_, HashMap<Uid, Known>> {
+impl FreeSpaceCache {
+    fn users(&self) -> MutexGuard<'_, HashMap<Uid, KnownSpace>> {
         self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// So many bytes were taken in.
-    pub(crate) fn wrote(&self, bytes: u64) {
+    pub(crate) fn note_written(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    fn learn(&self, uid: Uid, known: Known) {
+    fn learn(&self, uid: Uid, known: KnownSpace) {
         let mut users = self.users();
         if users.len() >= KNOWN_MAX {
             users.clear();
@@ -121,18 +123,18 @@ impl RoomKnown {
         users.insert(uid, known);
     }
 
-    /// Whether all that waited, all that was written since, and so much more fits, whatever of it
+    /// Whether all pending bytes, all bytes written since, and `more` fit, whatever part of them
     /// was committed meanwhile.
-    fn covers(&self, known: &Known, more: u64) -> bool {
+    fn covers(&self, known: &KnownSpace, more: u64) -> bool {
         let written = self.written.load(Ordering::Acquire);
         let since = written.saturating_sub(known.written);
         let all = known.waited.saturating_add(since).saturating_add(more);
-        known.room == u64::MAX || all <= known.room
+        known.free == u64::MAX || all <= known.free
     }
 }
 
-/// What a user has room for: by his own limit, and by the realm's.
-fn room_of(uid: Uid, realm: &RealmQuota, user: &UserQuota, of: Resource) -> (u64, u64) {
+/// A user's free space: by the user's own limit, and by the realm's.
+fn free_space_of(uid: Uid, realm: &RealmQuota, user: &UserQuota, of: Resource) -> (u64, u64) {
     let limit = match uid {
         Uid::ROOT => Limit::default(),
         _ => user.limit.unwrap_or(realm.default),
@@ -143,50 +145,50 @@ fn room_of(uid: Uid, realm: &RealmQuota, user: &UserQuota, of: Resource) -> (u64
     )
 }
 
-impl Inner {
-    /// Whether it is certain that all that waits and so much more fits, were it all this user's.
-    pub(crate) async fn is_sure_of_room(&self, uid: Uid, more: u64) -> bool {
-        let last = self.room_known.users().get(&uid).copied();
+impl FileSystemCore {
+    /// Whether all pending bytes and `more` fit for certain, even if all were this user's.
+    pub(crate) async fn surely_fits(&self, uid: Uid, more: u64) -> bool {
+        let last = self.free_space.users().get(&uid).copied();
         if let Some(known) = last
             && known.at.elapsed() < KNOWN_FOR
-            && self.room_known.covers(&known, more)
+            && self.free_space.covers(&known, more)
         {
             return true;
         }
-        // Before the question: what is committed while it is answered counts twice at worst.
-        let written = self.room_known.written.load(Ordering::Acquire);
+        // Before the query: bytes committed while it is answered count twice at worst.
+        let written = self.free_space.written.load(Ordering::Acquire);
         let waited = self.budget.used();
         let asked = self.metadata.quota(uid);
         let known = match tokio::time::timeout(ASK_FOR, asked).await {
             Ok(Ok((realm, user))) => {
-                let (own, of_all) = room_of(uid, &realm, &user, Resource::Bytes);
-                Known {
-                    room: own.min(of_all),
+                let (own, of_all) = free_space_of(uid, &realm, &user, Resource::Bytes);
+                KnownSpace {
+                    free: own.min(of_all),
                     at: Instant::now(),
                     waited,
                     written,
                 }
             }
-            // Whoever may not ask for this user learns it from the commit.
+            // A principal that may not ask about this user learns it from the commit.
             Ok(Err(VfsError::Refused { .. })) => return false,
-            // The servers are away; that is what such a tier is for. What they said last counts,
-            // and is not asked for again at every close.
-            Ok(Err(_)) | Err(_) => Known {
+            // The servers are unreachable, for which such tiers exist. Their last answer counts,
+            // and they are not asked again at every close.
+            Ok(Err(_)) | Err(_) => KnownSpace {
                 at: Instant::now(),
-                ..last.unwrap_or(Known {
-                    room: u64::MAX,
+                ..last.unwrap_or(KnownSpace {
+                    free: u64::MAX,
                     at: Instant::now(),
                     waited,
                     written,
                 })
             },
         };
-        self.room_known.learn(uid, known);
-        self.room_known.covers(&known, more)
+        self.free_space.learn(uid, known);
+        self.free_space.covers(&known, more)
     }
 
-    /// Why what the file holds cannot be committed, if a commit of it was refused for lack of room
-    /// and there is no more since. Whatever else may have changed that is for a commit to find out.
+    /// Why the file's pending data cannot be committed, if a quota refused it and there is no more
+    /// space since. A commit finds out about any other change.
     pub(crate) async fn still_full(&self, node: &Node) -> Option<VfsError> {
         let (full, owner) = {
             let mut state = node.state();
@@ -204,28 +206,28 @@ impl Inner {
             Err(VfsError::Refused { .. }) => return None,
             Err(error) => return Some(error),
         };
-        let (own, of_all) = room_of(uid, &realm, &user, full.of);
-        let room = if full.uid.is_some() { own } else { of_all };
-        (room <= full.room).then_some(full.error)
+        let (own, of_all) = free_space_of(uid, &realm, &user, full.of);
+        let free = if full.uid.is_some() { own } else { of_all };
+        (free <= full.free).then_some(full.error)
     }
 
-    /// A commit failed; if that was for lack of room, the file is full. The caller has put back
-    /// what it could not commit.
-    pub(crate) fn note_full(&self, node: &Node, state: &mut State, error: &VfsError) {
+    /// A commit failed; if a quota refused it, the file is full. The caller has put back the
+    /// uncommitted data.
+    pub(crate) fn note_full(&self, node: &Node, state: &mut NodeState, error: &VfsError) {
         state.note_full(error, self.options.commit_after);
         if state.is_abandoned() {
             self.give_up_full(node, state);
         }
     }
 
-    /// The last writer may have gone. What is on its way is left to the commit that has it.
-    pub(crate) fn give_up_if_abandoned(&self, node: &Node, state: &mut State) {
+    /// The last writer may have closed. Data of a commit under way is left to it.
+    pub(crate) fn give_up_if_abandoned(&self, node: &Node, state: &mut NodeState) {
         if state.is_abandoned() && state.frozen.is_empty() {
             self.give_up_full(node, state);
         }
     }
 
-    /// Memory is short, and others need it more than what does not fit.
+    /// Memory is short, and other files need it more than data that does not fit.
     pub(crate) fn give_up_under_pressure(&self, node: &Node) {
         let mut state = node.state();
         if state.full.is_some() && !state.promised && state.frozen.is_empty() {
@@ -233,27 +235,27 @@ impl Inner {
         }
     }
 
-    fn give_up_full(&self, node: &Node, state: &mut State) {
+    fn give_up_full(&self, node: &Node, state: &mut NodeState) {
         let Some(full) = state.full.take() else {
             return;
         };
         let (inode, error) = (node.inode, full.error);
-        tracing::warn!(%inode, %error, "written data that a quota has no room for is given up");
+        tracing::warn!(%inode, %error, "written data that does not fit a quota is given up");
         self.files_lost.fetch_add(1, Ordering::Relaxed);
-        self.forget_kept(node, state);
-        // Whoever can still write is told at every call; nobody else has anything to hear of it.
-        let told = (state.writers > 0).then(|| VfsError::Lost {
+        self.drop_journalled(node, state);
+        // Writers get the error at every call; it concerns no other process.
+        let lost = (state.writers > 0).then(|| VfsError::Lost {
             errno: error.errno(),
             reason: error.to_string(),
         });
-        state.give_up(told);
+        state.give_up(lost);
         // The kernel may have pages of it.
         self.last_open.forget(inode);
         self.book(state);
     }
 
-    /// Refuses a write to a file whose bytes do not fit; and lets none be added to what was
-    /// promised unless it fits for certain.
+    /// Refuses a write to a full file; and adds bytes to promised ones only if they fit for
+    /// certain.
     pub(crate) async fn takes_more(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -263,7 +265,7 @@ impl Inner {
             let state = node.state();
             (state.full.is_some(), state.promised, state.base.uid)
         };
-        if full || (promised && !self.is_sure_of_room(owner, bytes).await) {
+        if full || (promised && !self.surely_fits(owner, bytes).await) {
             self.flush_file(node).await?;
         }
         Ok(())

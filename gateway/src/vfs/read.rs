@@ -1,13 +1,12 @@
-//! Reading: dirty over uploaded ahead over frozen over committed, as of one moment, with what comes
-//! next fetched ahead.
+//! Reading: dirty over early uploads over frozen over committed, as of one moment, with prefetch.
 
 use super::VfsError;
-use super::chunk_cache::{CHUNK_BYTES, Chunk, Part};
-use super::content::{ContentMap, Piece, Source, StoredSlice};
+use super::chunk_cache::{CHUNK_BYTES, Chunk, ChunkRange};
+use super::content::{ContentMap, Piece, ReadSource, StoredSlice};
 use super::dirty::part_of;
-use super::file_system::{FileSystem, Inner};
+use super::file_system::{FileSystem, FileSystemCore};
 use super::handle::HandleId;
-use super::node::{Node, State};
+use super::node::{Node, NodeState};
 use crate::blocks::BlockErrorKind;
 use crate::keys::ValueBinding;
 use async_recursion::async_recursion as boxed;
@@ -25,9 +24,9 @@ use std::task::Poll;
 
 /// How often a read starts over because the content changed under it, before it gives up.
 const TRIES: u32 = 16;
-/// Chunks fetched side by side for one read.
+/// Chunks fetched in parallel for one read.
 const CHUNKS_AT_ONCE: usize = 8;
-/// Runs of chunks fetched side by side, ahead of one reader.
+/// Runs of chunks prefetched in parallel for one reader.
 const RUNS_AT_ONCE: usize = 16;
 
 impl FileSystem {
@@ -44,16 +43,16 @@ impl FileSystem {
         if !handle.mode.read && !handle.mode.write {
             return Err(VfsError::refused("read", Errno::BADF));
         }
-        // Before it is answered: of several requests at a time the answers come in any order.
-        let ahead = handle.ahead().on_read(offset, u64::from(size));
+        // Before this read is answered: answers of parallel requests come in any order.
+        let wanted_next = handle.prefetcher().on_read(offset, u64::from(size));
         let read = inner.read_node(node, offset, size);
         tokio::pin!(read);
-        // What is wanted now queues for disk and clouds before what will be.
+        // This read queues for disk and clouds before the prefetch.
         let first = poll_fn(|context| Poll::Ready(read.as_mut().poll(context))).await;
-        if let Some(range) = ahead {
+        if let Some(range) = wanted_next {
             let (inner, node) = (inner.clone(), node.clone());
-            let fetch = async move { inner.fetch_ahead(&node, range).await };
-            handle.ahead().begin(fetch);
+            let fetch = async move { inner.prefetch(&node, range).await };
+            handle.prefetcher().begin(fetch);
         }
         match first {
             Poll::Ready(data) => data,
@@ -62,19 +61,19 @@ impl FileSystem {
     }
 }
 
-/// What a read finds at one moment.
-enum Found {
-    /// So many bytes, all of which were committed, in the order of these sources.
-    Committed(usize, Vec<Source>),
-    /// What was not committed yet, and where the bytes come from that are missing there.
-    Overlaid(Vec<u8>, Vec<Source>),
+/// The sources of a read at one moment.
+enum ReadPlan {
+    /// So many bytes, all committed, in the order of these sources.
+    Committed(usize, Vec<ReadSource>),
+    /// Uncommitted bytes, and the sources of those that are missing there.
+    Overlaid(Vec<u8>, Vec<ReadSource>),
 }
 
-impl Found {
-    /// A range of a file that was committed as a whole; or from where on it is to be asked about.
+impl ReadPlan {
+    /// A range of a fully committed file; or the offset from which on to ask the servers.
     fn committed(content: &ContentMap, range: Range<u64>, size: u64) -> Result<Self, u64> {
         let count = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(0);
-        // Beyond the committed end there is nothing to ask about.
+        // There is nothing beyond the committed end.
         let known = range.start..range.end.min(size);
         if known.is_empty() {
             return Ok(Self::Committed(count, Vec::new()));
@@ -82,17 +81,20 @@ impl Found {
         Ok(Self::Committed(count, content.sources(known)?))
     }
 
-    /// The same of a file that something was written to since.
-    fn overlaid(state: &State, offset: u64, count: usize) -> Result<Self, u64> {
+    /// The same of a file with uncommitted writes.
+    fn overlaid(state: &NodeState, offset: u64, count: usize) -> Result<Self, u64> {
         let mut buffer = vec![0; count];
         let gaps = state.dirty.overlay(offset, &mut buffer);
-        let gaps = state.ahead.runs().overlay(offset, &mut buffer, gaps);
+        let gaps = state
+            .early_uploads
+            .runs()
+            .overlay(offset, &mut buffer, gaps);
         let gaps = state.frozen.overlay(offset, &mut buffer, gaps);
         let committed = state.base.size;
         let gaps = gaps
             .into_iter()
             .map(|gap| gap.start..gap.end.min(committed));
-        let sources: Result<Vec<Vec<Source>>, u64> = gaps
+        let sources: Result<Vec<Vec<ReadSource>>, u64> = gaps
             .filter(|gap| !gap.is_empty())
             .map(|gap| state.content.sources(gap))
             .collect();
@@ -103,7 +105,7 @@ impl Found {
     }
 }
 
-impl Inner {
+impl FileSystemCore {
     async fn read_node(
         self: &Arc<Self>,
         node: &Arc<Node>,
@@ -117,17 +119,19 @@ impl Inner {
                 let end = offset.saturating_add(u64::from(size)).min(length);
                 let count = usize::try_from(end.saturating_sub(offset)).unwrap_or(0);
                 if state.holds_written() {
-                    Found::overlaid(&state, offset, count)
+                    ReadPlan::overlaid(&state, offset, count)
                 } else {
-                    Found::committed(&state.content, offset..end, state.base.size)
+                    ReadPlan::committed(&state.content, offset..end, state.base.size)
                 }
             };
             let (mut buffer, sources) = match found {
-                Ok(Found::Committed(count, sources)) => match self.at_hand(count, &sources) {
-                    Some(bytes) => return Ok(bytes),
-                    None => (vec![0; count], sources),
-                },
-                Ok(Found::Overlaid(buffer, sources)) => (buffer, sources),
+                Ok(ReadPlan::Committed(count, sources)) => {
+                    match self.cached_read(count, &sources) {
+                        Some(bytes) => return Ok(bytes),
+                        None => (vec![0; count], sources),
+                    }
+                }
+                Ok(ReadPlan::Overlaid(buffer, sources)) => (buffer, sources),
                 Err(from) => {
                     self.learn_content(node, from).await?;
                     continue;
@@ -139,9 +143,9 @@ impl Inner {
         Err(VfsError::refused("read", Errno::AGAIN))
     }
 
-    /// Asks where the bytes from `from` on are.
+    /// Asks the servers where the bytes from `from` on are.
     pub(crate) async fn learn_content(&self, node: &Arc<Node>, from: u64) -> Result<(), VfsError> {
-        let asked = self.cache.ask();
+        let asked = self.cache.query_stamp();
         let page = self.metadata.content(node.inode, from).await?;
         let inline = match &page.inline {
             Some(inline) => Some(self.open_inline(node.inode, inline).await?),
@@ -151,7 +155,7 @@ impl Inner {
         let mut state = node.state();
         state.learn(&page.attributes);
         if state.base.version != page.attributes.version {
-            // A commit of ours overtook the answer; whoever needs it asks again.
+            // A commit of ours overtook the answer; the caller asks again.
             return Ok(());
         }
         if state.content.version() != page.attributes.version {
@@ -173,7 +177,7 @@ impl Inner {
     async fn open_inline(&self, inode: InodeId, inline: &Inline) -> Result<Bytes, VfsError> {
         let key = self.key_of(inline.sealed.epoch).await?.small_value_key();
         let mut plain = key.open(ValueBinding::content(inode), &inline.sealed.bytes)?;
-        // A truncation made it shorter, without being able to cut the ciphertext.
+        // A truncation shortened it, but could not cut the ciphertext.
         plain.truncate(usize::from(inline.length));
         Ok(Bytes::from(plain))
     }
@@ -182,13 +186,13 @@ impl Inner {
         self: &Arc<Self>,
         offset: u64,
         buffer: &mut [u8],
-        sources: impl Iterator<Item = Source>,
+        sources: impl Iterator<Item = ReadSource>,
     ) -> Result<(), VfsError> {
         let mut chunks: Vec<(u64, Arc<StoredSlice>, Range<u32>)> = Vec::new();
         for source in sources {
             match source {
-                Source::Hole(_) => {}
-                Source::Inline(range, bytes) => {
+                ReadSource::Hole(_) => {}
+                ReadSource::Inline(range, bytes) => {
                     if let Some(to) = part_of(buffer, offset, &range) {
                         let from = usize::try_from(range.start).unwrap_or(usize::MAX);
                         let from = bytes.get(from..).unwrap_or_default();
@@ -197,7 +201,7 @@ impl Inner {
                         }
                     }
                 }
-                Source::Slice(range, stored, begin) => {
+                ReadSource::Slice(range, stored, begin) => {
                     chunks.extend(by_chunk(&range, &stored, begin));
                 }
             }
@@ -247,30 +251,31 @@ impl Inner {
         let chunk = self.chunks.get(stored.id, number, fetch).await?;
         let within = |position: u32| position.saturating_sub(begin);
         let part = chunk.part(within(range.start)..within(range.end));
-        part.map(Part::into_bytes).ok_or_else(|| VfsError::Data {
-            doing: "reading a slice",
-            kind: BlockErrorKind::Corrupt,
-            reason: format!("slice {} is shorter than its extents", stored.id),
-        })
+        part.map(ChunkRange::into_bytes)
+            .ok_or_else(|| VfsError::Data {
+                doing: "reading a slice",
+                kind: BlockErrorKind::Corrupt,
+                reason: format!("slice {} is shorter than its extents", stored.id),
+            })
     }
 
-    /// Brings what a sequential reader will want next into the cache.
-    async fn fetch_ahead(self: &Arc<Self>, node: &Arc<Node>, range: Range<u64>) {
-        let Some(sources) = self.sources_ahead(node, range).await else {
+    /// Brings the next data of a sequential reader into the cache.
+    async fn prefetch(self: &Arc<Self>, node: &Arc<Node>, range: Range<u64>) {
+        let Some(sources) = self.sources_to_prefetch(node, range).await else {
             return;
         };
         let mut fetches = tokio::task::JoinSet::new();
         for source in sources {
-            let Source::Slice(range, stored, begin) = source else {
+            let ReadSource::Slice(range, stored, begin) = source else {
                 continue;
             };
-            for numbers in self.absent(&range, &stored, begin) {
+            for numbers in self.missing_runs(&range, &stored, begin) {
                 if fetches.len() >= RUNS_AT_ONCE {
                     let _ = fetches.join_next().await;
                 }
                 let (inner, stored) = (self.clone(), stored.clone());
                 let mut fetch = Box::pin(async move { inner.fetch_run(&stored, numbers).await });
-                // They queue for disk and clouds in the order in which they are wanted.
+                // They queue for disk and clouds in the order in which they will be read.
                 let first = poll_fn(|context| Poll::Ready(fetch.as_mut().poll(context)));
                 if first.await.is_pending() {
                     fetches.spawn(fetch);
@@ -280,9 +285,13 @@ impl Inner {
         while fetches.join_next().await.is_some() {}
     }
 
-    /// Where the committed bytes of `range` are, asked for unless it is known; nothing if the range
-    /// is behind the end, or it cannot be found out: the read itself will meet that error.
-    async fn sources_ahead(&self, node: &Arc<Node>, range: Range<u64>) -> Option<Vec<Source>> {
+    /// Where the committed bytes of `range` are, asked for unless known; `None` if the range is
+    /// beyond the end, or on an error, which the read itself will meet.
+    async fn sources_to_prefetch(
+        &self,
+        node: &Arc<Node>,
+        range: Range<u64>,
+    ) -> Option<Vec<ReadSource>> {
         for _ in 0..TRIES {
             let sources = {
                 let state = node.state();
@@ -301,7 +310,12 @@ impl Inner {
     }
 
     /// The runs of chunks of a part of a slice that are not in the cache.
-    fn absent(&self, range: &Range<u64>, stored: &Arc<StoredSlice>, begin: u32) -> Vec<Range<u32>> {
+    fn missing_runs(
+        &self,
+        range: &Range<u64>,
+        stored: &Arc<StoredSlice>,
+        begin: u32,
+    ) -> Vec<Range<u32>> {
         let mut runs: Vec<Range<u32>> = Vec::new();
         for (_, stored, range) in by_chunk(range, stored, begin) {
             let number = range.start / CHUNK_BYTES;
@@ -316,7 +330,7 @@ impl Inner {
         runs
     }
 
-    /// Brings some chunks of a slice into the cache with one read. Whoever wants one of them
+    /// Brings some chunks of a slice into the cache with one read. A reader that wants one of them
     /// meanwhile waits for it.
     async fn fetch_run(&self, stored: &StoredSlice, numbers: Range<u32>) {
         let at = |number: u32| number.saturating_mul(CHUNK_BYTES).min(stored.slice.length);
@@ -333,12 +347,12 @@ impl Inner {
                 Ok::<_, VfsError>(Chunk::of_run(&read.await?, &numbers, number))
             })
         });
-        // An error here will be met, and told, by the read itself.
+        // The read itself will meet and return an error.
         let _ = futures_util::future::join_all(chunks).await;
     }
 }
 
-/// The extents on a page, and which range of the file it tells all about.
+/// The extents on a page, and the range of the file that it describes completely.
 fn pieces_of(from: u64, page: &ContentPage) -> (Range<u64>, Vec<(u64, Piece)>) {
     let objects: BTreeMap<_, _> = page.objects.iter().map(|(id, row)| (*id, row)).collect();
     let slices: BTreeMap<_, _> = page
@@ -374,7 +388,7 @@ fn pieces_of(from: u64, page: &ContentPage) -> (Range<u64>, Vec<(u64, Piece)>) {
                     },
                 ));
             }
-            // An answer that lacks a slice tells nothing from there on.
+            // An answer that lacks a slice is incomplete from there on.
             None => return (from..listed.offset.max(from), pieces),
         }
     }
@@ -407,7 +421,7 @@ pub(super) fn by_chunk(
 fn copy(buffer: &mut [u8], offset: u64, at: u64, data: &[u8]) -> Result<(), VfsError> {
     let range = at..at.saturating_add(data.len() as u64);
     let to = part_of(buffer, offset, &range).ok_or_else(|| VfsError::Internal {
-        reason: "a read got bytes that it had not asked for".into(),
+        reason: "a read got bytes outside its range".into(),
     })?;
     to.copy_from_slice(data);
     Ok(())

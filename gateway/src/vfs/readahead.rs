@@ -1,31 +1,31 @@
-//! How far to read ahead of a sequential reader.
+//! How much to prefetch for a sequential reader.
 //!
 //! The kernel's own readahead stops at 128 KiB, which hides nothing of a cloud's latency. An open
 //! file that is read in order gets a window that grows up to the bound; a jump closes it again, and
-//! stops what is on its way: behind a slow uplink that may be half a minute of nothing else.
-//! It begins at four times what one request asks for, which is what a reader may have under way at
-//! a time. While it is small it grows fourfold, since each growth waits for what was fetched
-//! before, and a file may begin on a slow cloud; half of it is fetched at a time. From a block on
-//! it doubles, and whole blocks are fetched, at the places in the file where a writer that began at
-//! its beginning cut it into slices: one request then brings a whole shard instead of parts of it.
+//! stops fetches in flight, which behind a slow link may block everything else for half a minute.
+//! It begins at four times the size of one request, which is what a reader may have in flight at a
+//! time. While it is small it grows fourfold, since each growth waits for the fetch before, and a
+//! file may begin on a slow cloud; half of it is fetched at a time. From a block on it doubles, and
+//! whole blocks are fetched, aligned to the slices of a writer that began at the file's beginning:
+//! one request then brings a whole shard instead of parts of it.
 
 /// The least window, in bytes.
 const WINDOW_MIN: u64 = 256 << 10;
 
-/// Requests that are under way at the same time for one reader, about.
+/// Requests in flight at the same time for one reader, about.
 const SIDE_BY_SIDE: u64 = 4;
 
 /// Bytes of a large file that are fetched together.
 const BLOCK_BYTES: u64 = super::dirty::RUN_BYTES_MAX as u64;
 
-/// What a read means for what is fetched ahead.
+/// The effect of a read on the prefetch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ahead {
-    /// What is on its way is enough.
+pub(crate) enum Prefetch {
+    /// The fetches in flight are enough.
     Enough,
-    /// This is wanted next.
+    /// Fetch this next.
     Fetch(std::ops::Range<u64>),
-    /// The reader jumped: nothing of what is on its way is wanted.
+    /// The reader jumped: no fetch in flight is wanted.
     Stop,
 }
 
@@ -34,9 +34,9 @@ pub(crate) enum Ahead {
 pub(crate) struct Readahead {
     /// Where the next read of a sequential reader begins.
     expected: u64,
-    /// How far ahead to fetch, in bytes; 0 while the reader jumps.
+    /// How much to prefetch, in bytes; 0 while the reader jumps.
     window: u64,
-    /// Up to where things have been fetched.
+    /// Up to where data has been fetched.
     fetched: u64,
     window_max: u64,
 }
@@ -51,10 +51,10 @@ impl Readahead {
         }
     }
 
-    /// A read was asked for.
-    pub(crate) fn on_read(&mut self, offset: u64, length: u64) -> Ahead {
+    /// A read begins.
+    pub(crate) fn on_read(&mut self, offset: u64, length: u64) -> Prefetch {
         let end = offset.saturating_add(length);
-        // What somebody reads at once comes as several requests side by side, in any order.
+        // One large read arrives as several parallel requests, in any order.
         let close = length.saturating_mul(SIDE_BY_SIDE).max(WINDOW_MIN);
         let near = offset.abs_diff(self.expected) <= close;
         if !near {
@@ -62,7 +62,7 @@ impl Readahead {
                 expected: end,
                 ..Self::new(self.window_max)
             };
-            return Ahead::Stop;
+            return Prefetch::Stop;
         }
         self.expected = self.expected.max(end);
         let growth = if self.window < BLOCK_BYTES { 4 } else { 2 };
@@ -73,12 +73,12 @@ impl Readahead {
         if self.window >= BLOCK_BYTES {
             until = until / BLOCK_BYTES * BLOCK_BYTES;
         }
-        // Not in crumbs of one request.
+        // Not in small pieces of one request.
         if until.saturating_sub(from) < BLOCK_BYTES.min(self.window / 2) {
-            return Ahead::Enough;
+            return Prefetch::Enough;
         }
         self.fetched = until;
-        Ahead::Fetch(from..until)
+        Prefetch::Fetch(from..until)
     }
 }
 
@@ -87,12 +87,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sequential_reader_is_always_fetched_ahead_of() {
+    fn a_sequential_reader_always_has_prefetched_data() {
         let mut readahead = Readahead::new(8 << 20);
         let (mut fetched, mut asked) = (0u64, 0);
         for number in 0..512u64 {
             let offset = number * (128 << 10);
-            if let Ahead::Fetch(range) = readahead.on_read(offset, 128 << 10) {
+            if let Prefetch::Fetch(range) = readahead.on_read(offset, 128 << 10) {
                 assert!(range.start >= fetched, "nothing is fetched twice");
                 fetched = range.end;
                 asked += 1;
@@ -107,23 +107,23 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_much_at_once_is_fetched_ahead_of_in_whole_blocks_from_the_first_read_on() {
+    fn large_reads_are_prefetched_in_whole_blocks_from_the_first_read_on() {
         let mut readahead = Readahead::new(48 << 20);
         let first = readahead.on_read(0, 1 << 20);
-        assert_eq!(first, Ahead::Fetch(1 << 20..BLOCK_BYTES));
+        assert_eq!(first, Prefetch::Fetch(1 << 20..BLOCK_BYTES));
         let next = readahead.on_read(1 << 20, 1 << 20);
-        assert_eq!(next, Ahead::Fetch(BLOCK_BYTES..2 * BLOCK_BYTES));
+        assert_eq!(next, Prefetch::Fetch(BLOCK_BYTES..2 * BLOCK_BYTES));
     }
 
     #[test]
-    fn requests_that_come_side_by_side_and_in_any_order_are_one_reader() {
+    fn parallel_requests_in_any_order_are_one_reader() {
         const PIECE: u64 = 1 << 20;
         for order in [[0, 1, 2, 3], [3, 2, 1, 0], [3, 0, 1, 2], [1, 3, 0, 2]] {
             let (mut readahead, mut fetched) = (Readahead::new(48 << 20), 0);
             for block in 0..20 {
                 for piece in order {
                     let offset = (block * SIDE_BY_SIDE + piece) * PIECE;
-                    if let Ahead::Fetch(range) = readahead.on_read(offset, PIECE) {
+                    if let Prefetch::Fetch(range) = readahead.on_read(offset, PIECE) {
                         assert!(range.start >= fetched, "nothing is fetched twice");
                         fetched = range.end;
                     }
@@ -135,11 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_jumps_is_left_alone() {
+    fn a_reader_that_jumps_gets_no_prefetch() {
         let mut readahead = Readahead::new(8 << 20);
         assert!((1..100u64).all(|n| {
             let offset = n * 977 % 64 * (1 << 20) + (1 << 20);
-            readahead.on_read(offset, 4096) == Ahead::Stop
+            readahead.on_read(offset, 4096) == Prefetch::Stop
         }));
     }
 }

@@ -1,19 +1,19 @@
-//! What waited in the journal when the process ended: put in place, or rescued.
+//! Replay of a journal after a crash: its data is put in place, or rescued.
 //!
-//! Done before the mount is ready: nobody sees a file without what was promised to be kept of it.
-//! *In place* means as if it had just been written: it is seen at once, waits in memory and in the
-//! journal, and is committed in the background, so that a mount is ready while the clouds are down.
+//! Done before the mount is ready: no process sees a file without data that was promised to be
+//! safe. *In place* means as if it had just been written: it is visible at once, pending in memory
+//! and in the journal, and committed in the background, so that a mount is ready while the clouds
+//! are down.
 //!
-//! What must not go in place ([`Verdict`]) goes to a file of its own in [`RESCUE_DIRECTORY`] at the
-//! root of the volume: the written bytes at their offsets, holes elsewhere, called after the number
-//! of the inode that they were meant for. It is there for people to look at, who remove it. Only
-//! once it is as safe as the tier says, the journal forgets the bytes; a crash before that rescues
-//! them again.
+//! Data that must not go in place ([`Verdict`]) goes to a file of its own in [`RESCUE_DIRECTORY`]
+//! at the root of the volume: the written bytes at their offsets, holes elsewhere, named after the
+//! inode's number. The user looks at it and removes it. The journal drops the bytes only once the
+//! file is as safe as the tier says; a crash before that rescues them again.
 
 use super::content::ContentMap;
 use super::dirty::DirtyRuns;
-use super::file_system::{FileSystem, Inner};
-use super::keep::Tier;
+use super::durability::Tier;
+use super::file_system::{FileSystem, FileSystemCore};
 use super::node::Pending;
 use super::slice_store::SliceStore;
 use super::{Caller, HandleId, OpenMode, VfsError, VfsOptions, clock};
@@ -33,10 +33,10 @@ use std::sync::Arc;
 
 /// Where bytes go that cannot go in place, at the root of the volume.
 pub const RESCUE_DIRECTORY: &str = ".quorumfs-rescued";
-/// Files that are made for one inode before its rescue is given up.
+/// File names that are tried for one inode before its rescue is given up.
 const NAMES_MAX: u32 = 1000;
 
-/// A journal that was opened, with what waits in it.
+/// An open journal with its pending data.
 #[derive(Debug)]
 pub struct Replay {
     journal: Journal,
@@ -44,7 +44,7 @@ pub struct Replay {
     files: BTreeMap<InodeId, Waiting>,
 }
 
-/// What waits for one inode.
+/// Pending data of one inode.
 #[derive(Debug, Default)]
 struct Waiting {
     runs: DirtyRuns,
@@ -67,7 +67,7 @@ impl Waiting {
                 self.pending.mode = mode.or(self.pending.mode);
                 self.pending.atime = atime.or(self.pending.atime);
                 self.pending.mtime = mtime.or(self.pending.mtime);
-                // When that was is not in the record.
+                // The record does not say when that was.
                 self.pending.changed = None;
             }
             _ => {}
@@ -100,23 +100,22 @@ impl Replay {
     }
 }
 
-/// What became of what waited.
+/// The outcome of a replay.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Replayed {
-    /// Files that are as they were written.
+    /// Files whose data is in place.
     pub in_place: usize,
-    /// Files whose bytes were rescued: the inode, and why it has them not.
+    /// Files whose bytes were rescued: the inode, and why.
     pub rescued: Vec<(InodeId, Reason)>,
-    /// How the journal's disk has failed to keep what it promised, if it has.
+    /// How the journal's disk has lost promised data, if it has.
     pub damage: Option<String>,
 }
 
 impl FileSystem {
-    /// As [`FileSystem::new`], over a journal: what waits in it is in its place, or rescued, when
-    /// this returns.
+    /// As [`FileSystem::new`], over a journal: its data is in place, or rescued, when this returns.
     ///
     /// # Errors
-    /// If that could not be done; the journal then keeps it.
+    /// If the replay fails; the journal then keeps the data.
     #[boxed]
     pub async fn journalled(
         volume: Arc<Volume>,
@@ -130,7 +129,7 @@ impl FileSystem {
             mut recovered,
             mut files,
         } = replay;
-        let fs = Self::over(volume, metadata, slices, options, Some(Arc::new(journal)));
+        let fs = Self::build(volume, metadata, slices, options, Some(Arc::new(journal)));
         let mut replayed = Replayed {
             damage: recovered.damage.take(),
             ..Replayed::default()
@@ -149,7 +148,7 @@ impl FileSystem {
         Ok((fs, replayed))
     }
 
-    /// Answers why it was rescued, if it was.
+    /// Returns why it was rescued, if it was.
     async fn replay(
         &self,
         inode: InodeId,
@@ -178,7 +177,7 @@ impl FileSystem {
         Ok(Some(reason))
     }
 
-    /// Whether rescued files are there to be looked at.
+    /// Whether there are rescued files to look at.
     ///
     /// # Errors
     /// If the servers do not answer.
@@ -199,10 +198,10 @@ impl FileSystem {
             outcome.and(closed)?;
         }
         if let Some(journal) = &self.inner.journal
-            && let Some(told) = journal.push(Entry::from(Record::GivenUp { inode }))
+            && let Some(record) = journal.push(Entry::from(Record::GivenUp { inode }))
         {
-            // If not, it is rescued again.
-            let _ = journal.synced(told).await;
+            // If it is not durable, the data is rescued again.
+            let _ = journal.synced(record).await;
         }
         Ok(())
     }
@@ -215,11 +214,11 @@ impl FileSystem {
             self.inner.take_in(&node, &mut state, offset, run);
             self.inner.book(&mut state);
         }
-        // Whatever the mount's tier: what was in the journal is to be no less safe than there.
+        // At any tier of the mount: rescued data is to be no less safe than in the journal.
         self.inner.make_safe_at(&node, Tier::Local).await
     }
 
-    /// A new file in the directory of rescued ones, which nobody but us may read.
+    /// A new file in the directory of rescued ones, which only its owner may read.
     async fn rescue_file(&self, inode: InodeId) -> Result<HandleId, VfsError> {
         let own = self.inner.metadata.own();
         let caller = Caller::user(own.uid.0, own.gid.0, Vec::new());
@@ -255,22 +254,22 @@ impl FileSystem {
     }
 }
 
-impl Inner {
+impl FileSystemCore {
     /// As if it had just been written.
     fn put_in_place(&self, found: &Attributes, waiting: Waiting) {
-        self.learn(found, self.cache.unasked());
+        self.learn(found, self.cache.unconfirmed());
         let Waiting {
             runs,
             mut pending,
             last,
         } = waiting;
-        // What is shown from now on is what the commit will set, and not earlier than what was
-        // shown before.
+        // Callers see this ctime from now on: the commit will set it, and it is not earlier than
+        // the one that they saw before.
         pending.changed.get_or_insert_with(clock::now);
         let (node, ()) = self.node_with(found, ContentMap::fresh, |state| {
             state.dirty = runs;
             state.pending = pending;
-            state.kept = Some(last);
+            state.journalled = Some(last);
             state.wait_for_commit();
         });
         let mut state = node.state();

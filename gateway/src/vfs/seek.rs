@@ -1,20 +1,19 @@
-//! Where a file has bytes and where holes: `SEEK_DATA` and `SEEK_HOLE`.
+//! Data and holes of a file: `SEEK_DATA` and `SEEK_HOLE`.
 //!
-//! What is written and not yet committed is data, where it was written; what is committed is data
-//! where extents are. Bytes that happen to be zeros are data like all others. The end of the file
-//! counts as a hole.
+//! Uncommitted writes are data; committed data is where extents are. Bytes that happen to be zeros
+//! are data like all others. The end of the file counts as a hole.
 
 use super::VfsError;
 use super::file_system::FileSystem;
 use super::handle::HandleId;
-use super::node::State;
+use super::node::NodeState;
 use async_recursion::async_recursion as boxed;
 use rustix::io::Errno;
 
 /// How often the servers are asked about further extents for one call, a page each.
 const PAGES_MAX: u32 = 4096;
 
-/// What is looked for.
+/// The target of a seek.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Seek {
     /// The next byte that was written.
@@ -24,10 +23,10 @@ pub enum Seek {
 }
 
 impl FileSystem {
-    /// The first place of a kind from `offset` on.
+    /// The first position of a kind from `offset` on.
     ///
     /// # Errors
-    /// `ENXIO` if `offset` is not before the end of the file, or no data comes any more.
+    /// `ENXIO` if `offset` is not before the end of the file, or no data follows.
     #[boxed]
     pub async fn seek(&self, handle: HandleId, offset: u64, to: Seek) -> Result<u64, VfsError> {
         let inner = &self.inner;
@@ -46,7 +45,7 @@ impl FileSystem {
                 Ok(Some(place)) => return Ok(place),
                 Ok(None) => return Err(VfsError::refused("lseek", Errno::NXIO)),
                 Err(from) => {
-                    // Up to there everything is of the other kind: not looked at again.
+                    // Everything before it is of the other kind: do not search it again.
                     inner.learn_content(node, from).await?;
                     at = from;
                 }
@@ -56,7 +55,7 @@ impl FileSystem {
     }
 }
 
-impl State {
+impl NodeState {
     /// The first byte from `at` on that was written; or the offset to ask the servers about.
     fn next_data(&self, at: u64) -> Result<Option<u64>, u64> {
         let size = self.size();
@@ -65,7 +64,7 @@ impl State {
         }
         let local = [
             self.dirty.next_byte(at),
-            self.ahead.runs().next_byte(at),
+            self.early_uploads.runs().next_byte(at),
             self.frozen.next_byte(at),
         ];
         let local = local.into_iter().flatten().min();
@@ -85,11 +84,11 @@ impl State {
             let local = self
                 .dirty
                 .covered_until(place)
-                .or_else(|| self.ahead.runs().covered_until(place))
+                .or_else(|| self.early_uploads.runs().covered_until(place))
                 .or_else(|| self.frozen.covered_until(place));
             let covered = match local {
                 Some(end) => Some(end),
-                // Nothing was committed beyond the committed end.
+                // Nothing is committed beyond the committed end.
                 None if place >= self.base.size => None,
                 None => self.content.covered_until(place)?,
             };

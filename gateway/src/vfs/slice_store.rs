@@ -1,4 +1,4 @@
-//! What the file system asks of whoever keeps slices.
+//! The interface to the store of slices.
 
 use super::content::StoredSlice;
 use super::{VfsError, Warmed};
@@ -10,27 +10,27 @@ use quorumfs_metadata::identity::ObjectId;
 use quorumfs_metadata::operation::{NewObject, NewSlice};
 use std::ops::Range;
 
-/// A slice that w clouds have acknowledged, as the servers are told of it.
+/// A slice that w clouds have acknowledged, as it is sent to the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenSlice {
     /// The object that holds it.
     pub object: NewObject,
     /// The slice.
     pub slice: NewSlice,
-    /// The id that the object's is of, if that is not the slice's own. To be kept, as the slice's,
+    /// The id from which the object's id is, if it is not the slice's own. Held, as the slice's,
     /// until the slice is committed or abandoned.
     pub lease: Option<AllocatedId>,
 }
 
-/// Seals and keeps slices, and gives them back.
+/// Seals, stores and returns slices.
 #[async_trait]
 pub trait SliceStore: Send + Sync + 'static {
-    /// Seals `plain` under fresh ids and returns once w clouds have acknowledged its shards. What
-    /// becomes of it is then told by [`SliceStore::committed`] or [`SliceStore::abandoned`].
+    /// Seals `plain` under fresh ids and returns once w clouds have acknowledged its shards. The
+    /// caller then calls [`SliceStore::committed`] or [`SliceStore::abandoned`].
     async fn write(&self, id: &AllocatedId, plain: Bytes) -> Result<WrittenSlice, VfsError>;
 
-    /// The bytes of `range` of a slice's plaintext, verified. They are the reader's to keep: no
-    /// more memory is kept with them than they take.
+    /// The bytes of `range` of a slice's plaintext, verified. The reader may cache them: they hold
+    /// no more memory than their length.
     async fn read(&self, stored: &StoredSlice, range: Range<u32>) -> Result<Bytes, VfsError>;
 
     /// Brings a range of a slice, in whole chunks, to where it can be read without the clouds.
@@ -41,21 +41,20 @@ pub trait SliceStore: Send + Sync + 'static {
         })
     }
 
-    /// The servers know the object now. Said once for each slice that was written; so is the
-    /// opposite.
+    /// The servers have the object now. Called once for each written slice; so is the opposite.
     fn committed(&self, object: ObjectId);
 
-    /// The clouds as those that hold shares of keys; `None` if there are none, so that an epoch
-    /// with a second lock cannot be opened.
+    /// The clouds as holders of key shares; `None` if there are none, so that an epoch with a
+    /// second lock cannot be opened.
     fn shares(&self) -> Option<ShareStore> {
         None
     }
 
-    /// How many more bytes there is room for; `None` if nothing sets a bound.
+    /// Free space in bytes; `None` if it is unbounded.
     async fn room(&self) -> Option<u64> {
         None
     }
 
-    /// The slice will not be committed, or nobody knows whether it was.
+    /// The slice will not be committed, or it is unknown whether it was.
     fn abandoned(&self, object: ObjectId);
 }

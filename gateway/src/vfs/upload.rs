@@ -1,13 +1,13 @@
-//! Slices on their way to the clouds: those of a commit, and those of the next one. How many there
-//! are at a time follows what the way carries ([`window`](super::window)).
+//! Uploads of slices: those of a commit, and early ones of the next. Their number at a time follows
+//! the capacity of the link ([`window`](super::window)).
 
 use super::VfsError;
-use super::ahead::EarlyUpload;
 use super::commit::Stored;
 use super::dirty::{FrozenRuns, RUN_BYTES_MAX};
-use super::file_system::Inner;
-use super::keep::Tier;
-use super::node::{Node, State};
+use super::durability::Tier;
+use super::early_upload::EarlyUpload;
+use super::file_system::FileSystemCore;
+use super::node::{Node, NodeState};
 use bytes::Bytes;
 use quorumfs_metadata::identity::InodeId;
 use quorumfs_metadata::limits::PACK_SLICES_MAX;
@@ -17,19 +17,19 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// A part of a commit goes to the servers after this time, with whatever it has, or when it is long
-/// enough: where clouds are slow, the memory of what has arrived is what a writer waits for.
+/// A part of a commit is handed out after this time, whatever its length, or when it is long
+/// enough: where clouds are slow, a writer waits for the memory of arrived slices.
 const PART_AFTER: Duration = Duration::from_secs(4);
 
-/// The runs of one commit on their way to the clouds. They arrive in any order and are handed out
-/// in that of the file, so that it never has a length whose bytes are not there.
+/// The uploads of one commit. They arrive in any order and are handed out in the file's order, so
+/// that it never has a length whose bytes are missing.
 pub(super) struct Uploads {
-    /// Those that have not begun.
+    /// Runs that have not begun.
     rest: VecDeque<(u64, Bytes)>,
-    /// Those of them that have, for the clouds had nothing else to do.
+    /// Those of them that were uploaded early.
     early: BTreeMap<u64, EarlyUpload>,
     tasks: JoinSet<Result<Stored, VfsError>>,
-    /// Where those on their way begin.
+    /// The offsets of those in flight.
     under_way: BTreeSet<u64>,
     bytes_under_way: usize,
     /// Not handed out yet.
@@ -61,11 +61,11 @@ impl Uploads {
         self.rest.is_empty() && self.under_way.is_empty() && self.failed.is_none()
     }
 
-    /// The next ones, of which none is missing in between; an error after the last that arrived
-    /// before it. Nothing is lost if it is dropped while it waits.
+    /// The next ones, without gaps; an error comes after the last that arrived before it. Nothing
+    /// is lost if this is dropped while it waits.
     pub(super) async fn part(
         &mut self,
-        inner: &Arc<Inner>,
+        inner: &Arc<FileSystemCore>,
         inode: InodeId,
     ) -> Result<Vec<Stored>, VfsError> {
         loop {
@@ -107,15 +107,15 @@ impl Uploads {
                         reason: error.to_string(),
                     });
                 }
-                // Not while something is under way.
+                // Not while an upload is in flight.
                 None => self.under_way.clear(),
             }
         }
     }
 
-    /// Begins as many as there may be long ones, or short ones of no more bytes, for those share
-    /// objects.
-    fn begin(&mut self, inner: &Arc<Inner>, inode: InodeId) {
+    /// Begins as many long ones as the window allows, or short ones of no more bytes, because those
+    /// share objects.
+    fn begin(&mut self, inner: &Arc<FileSystemCore>, inode: InodeId) {
         let most = inner.window.slices();
         let most = most.min(inner.options.slices_in_flight).max(1);
         while let Some((_, run)) = self.rest.front()
@@ -139,7 +139,7 @@ impl Uploads {
         }
     }
 
-    /// Where the first begins that has not arrived.
+    /// The first offset that has not arrived.
     fn missing_from(&self) -> u64 {
         let rest = self.rest.front().map(|(offset, _)| *offset);
         let under_way = self.under_way.first().copied();
@@ -165,7 +165,7 @@ impl Uploads {
     }
 }
 
-impl Inner {
+impl FileSystemCore {
     async fn upload_run(
         self: Arc<Self>,
         inode: InodeId,
@@ -176,12 +176,12 @@ impl Inner {
         let (id, written) = loop {
             let id = self.metadata.allocate().await?;
             let id = id.in_turn(turn(inode, offset));
-            let place = self.window.enter(run.len()).await;
+            let permit = self.window.enter(run.len()).await;
             let written = self.slices.write(&id, run.clone()).await;
-            place.ended(written.is_ok(), Instant::now());
+            permit.ended(written.is_ok(), Instant::now());
             match written {
                 Ok(written) => break (id, written),
-                Err(error) => tries.another(error).await?,
+                Err(error) => tries.retry(error).await?,
             }
         };
         self.outages.over();
@@ -195,38 +195,45 @@ impl Inner {
         })
     }
 
-    /// Begins to upload full runs that no commit has taken yet, while one is under way. Each that
-    /// arrives makes room for the next: whoever writes may wait meanwhile, or be done.
-    pub(crate) fn upload_ahead(self: &Arc<Self>, node: &Arc<Node>, state: &mut State) {
+    /// Begins to upload full runs that no commit has taken yet, while a commit is under way. Each
+    /// that arrives starts the next: the writer may wait meanwhile, or be done.
+    pub(crate) fn upload_early(self: &Arc<Self>, node: &Arc<Node>, state: &mut NodeState) {
         let bytes_max = self.options.file_dirty_bytes_max;
-        // Where nobody waits for the clouds they may as well have nothing to do for a while.
+        // At tiers that do not wait for the clouds, these may be idle for a while.
         let waits = self.tier_of(state) == Tier::Clouds;
-        let counted = |state: &State| match waits {
-            true => state.ahead.under_way(),
-            false => state.ahead.len(),
+        let counted = |state: &NodeState| match waits {
+            true => state.early_uploads.under_way(),
+            false => state.early_uploads.len(),
         };
-        while counted(state) < self.window.ahead().min(self.options.slices_in_flight)
-            && state.ahead.runs().bytes() < bytes_max
+        while counted(state)
+            < self
+                .window
+                .early_uploads()
+                .min(self.options.slices_in_flight)
+            && state.early_uploads.runs().bytes() < bytes_max
             && let Some((offset, run)) = state.dirty.take_full()
         {
-            let (inner, node, place) = (self.clone(), node.clone(), state.ahead.place());
+            let (inner, node, position) =
+                (self.clone(), node.clone(), state.early_uploads.position());
             let upload = inner.clone().upload_run(node.inode, offset, run.clone());
             let upload = tokio::spawn(async move {
                 let stored = upload.await;
-                drop(place);
-                // Where clouds fail, one that did says enough.
+                drop(position);
+                // If clouds fail, one failure is enough.
                 if stored.is_ok() {
-                    inner.upload_more_ahead(&node);
+                    inner.upload_more_early(&node);
                 }
                 stored
             });
-            state.ahead.insert(offset, run, EarlyUpload::new(upload));
+            state
+                .early_uploads
+                .insert(offset, run, EarlyUpload::new(upload));
         }
     }
 
-    fn upload_more_ahead(self: &Arc<Self>, node: &Arc<Node>) {
+    fn upload_more_early(self: &Arc<Self>, node: &Arc<Node>) {
         if node.content.try_lock().is_ok() {
-            // No commit is under way: what is left waits for its own.
+            // No commit is under way: the rest waits for its own.
             return;
         }
         let mut state = node.state();
@@ -234,7 +241,7 @@ impl Inner {
             return;
         }
         let before = state.dirty.cost();
-        self.upload_ahead(node, &mut state);
+        self.upload_early(node, &mut state);
         if state.dirty.cost() < before {
             self.book(&mut state);
             node.left.notify_waiters();
@@ -242,8 +249,8 @@ impl Inner {
     }
 }
 
-/// Which one a run is in the order in which things are read: one file's follow each other, and so
-/// do files that were made one after the other, for many have but one.
+/// The position of a run in the order in which data is likely read: runs of one file are
+/// consecutive, and so are files that were made one after the other, because many have only one.
 fn turn(inode: InodeId, offset: u64) -> u32 {
     let place = inode.0.wrapping_add(offset / RUN_BYTES_MAX as u64);
     u32::try_from(place % (1 << 32)).unwrap_or_default()

@@ -1,10 +1,10 @@
-//! Warming: what a file holds is brought to this machine's disk before anybody reads it.
+//! Warming: brings a file's content to this machine's disk before it is read.
 //!
-//! It goes past the memory of the file system and past its readers, so that it drives out nothing
-//! that they want. What waits to be committed is brought when it is.
+//! It bypasses the file system's memory cache and its readers, so that it evicts nothing that they
+//! need. Pending data is brought when it is committed.
 
 use super::VfsError;
-use super::content::Source;
+use super::content::ReadSource;
 use super::file_system::FileSystem;
 use super::handle::OpenMode;
 use async_recursion::async_recursion as boxed;
@@ -15,10 +15,10 @@ use std::ops::Range;
 
 /// How often the servers are asked about further extents for one call, a page each.
 const PAGES_MAX: u32 = 64;
-/// Parts of slices that are brought side by side.
+/// Parts of slices that are brought in parallel.
 const PARTS_AT_ONCE: usize = 4;
 
-/// What became of a part of a file, in bytes, rounded up to whole chunks.
+/// The outcome for a part of a file, in bytes, rounded up to whole chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Warmed {
     /// They were on the disk already.
@@ -40,7 +40,7 @@ impl Warmed {
 }
 
 impl FileSystem {
-    /// Brings what is committed of a part of a file to this machine's disk.
+    /// Brings the committed data of a part of a file to this machine's disk.
     ///
     /// # Errors
     /// If it is gone or no file, the servers do not answer, or too few clouds have good shards.
@@ -51,7 +51,7 @@ impl FileSystem {
         if attributes.file_type() != FileType::File {
             return Err(VfsError::refused("warm", Errno::INVAL));
         }
-        // Held open meanwhile; not by `open`, from which the kernel is told what it may keep.
+        // Held open meanwhile; not by `open`, which would affect what the kernel may cache.
         let opening = inner.open_handle(&attributes, OpenMode::READ, None);
         let node = opening.node()?;
         let mut sources = None;
@@ -80,7 +80,7 @@ impl FileSystem {
             while parts.len() < PARTS_AT_ONCE
                 && let Some(source) = rest.next()
             {
-                let Source::Slice(range, stored, begin) = source else {
+                let ReadSource::Slice(range, stored, begin) = source else {
                     continue;
                 };
                 let length = u32::try_from(range.end.saturating_sub(range.start));

@@ -1,22 +1,22 @@
-//! How much is on its way to the clouds at a time, of all files together.
+//! How much is in flight to the clouds at a time, of all files together.
 //!
-//! All of it shares the way there. Where that is fast, many slices keep it busy while each waits
-//! for its acknowledgements; where it is slow, many only make each other late, until all are given
-//! up and nothing has arrived. So the number follows what one takes:
+//! All uploads share one link. Where it is fast, many slices keep it busy while each waits for its
+//! acknowledgements; where it is slow, many only delay each other, until all are given up and none
+//! has arrived. So the number follows the duration of one:
 //!
 //! ```text
-//! one took less than 2.5 s, with no room for another ──► room for twice as many, up to a bound
-//! one took more than 6 s                             ──► half as many
-//! one was given up                                   ──► one
+//! one took less than 2.5 s, with no space for another ──► twice as many, up to a bound
+//! one took more than 6 s                              ──► half as many
+//! one was given up                                    ──► one
 //! ```
 //!
 //! A put is given up after 20 s. The number is doubled only where twice as many would take less
-//! than what halves it, so that it comes to rest; and it is judged by those alone that began since
-//! it was last changed, for the others say how it was before. It begins with one: that costs a fast
-//! way a few rounds once, where a slow one would have been lost for a while.
+//! than the time that halves it, so that it comes to rest. Only slices that began since the last
+//! change count, because the others show the earlier state. It begins with one: that costs a fast
+//! link a few rounds once, where a slow one would have been lost for a while.
 //!
-//! Short slices, which share objects, take what they are of the room of a long one. Who came first
-//! goes first, or a long one would never find its room among short ones.
+//! Short slices, which share objects, take their part of the space of a long one. Slices enter in
+//! the order of their arrival, or a long one would never find space among short ones.
 
 use super::dirty::RUN_BYTES_MAX;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -24,17 +24,17 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// A slice that takes less leaves room for twice as many.
+/// A slice that takes less allows twice as many.
 const QUICK: Duration = Duration::from_millis(2500);
-/// One that takes more has too many beside it.
+/// One that takes more has too many in parallel.
 const SLOW: Duration = Duration::from_secs(6);
 
 #[derive(Debug)]
-struct State {
-    /// Long ones that there is room for.
+struct WindowState {
+    /// Long slices that may be in flight.
     slices: usize,
     changed: Option<Instant>,
-    /// What is on its way.
+    /// Bytes in flight.
     bytes: usize,
 }
 
@@ -42,26 +42,26 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Window {
     most: usize,
-    state: Mutex<State>,
-    /// Held by whoever is the next to enter.
+    state: Mutex<WindowState>,
+    /// Held by the next to enter.
     turn: tokio::sync::Mutex<()>,
     changed: Notify,
 }
 
-/// Room for one slice; how it went is to be said before it is dropped.
+/// Space for one slice; its outcome is to be reported before it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct UploadPermit<'a> {
     window: &'a Window,
     bytes: usize,
     began: Instant,
 }
 
 impl Window {
-    /// Room for so many long ones at most.
+    /// A window of at most so many long slices.
     pub(crate) fn new(most: usize) -> Self {
         Self {
             most: most.max(1),
-            state: Mutex::new(State {
+            state: Mutex::new(WindowState {
                 slices: 1,
                 changed: None,
                 bytes: 0,
@@ -71,38 +71,38 @@ impl Window {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WindowState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many long ones there is room for.
+    /// How many long slices may be in flight.
     pub(crate) fn slices(&self) -> usize {
         self.state().slices
     }
 
-    /// How many of them may be such that no commit has asked for yet.
-    pub(crate) fn ahead(&self) -> usize {
+    /// How many of them may be early uploads.
+    pub(crate) fn early_uploads(&self) -> usize {
         match self.slices() {
             1 if self.most > 1 => 0,
             slices => slices,
         }
     }
 
-    /// Waits for room for so many bytes.
-    pub(crate) async fn enter(&self, bytes: usize) -> Place<'_> {
+    /// Waits for space for so many bytes.
+    pub(crate) async fn enter(&self, bytes: usize) -> UploadPermit<'_> {
         let _turn = self.turn.lock().await;
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if let Some(place) = self.try_enter(bytes, Instant::now()) {
-                return place;
+            if let Some(permit) = self.try_enter(bytes, Instant::now()) {
+                return permit;
             }
             changed.await;
         }
     }
 
-    fn try_enter(&self, bytes: usize, now: Instant) -> Option<Place<'_>> {
+    fn try_enter(&self, bytes: usize, now: Instant) -> Option<UploadPermit<'_>> {
         let mut state = self.state();
         let then = state.bytes.saturating_add(bytes);
         let fits = state.bytes == 0 || then <= state.slices.saturating_mul(RUN_BYTES_MAX);
@@ -110,7 +110,7 @@ impl Window {
             return None;
         }
         state.bytes = then;
-        Some(Place {
+        Some(UploadPermit {
             window: self,
             bytes,
             began: now,
@@ -118,7 +118,7 @@ impl Window {
     }
 }
 
-impl Place<'_> {
+impl UploadPermit<'_> {
     /// It has arrived, or was given up.
     pub(crate) fn ended(self, well: bool, now: Instant) {
         let window = self.window;
@@ -140,7 +140,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for UploadPermit<'_> {
     fn drop(&mut self) {
         let mut state = self.window.state();
         state.bytes = state.bytes.saturating_sub(self.bytes);
@@ -160,28 +160,28 @@ mod tests {
         work.poll(&mut context).is_pending()
     }
 
-    /// Puts long slices over a way of so many bytes a second, as many at a time as there may be;
-    /// answers how many those are in the end, and what each of the last took.
+    /// Puts long slices over a link of so many bytes a second, as many at a time as allowed;
+    /// returns how many those are in the end, and how long the last ones took.
     fn settles(window: &Window, bytes_per_second: usize) -> (usize, Duration) {
         let mut now = window.state().changed.unwrap_or_else(Instant::now);
         let mut took = Duration::ZERO;
         for _ in 0..12 {
             let enter = || window.try_enter(RUN_BYTES_MAX, now);
-            let places: Vec<Place<'_>> = std::iter::from_fn(enter).collect();
-            assert_eq!(places.len(), window.slices());
-            let millis = RUN_BYTES_MAX * places.len() * 1000 / bytes_per_second;
+            let permits: Vec<UploadPermit<'_>> = std::iter::from_fn(enter).collect();
+            assert_eq!(permits.len(), window.slices());
+            let millis = RUN_BYTES_MAX * permits.len() * 1000 / bytes_per_second;
             took = Duration::from_millis(millis as u64);
             let given_up = Duration::from_secs(20);
             now += took.min(given_up);
-            for place in places {
-                place.ended(took <= given_up, now);
+            for permit in permits {
+                permit.ended(took <= given_up, now);
             }
         }
         (window.slices(), took)
     }
 
     #[test]
-    fn a_fast_way_has_as_many_as_there_may_be_and_a_slow_one_what_it_carries() {
+    fn a_fast_path_gets_the_maximum_and_a_slow_one_what_it_carries() {
         let new = || Window::new(8);
         assert_eq!(settles(&new(), 100 << 20).0, 8);
         for mib in [1, 2, 4, 8, 16] {
@@ -191,7 +191,7 @@ mod tests {
             assert_eq!(settles(&window, mib << 20).0, count, "it is at rest");
         }
         assert_eq!(settles(&new(), 300 << 10).0, 1);
-        // It follows when the way changes.
+        // It follows when the link changes.
         let window = new();
         assert_eq!(settles(&window, 100 << 20).0, 8);
         assert_eq!(settles(&window, 1 << 20).0, 1);
@@ -199,16 +199,16 @@ mod tests {
     }
 
     #[test]
-    fn only_those_count_that_began_since_the_last_change_and_left_no_room() {
+    fn only_uploads_that_began_since_the_last_change_and_filled_the_window_count() {
         let window = Window::new(8);
         let begin = Instant::now();
         let at = |millis| begin + Duration::from_millis(millis);
         let enter = |millis| window.try_enter(RUN_BYTES_MAX, at(millis)).unwrap();
-        assert_eq!((window.slices(), window.ahead()), (1, 0));
+        assert_eq!((window.slices(), window.early_uploads()), (1, 0));
         enter(0).ended(true, at(100));
-        assert_eq!((window.slices(), window.ahead()), (2, 2));
+        assert_eq!((window.slices(), window.early_uploads()), (2, 2));
         enter(200).ended(true, at(300));
-        assert_eq!(window.slices(), 2, "a second one would have had room");
+        assert_eq!(window.slices(), 2, "a second one would have fitted");
         let (one, two) = (enter(400), enter(400));
         one.ended(true, at(500));
         two.ended(true, at(500));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_came_first_enters_first_and_short_ones_share_the_room_of_a_long_one() {
+    async fn slices_enter_in_order_of_arrival_and_short_ones_share_the_space_of_a_long_one() {
         let window = Window::new(8);
         let short: Vec<_> = (0..4)
             .map(|_| window.try_enter(RUN_BYTES_MAX / 4, Instant::now()).unwrap())

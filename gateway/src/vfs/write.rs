@@ -1,21 +1,21 @@
-//! Taking in what is written, and when it is committed.
+//! Taking in writes, and when they are committed.
 //!
-//! A write returns once its bytes are in memory. They are committed when somebody asks (flush,
-//! fsync, the last release), when a file holds enough for its slices to be worth while, when they
-//! waited long enough, or when room runs out. Flushes run in tasks of their own: a caller that
-//! gives up does not cut one in the middle. What flush and fsync wait for is told by the file's
-//! tier ([`keep`](super::keep)).
+//! A write returns once its bytes are in memory. They are committed when a call asks for it (flush,
+//! fsync, the last release), when a file has enough for its slices to be worth while, when they
+//! have waited long enough, or when memory runs short. Flushes run in tasks of their own, so that a
+//! caller that gives up does not interrupt one. The file's tier decides what flush and fsync wait
+//! for ([`durability`](super::durability)).
 
 use super::VfsError;
-use super::budget::Room;
+use super::budget::Reservation;
 use super::caller::Caller;
+use super::cancel_safe::cancel_safe;
 use super::clock;
 use super::dirty::RUN_BYTES_MAX;
-use super::file_system::{FileSystem, Inner};
+use super::durability::Tier;
+use super::file_system::{FileSystem, FileSystemCore};
 use super::handle::HandleId;
-use super::keep::Tier;
-use super::node::{Node, State};
-use super::uncut::uncut;
+use super::node::{Node, NodeState};
 use async_recursion::async_recursion as boxed;
 use bytes::Bytes;
 use quorumfs_metadata::identity::{InodeId, Uid};
@@ -23,23 +23,23 @@ use quorumfs_metadata::limits::FILE_SIZE_MAX;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// A file that holds this much is flushed while it is still written to: two slices, so that
-/// sealing one overlaps with taking in the next.
+/// A file with this much is flushed while it is still written to: two slices, so that sealing one
+/// overlaps with taking in the next.
 const FLUSH_FROM_BYTES: u64 = 2 * RUN_BYTES_MAX as u64;
 
 impl FileSystem {
-    /// Writes `data` at `offset`; answers how many bytes were taken, which is all of them.
+    /// Writes `data` at `offset`; returns how many bytes were taken, which is all of them.
     ///
     /// # Errors
-    /// If the handle is not open for writing, the file would grow too long, there is no room, or
-    /// the mount was taken over.
+    /// If the handle is not open for writing, the file would grow too long, memory is short, or the
+    /// mount was taken over.
     #[boxed]
     pub async fn write(&self, handle: HandleId, offset: u64, data: &[u8]) -> Result<u32, VfsError> {
         let data = Bytes::copy_from_slice(data);
         self.write_bytes(handle, offset, data).await
     }
 
-    /// The same of bytes that need not be copied once more for the journal.
+    /// The same with bytes that need not be copied for the journal.
     ///
     /// # Errors
     /// As [`FileSystem::write`].
@@ -64,7 +64,7 @@ impl FileSystem {
         inner.metadata.not_fenced()?;
         let node = &handle.node;
         inner.takes_more(node, data.len() as u64).await?;
-        let room = inner.room_for(node, data.len() as u64).await?;
+        let reserved = inner.reserve(node, data.len() as u64).await?;
         let commits = node.content.try_lock().is_err();
         let full = {
             let mut state = node.state();
@@ -73,12 +73,12 @@ impl FileSystem {
             }
             inner.take_in(node, &mut state, offset, &data);
             if commits {
-                inner.upload_ahead(node, &mut state);
+                inner.upload_early(node, &mut state);
             }
             inner.book(&mut state);
-            drop(room);
+            drop(reserved);
             let held = state.dirty.cost();
-            let held = held.saturating_add(state.ahead.runs().bytes());
+            let held = held.saturating_add(state.early_uploads.runs().bytes());
             held >= inner.flush_from_bytes(&state)
         };
         if full && !commits {
@@ -87,27 +87,27 @@ impl FileSystem {
         Ok(count)
     }
 
-    /// Takes the set-id bits off a file that somebody wrote to who may not keep them. They go with
-    /// the commit of what was written.
+    /// Takes the set-id bits off a file after a write by a user who may not keep them. They go with
+    /// the commit of the write.
     ///
     /// # Errors
     /// If the handle is no file's.
     pub fn drop_set_id(&self, caller: &Caller, handle: HandleId) -> Result<(), VfsError> {
         let handle = self.inner.handles.file(handle)?;
-        // Whoever may not speak for the superuser leaves it to the servers.
+        // A principal that may not act as the superuser leaves it to the servers.
         if self.inner.metadata.own().uid == Uid::ROOT {
             let seen = handle.node.state().attributes();
             let in_group = self.inner.may_keep_group(caller, &seen);
             let mut state = handle.node.state();
             let now = self.inner.metadata.agreed(clock::now());
             if state.drop_set_id(in_group, now) {
-                self.inner.keep_riding(&handle.node, &mut state);
+                self.inner.journal_pending(&handle.node, &mut state);
             }
         }
         Ok(())
     }
 
-    /// The same for what was written through any handle of the same file: `close` asks for it.
+    /// The same for writes through any handle of the same file: `close` calls it.
     ///
     /// # Errors
     /// As [`FileSystem::fsync`].
@@ -120,10 +120,10 @@ impl FileSystem {
         self.inner.make_safe(&handle.node).await
     }
 
-    /// Makes what was written to the file as safe as its tier says, or the mount's if it has none.
+    /// Makes the file's writes as safe as its tier says, or the mount's if it has none.
     ///
     /// # Errors
-    /// If it could not be committed; it is kept and tried again.
+    /// If they could not be committed; they are kept and retried.
     #[boxed]
     pub async fn fsync(&self, handle: HandleId) -> Result<(), VfsError> {
         let handle = self.inner.handles.file(handle)?;
@@ -131,32 +131,32 @@ impl FileSystem {
     }
 }
 
-impl Inner {
-    /// What a file holds that is flushed while it is still written to. At tiers at which nobody
-    /// waits for the clouds, sealing would only take processors from whoever writes.
-    fn flush_from_bytes(&self, state: &State) -> u64 {
+impl FileSystemCore {
+    /// The bytes with which a file is flushed while it is still written to. At tiers that do not
+    /// wait for the clouds, sealing would only take processor time from the writer.
+    fn flush_from_bytes(&self, state: &NodeState) -> u64 {
         match self.tier_of(state) {
             Tier::Clouds => FLUSH_FROM_BYTES,
             _ => FLUSH_FROM_BYTES.max(self.options.file_dirty_bytes_max / 8 * 7),
         }
     }
 
-    /// Waits until the file and the mount have room for another write, and takes it; as long as
-    /// anything moves.
-    async fn room_for<'a>(
+    /// Waits until the file and the mount have memory for another write, and reserves it; as long
+    /// as there is progress.
+    async fn reserve<'a>(
         self: &'a Arc<Self>,
         node: &Arc<Node>,
         bytes: u64,
-    ) -> Result<Room<'a>, VfsError> {
+    ) -> Result<Reservation<'a>, VfsError> {
         let wait = self.options.write_wait;
-        let room = async {
+        let reservation = async {
             loop {
                 let left = node.left.notified();
                 tokio::pin!(left);
                 left.as_mut().enable();
                 let own = node.state().dirty.cost();
                 if own >= self.options.file_dirty_bytes_max {
-                    // There is room as soon as the commit has taken what it commits; it goes on.
+                    // There is memory as soon as the commit has taken its data; it goes on.
                     tokio::select! {
                         biased;
                         flushed = self.flush(node) => flushed?,
@@ -165,16 +165,16 @@ impl Inner {
                 } else if let Some(journal) = self.full_journal(node) {
                     self.pressure.notify_one();
                     journal.room().await;
-                } else if let Some(room) = self.budget.try_take(bytes) {
-                    return Ok(room);
+                } else if let Some(reservation) = self.budget.try_reserve(bytes) {
+                    return Ok(reservation);
                 } else {
                     self.pressure.notify_one();
                     self.budget.wait().await;
                 }
             }
         };
-        let room = self.budget.while_moving(wait, room).await;
-        room.unwrap_or_else(|| {
+        let reservation = self.budget.while_progressing(wait, reservation).await;
+        reservation.unwrap_or_else(|| {
             Err(VfsError::NoRoom {
                 waited: wait,
                 dirty_bytes: self.budget.used(),
@@ -182,12 +182,12 @@ impl Inner {
         })
     }
 
-    /// Tells the budget what the file holds now.
-    pub(crate) fn book(&self, state: &mut super::node::State) {
+    /// Updates the file's bytes in the budget.
+    pub(crate) fn book(&self, state: &mut super::node::NodeState) {
         let away = state
             .frozen
             .bytes()
-            .saturating_add(state.ahead.runs().bytes());
+            .saturating_add(state.early_uploads.runs().bytes());
         let now = state.dirty.cost().saturating_add(away);
         self.budget.adjust(state.booked, now);
         state.booked = now;
@@ -203,7 +203,7 @@ impl Inner {
         });
     }
 
-    /// As [`Inner::flush`], and reports what was given up earlier.
+    /// As [`FileSystemCore::flush`], and reports data that was given up earlier.
     pub(crate) async fn flush_file(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
         let outcome = self.flush(node).await;
         let lost = node.state().lost.clone();
@@ -213,7 +213,7 @@ impl Inner {
         }
     }
 
-    /// Commits what an inode has waiting, if this mount knows it at all.
+    /// Commits an inode's pending data, if this mount has the inode.
     pub(crate) async fn flush_inode(self: &Arc<Self>, inode: InodeId) -> Result<(), VfsError> {
         match self.node(inode) {
             Some(node) => self.flush(&node).await,
@@ -221,15 +221,15 @@ impl Inner {
         }
     }
 
-    /// Commits what the file has waiting, in a task that nobody's patience cuts short.
+    /// Commits the file's pending data, in a task that runs to its end.
     pub(crate) async fn flush(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
         if !node.state().is_waiting() {
             return Ok(());
         }
         let (inner, of) = (self.clone(), node.clone());
-        uncut(async move {
+        cancel_safe(async move {
             let outcome = inner.flush_now(&of).await;
-            // Nobody may have it open any more.
+            // It may not be open any more.
             inner.retire(&of);
             outcome
         })
@@ -241,7 +241,7 @@ impl Inner {
         self.flush_locked(node).await
     }
 
-    /// Commits what the file has waiting; the caller holds `content`.
+    /// Commits the file's pending data; the caller holds `content`.
     pub(crate) async fn flush_locked(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
         if let Some(error) = self.still_full(node).await {
             self.note_full(node, &mut node.state(), &error);
@@ -251,8 +251,8 @@ impl Inner {
             return Ok(());
         };
         node.left.notify_waiters();
-        self.tell_of_commit(node, &departure).await;
-        let asked = self.cache.ask();
+        self.journal_commit(node, &departure).await;
+        let asked = self.cache.query_stamp();
         let outcome = self.commit(node, &departure).await;
         self.budget.committed(outcome.is_ok());
         let mut state = node.state();
@@ -266,7 +266,7 @@ impl Inner {
                 self.settle(&mut state, departure.through, &attributes);
                 Ok(())
             }
-            // Deleted meanwhile: nobody can see what was written any more.
+            // Deleted meanwhile: no process can see its data any more.
             Err(error) if error.is_final() && state.unlinked => {
                 tracing::debug!(inode = %node.inode, %error, "a deleted file is not committed");
                 self.give_up(node, &mut state);

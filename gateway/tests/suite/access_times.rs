@@ -1,14 +1,14 @@
-//! Times of access over a service in this process: what reading moves, and what that costs.
+//! Times of access over a service in this process: when reading moves them, and what that costs.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
-use crate::common::{World, new_file, root};
+use crate::common::{TestVolume, new_file, root};
 use quorumfs_gateway::vfs::{
     AttributeChange, FileSystem, InodeId, OpenMode, TimeChange, Timestamp, VfsOptions,
 };
 use std::time::{Duration, Instant};
 
-/// Options under which the servers are told of nothing before the end.
+/// Options under which pending times are sent only at the end.
 fn late() -> VfsOptions {
     VfsOptions {
         access_times_after: Duration::from_secs(3600),
@@ -33,8 +33,8 @@ async fn open_and_close(fs: &FileSystem, inode: InodeId, mode: OpenMode) {
 }
 
 #[tokio::test]
-async fn reading_moves_the_time_of_access_once_and_nothing_else() {
-    let world = World::new();
+async fn reading_moves_the_time_of_access_once() {
+    let world = TestVolume::new();
     let fs = world.mount(late()).await;
     let files = files(&fs, 300).await;
     let mut expected = Vec::new();
@@ -53,10 +53,10 @@ async fn reading_moves_the_time_of_access_once_and_nothing_else() {
             expected[expected.len() - 1]
         );
     }
-    assert_eq!(fs.status().operations, before, "the servers are told later");
+    assert_eq!(fs.status().operations, before, "times are sent later");
     fs.shutdown().await.unwrap();
-    let told = fs.status().operations - before;
-    assert!(told <= 4, "{told} operations for 300 files");
+    let sent = fs.status().operations - before;
+    assert!(sent <= 4, "{sent} operations for 300 files");
     let again = world.mount(late()).await;
     for expected in expected {
         let found = again.getattr(expected.inode).await.unwrap();
@@ -66,7 +66,7 @@ async fn reading_moves_the_time_of_access_once_and_nothing_else() {
 
 #[tokio::test]
 async fn writing_alone_moves_no_time_of_access_and_reading_after_it_does() {
-    let world = World::new();
+    let world = TestVolume::new();
     let fs = world.mount(late()).await;
     let inode = files(&fs, 1).await[0];
     open_and_close(&fs, inode, OpenMode::READ).await;
@@ -90,8 +90,8 @@ async fn writing_alone_moves_no_time_of_access_and_reading_after_it_does() {
 }
 
 #[tokio::test]
-async fn who_asks_for_it_reads_without_moving_a_time_of_access() {
-    let world = World::new();
+async fn reading_with_noatime_moves_no_time_of_access() {
+    let world = TestVolume::new();
     let fs = world.mount(late()).await;
     let inode = files(&fs, 1).await[0];
     let seen = |inode| {
@@ -112,8 +112,8 @@ async fn who_asks_for_it_reads_without_moving_a_time_of_access() {
 }
 
 #[tokio::test]
-async fn a_time_that_is_set_wins_over_one_that_waits() {
-    let world = World::new();
+async fn a_time_that_is_set_wins_over_a_pending_one() {
+    let world = TestVolume::new();
     let fs = world.mount(late()).await;
     let inode = files(&fs, 1).await[0];
     open_and_close(&fs, inode, OpenMode::READ).await;
@@ -133,8 +133,8 @@ async fn a_time_that_is_set_wins_over_one_that_waits() {
 }
 
 #[tokio::test]
-async fn the_servers_are_told_after_a_while() {
-    let world = World::new();
+async fn pending_times_are_sent_to_the_servers_after_a_while() {
+    let world = TestVolume::new();
     let options = VfsOptions {
         access_times_after: Duration::from_millis(50),
         ..VfsOptions::default()
@@ -149,8 +149,8 @@ async fn the_servers_are_told_after_a_while() {
         assert!(Instant::now() < patience);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let beside = world.beside(VfsOptions::default());
-    while beside.getattr(inode).await.unwrap() != seen {
+    let command = world.command(VfsOptions::default());
+    while command.getattr(inode).await.unwrap() != seen {
         assert!(Instant::now() < patience);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -7,7 +7,7 @@
     clippy::panic
 )]
 
-use crate::common::{TRUNCATE, World, content, new_file, root};
+use crate::common::{TRUNCATE, TestVolume, content, new_file, root};
 use quorumfs_gateway::metadata::{MetadataClient, Takeover};
 use quorumfs_gateway::vfs::{
     AttributeChange, Caller, Cookie, OpenMode, RenameMode, VfsError, VfsOptions,
@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 #[tokio::test]
 async fn a_failed_commit_is_reported_and_nothing_is_lost() {
-    let world = World::new();
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     fs.write(handle, 0, &[1; 5000]).await.unwrap();
@@ -36,14 +36,14 @@ async fn a_failed_commit_is_reported_and_nothing_is_lost() {
     world.slices.failing.store(false, Ordering::Relaxed);
     fs.release(handle)
         .await
-        .expect("what was kept is committed after all");
+        .expect("pending data is committed in the end");
     let again = world.mount(VfsOptions::default()).await;
     assert_eq!(content(&again, inode).await, [1; 5000]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_close_could_not_commit_is_committed_in_the_background() {
-    let world = World::new();
+async fn data_that_a_close_could_not_commit_is_committed_in_the_background() {
+    let world = TestVolume::new();
     let options = VfsOptions {
         commit_after: Duration::from_millis(50),
         ..VfsOptions::default()
@@ -65,15 +65,15 @@ async fn what_a_close_could_not_commit_is_committed_in_the_background() {
 }
 
 #[tokio::test]
-async fn a_fenced_mount_refuses_everything_and_reports_what_is_lost() {
-    let world = World::new();
+async fn a_fenced_mount_refuses_everything_and_reports_lost_data() {
+    let world = TestVolume::new();
     let first = world.mount(VfsOptions::default()).await;
     let (inode, handle) = new_file(&first, b"file").await;
     first.write(handle, 0, &[1; 5000]).await.unwrap();
     let second = world.mount(VfsOptions::default()).await;
     let error = first.fsync(handle).await.unwrap_err();
     assert_eq!(error.errno(), Errno::STALE);
-    // Whoever meets the fence first, be it the background commit, callers see the same errno.
+    // Callers always see the same errno, even if the background commit meets the fence first.
     let lost = first.fsync(handle).await.unwrap_err();
     assert!(matches!(lost, VfsError::Lost { .. }), "{lost}");
     assert_eq!(lost.errno(), Errno::STALE);
@@ -97,7 +97,7 @@ async fn a_fenced_mount_refuses_everything_and_reports_what_is_lost() {
 
 #[tokio::test]
 async fn a_second_mount_is_refused_unless_it_takes_over() {
-    let world = World::new();
+    let world = TestVolume::new();
     let _first = world.mount(VfsOptions::default()).await;
     let own = world.volume.own_credentials();
     let client = MetadataClient::new(Arc::new(world.session()), own);
@@ -109,8 +109,8 @@ async fn a_second_mount_is_refused_unless_it_takes_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_without_room_gets_an_error_and_does_not_hang() {
-    let world = World::new();
+async fn a_writer_without_memory_gets_an_error_and_does_not_hang() {
+    let world = TestVolume::new();
     let options = VfsOptions {
         dirty_bytes_max: 64 << 10,
         write_wait: Duration::from_millis(300),
@@ -131,12 +131,12 @@ async fn a_writer_without_room_gets_an_error_and_does_not_hang() {
     assert!(started.elapsed() < Duration::from_secs(5));
     world.slices.failing.store(false, Ordering::Relaxed);
     fs.fsync(handle).await.unwrap();
-    fs.write(handle, 0, b"there is room again").await.unwrap();
+    fs.write(handle, 0, b"memory is free again").await.unwrap();
 }
 
 #[tokio::test]
 async fn a_forged_name_is_shown_under_a_stand_in_and_can_be_removed() {
-    let world = World::new();
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     new_file(&fs, b"honest").await;
     let own = world.volume.own_credentials();
@@ -199,8 +199,8 @@ async fn a_forged_name_is_shown_under_a_stand_in_and_can_be_removed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_command_beside_the_mount_changes_is_seen_after_a_second() {
-    let world = World::new();
+async fn changes_by_a_command_are_seen_by_the_mount_after_a_second() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     assert!(
         fs.lookup(&root(), fs.root(), b"file")
@@ -208,10 +208,10 @@ async fn what_a_command_beside_the_mount_changes_is_seen_after_a_second() {
             .unwrap()
             .is_none()
     );
-    let beside = world.beside(VfsOptions::default());
-    let (inode, handle) = new_file(&beside, b"file").await;
-    beside.write(handle, 0, b"one").await.unwrap();
-    beside.release(handle).await.unwrap();
+    let command = world.command(VfsOptions::default());
+    let (inode, handle) = new_file(&command, b"file").await;
+    command.write(handle, 0, b"one").await.unwrap();
+    command.release(handle).await.unwrap();
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let found = fs
         .lookup(&root(), fs.root(), b"file")
@@ -220,17 +220,17 @@ async fn what_a_command_beside_the_mount_changes_is_seen_after_a_second() {
         .unwrap();
     assert_eq!((found.inode, found.size), (inode, 3));
     assert_eq!(content(&fs, inode).await, b"one");
-    let handle = beside
+    let handle = command
         .open(&root(), inode, OpenMode::READ_WRITE)
         .await
         .unwrap()
         .handle;
-    beside.write(handle, 0, &[2; 3000]).await.unwrap();
-    beside.release(handle).await.unwrap();
+    command.write(handle, 0, &[2; 3000]).await.unwrap();
+    command.release(handle).await.unwrap();
     tokio::time::sleep(Duration::from_millis(1100)).await;
     assert_eq!(content(&fs, inode).await, [2; 3000]);
-    beside
-        .unlink(&root(), beside.root(), b"file")
+    command
+        .unlink(&root(), command.root(), b"file")
         .await
         .unwrap();
     tokio::time::sleep(Duration::from_millis(1100)).await;
@@ -240,7 +240,7 @@ async fn what_a_command_beside_the_mount_changes_is_seen_after_a_second() {
             .unwrap()
             .is_none()
     );
-    // A stale idea of a name does not stop its owner from using it.
+    // A stale entry of a name does not stop its owner from using it.
     new_file(&fs, b"file").await;
     tokio::time::sleep(Duration::from_millis(1100)).await;
     assert!(
@@ -249,8 +249,8 @@ async fn what_a_command_beside_the_mount_changes_is_seen_after_a_second() {
             .unwrap()
             .is_some()
     );
-    beside
-        .unlink(&root(), beside.root(), b"file")
+    command
+        .unlink(&root(), command.root(), b"file")
         .await
         .unwrap();
     let error = fs.unlink(&root(), fs.root(), b"file").await.unwrap_err();
@@ -258,17 +258,20 @@ async fn what_a_command_beside_the_mount_changes_is_seen_after_a_second() {
 }
 
 #[tokio::test]
-async fn a_rename_over_what_somebody_else_replaced_tries_again() {
-    let world = World::new();
+async fn a_rename_over_a_name_that_another_client_replaced_is_retried() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     let (inode, handle) = new_file(&fs, b"new").await;
     fs.release(handle).await.unwrap();
     let (_, handle) = new_file(&fs, b"old").await;
     fs.release(handle).await.unwrap();
-    let beside = world.beside(VfsOptions::default());
-    beside.unlink(&root(), beside.root(), b"old").await.unwrap();
-    let (_, handle) = new_file(&beside, b"old").await;
-    beside.release(handle).await.unwrap();
+    let command = world.command(VfsOptions::default());
+    command
+        .unlink(&root(), command.root(), b"old")
+        .await
+        .unwrap();
+    let (_, handle) = new_file(&command, b"old").await;
+    command.release(handle).await.unwrap();
     let root_directory = fs.root();
     fs.rename(
         &root(),
@@ -291,8 +294,8 @@ async fn a_rename_over_what_somebody_else_replaced_tries_again() {
 }
 
 #[tokio::test]
-async fn new_names_in_a_directory_cost_one_question_for_many() {
-    let world = World::new();
+async fn new_names_in_a_directory_cost_one_query_for_many() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     let directory = fs
         .mkdir(&root(), fs.root(), b"d", 0o755)
@@ -318,12 +321,12 @@ async fn new_names_in_a_directory_cost_one_question_for_many() {
         assert!(found.is_some());
     }
     let asked = world.embedded.counters().1 - before;
-    assert!(asked <= 4, "{asked} questions");
+    assert!(asked <= 4, "{asked} queries");
 }
 
 #[tokio::test]
-async fn one_user_cannot_do_what_is_anothers() {
-    let world = World::new();
+async fn a_user_cannot_change_files_of_another() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     let stranger = Caller::user(1000, 1000, vec![]);
@@ -331,7 +334,7 @@ async fn one_user_cannot_do_what_is_anothers() {
         mode: Some(0o666),
         ..AttributeChange::default()
     };
-    // Not even while a change of the owner's would ride along.
+    // Not even while a change by the owner could ride along.
     fs.write(handle, 0, b"content").await.unwrap();
     let error = fs
         .setattr(&stranger, inode, None, change)
@@ -353,8 +356,8 @@ async fn one_user_cannot_do_what_is_anothers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_writer_waits_for_clouds_that_are_slow_as_long_as_they_take_something() {
-    let world = World::new();
+async fn a_writer_waits_for_slow_clouds_as_long_as_there_is_progress() {
+    let world = TestVolume::new();
     let options = VfsOptions {
         dirty_bytes_max: 16 << 20,
         write_wait: Duration::from_millis(2500),
@@ -377,15 +380,15 @@ async fn a_writer_waits_for_clouds_that_are_slow_as_long_as_they_take_something(
 }
 
 #[tokio::test]
-async fn readers_and_writers_of_one_file_do_not_wait_for_each_other_for_ever() {
-    let world = World::new();
+async fn readers_and_writers_of_one_file_do_not_deadlock() {
+    let world = TestVolume::new();
     let options = VfsOptions {
         file_dirty_bytes_max: 64 << 10,
         commit_after: Duration::from_millis(20),
         ..VfsOptions::default()
     };
     let fs = world.mount(options).await;
-    // So that most reads meet bytes that are on their way.
+    // So that most reads meet bytes in flight.
     world.slices.delay.store(3, Ordering::Relaxed);
     let (inode, handle) = new_file(&fs, b"file").await;
     let mut tasks = tokio::task::JoinSet::new();
@@ -418,8 +421,8 @@ async fn readers_and_writers_of_one_file_do_not_wait_for_each_other_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_on_its_way_is_seen_as_it_was_written() {
-    let world = World::new();
+async fn data_in_flight_is_read_as_it_was_written() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     world.slices.delay.store(300, Ordering::Relaxed);
     let (inode, handle) = new_file(&fs, b"file").await;
@@ -446,8 +449,8 @@ async fn what_is_on_its_way_is_seen_as_it_was_written() {
 }
 
 #[tokio::test]
-async fn slices_are_told_whether_they_were_committed() {
-    let world = World::new();
+async fn slices_are_reported_committed_or_abandoned() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     let (_, handle) = new_file(&fs, b"file").await;
     fs.write(handle, 0, &vec![1; 9 << 20]).await.unwrap();
@@ -475,8 +478,8 @@ async fn slices_are_told_whether_they_were_committed() {
 }
 
 #[tokio::test]
-async fn a_file_opened_for_reading_only_is_cut_all_the_same_if_that_was_asked_for() {
-    let world = World::new();
+async fn a_file_opened_read_only_with_truncation_is_truncated() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     fs.write(handle, 0, b"content").await.unwrap();
@@ -493,8 +496,8 @@ async fn a_file_opened_for_reading_only_is_cut_all_the_same_if_that_was_asked_fo
 }
 
 #[tokio::test]
-async fn a_mount_that_was_taken_over_without_noticing_reads_nothing_more() {
-    let world = World::new();
+async fn a_mount_that_was_taken_over_without_noticing_reads_no_more() {
+    let world = TestVolume::new();
     let first = world.mount(VfsOptions::default()).await;
     let (inode, handle) = new_file(&first, b"file").await;
     first.release(handle).await.unwrap();
@@ -506,8 +509,8 @@ async fn a_mount_that_was_taken_over_without_noticing_reads_nothing_more() {
 }
 
 #[tokio::test]
-async fn giving_an_open_file_to_its_owner_moves_its_time_of_change_and_takes_its_bits() {
-    let world = World::new();
+async fn chown_of_an_open_file_to_its_owner_moves_its_ctime_and_takes_its_bits() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     let change = |mode, uid| AttributeChange {
@@ -515,7 +518,7 @@ async fn giving_an_open_file_to_its_owner_moves_its_time_of_change_and_takes_its
         uid,
         ..AttributeChange::default()
     };
-    // Also where nobody is named.
+    // Also if neither owner nor group is named.
     let mine = [
         (root(), change(None, Some(0))),
         (root(), change(None, None)),
@@ -534,23 +537,23 @@ async fn giving_an_open_file_to_its_owner_moves_its_time_of_change_and_takes_its
         let kept = fs.getattr(inode).await.unwrap();
         assert_eq!((kept.mode, kept.ctime), (after.mode, after.ctime));
     }
-    // A stranger takes nobody's bits; of a file that is open he may be about to write.
+    // Another user takes no bits; of an open file that user may be about to write.
     let stranger = Caller::user(7, 7, Vec::new());
-    let nobody = async || fs.setattr(&stranger, inode, None, change(None, None)).await;
+    let chown_to_same = async || fs.setattr(&stranger, inode, None, change(None, None)).await;
     let plain = fs.getattr(inode).await.unwrap();
     tokio::time::sleep(Duration::from_millis(5)).await;
-    assert!(nobody().await.unwrap().ctime > plain.ctime);
+    assert!(chown_to_same().await.unwrap().ctime > plain.ctime);
     let bits = change(Some(0o4755), None);
     let set = fs.setattr(&root(), inode, None, bits).await.unwrap();
-    assert_eq!(nobody().await.unwrap(), set);
+    assert_eq!(chown_to_same().await.unwrap(), set);
     fs.release(handle).await.unwrap();
-    assert_eq!(nobody().await.unwrap_err().errno(), Errno::PERM);
+    assert_eq!(chown_to_same().await.unwrap_err().errno(), Errno::PERM);
     assert_eq!(fs.getattr(inode).await.unwrap().mode, set.mode);
 }
 
 #[tokio::test]
-async fn cutting_an_empty_file_takes_its_set_id_bits_from_its_owner_but_the_superuser_keeps_them() {
-    let world = World::new();
+async fn truncating_an_empty_file_takes_set_id_bits_for_its_owner_but_not_for_the_superuser() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     let owner = Caller::user(7, 7, Vec::new());
@@ -561,7 +564,7 @@ async fn cutting_an_empty_file_takes_its_set_id_bits_from_its_owner_but_the_supe
     };
     fs.setattr(&root(), inode, None, owned).await.unwrap();
     let stranger = Caller::user(8, 8, Vec::new());
-    // Where the group may not execute its bit names no program, and its members keep it.
+    // If the group may not execute, its bit is no set-id bit, and its members keep it.
     let tries = [
         (root(), 0o6777, 0o6777),
         (owner.clone(), 0o6777, 0o777),

@@ -27,18 +27,18 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Slices in memory, which can be told to fail.
+/// Slices in memory, which can be set to fail.
 #[derive(Default)]
 pub(crate) struct MemorySlices {
     slices: Mutex<HashMap<SliceId, Bytes>>,
     pub(crate) failing: AtomicBool,
-    /// Nothing can be read.
+    /// No slice can be read.
     pub(crate) refusing: AtomicBool,
     /// How long a write takes, in milliseconds.
     pub(crate) delay: AtomicU32,
     /// How many writes may begin until this is raised, if it is not 0.
     pub(crate) let_through: AtomicU32,
-    /// How many bytes there is room for, if it is not 0.
+    /// Free space in bytes, if it is not 0.
     pub(crate) room: AtomicU64,
     begun: AtomicU32,
     pub(crate) writes: AtomicU32,
@@ -60,7 +60,7 @@ impl SliceStore for MemorySlices {
             return Err(VfsError::Data {
                 kind: quorumfs_gateway::blocks::BlockErrorKind::Io,
                 doing: "a write",
-                reason: "told to fail".into(),
+                reason: "set to fail".into(),
             });
         }
         self.writes.fetch_add(1, Ordering::Relaxed);
@@ -109,7 +109,7 @@ impl SliceStore for MemorySlices {
             return Err(VfsError::Data {
                 kind: quorumfs_gateway::blocks::BlockErrorKind::Io,
                 doing: "a read",
-                reason: "told to refuse".into(),
+                reason: "set to refuse".into(),
             });
         }
         self.reads.fetch_add(1, Ordering::Relaxed);
@@ -132,7 +132,7 @@ impl SliceStore for MemorySlices {
 }
 
 /// A volume whose servers and clouds live in this process.
-pub(crate) struct World {
+pub(crate) struct TestVolume {
     pub(crate) created: Created,
     pub(crate) volume: Arc<Volume>,
     pub(crate) embedded: Arc<Embedded<Metadata>>,
@@ -143,7 +143,7 @@ pub(crate) fn new_volume() -> NewVolume {
     NewVolume::in_process().unwrap()
 }
 
-impl World {
+impl TestVolume {
     pub(crate) fn new() -> Self {
         Self::of(new_volume())
     }
@@ -177,8 +177,8 @@ impl World {
             .unwrap()
     }
 
-    /// A file system over a session of its own that does not mount.
-    pub(crate) fn beside(&self, options: VfsOptions) -> FileSystem {
+    /// A file system over a session of its own that does not mount, as of a command.
+    pub(crate) fn command(&self, options: VfsOptions) -> FileSystem {
         let own = self.volume.own_credentials();
         let client = Arc::new(MetadataClient::new(Arc::new(self.session()), own));
         FileSystem::new(self.volume.clone(), client, self.slices.clone(), options)
@@ -197,45 +197,45 @@ pub(crate) fn root() -> Caller {
     Caller::user(0, 0, vec![])
 }
 
-/// What becomes of one operation on its way.
+/// A fault of one operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fault {
+pub(crate) enum OperationFault {
     /// It is not sent.
     NotSent,
-    /// It is executed, and the answer lost.
+    /// It is executed, and the answer is lost.
     AnswerLost,
-    /// Nobody hears of it any more, but it is executed in the end: see [`Wire::deliver`].
+    /// Its answer is lost, but it is executed in the end: see [`Wire::deliver`].
     Late,
 }
 
 type Which = fn(&Operation) -> bool;
 
-/// A session whose operations can meet faults.
+/// A session whose operations can have faults.
 pub(crate) struct Wire {
     session: EmbeddedSession<Metadata>,
-    faults: Mutex<Vec<(Which, Fault)>>,
+    faults: Mutex<Vec<(Which, OperationFault)>>,
     late: Mutex<Vec<Bytes>>,
-    /// Everything that was sent and answered.
+    /// Every operation that was answered.
     pub(crate) sent: Mutex<Vec<Operation>>,
 }
 
 impl Wire {
-    /// The next operation that `which` names meets `fault`.
-    pub(crate) fn next(&self, which: Which, fault: Fault) {
+    /// The next operation that `which` selects gets `fault`.
+    pub(crate) fn next(&self, which: Which, fault: OperationFault) {
         self.faults.lock().unwrap().push((which, fault));
     }
 
-    /// What was not met is not to come any more.
+    /// Drops faults that did not occur.
     pub(crate) fn forget(&self) {
         self.faults.lock().unwrap().clear();
     }
 
-    /// Whether every fault was met.
-    pub(crate) fn is_quiet(&self) -> bool {
+    /// Whether every fault has occurred.
+    pub(crate) fn all_faults_occurred(&self) -> bool {
         self.faults.lock().unwrap().is_empty()
     }
 
-    /// Executes what was late, now; answers how many operations that were.
+    /// Executes late operations now; returns how many.
     pub(crate) async fn deliver(&self) -> usize {
         let late = std::mem::take(&mut *self.late.lock().unwrap());
         let count = late.len();
@@ -256,7 +256,7 @@ impl Transport for Wire {
             at.map(|at| faults.remove(at).1)
         };
         let unknown = || MetadataError::OutcomeUnknown {
-            reason: "told to lose it".into(),
+            reason: "set to lose it".into(),
         };
         match fault {
             None => {
@@ -264,14 +264,14 @@ impl Transport for Wire {
                 self.sent.lock().unwrap().push(decoded);
                 answer
             }
-            Some(Fault::NotSent) => Err(MetadataError::NotExecuted {
-                reason: "told to fail".into(),
+            Some(OperationFault::NotSent) => Err(MetadataError::NotExecuted {
+                reason: "set to fail".into(),
             }),
-            Some(Fault::AnswerLost) => {
+            Some(OperationFault::AnswerLost) => {
                 self.session.execute(operation).await?;
                 Err(unknown())
             }
-            Some(Fault::Late) => {
+            Some(OperationFault::Late) => {
                 self.late.lock().unwrap().push(operation);
                 Err(unknown())
             }
@@ -287,8 +287,8 @@ impl Transport for Wire {
     }
 }
 
-impl World {
-    /// As [`World::mount`], over a wire with faults.
+impl TestVolume {
+    /// As [`TestVolume::mount`], over a wire with faults.
     pub(crate) async fn mount_over(&self, options: VfsOptions) -> (FileSystem, Arc<Wire>) {
         let wire = Arc::new(Wire {
             session: self.session(),
@@ -305,8 +305,8 @@ impl World {
     }
 }
 
-impl World {
-    /// As [`World::mount_over`], with a journal in `directory` and what was replayed of it.
+impl TestVolume {
+    /// As [`TestVolume::mount_over`], with a journal in `directory` and its replay.
     pub(crate) async fn mount_journalled(
         &self,
         options: VfsOptions,
@@ -334,7 +334,7 @@ impl World {
     }
 }
 
-/// Whether some step of the operation is one that `which` names.
+/// Whether `which` selects some step of the operation.
 fn any_step(operation: &Operation, which: fn(&Step) -> bool) -> bool {
     matches!(operation, Operation::Compound(compound) if compound.steps.iter().any(which))
 }
@@ -378,7 +378,7 @@ pub(crate) async fn content(fs: &FileSystem, inode: InodeId) -> Vec<u8> {
     bytes
 }
 
-/// Cuts a file to nothing while it is opened.
+/// Truncates a file to nothing when it is opened.
 pub(crate) const TRUNCATE: OpenMode = OpenMode {
     read: true,
     write: true,
@@ -400,19 +400,19 @@ pub(crate) async fn set_size(
     fs.setattr(&root(), inode, handle, change).await
 }
 
-/// What is to befall a disk.
+/// Faults of a disk.
 #[derive(Default)]
-pub(crate) struct Trouble {
-    /// The next sync fails, once: as of a disk that has lost something and works again.
+pub(crate) struct DiskFault {
+    /// Nor by another process that has seen that epoch before.
     pub(crate) fails: AtomicBool,
-    /// Nothing is free; it takes what it is given all the same.
+    /// No space is free; writes succeed all the same.
     pub(crate) full: AtomicBool,
 }
 
-/// A directory with the trouble that it is told to have.
-pub(crate) struct TroubledDisk(pub(crate) Directory, pub(crate) Arc<Trouble>);
+/// A directory with these faults.
+pub(crate) struct FaultyDisk(pub(crate) Directory, pub(crate) Arc<DiskFault>);
 
-impl Disk for TroubledDisk {
+impl Disk for FaultyDisk {
     fn list(&mut self) -> io::Result<Vec<Generation>> {
         self.0.list()
     }
@@ -430,7 +430,7 @@ impl Disk for TroubledDisk {
     }
     fn sync(&mut self) -> io::Result<()> {
         if self.1.fails.swap(false, Ordering::Relaxed) {
-            return Err(io::Error::other("told to fail"));
+            return Err(io::Error::other("set to fail"));
         }
         self.0.sync()
     }

@@ -1,5 +1,4 @@
-//! The file system over the disk cache: what it still gives when no cloud answers, and when the
-//! disk does not.
+//! The file system over the disk cache: when no cloud answers, and when the disk does not.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,7 +7,7 @@
     clippy::panic
 )]
 
-use crate::common::{MemorySlices, World, new_file, root};
+use crate::common::{MemorySlices, TestVolume, new_file, root};
 use quorumfs_gateway::disk_cache::{
     CACHE_BYTES_MIN, CachedSlices, DiskCache, DiskCacheOptions, DiskCacheStatus,
 };
@@ -21,13 +20,13 @@ use std::sync::atomic::Ordering;
 
 const MIB: usize = 1 << 20;
 
-struct Mount {
+struct CachedMount {
     fs: FileSystem,
     cache: Arc<DiskCache>,
 }
 
-impl Mount {
-    async fn new(world: &World, path: &Path) -> Self {
+impl CachedMount {
+    async fn new(world: &TestVolume, path: &Path) -> Self {
         let options = DiskCacheOptions {
             path: path.to_owned(),
             bytes_max: CACHE_BYTES_MIN,
@@ -92,19 +91,19 @@ fn noise(seed: u8, length: usize) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn while_no_cloud_answers_what_the_disk_has_is_read() {
-    let (world, directory) = (World::new(), tempfile::tempdir().unwrap());
+async fn cached_content_is_read_while_no_cloud_answers() {
+    let (world, directory) = (TestVolume::new(), tempfile::tempdir().unwrap());
     let (one, two) = (noise(1, 5 * MIB + 12_345), noise(2, 3 * MIB));
-    let mount = Mount::new(&world, directory.path()).await;
+    let mount = CachedMount::new(&world, directory.path()).await;
     let first = mount.write(b"one", &one).await;
     mount.status().await;
-    // What was read counts as what was written.
+    // Read data is cached as written data is.
     let other = world.mount(VfsOptions::default()).await;
     let (second, handle) = new_file(&other, b"two").await;
     other.write(handle, 0, &two).await.unwrap();
     other.release(handle).await.unwrap();
     mount.end().await;
-    let mount = Mount::new(&world, directory.path()).await;
+    let mount = CachedMount::new(&world, directory.path()).await;
     assert_eq!(mount.read(second, two.len()).await.unwrap(), two);
     assert!(mount.status().await.hits == 0);
 
@@ -117,8 +116,8 @@ async fn while_no_cloud_answers_what_the_disk_has_is_read() {
     assert!(status.hits >= 33, "{status:?}");
     mount.end().await;
 
-    // Another process finds the same.
-    let mount = Mount::new(&world, directory.path()).await;
+    // Another process finds the same entries.
+    let mount = CachedMount::new(&world, directory.path()).await;
     mount.status().await;
     assert_eq!(mount.read(first, one.len()).await.unwrap(), one);
     assert_eq!(mount.read(second, two.len()).await.unwrap(), two);
@@ -127,10 +126,10 @@ async fn while_no_cloud_answers_what_the_disk_has_is_read() {
 }
 
 #[tokio::test]
-async fn what_the_disk_lacks_or_spoils_is_read_elsewhere_and_put_there_again() {
-    let (world, directory) = (World::new(), tempfile::tempdir().unwrap());
+async fn missing_or_damaged_cache_entries_are_read_from_the_clouds_and_cached_again() {
+    let (world, directory) = (TestVolume::new(), tempfile::tempdir().unwrap());
     let bytes = noise(3, 4 * MIB);
-    let mount = Mount::new(&world, directory.path()).await;
+    let mount = CachedMount::new(&world, directory.path()).await;
     let inode = mount.write(b"file", &bytes).await;
     mount.status().await;
     mount.end().await;
@@ -143,7 +142,7 @@ async fn what_the_disk_lacks_or_spoils_is_read_elsewhere_and_put_there_again() {
         }
         std::fs::write(&path, content).unwrap();
     }
-    let mount = Mount::new(&world, directory.path()).await;
+    let mount = CachedMount::new(&world, directory.path()).await;
     mount.status().await;
     assert_eq!(mount.read(inode, bytes.len()).await.unwrap(), bytes);
     let status = mount.status().await;
@@ -155,22 +154,22 @@ async fn what_the_disk_lacks_or_spoils_is_read_elsewhere_and_put_there_again() {
 }
 
 #[tokio::test]
-async fn what_the_clouds_have_room_for_is_seen_through_the_cache() {
-    let (world, directory) = (World::new(), tempfile::tempdir().unwrap());
+async fn the_clouds_free_space_is_seen_through_the_cache() {
+    let (world, directory) = (TestVolume::new(), tempfile::tempdir().unwrap());
     world.slices.room.store(1 << 30, Ordering::Relaxed);
-    let mount = Mount::new(&world, directory.path()).await;
+    let mount = CachedMount::new(&world, directory.path()).await;
     let usage = mount.fs.statfs().await.unwrap();
     assert_eq!(usage.blocks_free * u64::from(usage.block_bytes), 1 << 30);
     mount.end().await;
 }
 
 #[tokio::test]
-async fn a_cache_that_cannot_be_changes_nothing() {
-    let (world, directory) = (World::new(), tempfile::tempdir().unwrap());
+async fn a_cache_that_cannot_be_created_changes_nothing() {
+    let (world, directory) = (TestVolume::new(), tempfile::tempdir().unwrap());
     let path = directory.path().join("file");
     std::fs::write(&path, "in the way").unwrap();
     let bytes = noise(4, 2 * MIB);
-    let mount = Mount::new(&world, &path).await;
+    let mount = CachedMount::new(&world, &path).await;
     let inode = mount.write(b"file", &bytes).await;
     mount.fs.drop_caches();
     assert_eq!(mount.read(inode, bytes.len()).await.unwrap(), bytes);

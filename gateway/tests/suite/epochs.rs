@@ -47,7 +47,7 @@ async fn mkdir(fs: &FileSystem, name: &str) -> InodeId {
     made.unwrap().inode
 }
 
-/// What a test keeps in each place: content in an inode, in a pack, and in a block of its own.
+/// The test's content: in an inode, in a pack, and in a block of its own.
 fn contents(seed: u8) -> [Vec<u8>; 3] {
     [100, 9_000, 700_000].map(|length| vec![seed; length])
 }
@@ -67,7 +67,7 @@ async fn check_all(fs: &FileSystem, directory: InodeId, seed: u8) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shares_that_are_kept_open_an_epoch_without_clouds_and_wrong_ones_are_dropped() {
+async fn cached_shares_open_an_epoch_without_clouds_and_wrong_ones_are_dropped() {
     let world = World::new(Lock::MembersAndClouds).await;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("clouds.shares");
@@ -82,19 +82,19 @@ async fn shares_that_are_kept_open_an_epoch_without_clouds_and_wrong_ones_are_dr
         }
         late.refresh().await
     };
-    assert!(opens_alone().await.is_err(), "nothing is kept yet");
+    assert!(opens_alone().await.is_err(), "nothing is cached yet");
     let keeping = world.gateway();
     keeping.volume.keep_shares(keeper());
     keeping.refresh().await.unwrap();
     assert_eq!(opens_alone().await.unwrap(), RealmEpoch(0));
 
-    // Of an epoch that was begun elsewhere nothing is kept until it was opened here.
+    // Shares of an epoch that was begun elsewhere are cached only once it was opened here.
     owner.rekey(Lock::MembersAndClouds).await.unwrap();
     assert!(opens_alone().await.is_err(), "of another epoch");
     keeping.refresh().await.unwrap();
     assert_eq!(opens_alone().await.unwrap(), RealmEpoch(1));
 
-    // What opens and is not what the signed row says is neither believed nor left.
+    // A share that opens and does not match the signed row is neither used nor left there.
     let kept = keeper();
     let good = kept.recall(RealmId::ROOT, RealmEpoch(1)).unwrap().unwrap();
     let with = |index: u8, share: &Secret| vec![good[0].clone(), (index, share.clone())];
@@ -110,7 +110,7 @@ async fn shares_that_are_kept_open_an_epoch_without_clouds_and_wrong_ones_are_dr
         assert!(opens_alone().await.is_err(), "{wrong:?}");
         assert!(!path.exists(), "{wrong:?} stays");
     }
-    // And with the clouds it is as if nothing had been there.
+    // With the clouds it is as if there had been no shares.
     std::fs::write(&path, "something else").unwrap();
     let late = world.gateway();
     late.volume.keep_shares(keeper());
@@ -120,7 +120,7 @@ async fn shares_that_are_kept_open_an_epoch_without_clouds_and_wrong_ones_are_dr
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mount_reads_all_that_was_written_before_during_and_after_new_epochs() {
+async fn a_mount_reads_data_from_before_during_and_after_new_epochs() {
     let world = World::new(Lock::MembersAndClouds).await;
     let (mounted, other) = (world.gateway(), world.gateway());
     assert!(
@@ -135,10 +135,10 @@ async fn a_mount_reads_all_that_was_written_before_during_and_after_new_epochs()
         other.rekey(Lock::MembersAndClouds).await.unwrap(),
         RealmEpoch(1)
     );
-    // The mount has not heard of it: what it writes meanwhile is sealed as before.
+    // The mount does not have the new epoch: it writes under the old one.
     write_all(&fs, before, 2).await;
     assert_eq!(mounted.volume.current_epoch(), Some(RealmEpoch(0)));
-    // A directory that is made now tells.
+    // A new directory shows it.
     let after = mkdir(&fs, "after").await;
     write_all(&fs, after, 3).await;
     assert_eq!(mounted.volume.current_epoch(), Some(RealmEpoch(1)));
@@ -147,7 +147,7 @@ async fn a_mount_reads_all_that_was_written_before_during_and_after_new_epochs()
     assert_eq!(next, None);
     let slices: Vec<_> = counted.iter().map(|it| (it.epoch.0, it.slices)).collect();
     assert_eq!(slices, [(0, 4), (1, 4)]);
-    // And back to one lock, and to two again.
+    // Back to one lock, and to two again.
     assert_eq!(other.rekey(Lock::Members).await.unwrap(), RealmEpoch(2));
     assert_eq!(
         other.rekey(Lock::MembersAndClouds).await.unwrap(),
@@ -171,7 +171,7 @@ async fn a_mount_reads_all_that_was_written_before_during_and_after_new_epochs()
         }
     }
     assert_eq!(mounted.volume.current_epoch(), Some(RealmEpoch(3)));
-    // The mount sees by itself how much is left under the older ones: all but the latest.
+    // The mount counts by itself how much is left under older epochs: all but the latest.
     let (counted, _) = mounted.metadata.count_by_epoch(None).await.unwrap();
     let old = counted.iter().filter(|it| it.epoch < RealmEpoch(3));
     let (slices, bytes) = old.fold((0, 0), |(slices, bytes), it| {
@@ -213,7 +213,7 @@ async fn extended_attributes_outlive_new_epochs() {
             assert_eq!(found.unwrap(), value, "{name}");
         }
     }
-    // What has none takes the key of the day.
+    // An inode without attributes takes the current key.
     for name in [b"user.old".as_slice(), b"user.both", b"user.new"] {
         later.removexattr(&root(), inode, name).await.unwrap();
     }
@@ -223,7 +223,7 @@ async fn extended_attributes_outlive_new_epochs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shares_come_past_f_clouds_that_lie_or_are_gone_and_not_past_more() {
+async fn shares_are_found_with_f_clouds_lying_or_gone_and_not_with_more() {
     let world = World::new(Lock::MembersAndClouds).await;
     for fault in [
         Fault::Zeros,
@@ -257,7 +257,7 @@ async fn shares_come_past_f_clouds_that_lie_or_are_gone_and_not_past_more() {
     assert_eq!(error.matches("told to refuse").count(), 3, "{error}");
 }
 
-/// Whoever has a member's key, the genesis, every server, and f clouds.
+/// An attacker with a member's key, the genesis, every server, and f clouds.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_members_key_with_f_clouds_opens_nothing_and_with_one_more_it_does() {
     let world = World::new(Lock::MembersAndClouds).await;
@@ -285,7 +285,7 @@ async fn a_members_key_with_f_clouds_opens_nothing_and_with_one_more_it_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rekey_that_too_few_clouds_take_changes_nothing_and_can_be_done_again() {
+async fn a_rekey_with_too_few_clouds_changes_nothing_and_can_be_retried() {
     let world = World::new(Lock::Members).await;
     let gateway = world.gateway();
     for cloud in 0..2 {
@@ -303,7 +303,7 @@ async fn a_rekey_that_too_few_clouds_take_changes_nothing_and_can_be_done_again(
     assert_eq!(done.number, RealmEpoch(1));
     assert_eq!(done.confirmed, [0, 2, 3].map(CloudIndex));
     assert_eq!(done.failures.0.len(), 1);
-    // The one that has none gets its share later.
+    // The cloud without a share gets one later.
     gateway.faulty[1].set_plan(Plan::honest());
     let shares = gateway.volume.current_shares().unwrap();
     let looked = gateway.shares.look(&shares, None).await;
@@ -320,7 +320,7 @@ async fn a_rekey_that_dies_at_any_step_leaves_one_epoch_or_the_other() {
     let (gateway, line) = world.gateway_on_a_line();
     let (volume, clouds) = (&gateway.volume, &gateway.shares);
     let (metadata, lock) = (&gateway.metadata, Lock::MembersAndClouds);
-    // Shares are on the clouds, and nobody has heard of them.
+    // Shares are on the clouds, and no session has used them.
     let prepared = volume.prepare_epoch(metadata, clouds, lock, &[]).await;
     drop(prepared.unwrap());
     assert_eq!(world.gateway().refresh().await.unwrap(), RealmEpoch(0));
@@ -332,14 +332,14 @@ async fn a_rekey_that_dies_at_any_step_leaves_one_epoch_or_the_other() {
     *line.fate.lock().unwrap() = Some(Fate::AnswerLost);
     assert_eq!(gateway.rekey(lock).await.unwrap(), RealmEpoch(1));
     assert_eq!(world.gateway().refresh().await.unwrap(), RealmEpoch(1));
-    // Whoever ordered it dies before opening it: the others do.
+    // The process that ordered it dies before opening it: the others open it.
     let heir = world.gateway();
     assert_eq!(heir.rekey(lock).await.unwrap(), RealmEpoch(2));
     assert_eq!(gateway.refresh().await.unwrap(), RealmEpoch(2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_who_rekey_at_a_time_one_does_and_the_other_is_told() {
+async fn of_two_concurrent_rekeys_one_succeeds_and_the_other_fails() {
     let world = World::new(Lock::MembersAndClouds).await;
     let (one, other) = (world.gateway(), world.gateway());
     let prepare = async |gateway: &Gateway| {
@@ -355,9 +355,9 @@ async fn of_two_who_rekey_at_a_time_one_does_and_the_other_is_told() {
         begun.await
     };
     assert_eq!(begin(&one, first).await.unwrap().number, RealmEpoch(1));
-    let told = begin(&other, second).await.unwrap_err();
-    let VolumeError::Raced { current } = told else {
-        panic!("{told}");
+    let error = begin(&other, second).await.unwrap_err();
+    let VolumeError::Raced { current } = error else {
+        panic!("{error}");
     };
     assert_eq!(current, RealmEpoch(1));
     let (slice, salt) = (SliceId::default(), SliceSalt::default());
@@ -371,7 +371,7 @@ async fn of_two_who_rekey_at_a_time_one_does_and_the_other_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_epoch_that_a_server_made_up_or_took_out_of_the_past_is_refused() {
+async fn a_forged_or_replayed_epoch_is_refused() {
     let world = World::new(Lock::MembersAndClouds).await;
     let (gateway, line) = world.gateway_on_a_line();
     gateway.refresh().await.unwrap();
@@ -385,14 +385,14 @@ async fn an_epoch_that_a_server_made_up_or_took_out_of_the_past_is_refused() {
     ] {
         line.lie.store(lie, Ordering::Relaxed);
         let error = gateway.refresh().await.unwrap_err();
-        let told = matches!(
+        let refused = matches!(
             error,
             VolumeError::Key(KeyError::Untrusted { .. } | KeyError::NoMember { .. })
         );
-        assert!(told, "lie {lie}: {error:?}");
+        assert!(refused, "lie {lie}: {error:?}");
         assert_eq!(gateway.volume.current_epoch(), Some(RealmEpoch(0)), "{lie}");
     }
-    // The answer of before is the truth of then: whoever has not seen better believes it.
+    // The older answer was true then: a client that has not seen a newer epoch accepts it.
     line.lie.store(OLD, Ordering::Relaxed);
     assert_eq!(gateway.refresh().await.unwrap(), RealmEpoch(0));
     let old = line.old.lock().unwrap().clone();
@@ -403,7 +403,7 @@ async fn an_epoch_that_a_server_made_up_or_took_out_of_the_past_is_refused() {
     let error = gateway.refresh().await.unwrap_err();
     assert!(matches!(error, VolumeError::WentBack(_)), "{error:?}");
     assert_eq!(gateway.volume.current_epoch(), Some(RealmEpoch(1)));
-    // Nor by another process that this one told.
+    // Nor by another process that has seen that epoch before.
     let (next, line) = world.gateway_on_a_line();
     next.volume.epoch_shown_before(RealmEpoch(1));
     *line.old.lock().unwrap() = old;
@@ -415,7 +415,7 @@ async fn an_epoch_that_a_server_made_up_or_took_out_of_the_past_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_who_administers_is_left_out() {
+async fn no_administrator_is_left_out() {
     let world = World::new(Lock::Members).await;
     let gateway = world.gateway();
     let recovery = world.created.recovery_kit.recovery.id().signing;
@@ -428,7 +428,7 @@ async fn nobody_who_administers_is_left_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_or_damaged_share_is_made_again_from_the_others() {
+async fn a_lost_or_damaged_share_is_rebuilt_from_the_others() {
     let world = World::new(Lock::MembersAndClouds).await;
     let gateway = world.gateway();
     gateway.refresh().await.unwrap();
@@ -460,7 +460,7 @@ async fn a_lost_or_damaged_share_is_made_again_from_the_others() {
         late.faulty[cloud].set_plan(Plan::always(Fault::Refuse(StoreErrorKind::Unavailable)));
     }
     assert_eq!(late.refresh().await.unwrap(), RealmEpoch(0));
-    // Shares that do not fit each other are the fault of whoever signed them.
+    // Shares that do not fit each other are the fault of their signer.
     let mut wrong = shares.clone();
     wrong.digests[2].0[0] ^= 1;
     let error = gateway.shares.restore(&wrong, &[CloudIndex(2)]).await;

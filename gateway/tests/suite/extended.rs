@@ -1,8 +1,8 @@
-//! Extended attributes over a service in this process: what is sealed, what is remembered.
+//! Extended attributes over a service in this process: what is sealed, and what is cached.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
-use crate::common::{World, new_file, root};
+use crate::common::{TestVolume, new_file, root};
 use quorumfs_gateway::vfs::{AttributeChange, Caller, OpenMode, SetMode, VfsOptions};
 use quorumfs_metadata::operation::{Operation, Step};
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
 
 #[tokio::test]
 async fn servers_see_neither_names_nor_values_and_cannot_compare_them() {
-    let world = World::new();
+    let world = TestVolume::new();
     let (fs, wire) = world.mount_over(VfsOptions::default()).await;
     let (one, _) = new_file(&fs, b"one").await;
     let (two, _) = new_file(&fs, b"two").await;
@@ -65,10 +65,10 @@ impl SplitTerminator for Vec<u8> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_session_sets_is_seen_within_a_second() {
-    let world = World::new();
+async fn attributes_set_by_another_session_are_seen_within_a_second() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
-    let beside = world.beside(VfsOptions::default());
+    let command = world.command(VfsOptions::default());
     let (inode, handle) = new_file(&fs, b"file").await;
     fs.release(handle).await.unwrap();
     static ROOT: Caller = Caller {
@@ -77,7 +77,7 @@ async fn what_another_session_sets_is_seen_within_a_second() {
         groups: quorumfs_gateway::vfs::GroupSource::Known(Vec::new()),
         umask: 0,
     };
-    let set = |value: &'static [u8]| beside.setxattr(&ROOT, inode, b"user.a", value, SetMode::Any);
+    let set = |value: &'static [u8]| command.setxattr(&ROOT, inode, b"user.a", value, SetMode::Any);
     assert_eq!(
         fs.getxattr(&ROOT, inode, b"user.a")
             .await
@@ -107,8 +107,8 @@ async fn what_another_session_sets_is_seen_within_a_second() {
 }
 
 #[tokio::test]
-async fn a_value_is_read_by_who_may_read_the_file() {
-    let world = World::new();
+async fn a_value_is_readable_with_the_file() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     let (inode, _) = new_file(&fs, b"file").await;
     fs.setxattr(&root(), inode, b"user.a", b"value", SetMode::Any)
@@ -150,8 +150,8 @@ async fn a_value_is_read_by_who_may_read_the_file() {
 }
 
 #[tokio::test]
-async fn attributes_are_set_while_content_waits_and_neither_loses_the_other() {
-    let world = World::new();
+async fn attributes_set_while_content_is_pending_and_that_content_are_both_kept() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     for round in 0..5_u8 {

@@ -2,18 +2,18 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use crate::common::{TRUNCATE, World, new_file, root};
+use crate::common::{TRUNCATE, TestVolume, new_file, root};
 use quorumfs_gateway::vfs::{FileSystem, HandleId, OpenMode, VfsOptions};
 use std::time::Duration;
 
-fn unhurried() -> VfsOptions {
+fn manual_commits() -> VfsOptions {
     VfsOptions {
         commit_after: Duration::from_secs(3600),
         ..VfsOptions::default()
     }
 }
 
-/// A file and what must be in it.
+/// A file and its expected content.
 struct Written<'f> {
     fs: &'f FileSystem,
     handle: HandleId,
@@ -30,8 +30,8 @@ impl Written<'_> {
         self.fs.write(self.handle, at as u64, bytes).await.unwrap();
     }
 
-    async fn check(&self, world: &World, name: &[u8]) {
-        let again = world.mount(unhurried()).await;
+    async fn check(&self, world: &TestVolume, name: &[u8]) {
+        let again = world.mount(manual_commits()).await;
         let found = again.lookup(&root(), again.root(), name).await.unwrap();
         let inode = found.unwrap().inode;
         let mode = OpenMode::READ;
@@ -44,8 +44,8 @@ impl Written<'_> {
 
 #[tokio::test]
 async fn scattered_writes_into_a_file_of_many_pieces_are_committed() {
-    let world = World::new();
-    let fs = world.mount(unhurried()).await;
+    let world = TestVolume::new();
+    let fs = world.mount(manual_commits()).await;
     let (_, handle) = new_file(&fs, b"database").await;
     let mut file = Written {
         fs: &fs,
@@ -65,8 +65,8 @@ async fn scattered_writes_into_a_file_of_many_pieces_are_committed() {
 
 #[tokio::test]
 async fn many_writes_into_large_pieces_are_committed() {
-    let world = World::new();
-    let fs = world.mount(unhurried()).await;
+    let world = TestVolume::new();
+    let fs = world.mount(manual_commits()).await;
     let (_, handle) = new_file(&fs, b"image").await;
     let mut file = Written {
         fs: &fs,
@@ -87,8 +87,8 @@ async fn many_writes_into_large_pieces_are_committed() {
 
 #[tokio::test]
 async fn one_run_over_more_pieces_than_an_operation_can_delete_is_committed() {
-    let world = World::new();
-    let fs = world.mount(unhurried()).await;
+    let world = TestVolume::new();
+    let fs = world.mount(manual_commits()).await;
     let (_, handle) = new_file(&fs, b"fragments").await;
     let mut file = Written {
         fs: &fs,
@@ -106,8 +106,8 @@ async fn one_run_over_more_pieces_than_an_operation_can_delete_is_committed() {
 
 #[tokio::test]
 async fn a_log_of_many_pieces_that_was_replaced_by_a_tiny_one_grows_on() {
-    let world = World::new();
-    let fs = world.mount(unhurried()).await;
+    let world = TestVolume::new();
+    let fs = world.mount(manual_commits()).await;
     let (inode, handle) = new_file(&fs, b"log").await;
     for line in 0..1000 {
         fs.write(handle, line * 2000, &[1; 10]).await.unwrap();

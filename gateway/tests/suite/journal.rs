@@ -1,14 +1,14 @@
-//! What was written at tier `local` survives the end of the process at any moment: it is in its
-//! place after the next mount from here, or rescued where somebody else was there meanwhile.
+//! Data that was written at tier `local` survives the end of the process at any moment: the next
+//! mount on this host puts it in place, or rescues it if another client has changed the file.
 //!
 //! A process that is killed leaves its files as they are at that moment; so a test copies them and
-//! mounts from the copy, which takes the volume over. The mount before it hears of that and can do
-//! no more, as one that is dead.
+//! mounts from the copy, which takes the volume over. The mount before it is fenced and can do no
+//! more, as a dead one.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use crate::common::{
-    Fault, Trouble, TroubledDisk, World, content, is_commit, new_file, root, set_size,
+    DiskFault, FaultyDisk, OperationFault, TestVolume, content, is_commit, new_file, root, set_size,
 };
 use quorumfs_gateway::journal::{Directory, Reason};
 use quorumfs_gateway::vfs::{
@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Nothing is committed unless somebody asks for it.
+/// Data is committed only when a call asks for it.
 pub(crate) fn local() -> VfsOptions {
     VfsOptions {
         tier: Tier::Local,
@@ -45,8 +45,8 @@ fn names(directory: &TempDir) -> BTreeSet<OsString> {
     entries.map(|entry| entry.unwrap().file_name()).collect()
 }
 
-/// What a process that is killed now leaves. This one goes on: what was copied while it made or
-/// removed a file was never there all at once.
+/// The files that a process leaves if it is killed now. This one goes on: if it made or removed a
+/// file during the copy, the copy is repeated.
 pub(crate) fn killed(directory: &TempDir) -> TempDir {
     loop {
         let (copy, before) = (new_journal(), names(directory));
@@ -60,7 +60,7 @@ pub(crate) fn killed(directory: &TempDir) -> TempDir {
     }
 }
 
-pub(crate) fn clouds_fail(world: &World, fail: bool) {
+pub(crate) fn clouds_fail(world: &TestVolume, fail: bool) {
     world.slices.failing.store(fail, Ordering::Relaxed);
 }
 
@@ -69,8 +69,8 @@ async fn lookup(fs: &FileSystem, name: &str) -> Option<InodeId> {
     found.unwrap().map(|found| found.inode)
 }
 
-/// What the volume holds for those who know nothing of any journal.
-async fn committed(world: &World, inode: InodeId) -> Vec<u8> {
+/// The volume's content as clients without a journal see it.
+async fn committed(world: &TestVolume, inode: InodeId) -> Vec<u8> {
     let fs = world.mount(VfsOptions::default()).await;
     content(&fs, inode).await
 }
@@ -87,9 +87,9 @@ async fn rescued(fs: &FileSystem, inode: InodeId) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_was_synced_is_there_after_a_kill_while_all_clouds_are_down() {
+async fn synced_data_survives_a_kill_while_all_clouds_are_down() {
     for length in [10, 5000, 6 << 20] {
-        let (world, journal) = (World::new(), new_journal());
+        let (world, journal) = (TestVolume::new(), new_journal());
         let (fs, ..) = world.mount_journalled(local(), at(&journal)).await;
         let (inode, handle) = new_file(&fs, b"file").await;
         clouds_fail(&world, true);
@@ -115,7 +115,7 @@ async fn what_was_synced_is_there_after_a_kill_while_all_clouds_are_down() {
 
 #[tokio::test]
 async fn a_close_waits_for_the_journal_and_not_for_the_clouds() {
-    let (world, journal) = (World::new(), new_journal());
+    let (world, journal) = (TestVolume::new(), new_journal());
     let (fs, ..) = world.mount_journalled(local(), at(&journal)).await;
     clouds_fail(&world, true);
     let (inode, handle) = new_file(&fs, b"file").await;
@@ -132,7 +132,7 @@ async fn a_close_waits_for_the_journal_and_not_for_the_clouds() {
     fs.sync(inode).await.unwrap();
     assert_eq!(fs.queue(), []);
     assert_eq!(committed(&world, inode).await, [1; 5000]);
-    // What is in the clouds already is not rescued: nobody else was there.
+    // Data in the clouds is not rescued: no other client changed it.
     let (fs, replayed, _) = world.mount_journalled(local(), at(&killed)).await;
     let Replayed { rescued, .. } = replayed;
     assert_eq!(
@@ -144,10 +144,14 @@ async fn a_close_waits_for_the_journal_and_not_for_the_clouds() {
 }
 
 #[tokio::test]
-async fn a_kill_in_the_middle_of_a_commit_loses_nothing_whatever_became_of_it() {
-    for fault in [Fault::NotSent, Fault::AnswerLost, Fault::Late] {
+async fn a_kill_in_the_middle_of_a_commit_loses_nothing() {
+    for fault in [
+        OperationFault::NotSent,
+        OperationFault::AnswerLost,
+        OperationFault::Late,
+    ] {
         for (before, length) in [(0, 10), (0, 5000), (3000, 10), (5000, 3000)] {
-            let (world, journal) = (World::new(), new_journal());
+            let (world, journal) = (TestVolume::new(), new_journal());
             let (fs, _, wire) = world.mount_journalled(local(), at(&journal)).await;
             let (inode, handle) = new_file(&fs, b"file").await;
             if before > 0 {
@@ -157,8 +161,8 @@ async fn a_kill_in_the_middle_of_a_commit_loses_nothing_whatever_became_of_it() 
             fs.write(handle, 5, &vec![2; length]).await.unwrap();
             wire.next(is_commit, fault);
             fs.sync(inode).await.unwrap_err();
-            assert!(wire.is_quiet());
-            // It goes on, and is killed then.
+            assert!(wire.all_faults_occurred());
+            // It continues, and is killed then.
             fs.write(handle, 7, &[3]).await.unwrap();
             fs.fsync(handle).await.unwrap();
             let expected = content(&fs, inode).await;
@@ -175,8 +179,8 @@ async fn a_kill_in_the_middle_of_a_commit_loses_nothing_whatever_became_of_it() 
 }
 
 #[tokio::test]
-async fn what_somebody_else_has_changed_since_stays_and_the_bytes_are_rescued() {
-    let (world, journal) = (World::new(), new_journal());
+async fn changes_by_another_client_stay_and_journalled_bytes_are_rescued() {
+    let (world, journal) = (TestVolume::new(), new_journal());
     let (fs, ..) = world.mount_journalled(local(), at(&journal)).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     let (gone, other) = new_file(&fs, b"gone").await;
@@ -192,7 +196,7 @@ async fn what_somebody_else_has_changed_since_stays_and_the_bytes_are_rescued() 
     newer.release(there).await.unwrap();
     newer.unlink(&root(), newer.root(), b"gone").await.unwrap();
     newer.shutdown().await.unwrap();
-    // The clouds need not be there for that.
+    // The clouds are not needed for that.
     clouds_fail(&world, true);
     let (fs, replayed, _) = world.mount_journalled(local(), at(&killed)).await;
     let expected = [(inode, Reason::Changed), (gone, Reason::Deleted)];
@@ -201,7 +205,7 @@ async fn what_somebody_else_has_changed_since_stays_and_the_bytes_are_rescued() 
     let bytes = [[0; 2].as_slice(), &[1; 3000]].concat();
     assert_eq!(rescued(&fs, inode).await, bytes);
     assert_eq!(rescued(&fs, gone).await, b"of the deleted");
-    // Not again; and what was rescued is itself kept over a kill.
+    // Not again; and the rescued data itself survives a kill.
     let again = self::killed(&killed);
     let (fs, replayed, _) = world.mount_journalled(local(), at(&again)).await;
     assert_eq!((replayed.in_place, replayed.rescued.len()), (2, 0));
@@ -212,8 +216,8 @@ async fn what_somebody_else_has_changed_since_stays_and_the_bytes_are_rescued() 
 }
 
 #[tokio::test]
-async fn a_mount_that_was_taken_over_keeps_what_it_could_not_commit_for_the_next_one() {
-    let (world, journal) = (World::new(), new_journal());
+async fn a_mount_that_was_taken_over_leaves_uncommitted_data_to_the_next_one() {
+    let (world, journal) = (TestVolume::new(), new_journal());
     let (fs, ..) = world.mount_journalled(local(), at(&journal)).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     fs.write(handle, 0, &[1; 3000]).await.unwrap();
@@ -233,7 +237,7 @@ async fn a_mount_that_was_taken_over_keeps_what_it_could_not_commit_for_the_next
 
 #[tokio::test]
 async fn a_rename_over_another_file_waits_until_the_content_is_committed() {
-    let (world, journal) = (World::new(), new_journal());
+    let (world, journal) = (TestVolume::new(), new_journal());
     let (fs, ..) = world.mount_journalled(local(), at(&journal)).await;
     let (_, old) = new_file(&fs, b"name").await;
     fs.write(old, 0, &[1; 3000]).await.unwrap();
@@ -253,7 +257,7 @@ async fn a_rename_over_another_file_waits_until_the_content_is_committed() {
     rename().await.unwrap_err();
     clouds_fail(&world, false);
     rename().await.unwrap();
-    // Nobody needs this host for it.
+    // No other host needs this one for it.
     let elsewhere = world.mount(VfsOptions::default()).await;
     let inode = lookup(&elsewhere, "name").await.unwrap();
     assert_eq!(content(&elsewhere, inode).await, [2; 5000]);
@@ -261,8 +265,8 @@ async fn a_rename_over_another_file_waits_until_the_content_is_committed() {
 }
 
 #[tokio::test]
-async fn what_was_cut_away_or_deleted_does_not_come_back() {
-    let (world, journal) = (World::new(), new_journal());
+async fn truncated_or_deleted_data_does_not_come_back() {
+    let (world, journal) = (TestVolume::new(), new_journal());
     let (fs, ..) = world.mount_journalled(local(), at(&journal)).await;
     let (cut, handle) = new_file(&fs, b"cut").await;
     fs.write(handle, 0, &[1; 3000]).await.unwrap();
@@ -283,7 +287,7 @@ async fn what_was_cut_away_or_deleted_does_not_come_back() {
     fs.write(deleted, 0, &[2; 10]).await.unwrap();
     fs.fsync(deleted).await.unwrap();
     assert_eq!(fs.read(deleted, 0, 10).await.unwrap(), [2; 10].as_slice());
-    // Something that is synced takes all before it along.
+    // A sync of one entry makes all entries before it durable.
     let (_, last) = new_file(&fs, b"last").await;
     fs.write(last, 0, b"last").await.unwrap();
     fs.fsync(last).await.unwrap();
@@ -296,8 +300,8 @@ async fn what_was_cut_away_or_deleted_does_not_come_back() {
 }
 
 #[tokio::test]
-async fn attributes_that_ride_are_kept_with_the_content_and_others_leave_it_in_place() {
-    let (world, journal) = (World::new(), new_journal());
+async fn riding_attributes_are_journalled_with_the_content_and_others_leave_it_in_place() {
+    let (world, journal) = (TestVolume::new(), new_journal());
     let (fs, ..) = world.mount_journalled(local(), at(&journal)).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     fs.write(handle, 0, &[1; 3000]).await.unwrap();
@@ -312,7 +316,7 @@ async fn attributes_that_ride_are_kept_with_the_content_and_others_leave_it_in_p
     fs.drop_set_id(&Caller::user(7, 7, Vec::new()), handle)
         .unwrap();
     fs.fsync(handle).await.unwrap();
-    // What changes the inode beneath what waits is ours, and known to be.
+    // A change of the inode beneath pending data is ours, and the journal says so.
     let name = async |name: &[u8]| {
         let set = fs.setxattr(&caller, inode, name, b"value", SetMode::Any);
         set.await.unwrap();
@@ -334,15 +338,15 @@ async fn attributes_that_ride_are_kept_with_the_content_and_others_leave_it_in_p
 
 #[tokio::test]
 async fn when_the_journal_fails_once_close_and_fsync_wait_for_the_clouds_from_then_on() {
-    let (world, journal) = (World::new(), new_journal());
-    let trouble = Arc::new(Trouble::default());
-    let disk = TroubledDisk(at(&journal), trouble.clone());
+    let (world, journal) = (TestVolume::new(), new_journal());
+    let fault = Arc::new(DiskFault::default());
+    let disk = FaultyDisk(at(&journal), fault.clone());
     let (fs, ..) = world.mount_journalled(local(), disk).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     fs.write(handle, 0, &[1; 3000]).await.unwrap();
     fs.fsync(handle).await.unwrap();
     fs.write(handle, 0, &[2; 3000]).await.unwrap();
-    trouble.fails.store(true, Ordering::Relaxed);
+    fault.fails.store(true, Ordering::Relaxed);
     clouds_fail(&world, true);
     fs.fsync(handle).await.unwrap_err();
     assert!(fs.status().journal.unwrap().broken.is_some());
@@ -354,7 +358,7 @@ async fn when_the_journal_fails_once_close_and_fsync_wait_for_the_clouds_from_th
 
 #[tokio::test]
 async fn a_close_at_tier_memory_waits_for_nothing() {
-    let world = World::new();
+    let world = TestVolume::new();
     let options = VfsOptions {
         tier: Tier::Memory,
         ..local()
@@ -373,8 +377,8 @@ async fn a_close_at_tier_memory_waits_for_nothing() {
 }
 
 #[tokio::test]
-async fn a_journal_that_is_full_lets_writers_wait_for_commits() {
-    let (world, journal) = (World::new(), new_journal());
+async fn a_full_journal_makes_writers_wait_for_commits() {
+    let (world, journal) = (TestVolume::new(), new_journal());
     let (fs, ..) = world.mount_journalled(local(), at(&journal)).await;
     let (_, handle) = new_file(&fs, b"file").await;
     let most = fs.status().journal.unwrap().bytes_max;
@@ -386,7 +390,7 @@ async fn a_journal_that_is_full_lets_writers_wait_for_commits() {
     fs.release(handle).await.unwrap();
 }
 
-/// One file as it was after each change since it was last known to be safe.
+/// One file after each change since its last sync.
 struct Versions(Vec<Vec<u8>>);
 
 impl Versions {
@@ -401,9 +405,9 @@ impl Versions {
     }
 }
 
-struct Dice(u64);
+struct SeededRandom(u64);
 
-impl Dice {
+impl SeededRandom {
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self
             .0
@@ -422,9 +426,9 @@ struct Host {
 }
 
 impl Host {
-    async fn mount(world: &World, journal: TempDir, inodes: &[InodeId]) -> Self {
+    async fn mount(world: &TestVolume, journal: TempDir, inodes: &[InodeId]) -> Self {
         let (fs, replayed, wire) = world.mount_journalled(local(), at(&journal)).await;
-        assert_eq!(replayed.rescued, [], "nobody else was there");
+        assert_eq!(replayed.rescued, [], "no other client changed it");
         let mut handles = Vec::new();
         for inode in inodes {
             let opened = fs.open(&root(), *inode, OpenMode::READ_WRITE).await;
@@ -438,13 +442,13 @@ impl Host {
         }
     }
 
-    async fn step(&self, dice: &mut Dice, inodes: &[InodeId], versions: &mut [Versions]) {
-        let which = dice.below(inodes.len() as u64) as usize;
+    async fn step(&self, random: &mut SeededRandom, inodes: &[InodeId], versions: &mut [Versions]) {
+        let which = random.below(inodes.len() as u64) as usize;
         let (inode, handle, file) = (inodes[which], self.handles[which], &mut versions[which]);
-        let (offset, length) = (dice.below(6000), 1 + dice.below(4000));
-        match dice.below(14) {
+        let (offset, length) = (random.below(6000), 1 + random.below(4000));
+        match random.below(14) {
             0..=5 => {
-                let byte = 1 + dice.below(255) as u8;
+                let byte = 1 + random.below(255) as u8;
                 let bytes = vec![byte; length as usize];
                 self.fs.write(handle, offset, &bytes).await.unwrap();
                 file.now(|content| {
@@ -462,8 +466,12 @@ impl Host {
                 file.safe();
             }
             10 => {
-                let fault = [Fault::NotSent, Fault::AnswerLost, Fault::Late];
-                let fault = fault[dice.below(3) as usize];
+                let fault = [
+                    OperationFault::NotSent,
+                    OperationFault::AnswerLost,
+                    OperationFault::Late,
+                ];
+                let fault = fault[random.below(3) as usize];
                 self.wire.next(is_commit, fault);
                 if self.fs.sync(inode).await.is_ok() {
                     self.wire.forget();
@@ -491,10 +499,10 @@ impl Host {
             }
             _ => {
                 let change = AttributeChange {
-                    mode: Some(0o600 + dice.below(64) as u16),
+                    mode: Some(0o600 + random.below(64) as u16),
                     ..AttributeChange::default()
                 };
-                let handle = (dice.below(2) == 0).then_some(handle);
+                let handle = (random.below(2) == 0).then_some(handle);
                 let changed = self.fs.setattr(&root(), inode, handle, change).await;
                 changed.unwrap();
             }
@@ -503,10 +511,10 @@ impl Host {
 }
 
 #[tokio::test]
-async fn whenever_it_is_killed_every_file_is_as_it_was_at_or_after_its_last_sync() {
+async fn killed_at_any_step_every_file_is_as_at_or_after_its_last_sync() {
     for seed in 0..60 {
-        let mut dice = Dice(seed * 7919 + 1);
-        let world = World::new();
+        let mut random = SeededRandom(seed * 7919 + 1);
+        let world = TestVolume::new();
         let setup = world.mount(VfsOptions::default()).await;
         let mut inodes = Vec::new();
         for name in [b"a", b"b", b"c"] {
@@ -517,8 +525,8 @@ async fn whenever_it_is_killed_every_file_is_as_it_was_at_or_after_its_last_sync
         let mut versions: Vec<_> = inodes.iter().map(|_| Versions(vec![vec![]])).collect();
         let mut host = Host::mount(&world, new_journal(), &inodes).await;
         for _ in 0..4 {
-            for _ in 0..dice.below(40) {
-                host.step(&mut dice, &inodes, &mut versions).await;
+            for _ in 0..random.below(40) {
+                host.step(&mut random, &inodes, &mut versions).await;
             }
             let killed = killed(&host.journal);
             let late = host.wire.clone();

@@ -1,14 +1,14 @@
-//! What a listing shows, which the kernel takes as the truth for a second.
+//! Listings, which the kernel caches for a second.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use crate::common::{World, content, new_file, root};
+use crate::common::{TestVolume, content, new_file, root};
 use quorumfs_gateway::vfs::{AttributeChange, OpenMode, RenameMode, VfsOptions};
 use std::time::Duration;
 
 #[tokio::test]
-async fn a_listing_in_pieces_shows_what_was_changed_since_it_began() {
-    let world = World::new();
+async fn a_listing_in_pieces_shows_changes_since_it_began() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     for number in 0..40 {
         let name = format!("file {number}");
@@ -46,19 +46,19 @@ async fn a_listing_in_pieces_shows_what_was_changed_since_it_began() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_page_of_a_listing_is_not_kept_for_longer_than_a_second() {
-    let world = World::new();
+async fn a_page_of_a_listing_is_cached_for_at_most_a_second() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     fs.release(handle).await.unwrap();
     let listing = fs.opendir(&root(), fs.root(), false).await.unwrap();
     let first = fs.readdir_plus(listing, 0, 2).await.unwrap();
     assert_eq!(first.len(), 2);
-    let beside = world.beside(VfsOptions::default());
+    let command = world.command(VfsOptions::default());
     let mode = OpenMode::READ_WRITE;
-    let handle = beside.open(&root(), inode, mode).await.unwrap().handle;
-    beside.write(handle, 0, b"more").await.unwrap();
-    beside.release(handle).await.unwrap();
+    let handle = command.open(&root(), inode, mode).await.unwrap().handle;
+    command.write(handle, 0, b"more").await.unwrap();
+    command.release(handle).await.unwrap();
     tokio::time::sleep(Duration::from_millis(1100)).await;
     let rest = fs.readdir_plus(listing, 2, 100).await.unwrap();
     assert_eq!(rest[0].1.size, 4);
@@ -66,8 +66,8 @@ async fn a_page_of_a_listing_is_not_kept_for_longer_than_a_second() {
 }
 
 #[tokio::test]
-async fn a_directory_that_was_moved_away_from_one_that_is_gone_is_listed() {
-    let world = World::new();
+async fn a_directory_moved_out_of_a_removed_one_is_listed() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     let (caller, top) = (root(), fs.root());
     let make = async |parent, name: &[u8]| fs.mkdir(&caller, parent, name, 0o755).await.unwrap();
@@ -87,14 +87,14 @@ async fn a_directory_that_was_moved_away_from_one_that_is_gone_is_listed() {
     fs.rename(&caller, from.inode, b"moved", to.inode, b"moved", mode)
         .await
         .unwrap();
-    assert!(!fs.keeps_listing(moved.inode), "its parent is another");
+    assert!(!fs.may_cache_listing(moved.inode), "its parent is another");
     fs.rmdir(&caller, top, b"from").await.unwrap();
     assert_eq!(list().await, [moved.inode, to.inode]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_latest_pipes_that_lost_their_names_are_there_in_case_somebody_has_them_open() {
-    let world = World::new();
+async fn the_latest_pipes_without_names_are_held_in_case_they_are_open() {
+    let world = TestVolume::new();
     let options = VfsOptions {
         orphans_every: Duration::from_millis(100),
         ..VfsOptions::default()
@@ -123,17 +123,17 @@ async fn the_latest_pipes_that_lost_their_names_are_there_in_case_somebody_has_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_open_directory_that_lost_its_name_is_there_until_it_is_closed() {
-    let world = World::new();
+async fn an_open_directory_without_a_name_lives_until_it_is_closed() {
+    let world = TestVolume::new();
     let options = VfsOptions {
         orphans_every: Duration::from_millis(100),
         ..VfsOptions::default()
     };
     let fs = world.mount(options).await;
-    let beside = world.beside(VfsOptions::default());
+    let command = world.command(VfsOptions::default());
     let (caller, top) = (root(), fs.root());
     let inodes = async || {
-        let usage = beside.statfs().await.unwrap();
+        let usage = command.statfs().await.unwrap();
         usage.files - usage.files_free
     };
     for way in 0..3 {
@@ -144,7 +144,7 @@ async fn an_open_directory_that_lost_its_name_is_there_until_it_is_closed() {
         let second = fs.opendir(&caller, inode, false).await.unwrap();
         match way {
             0 => fs.rmdir(&caller, top, b"directory").await.unwrap(),
-            1 => beside.rmdir(&caller, top, b"directory").await.unwrap(),
+            1 => command.rmdir(&caller, top, b"directory").await.unwrap(),
             _ => {
                 fs.mkdir(&caller, top, b"other", 0o755).await.unwrap();
                 let (from, to) = ((top, b"other"), (top, b"directory"));
@@ -156,7 +156,7 @@ async fn an_open_directory_that_lost_its_name_is_there_until_it_is_closed() {
             }
         }
         fs.releasedir(first).await.unwrap();
-        // What was known is not believed any more, and the orphans were looked through.
+        // Cached entries have expired, and the orphans were released.
         tokio::time::sleep(Duration::from_millis(1200)).await;
         let change = AttributeChange {
             mode: Some(0o700),
@@ -175,8 +175,8 @@ async fn an_open_directory_that_lost_its_name_is_there_until_it_is_closed() {
 }
 
 #[tokio::test]
-async fn who_has_but_the_path_of_what_is_gone_sees_what_it_was() {
-    let world = World::new();
+async fn a_path_descriptor_of_a_removed_inode_shows_its_last_attributes() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     let (caller, top) = (root(), fs.root());
     let directory = fs.mkdir(&caller, top, b"directory", 0o750).await.unwrap();

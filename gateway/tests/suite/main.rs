@@ -2,15 +2,15 @@
 //! memory or clouds that fail. One program, because each would link everything again.
 
 mod access_times;
-mod ahead;
 mod behaviour;
-mod believed;
+mod cache_validity;
+mod cancellation;
 mod common;
 mod disk_cache;
+mod early_upload;
 mod epochs;
 mod extended;
 mod fragments;
-mod giving_up;
 mod journal;
 mod journal_floor;
 mod listing;
@@ -18,7 +18,7 @@ mod lost_answers;
 mod model;
 mod packs;
 mod parts;
+mod prefetch;
 mod quota;
-mod read_ahead;
 mod rights;
 mod tiers;

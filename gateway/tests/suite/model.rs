@@ -1,5 +1,5 @@
-//! The file system against a simple model of one: whatever happens to a few files, what is read is
-//! what a map from names to bytes would hold, also after the gateway is started anew.
+//! The file system against a simple model: after any operations on a few files, reads return what a
+//! map from names to bytes holds, also after a restart of the gateway.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,7 +8,7 @@
     clippy::panic
 )]
 
-use crate::common::{World, root};
+use crate::common::{TestVolume, root};
 use proptest::prelude::*;
 use quorumfs_gateway::vfs::{
     Allocation, AttributeChange, FileSystem, HandleId, OpenMode, RenameMode, Seek, VfsError,
@@ -44,7 +44,7 @@ enum Step {
         length: u16,
         how: Allocation,
     },
-    /// Has one file, or another part of the same, take a run of bytes over.
+    /// Clones a run of bytes from one file, or from another part of the same.
     Clone {
         from: usize,
         offset: u16,
@@ -77,13 +77,13 @@ enum Step {
     },
     /// A new gateway after a clean stop.
     Restart,
-    /// A new gateway after a crash: what was not committed is gone.
+    /// A new gateway after a crash: uncommitted data is gone.
     Crash,
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let name = 0..NAMES.len();
-    // Small sizes dwell around the border between inline content and slices.
+    // Small sizes are around the border between inline content and slices.
     let place = prop_oneof![0u16..1200, Just(0), 0u16..20_000];
     let step = prop_oneof![
         8 => (name.clone(), place.clone(), 1u16..3000, 1u8..).prop_map(
@@ -111,7 +111,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..60)
 }
 
-/// A file in the model: what is in it, and what has to be there after a crash.
+/// A file in the model: its content, and the content that must survive a crash.
 #[derive(Clone, Debug, Default)]
 struct File {
     bytes: Vec<u8>,
@@ -119,14 +119,14 @@ struct File {
     committed: bool,
 }
 
-struct Run {
-    world: World,
+struct ModelRun {
+    world: TestVolume,
     fs: FileSystem,
     handles: BTreeMap<usize, HandleId>,
     model: BTreeMap<usize, File>,
 }
 
-impl Run {
+impl ModelRun {
     fn options() -> VfsOptions {
         VfsOptions {
             file_dirty_bytes_max: 16 << 10,
@@ -187,7 +187,7 @@ impl Run {
             );
             if let Some(found) = found {
                 if !self.model[&name].committed {
-                    // Something between the last commit and the last write is there.
+                    // Its content is between the last commit and the last write.
                     let handle = self.fs.open(&root(), found.inode, OpenMode::READ).await;
                     let handle = handle.unwrap().handle;
                     let bytes = self.fs.read(handle, 0, 1 << 20).await.unwrap().to_vec();
@@ -247,7 +247,7 @@ impl Run {
                     .unwrap()
                     .bytes
                     .resize(size.into(), 0);
-                // Cut by order; what was dirty was committed first.
+                // An ordered truncation; dirty data was committed first.
             }
             Step::Read {
                 name,
@@ -374,7 +374,7 @@ impl Run {
         let wanted = &bytes[start..(start + usize::from(length)).min(bytes.len())];
         match outcome {
             Ok(count) => {
-                // What has few extents is copied whole.
+                // A file of few extents is copied whole.
                 assert_eq!(count, wanted.len() as u64);
                 let file = self.model.get_mut(&to.0).unwrap();
                 let (at, end) = (usize::from(to.1), usize::from(to.1) + wanted.len());
@@ -396,7 +396,7 @@ impl Run {
         self.check(to.0).await;
     }
 
-    /// Holes have no bytes but zeros, and data and holes follow each other up to the end.
+    /// Holes have only zeros, and data and holes alternate up to the end.
     async fn seek(&mut self, name: usize, from: usize) {
         let handle = self.open(name).await;
         let bytes = &self.model[&name].bytes;
@@ -465,9 +465,9 @@ impl Run {
 }
 
 async fn run(steps: Vec<Step>) {
-    let world = World::new();
-    let fs = world.mount(Run::options()).await;
-    let mut run = Run {
+    let world = TestVolume::new();
+    let fs = world.mount(ModelRun::options()).await;
+    let mut run = ModelRun {
         world,
         fs,
         handles: BTreeMap::new(),

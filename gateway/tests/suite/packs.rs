@@ -1,4 +1,4 @@
-//! Small files and small overwrites share objects: how many puts that takes, and who hears what.
+//! Small files and small overwrites share objects: how many puts that takes, and the errors.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// A cloud in a directory that takes its time and counts.
+/// A slow cloud in a directory that counts.
 #[derive(Debug)]
 struct Counting {
     store: LocalStore,
@@ -33,7 +33,7 @@ struct Counting {
     refuses: AtomicBool,
     puts: AtomicU64,
     bytes: AtomicU64,
-    /// Puts that came to their end.
+    /// Finished puts.
     done: AtomicU64,
 }
 
@@ -71,7 +71,7 @@ impl ObjectStore for Counting {
                 operation: Operation::Put,
                 cloud: self.describe(),
                 object: Some(name.clone()),
-                detail: "told to refuse".to_owned(),
+                detail: "set to refuse".to_owned(),
             });
         }
         let receipt = self.store.put_if_absent(name, body, deadline).await?;
@@ -122,7 +122,7 @@ impl ObjectStore for Counting {
 
 /// A volume over four directories.
 struct Clouds {
-    world: World,
+    world: TestVolume,
     stores: Vec<Arc<Counting>>,
     _directory: tempfile::TempDir,
 }
@@ -141,7 +141,7 @@ fn open(path: &Path, marker: Marker) -> Arc<Counting> {
 
 impl Clouds {
     fn new() -> Self {
-        let world = World::new();
+        let world = TestVolume::new();
         let directory = tempfile::tempdir().unwrap();
         let marker = |cloud: u8| Marker {
             volume: world.volume.id().0,
@@ -194,7 +194,7 @@ impl Clouds {
         FileSystem::new(self.world.volume.clone(), client, slices, options)
     }
 
-    /// The most that any cloud was asked to put: objects and bytes.
+    /// The most that any cloud got: objects and bytes.
     fn most_put(&self) -> (u64, u64) {
         let most = |count: &dyn Fn(&Counting) -> u64| {
             let all = self.stores.iter().map(|store| count(store));
@@ -260,7 +260,7 @@ async fn ten_thousand_small_files_cost_forty_puts_on_each_cloud() {
     assert!(bytes < least + least / 10, "{bytes} bytes");
     fs.shutdown().await.unwrap();
 
-    // Somebody else, who knows nothing yet, reads all of it.
+    // Another session, with empty caches, reads all of it.
     let fs = clouds.file_system(Packing::PROMPT);
     let mut readers = JoinSet::new();
     for number in 0..FILES {
@@ -321,7 +321,7 @@ async fn scattered_overwrites_of_one_file_share_objects() {
 }
 
 #[tokio::test]
-async fn if_a_pack_fails_each_writer_hears_of_it_and_comes_again() {
+async fn if_a_pack_fails_each_writer_gets_the_error_and_retries() {
     let clouds = Clouds::new();
     let fs = clouds.file_system(Packing::PROMPT);
     let refuse = |refuses| {
@@ -373,7 +373,7 @@ async fn written(slices: &Arc<CloudSlices>, client: &MetadataClient) -> Vec<Writ
     packed.collect()
 }
 
-/// Whether the last cloud, which is late, gets its shard after all.
+/// Whether the last cloud, which is late, gets its shard in the end.
 async fn arrives(clouds: &Clouds, before: u64) -> bool {
     tokio::time::sleep(Duration::from_millis(700)).await;
     clouds.stores[3].done.load(Ordering::Relaxed) > before
@@ -402,7 +402,7 @@ async fn a_pack_goes_on_if_any_of_its_slices_was_committed_and_not_if_none_was()
                 slices.abandoned(object);
             }
         }
-        // Blocks of the first two are followed still, and arrive with or without the packs.
+        // Blocks of the first two are still completed, and arrive with or without the packs.
         let arrived = clouds.stores[3].done.load(Ordering::Relaxed);
         assert_eq!(before, arrived, "it is late");
         assert!(arrives(&clouds, before).await);
@@ -414,7 +414,7 @@ async fn a_pack_goes_on_if_any_of_its_slices_was_committed_and_not_if_none_was()
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_alone_does_not_wait_and_who_gives_up_does_no_harm() {
+async fn a_single_writer_does_not_wait_and_a_cancelled_one_does_no_harm() {
     let clouds = Clouds::new();
     let client = clouds.client();
     let patient = Packing {
@@ -459,7 +459,7 @@ async fn who_is_alone_does_not_wait_and_who_gives_up_does_no_harm() {
     for written in &packed {
         slices.abandoned(written.object.id);
     }
-    // All that were in it are given up: nobody puts the rest of it.
+    // All slices in it are given up: the rest of it is not put.
     let blocks = 1;
     tokio::time::sleep(Duration::from_millis(700)).await;
     let arrived = clouds.stores[3].done.load(Ordering::Relaxed) - before;
@@ -489,7 +489,7 @@ async fn write_all(fs: &FileSystem, numbers: impl Iterator<Item = usize>, genera
 }
 
 #[tokio::test]
-async fn what_lives_of_sparse_packs_is_moved_and_read_also_at_its_old_place() {
+async fn live_slices_of_sparse_packs_are_moved_and_readable_at_both_places() {
     const FILES: usize = 300;
     let clouds = Clouds::new();
     let client = clouds.client();
@@ -500,7 +500,7 @@ async fn what_lives_of_sparse_packs_is_moved_and_read_also_at_its_old_place() {
     let fs = FileSystem::new(volume.clone(), client.clone(), Arc::new(slices), options);
     write_all(&fs, 0..FILES, 0).await;
 
-    // Somebody has looked up where a file lies, and keeps nothing of its bytes.
+    // Another session has cached a file's extents, and none of its bytes.
     let other = clouds.client();
     let slices = clouds.slices(&other, Packing::PROMPT);
     let options = VfsOptions {
@@ -514,7 +514,7 @@ async fn what_lives_of_sparse_packs_is_moved_and_read_also_at_its_old_place() {
     let read = async || reader.read(opened.handle, 0, 4096).await.unwrap().to_vec();
     assert!(read().await == bytes_of(295));
 
-    // Four of five are written anew.
+    // Four of five are rewritten.
     write_all(&fs, (0..FILES).filter(|number| number % 5 != 0), FILES).await;
     blocks.drain(Duration::from_secs(10)).await;
     let eager = Compaction {

@@ -1,9 +1,9 @@
-//! A commit that takes long is made in parts: what has arrived is in its place and takes no memory
-//! any more, whatever becomes of the rest.
+//! A long commit is made in parts: arrived slices are in place and take no memory any more, even if
+//! the rest fails.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use crate::common::{World, new_file};
+use crate::common::{TestVolume, new_file};
 use quorumfs_gateway::journal::Directory;
 use quorumfs_gateway::vfs::{FileSystem, HandleId, InodeId, OpenMode, Tier, VfsError, VfsOptions};
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 const MIB: usize = 1 << 20;
 const LENGTH: usize = 24 * MIB;
 
-/// Each slice is a part, and one is on its way at a time.
+/// Each slice is a part, and one is in flight at a time.
 fn options(tier: Tier) -> VfsOptions {
     VfsOptions {
         tier,
@@ -60,7 +60,7 @@ struct Halfway {
 }
 
 /// A file of six slices, of which three have arrived.
-async fn halfway(world: &World, fs: &FileSystem) -> Halfway {
+async fn halfway(world: &TestVolume, fs: &FileSystem) -> Halfway {
     let (inode, handle) = new_file(fs, b"large").await;
     let mut expected = vec![0; LENGTH];
     write(fs, handle, &mut expected, 0, &bytes(LENGTH, 1)).await;
@@ -70,7 +70,7 @@ async fn halfway(world: &World, fs: &FileSystem) -> Halfway {
     let sync = tokio::spawn(async move { of.sync(inode).await });
     let limit = tokio::time::Instant::now() + Duration::from_secs(60);
     while fs.status().dirty_bytes > LENGTH as u64 / 2 {
-        assert!(tokio::time::Instant::now() < limit, "memory is kept");
+        assert!(tokio::time::Instant::now() < limit, "memory is not freed");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(!sync.is_finished());
@@ -83,24 +83,24 @@ async fn halfway(world: &World, fs: &FileSystem) -> Halfway {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_has_arrived_of_a_long_commit_takes_no_memory_and_is_in_its_place() {
-    let world = World::new();
+async fn arrived_parts_of_a_long_commit_take_no_memory_and_are_in_place() {
+    let world = TestVolume::new();
     let fs = world.mount(options(Tier::Memory)).await;
     let mut it = halfway(&world, &fs).await;
     assert_eq!(fs.getattr(it.inode).await.unwrap().size, LENGTH as u64);
     assert!(all_of(&fs, it.inode).await == it.expected);
-    // No length is seen elsewhere whose bytes are not there.
-    let beside = world.beside(options(Tier::Clouds));
-    let seen = all_of(&beside, it.inode).await;
+    // No other session sees a length whose bytes are missing.
+    let command = world.command(options(Tier::Clouds));
+    let seen = all_of(&command, it.inode).await;
     assert!(seen == it.expected[..12 * MIB]);
 
-    // What is written meanwhile goes over both halves.
+    // Writes during the commit go over both halves.
     for at in [MIB, 20 * MIB + 5] {
         write(&fs, it.handle, &mut it.expected, at, &bytes(70_000, at)).await;
     }
     assert!(all_of(&fs, it.inode).await == it.expected);
 
-    // What has arrived does not go once more when the rest fails.
+    // Committed parts are not sent again when the rest fails.
     world.slices.failing.store(true, Ordering::Relaxed);
     world.slices.let_through.store(0, Ordering::Relaxed);
     it.sync.await.unwrap().unwrap_err();
@@ -113,10 +113,10 @@ async fn what_has_arrived_of_a_long_commit_takes_no_memory_and_is_in_its_place()
     fs.drop_caches();
     assert!(all_of(&fs, it.inode).await == it.expected);
     fs.shutdown().await.unwrap();
-    assert!(all_of(&world.beside(options(Tier::Clouds)), it.inode).await == it.expected);
+    assert!(all_of(&world.command(options(Tier::Clouds)), it.inode).await == it.expected);
 }
 
-/// What a process that is killed now leaves; nothing is written meanwhile.
+/// The files that a process leaves if it is killed now; nothing is written meanwhile.
 fn killed(journal: &TempDir) -> TempDir {
     let copy = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(journal.path()).unwrap() {
@@ -128,7 +128,7 @@ fn killed(journal: &TempDir) -> TempDir {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_kill_between_the_parts_of_a_commit_leaves_everything_in_its_place() {
-    let (world, journal) = (World::new(), tempfile::tempdir().unwrap());
+    let (world, journal) = (TestVolume::new(), tempfile::tempdir().unwrap());
     let at = |place: &TempDir| Directory::open(place.path()).unwrap();
     let (fs, ..) = world
         .mount_journalled(options(Tier::Local), at(&journal))
@@ -148,32 +148,32 @@ async fn a_kill_between_the_parts_of_a_commit_leaves_everything_in_its_place() {
     fs.sync_all().await.unwrap();
     fs.shutdown().await.unwrap();
     it.sync.await.unwrap().unwrap_err();
-    assert!(all_of(&world.beside(options(Tier::Clouds)), it.inode).await == it.expected);
+    assert!(all_of(&world.command(options(Tier::Clouds)), it.inode).await == it.expected);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn small_files_are_committed_while_a_large_one_takes_its_time() {
-    let world = World::new();
+    let world = TestVolume::new();
     let options = VfsOptions {
         commit_after: Duration::from_secs(1),
         ..options(Tier::Memory)
     };
     let fs = world.mount(options).await;
     let mut it = halfway(&world, &fs).await;
-    // A little of the large one waits again, and is due as well.
+    // A little of the large one is pending again, and is due as well.
     write(&fs, it.handle, &mut it.expected, 5, &[9; 10]).await;
     tokio::time::sleep(Duration::from_millis(1700)).await;
     let limit = tokio::time::Instant::now() + Duration::from_secs(60);
     for number in 0..3 {
         let (inode, handle) = new_file(&fs, format!("small {number}").as_bytes()).await;
         fs.write(handle, 0, b"content").await.unwrap();
-        let beside = world.beside(VfsOptions::default());
-        while beside.getattr(inode).await.unwrap().size == 0 {
+        let command = world.command(VfsOptions::default());
+        while command.getattr(inode).await.unwrap().size == 0 {
             assert!(
                 tokio::time::Instant::now() < limit,
                 "it waits for the other"
             );
-            beside.drop_caches();
+            command.drop_caches();
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

@@ -1,5 +1,6 @@
-//! A full quota: told at once where that is possible, else at the latest when a file is closed;
-//! nothing is left behind, nobody else is disturbed, and what fits again goes on.
+//! A full quota: reported at once where that is possible, otherwise at the latest when a file is
+//! closed; nothing is left behind, no other user is disturbed, and data that fits again is
+//! committed.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,7 +9,7 @@
     clippy::panic
 )]
 
-use crate::common::{World, content, root, set_size};
+use crate::common::{TestVolume, content, root, set_size};
 use quorumfs_gateway::journal::Directory;
 use quorumfs_gateway::metadata::MetadataClient;
 use quorumfs_gateway::vfs::{
@@ -26,7 +27,7 @@ use tokio::time::Instant;
 
 const USER: u32 = 7;
 const DQUOT: Errno = Errno::DQUOT;
-/// What a name counts.
+/// The bytes that a name counts.
 const NAME: u64 = 512;
 
 fn user() -> Caller {
@@ -40,8 +41,8 @@ fn bytes(limit: u64) -> Option<Limit> {
     })
 }
 
-/// Nothing is committed unless somebody asks.
-fn unhurried() -> VfsOptions {
+/// Data is committed only when a call asks for it.
+fn manual_commits() -> VfsOptions {
     VfsOptions {
         commit_after: Duration::from_secs(3600),
         ..VfsOptions::default()
@@ -51,11 +52,11 @@ fn unhurried() -> VfsOptions {
 fn at(tier: Tier) -> VfsOptions {
     VfsOptions {
         tier,
-        ..unhurried()
+        ..manual_commits()
     }
 }
 
-/// Everybody may create at the root.
+/// All users may create at the root.
 async fn open_root(fs: &FileSystem) {
     let change = AttributeChange {
         mode: Some(0o777),
@@ -64,15 +65,15 @@ async fn open_root(fs: &FileSystem) {
     fs.setattr(&root(), fs.root(), None, change).await.unwrap();
 }
 
-async fn limit(world: &World, of: QuotaOf, limit: Option<Limit>) {
+async fn limit(world: &TestVolume, of: QuotaOf, limit: Option<Limit>) {
     let own = world.volume.own_credentials();
     let client = MetadataClient::new(Arc::new(world.session()), own);
     client.set_quota(of, limit).await.unwrap();
     client.close().await;
 }
 
-/// Bytes besides those of names, of which each inode that is not held has one.
-async fn used(world: &World) -> u64 {
+/// Bytes apart from those of names; each inode that is not held has one name.
+async fn used(world: &TestVolume) -> u64 {
     let own = world.volume.own_credentials();
     let client = MetadataClient::new(Arc::new(world.session()), own);
     let (_, user) = client.quota(Uid(USER)).await.unwrap();
@@ -99,8 +100,8 @@ async fn until(done: impl AsyncFn() -> bool) {
     }
 }
 
-/// A file whose owner may have 10,000 bytes: 9000 are committed, and 9000 behind them were refused.
-async fn file_with_refused(world: &World, fs: &FileSystem) -> (InodeId, HandleId) {
+/// A file whose owner may have 10,000 bytes: 9000 are committed, and the next 9000 were refused.
+async fn file_with_refused(world: &TestVolume, fs: &FileSystem) -> (InodeId, HandleId) {
     open_root(fs).await;
     limit(world, QuotaOf::User(Uid(USER)), bytes(NAME + 10_000)).await;
     let (inode, handle) = users_file(fs, b"file").await;
@@ -112,9 +113,9 @@ async fn file_with_refused(world: &World, fs: &FileSystem) -> (InodeId, HandleId
 }
 
 #[tokio::test]
-async fn what_does_not_fit_is_told_until_the_last_close_and_leaves_nothing_behind() {
-    let world = World::new();
-    let fs = world.mount(unhurried()).await;
+async fn data_that_does_not_fit_is_reported_until_the_last_close_and_leaves_nothing_behind() {
+    let world = TestVolume::new();
+    let fs = world.mount(manual_commits()).await;
     let (inode, handle) = file_with_refused(&world, &fs).await;
     let uploads = world.slices.writes.load(Ordering::Relaxed);
     assert_eq!(errno(fs.write(handle, 20_000, b"more").await), DQUOT);
@@ -133,16 +134,16 @@ async fn what_does_not_fit_is_told_until_the_last_close_and_leaves_nothing_behin
     let status = fs.status();
     assert_eq!((status.dirty_files, status.dirty_bytes), (0, 0));
     assert_eq!((status.files_lost, status.open_handles), (1, 0));
-    assert_eq!(content(&fs, inode).await, [1; 9000], "what was committed");
+    assert_eq!(content(&fs, inode).await, [1; 9000], "committed data");
     assert_eq!(fs.getattr(inode).await.unwrap().size, 9000);
     assert_eq!(used(&world).await, 9000);
     fs.shutdown().await.unwrap();
 }
 
 #[tokio::test]
-async fn what_did_not_fit_is_committed_once_room_was_made() {
-    let world = World::new();
-    let fs = world.mount(unhurried()).await;
+async fn data_that_did_not_fit_is_committed_once_space_was_freed() {
+    let world = TestVolume::new();
+    let fs = world.mount(manual_commits()).await;
     open_root(&fs).await;
     limit(&world, QuotaOf::Default, bytes(2 * NAME + 9500)).await;
     let (_, first) = users_file(&fs, b"first").await;
@@ -163,8 +164,8 @@ async fn what_did_not_fit_is_committed_once_room_was_made() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_background_commits_what_fits_again() {
-    let world = World::new();
+async fn the_background_commits_data_that_fits_again() {
+    let world = TestVolume::new();
     let options = VfsOptions {
         commit_after: Duration::from_millis(50),
         ..VfsOptions::default()
@@ -185,9 +186,9 @@ async fn the_background_commits_what_fits_again() {
 }
 
 #[tokio::test]
-async fn who_has_no_room_can_overwrite_cut_rename_and_remove() {
-    let world = World::new();
-    let fs = world.mount(unhurried()).await;
+async fn a_user_at_the_limit_can_overwrite_truncate_rename_and_remove() {
+    let world = TestVolume::new();
+    let fs = world.mount(manual_commits()).await;
     open_root(&fs).await;
     let (inode, handle) = users_file(&fs, b"file").await;
     fs.write(handle, 0, &[1; 9000]).await.unwrap();
@@ -210,9 +211,9 @@ async fn who_has_no_room_can_overwrite_cut_rename_and_remove() {
 }
 
 #[tokio::test]
-async fn what_holds_what_was_refused_is_cut_to_nothing_and_stays_as_it_is_otherwise() {
-    let world = World::new();
-    let fs = world.mount(unhurried()).await;
+async fn a_full_file_can_be_truncated_and_nothing_else() {
+    let world = TestVolume::new();
+    let fs = world.mount(manual_commits()).await;
     let (inode, handle) = file_with_refused(&world, &fs).await;
     let (top, replace) = (fs.root(), RenameMode::Replace);
     let rename = async || fs.rename(&user(), top, b"file", top, b"new", replace).await;
@@ -245,8 +246,8 @@ async fn what_holds_what_was_refused_is_cut_to_nothing_and_stays_as_it_is_otherw
 
 #[tokio::test]
 async fn no_inode_is_made_beyond_the_limit_and_a_full_volume_is_enospc_for_all() {
-    let world = World::new();
-    let fs = world.mount(unhurried()).await;
+    let world = TestVolume::new();
+    let fs = world.mount(manual_commits()).await;
     open_root(&fs).await;
     let inodes = |inodes| {
         Some(Limit {
@@ -296,9 +297,9 @@ async fn users_file_of(fs: &FileSystem, who: &Caller, name: &[u8]) -> (InodeId, 
 }
 
 #[tokio::test]
-async fn a_tier_that_promises_early_promises_nothing_that_a_quota_may_refuse() {
+async fn a_tier_that_promises_early_promises_only_data_that_fits() {
     for tier in [Tier::Memory, Tier::Local] {
-        let world = World::new();
+        let world = TestVolume::new();
         let directory = tempfile::tempdir().unwrap();
         let (fs, _, _) = world.mount_journalled(at(tier), disk(&directory)).await;
         open_root(&fs).await;
@@ -309,7 +310,7 @@ async fn a_tier_that_promises_early_promises_nothing_that_a_quota_may_refuse() {
         assert_eq!(
             fs.status().dirty_files,
             1,
-            "{tier:?}: what fits is promised"
+            "{tier:?}: data that fits is promised"
         );
         assert_eq!(used(&world).await, 0);
         let (large, handle) = users_file(&fs, b"large").await;
@@ -318,7 +319,7 @@ async fn a_tier_that_promises_early_promises_nothing_that_a_quota_may_refuse() {
         assert_eq!(errno(fs.write(handle, 0, b"x").await), DQUOT);
         assert_eq!(errno(fs.release(handle).await), DQUOT, "{tier:?}");
         assert_eq!(fs.status().files_lost, 1);
-        // What was promised is kept, whatever became of the rest, and nothing else comes back.
+        // Promised data is there, whatever happened to the rest, and nothing else comes back.
         fs.shutdown().await.unwrap();
         let (fs, replayed, _) = world.mount_journalled(at(tier), disk(&directory)).await;
         assert_eq!((replayed.in_place, replayed.rescued.len()), (0, 0));
@@ -328,8 +329,8 @@ async fn a_tier_that_promises_early_promises_nothing_that_a_quota_may_refuse() {
 }
 
 #[tokio::test]
-async fn what_was_promised_is_not_given_up_for_what_is_added_to_it() {
-    let world = World::new();
+async fn promised_data_is_not_given_up_for_later_writes() {
+    let world = TestVolume::new();
     let directory = tempfile::tempdir().unwrap();
     let options = at(Tier::Local);
     let (fs, _, _) = world.mount_journalled(options, disk(&directory)).await;
@@ -354,8 +355,8 @@ async fn what_was_promised_is_not_given_up_for_what_is_added_to_it() {
 }
 
 #[tokio::test]
-async fn when_memory_is_short_what_does_not_fit_goes_first_and_its_writer_is_told() {
-    let world = World::new();
+async fn when_memory_is_short_data_that_does_not_fit_goes_first_and_its_writer_gets_an_error() {
+    let world = TestVolume::new();
     let options = VfsOptions {
         dirty_bytes_max: 100_000,
         commit_after: Duration::from_millis(50),
@@ -378,7 +379,7 @@ async fn when_memory_is_short_what_does_not_fit_goes_first_and_its_writer_is_tol
         fs.unlink(&root(), fs.root(), b"other").await.unwrap();
     }
     for (inode, handle) in full {
-        // The last of them may not have been refused yet: from a refusal on `write` is told.
+        // The last of them may not have been refused yet: a `write` reports a refusal.
         assert_eq!(errno(fs.fsync(handle).await), DQUOT);
         assert_eq!(errno(fs.write(handle, 0, b"x").await), DQUOT);
         assert_eq!(errno(fs.release(handle).await), DQUOT);
@@ -389,9 +390,9 @@ async fn when_memory_is_short_what_does_not_fit_goes_first_and_its_writer_is_tol
 }
 
 #[tokio::test]
-async fn a_file_is_given_only_to_one_who_has_room_for_it() {
-    let world = World::new();
-    let fs = world.mount(unhurried()).await;
+async fn a_file_is_given_only_to_a_user_with_space_for_it() {
+    let world = TestVolume::new();
+    let fs = world.mount(manual_commits()).await;
     open_root(&fs).await;
     let (inode, handle) = users_file_of(&fs, &root(), b"file").await;
     fs.write(handle, 0, &[1; 5000]).await.unwrap();

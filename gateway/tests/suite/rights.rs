@@ -1,9 +1,9 @@
-//! A principal that may speak for some users and groups only, and mounts: what any others ask of
-//! the servers is EPERM, whoever the kernel says they are, and nothing of it is done.
+//! A principal that may act for some users and groups only, and mounts: requests of any others to
+//! the servers fail with EPERM, under any user of the kernel, and have no effect.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use crate::common::{World, content, new_volume, root};
+use crate::common::{TestVolume, content, new_volume, root};
 use quorumfs_gateway::vfs::{
     AttributeChange, Caller, FileSystem, OpenMode, RenameMode, VfsError, VfsOptions,
 };
@@ -12,9 +12,9 @@ use quorumfs_metadata::identity::{Gid, Uid};
 use quorumfs_metadata::row::Assertable;
 use rustix::io::Errno;
 
-/// A world whose owner may speak for these only.
-fn world_of(uids: &[u32], gids: &[u32]) -> World {
-    World::of(NewVolume {
+/// A volume whose owner may act for these only.
+fn world_of(uids: &[u32], gids: &[u32]) -> TestVolume {
+    TestVolume::of(NewVolume {
         root_owner: (Uid::ROOT, Gid(0)),
         owner_uids: Assertable::Only(uids.iter().copied().map(Uid).collect()),
         owner_gids: Assertable::Only(gids.iter().copied().map(Gid).collect()),
@@ -34,7 +34,7 @@ async fn make(fs: &FileSystem, who: &Caller, name: &[u8]) -> Result<(), VfsError
 }
 
 #[tokio::test]
-async fn whom_the_principal_may_not_speak_for_is_refused_and_others_go_on() {
+async fn users_that_the_principal_may_not_act_for_are_refused_and_others_go_on() {
     let world = world_of(&[0, 7], &[0, 7, 8]);
     let fs = world.mount(VfsOptions::default()).await;
     let change = |mode| AttributeChange {
@@ -50,7 +50,7 @@ async fn whom_the_principal_may_not_speak_for_is_refused_and_others_go_on() {
     let inode = inode.unwrap().inode;
     fs.setattr(&user, inode, None, change(0o666)).await.unwrap();
 
-    // Another user, and the right one in a group that is not his to be in.
+    // Another user, and the right one in a group that is not the user's.
     for stranger in [
         Caller::user(9, 7, vec![]),
         Caller::user(7, 9, vec![]),
@@ -78,7 +78,7 @@ async fn whom_the_principal_may_not_speak_for_is_refused_and_others_go_on() {
 }
 
 #[tokio::test]
-async fn who_may_not_speak_for_the_superuser_is_not_obeyed_as_one() {
+async fn a_principal_that_may_not_act_for_the_superuser_has_no_such_rights() {
     let world = world_of(&[7], &[7]);
     let fs = world.mount(VfsOptions::default()).await;
     assert_eq!(errno(make(&fs, &root(), b"file").await), Errno::PERM);
@@ -88,7 +88,7 @@ async fn who_may_not_speak_for_the_superuser_is_not_obeyed_as_one() {
     };
     let set = fs.setattr(&root(), fs.root(), None, change).await;
     assert_eq!(errno(set), Errno::PERM);
-    // Himself he may be: the root directory is another's.
+    // It may act as that user; the root directory belongs to another.
     let user = Caller::user(7, 7, vec![]);
     assert_eq!(errno(make(&fs, &user, b"file").await), Errno::ACCESS);
     let found = fs.lookup(&user, fs.root(), b"file").await.unwrap();

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use crate::common::{Fault, World, content, is_commit, new_file, root};
+use crate::common::{OperationFault, TestVolume, content, is_commit, new_file, root};
 use quorumfs_bft::identity::Time;
 use quorumfs_gateway::journal::Directory;
 use quorumfs_gateway::vfs::{
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 const ATTRIBUTE: &[u8] = b"user.quorumfs.tier";
 const ALL: [Tier; 3] = [Tier::Memory, Tier::Local, Tier::Clouds];
 
-/// Nothing is committed unless somebody asks for it.
+/// Data is committed only when a call asks for it.
 fn of(tier: Tier) -> VfsOptions {
     VfsOptions {
         tier,
@@ -34,7 +34,7 @@ fn at(directory: &TempDir) -> Directory {
     Directory::open(directory.path()).unwrap()
 }
 
-/// What a process that is killed now leaves.
+/// The files that a process leaves if it is killed now.
 fn killed(directory: &TempDir) -> TempDir {
     let copy = new_journal();
     for file in std::fs::read_dir(directory.path()).unwrap() {
@@ -44,7 +44,7 @@ fn killed(directory: &TempDir) -> TempDir {
     copy
 }
 
-fn clouds_fail(world: &World, fail: bool) {
+fn clouds_fail(world: &TestVolume, fail: bool) {
     world.slices.failing.store(fail, Ordering::Relaxed);
 }
 
@@ -55,11 +55,11 @@ async fn set_tier(fs: &FileSystem, inode: InodeId, tier: &str) -> Result<(), Err
 }
 
 #[tokio::test]
-async fn the_tier_of_a_file_is_obeyed_whatever_the_mounts_is() {
+async fn the_tier_of_a_file_overrides_the_mounts() {
     for mount in ALL {
         for own in ALL {
             let case = format!("{own:?} on {mount:?}");
-            let (world, journal) = (World::new(), new_journal());
+            let (world, journal) = (TestVolume::new(), new_journal());
             let (fs, ..) = world.mount_journalled(of(mount), at(&journal)).await;
             let (inode, handle) = new_file(&fs, b"file").await;
             set_tier(&fs, inode, own.name()).await.unwrap();
@@ -88,11 +88,11 @@ async fn the_tier_of_a_file_is_obeyed_whatever_the_mounts_is() {
     }
 }
 
-/// A database looks at its journal before it writes to it, and gives it to whom it belongs to.
+/// A database looks at its journal before it writes to it, and sets its owner to the same owner.
 #[tokio::test]
-async fn what_changes_of_a_file_that_waits_rides_with_its_commit_though_nobody_can_write_to_it() {
+async fn attributes_of_a_pending_file_ride_with_its_commit_even_if_it_is_not_writable() {
     for tier in [Tier::Memory, Tier::Local] {
-        let (world, journal) = (World::new(), new_journal());
+        let (world, journal) = (TestVolume::new(), new_journal());
         let (fs, ..) = world.mount_journalled(of(tier), at(&journal)).await;
         let (inode, handle) = new_file(&fs, b"file").await;
         fs.write(handle, 0, &[7; 5000]).await.unwrap();
@@ -123,7 +123,7 @@ async fn what_changes_of_a_file_that_waits_rides_with_its_commit_though_nobody_c
         let committed = fs.getattr(inode).await.unwrap();
         assert_eq!((committed.mode, committed.mtime), (seen.mode, seen.mtime));
         assert_eq!(committed.ctime, seen.ctime);
-        // Nothing waits any more.
+        // Nothing is pending any more.
         let (ordered, _) = world.embedded.counters();
         fs.setattr(&root(), inode, None, own).await.unwrap();
         assert_eq!(world.embedded.counters().0, ordered + 1);
@@ -131,9 +131,9 @@ async fn what_changes_of_a_file_that_waits_rides_with_its_commit_though_nobody_c
 }
 
 #[tokio::test]
-async fn the_time_of_a_change_neither_goes_back_nor_moves_again_after_a_crash() {
+async fn a_ctime_neither_goes_back_nor_moves_again_after_a_crash() {
     for written in [true, false] {
-        let (world, journal) = (World::new(), new_journal());
+        let (world, journal) = (TestVolume::new(), new_journal());
         let (fs, ..) = world.mount_journalled(of(Tier::Local), at(&journal)).await;
         let (inode, handle) = new_file(&fs, b"file").await;
         if written {
@@ -157,8 +157,8 @@ async fn the_time_of_a_change_neither_goes_back_nor_moves_again_after_a_crash() 
 }
 
 #[tokio::test]
-async fn with_a_clock_that_is_ahead_the_time_of_a_change_does_not_go_back_at_the_commit() {
-    let world = World::behind(3600);
+async fn with_a_clock_that_is_ahead_a_ctime_does_not_go_back_at_the_commit() {
+    let world = TestVolume::behind(3600);
     let fs = world.mount(of(Tier::Memory)).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     let mut before = fs.getattr(inode).await.unwrap().ctime;
@@ -178,8 +178,8 @@ async fn with_a_clock_that_is_ahead_the_time_of_a_change_does_not_go_back_at_the
 }
 
 #[tokio::test]
-async fn an_owner_cannot_cut_by_its_name_what_he_cannot_write_to() {
-    let world = World::new();
+async fn an_owner_cannot_truncate_by_name_a_file_without_write_permission() {
+    let world = TestVolume::new();
     let fs = world.mount(of(Tier::Memory)).await;
     let user = Caller::user(1000, 1000, Vec::new());
     let open_to_all = AttributeChange {
@@ -203,8 +203,8 @@ async fn an_owner_cannot_cut_by_its_name_what_he_cannot_write_to() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_opened_again_has_its_tier_and_without_it_the_mounts() {
-    let world = World::new();
+async fn a_reopened_file_has_its_own_tier_or_the_mounts() {
+    let world = TestVolume::new();
     let fs = world.mount(of(Tier::Memory)).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     set_tier(&fs, inode, "clouds").await.unwrap();
@@ -225,8 +225,8 @@ async fn a_file_that_is_opened_again_has_its_tier_and_without_it_the_mounts() {
 }
 
 #[tokio::test]
-async fn what_is_made_in_a_directory_with_a_tier_has_it_as_well() {
-    let world = World::new();
+async fn new_inodes_in_a_directory_with_a_tier_inherit_it() {
+    let world = TestVolume::new();
     let fs = world.mount(of(Tier::Memory)).await;
     let (before, _) = new_file(&fs, b"before").await;
     let top = fs.mkdir(&root(), fs.root(), b"top", 0o755).await.unwrap();
@@ -253,8 +253,8 @@ async fn what_is_made_in_a_directory_with_a_tier_has_it_as_well() {
 }
 
 #[tokio::test]
-async fn a_tier_that_there_is_not_is_refused() {
-    let world = World::new();
+async fn an_unknown_tier_is_refused() {
+    let world = TestVolume::new();
     let fs = world.mount(of(Tier::Clouds)).await;
     let (inode, _) = new_file(&fs, b"file").await;
     for tier in ["", "cloud", "Clouds", "clouds\n", "clouds\0", "none"] {
@@ -270,11 +270,11 @@ async fn a_tier_that_there_is_not_is_refused() {
 }
 
 #[tokio::test]
-async fn the_tier_of_a_file_without_attributes_costs_no_question() {
-    let world = World::new();
+async fn the_tier_of_a_file_without_attributes_costs_no_query() {
+    let world = TestVolume::new();
     let fs = world.mount(of(Tier::Memory)).await;
     let (inode, handle) = new_file(&fs, b"file").await;
-    // A close also wants to know what the owner has room for, now and then.
+    // A close also asks for the owner's free space, now and then.
     fs.write(handle, 0, b"first").await.unwrap();
     fs.release(handle).await.unwrap();
     fs.getattr(inode).await.unwrap();
@@ -287,8 +287,8 @@ async fn the_tier_of_a_file_without_attributes_costs_no_question() {
 }
 
 #[tokio::test]
-async fn what_waited_outside_of_the_journal_is_not_safe_at_local_until_it_is_committed() {
-    let (world, journal) = (World::new(), new_journal());
+async fn data_pending_outside_the_journal_is_not_safe_at_local_until_it_is_committed() {
+    let (world, journal) = (TestVolume::new(), new_journal());
     let options = of(Tier::Memory);
     let (fs, ..) = world.mount_journalled(options, at(&journal)).await;
     let (inode, handle) = new_file(&fs, b"file").await;
@@ -311,9 +311,9 @@ async fn what_waited_outside_of_the_journal_is_not_safe_at_local_until_it_is_com
 }
 
 #[tokio::test]
-async fn a_journal_never_lays_older_bytes_over_newer_ones_that_were_committed() {
-    for fault in [Fault::NotSent, Fault::AnswerLost] {
-        let (world, journal) = (World::new(), new_journal());
+async fn a_journal_never_lays_older_bytes_over_newer_committed_ones() {
+    for fault in [OperationFault::NotSent, OperationFault::AnswerLost] {
+        let (world, journal) = (TestVolume::new(), new_journal());
         let (fs, _, wire) = world.mount_journalled(of(Tier::Local), at(&journal)).await;
         let (inode, handle) = new_file(&fs, b"file").await;
         fs.write(handle, 0, &[1; 5000]).await.unwrap();
@@ -322,7 +322,7 @@ async fn a_journal_never_lays_older_bytes_over_newer_ones_that_were_committed() 
         fs.write(handle, 0, &[2; 5000]).await.unwrap();
         wire.next(is_commit, fault);
         fs.fsync(handle).await.unwrap_err();
-        assert!(wire.is_quiet());
+        assert!(wire.all_faults_occurred());
         let left = killed(&journal);
         let (after, replayed, _) = world.mount_journalled(of(Tier::Local), at(&left)).await;
         assert_eq!(replayed.rescued, [], "{fault:?}");
@@ -331,8 +331,8 @@ async fn a_journal_never_lays_older_bytes_over_newer_ones_that_were_committed() 
 }
 
 #[tokio::test]
-async fn a_sync_at_a_tier_waits_for_that_and_reports_what_failed() {
-    let (world, journal) = (World::new(), new_journal());
+async fn a_sync_at_a_tier_waits_for_that_tier_and_reports_failures() {
+    let (world, journal) = (TestVolume::new(), new_journal());
     let (fs, ..) = world.mount_journalled(of(Tier::Local), at(&journal)).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     clouds_fail(&world, true);
@@ -345,7 +345,7 @@ async fn a_sync_at_a_tier_waits_for_that_and_reports_what_failed() {
     let (after, replayed, _) = world.mount_journalled(of(Tier::Local), at(&left)).await;
     assert_eq!(replayed.in_place, 1);
     assert_eq!(content(&after, inode).await, [1; 5000]);
-    // Without a journal nothing less than the clouds will do.
+    // Without a journal nothing less than the clouds is enough.
     let fs = world.mount(of(Tier::Memory)).await;
     let (inode, handle) = new_file(&fs, b"other").await;
     fs.write(handle, 0, &[1; 5000]).await.unwrap();
@@ -357,9 +357,9 @@ async fn a_sync_at_a_tier_waits_for_that_and_reports_what_failed() {
 }
 
 #[tokio::test]
-async fn what_is_rescued_is_no_less_safe_than_it_was_in_the_journal() {
+async fn rescued_data_is_no_less_safe_than_in_the_journal() {
     for tier in ALL {
-        let (world, journal) = (World::new(), new_journal());
+        let (world, journal) = (TestVolume::new(), new_journal());
         let (fs, ..) = world.mount_journalled(of(Tier::Local), at(&journal)).await;
         let (inode, handle) = new_file(&fs, b"file").await;
         fs.write(handle, 0, &[1; 5000]).await.unwrap();
@@ -381,8 +381,8 @@ async fn what_is_rescued_is_no_less_safe_than_it_was_in_the_journal() {
 }
 
 #[tokio::test]
-async fn what_the_kernel_has_of_a_file_outlives_its_commit_but_not_a_change_by_somebody_else() {
-    let (world, journal) = (World::new(), new_journal());
+async fn cached_pages_outlive_a_commit_but_not_a_change_by_another_client() {
+    let (world, journal) = (TestVolume::new(), new_journal());
     let (fs, ..) = world.mount_journalled(of(Tier::Local), at(&journal)).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     fs.write(handle, 0, &[7; 5000]).await.unwrap();
@@ -395,11 +395,11 @@ async fn what_the_kernel_has_of_a_file_outlives_its_commit_but_not_a_change_by_s
     };
     assert!(open(fs.clone()).await, "committed after it was closed");
 
-    let beside = world.beside(of(Tier::Clouds));
+    let command = world.command(of(Tier::Clouds));
     let mode = OpenMode::READ_WRITE;
-    let handle = beside.open(&root(), inode, mode).await.unwrap().handle;
-    beside.write(handle, 0, &[8; 5000]).await.unwrap();
-    beside.release(handle).await.unwrap();
+    let handle = command.open(&root(), inode, mode).await.unwrap().handle;
+    command.write(handle, 0, &[8; 5000]).await.unwrap();
+    command.release(handle).await.unwrap();
     tokio::time::sleep(Duration::from_millis(1100)).await;
     assert!(!open(fs.clone()).await, "of the same length");
     assert_eq!(content(&fs, inode).await, [8; 5000]);

@@ -1,14 +1,14 @@
 //! Access control lists, in the form in which Linux passes them.
 //!
-//! A version, then entries of a tag, rights and a number, all little-endian: the owner, users that
-//! are named, the owning group, groups that are named, the mask, the others. Nobody is named twice.
+//! A version, then entries of a tag, rights and a number, all little-endian: the owner, named
+//! users, the owning group, named groups, the mask, the others. No user or group is named twice.
 //!
 //! Source: Linux, `include/uapi/linux/posix_acl_xattr.h`.
 
 use super::super::attributes::AttributeChange;
 use super::super::caller::Caller;
 use super::super::file_system::FileSystem;
-use super::{Change, NONE};
+use super::{ExtendedChange, NONE};
 use crate::vfs::VfsError;
 use bytes::Bytes;
 use quorumfs_metadata::acl::{Acl, AclKind, Named};
@@ -27,13 +27,13 @@ const OWNING_GROUP: u16 = 0x04;
 const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
-/// The number of an entry that names nobody.
-const NOBODY: u32 = u32::MAX;
+/// The number of an entry without a user or group.
+const NO_ID: u32 = u32::MAX;
 const ENTRY_BYTES: usize = 8;
 
 const INVALID: VfsError = VfsError::refused("access control list", Errno::INVAL);
 
-/// Which list goes by this name.
+/// The list of this name.
 pub(super) fn kind(name: &[u8]) -> Option<AclKind> {
     match name {
         ACCESS => Some(AclKind::Access),
@@ -42,7 +42,7 @@ pub(super) fn kind(name: &[u8]) -> Option<AclKind> {
     }
 }
 
-/// Reads a list; one without entries is none.
+/// Reads a list; one without entries is no list.
 pub(super) fn parse(bytes: &[u8]) -> Result<Option<Acl>, VfsError> {
     let (version, entries) = bytes.split_first_chunk::<4>().ok_or(INVALID)?;
     if u32::from_le_bytes(*version) != VERSION {
@@ -104,18 +104,18 @@ pub(super) fn write(acl: &Acl) -> Vec<u8> {
         bytes.extend_from_slice(&u16::from(rights).to_le_bytes());
         bytes.extend_from_slice(&number.to_le_bytes());
     };
-    entry(OWNER, acl.owner, NOBODY);
+    entry(OWNER, acl.owner, NO_ID);
     for (uid, rights) in &acl.named.users {
         entry(USER, *rights, uid.0);
     }
-    entry(OWNING_GROUP, acl.group, NOBODY);
+    entry(OWNING_GROUP, acl.group, NO_ID);
     for (gid, rights) in &acl.named.groups {
         entry(GROUP, *rights, gid.0);
     }
     if let Some(mask) = acl.mask {
-        entry(MASK, mask, NOBODY);
+        entry(MASK, mask, NO_ID);
     }
-    entry(OTHER, acl.other, NOBODY);
+    entry(OTHER, acl.other, NO_ID);
     bytes
 }
 
@@ -140,8 +140,8 @@ impl FileSystem {
         acl.map(|acl| write(&acl).into()).ok_or(NONE)
     }
 
-    /// Sets or removes a list. One that a mode can say is a mode, which `cp -a` and `tar` set on
-    /// all that they make: it may ride with the content.
+    /// Sets or removes a list. A list that says no more than a mode is a mode; `cp -a` and `tar`
+    /// set such on all inodes that they make. It may ride with the content.
     pub(super) async fn set_acl(
         &self,
         caller: &Caller,
@@ -171,7 +171,7 @@ impl FileSystem {
             }
             _ => {}
         }
-        let change = Change::Acl(kind, acl);
+        let change = ExtendedChange::Acl(kind, acl);
         self.change_extended(caller, inode, change).await
     }
 }
@@ -204,12 +204,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_list_comes_back_as_it_was_set(acl in an_acl()) {
+        fn a_list_reads_back_as_it_was_set(acl in an_acl()) {
             prop_assert_eq!(parse(&write(&acl)).unwrap(), Some(acl));
         }
 
         #[test]
-        fn whatever_is_passed_is_a_list_or_refused(
+        fn any_bytes_are_a_list_or_refused(
             mut bytes in proptest::collection::vec(any::<u8>(), 0..64), version in any::<bool>(),
         ) {
             if version && bytes.len() >= 4 {

@@ -1,17 +1,17 @@
-//! Extended attributes as programs set them, and access control lists as servers keep them.
+//! Extended attributes as programs set them, and access control lists as servers store them.
 //!
 //! | Piece | What it is read as |
 //! |---|---|
 //! | 0 | a name |
 //! | 1 | a list in the form of Linux |
 //! | 2 | a whole list in the form of the metadata |
-//! | 3 | a mode (2); what of a list is kept apart from it, in the form of the metadata |
+//! | 3 | a mode (2); the rest of a list, in the form of the metadata |
 //! | 4 | a tier |
 
 use super::acl;
 use super::name::Name;
 use crate::decoders::{Piece, Seed};
-use crate::vfs::keep::Tier;
+use crate::vfs::durability::Tier;
 use borsh::BorshDeserialize;
 use quorumfs_metadata::acl::{AccessAcl, Acl, Named};
 use quorumfs_metadata::attributes::Mode;
@@ -27,14 +27,14 @@ fn name(bytes: &[u8]) -> bool {
     true
 }
 
-/// A list that was let in: it goes out as it came in, and divides into mode and rest.
+/// An accepted list: it is written as it was read, and divides into mode and rest.
 fn is_a_list(list: &Acl) {
     assert!(list.check().is_ok());
     let again = acl::parse(&acl::write(list)).ok().flatten();
     assert_eq!(again.as_ref(), Some(list));
     let mode = Mode(list.mode());
-    if let Some(kept) = list.clone().beside_mode() {
-        assert_eq!(&kept.with_mode(mode), list);
+    if let Some(rest) = list.clone().beside_mode() {
+        assert_eq!(&rest.with_mode(mode), list);
     }
     let (own, given) = list.inherited(Mode(0o7777));
     assert_eq!(given.0, 0o7000 | list.mode());
@@ -62,23 +62,24 @@ fn of_metadata(bytes: &[u8]) -> bool {
 }
 
 fn apart_from_a_mode(mode: u16, bytes: &[u8]) -> bool {
-    let Ok(kept) = AccessAcl::try_from_slice(bytes) else {
+    let Ok(rest) = AccessAcl::try_from_slice(bytes) else {
         return false;
     };
-    let list = kept.with_mode(Mode(mode));
+    let list = rest.with_mode(Mode(mode));
     assert_eq!(list.mode(), mode & 0o777);
     let bytes = acl::write(&list);
-    // What servers keep was let in before; a list that was not is refused where it is read again.
+    // Servers checked the lists that they store; a list that they would refuse is refused when it
+    // is read again.
     if list.check().is_ok() {
         assert_eq!(acl::parse(&bytes).ok().flatten(), Some(list));
     }
     true
 }
 
-/// Reads each piece. How many are what they should be.
+/// Reads each piece; returns how many are valid.
 ///
 /// # Panics
-/// If something is taken for what it is not.
+/// If a piece is accepted and does not read back the same.
 pub(crate) fn read(pieces: &[Piece<'_>]) -> usize {
     let held = pieces
         .iter()
@@ -112,15 +113,15 @@ pub(crate) fn seeds() -> Vec<Seed> {
         },
         ..plain.clone()
     };
-    let kept = |list: &Acl| borsh::to_vec(list).unwrap_or_default();
+    let encoded = |list: &Acl| borsh::to_vec(list).unwrap_or_default();
     let apart = wide.clone().beside_mode();
     let apart = apart.and_then(|it| borsh::to_vec(&it).ok());
     let apart = [&[1, 0xa4][..], &apart.unwrap_or_default()].concat();
     vec![
         vec![(0, b"user.comment".to_vec()), (4, b"local".to_vec())],
         vec![(0, b"security.capability".to_vec())],
-        vec![(1, acl::write(&plain)), (2, kept(&plain))],
-        vec![(1, acl::write(&wide)), (2, kept(&wide))],
+        vec![(1, acl::write(&plain)), (2, encoded(&plain))],
+        vec![(1, acl::write(&wide)), (2, encoded(&wide))],
         vec![(3, apart)],
     ]
 }

@@ -5,23 +5,23 @@ use crate::vfs::VfsError;
 use quorumfs_metadata::attributes::Namespace;
 use rustix::io::Errno;
 
-/// What is kept of a file's capabilities under a namespace of its own.
+/// A file's capabilities have a namespace of their own.
 const CAPABILITY: &[u8] = b"capability";
 
 /// A name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Name {
     pub(super) namespace: Namespace,
-    /// What stands behind the namespace.
+    /// The name without its namespace.
     pub(super) rest: Vec<u8>,
 }
 
 impl Name {
-    /// Takes a name apart.
+    /// Parses a name.
     ///
     /// # Errors
-    /// `EOPNOTSUPP` for a namespace that is not kept here, `ERANGE` for a name that is too long,
-    /// `EINVAL` for one that is only a namespace.
+    /// `EOPNOTSUPP` for an unsupported namespace, `ERANGE` for a name that is too long, `EINVAL`
+    /// for one that is only a namespace.
     pub(super) fn parse(name: &[u8]) -> Result<Self, VfsError> {
         let refused = |errno| Err(VfsError::refused("extended attribute", errno));
         if name.len() > NAME_BYTES_MAX {
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_of_ours_is_refused() {
+    fn unsupported_names_are_refused() {
         let errno = |name: &[u8]| Name::parse(name).unwrap_err().errno();
         for name in [&b"system.other"[..], b"nothing", b"", b"user", b"USER.a"] {
             assert_eq!(errno(name), Errno::OPNOTSUPP, "{name:?}");

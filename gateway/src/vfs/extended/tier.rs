@@ -1,22 +1,22 @@
-//! The tier of a file or of everything beneath a directory: an attribute of a name of ours.
+//! The tier of a file or of everything beneath a directory: an attribute of the volume's own.
 //!
 //! `user.quorumfs.tier` is `memory`, `local` or `clouds`, and close and fsync of the file wait for
-//! that instead of for what the mount says. A file or directory that is made in a directory that
-//! has it is given the same one, as it is given a default access list; what is there already stays
-//! as it is. It is sealed as every attribute is: servers do not know the tier of anything.
+//! that instead of for the mount's tier. A file or directory that is made in a directory with a
+//! tier gets the same one, as it gets a default access list; existing files stay as they are. It is
+//! sealed as every attribute is: servers do not learn tiers.
 //!
-//! Whoever opens a file to write is told its tier by the attributes of the inode, which say at once
-//! that there are none. If there are some, what was opened of them is kept ([`kept`](super::kept)).
+//! Opening a file for writing reads its tier. The attributes of the inode show at once if there are
+//! none; otherwise the decrypted ones are cached ([`attribute_cache`](super::attribute_cache)).
 //!
-//! What cannot be read (a damaged value, one of a later release) counts as `clouds`: nobody is told
-//! that something is safer than it is.
+//! An unreadable tier (a damaged value, one of a later release) counts as `clouds`, so that no data
+//! is reported safer than it is.
 
 use super::super::caller::Caller;
-use super::super::file_system::Inner;
-use super::super::keep::Tier;
+use super::super::durability::Tier;
+use super::super::file_system::FileSystemCore;
 use super::super::namespace::Made;
 use super::name::Name;
-use super::{Change, Value};
+use super::{ExtendedChange, Value};
 use crate::vfs::VfsError;
 use bytes::Bytes;
 use quorumfs_metadata::attributes::{Attributes, FileType, Namespace};
@@ -25,18 +25,18 @@ use quorumfs_metadata::operation::SetMode;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// What stands behind `user.`.
+/// The name without `user.`.
 const REST: &[u8] = b"quorumfs.tier";
 
 impl Name {
-    /// Whether it is that of a tier.
+    /// Whether it is the name of a tier.
     pub(super) fn is_tier(&self) -> bool {
         self.namespace == Namespace::User && self.rest == REST
     }
 }
 
-impl Change {
-    /// What it makes of the inode's tier, if it does anything to that.
+impl ExtendedChange {
+    /// The inode's tier after the change, if it changes that.
     pub(super) fn of_tier(&self) -> Option<Option<Tier>> {
         match self {
             Self::Set(name, value, _) if name.is_tier() => Some(Tier::named(value)),
@@ -46,7 +46,7 @@ impl Change {
     }
 }
 
-impl Inner {
+impl FileSystemCore {
     /// The inode's own tier, if it has one.
     ///
     /// # Errors
@@ -63,10 +63,10 @@ impl Inner {
         }))
     }
 
-    /// Gives what was just made in `directory` the directory's tier.
+    /// Gives a new inode in `directory` the directory's tier.
     ///
     /// # Errors
-    /// If the servers do not answer, or there is no room.
+    /// If the servers do not answer, or there is no space.
     pub(crate) async fn inherit_tier(
         self: &Arc<Self>,
         directory: InodeId,
@@ -89,12 +89,12 @@ impl Inner {
             rest: REST.to_vec(),
         };
         let value = Bytes::from_static(tier.name().as_bytes());
-        let change = Change::Set(name, value, SetMode::Any);
+        let change = ExtendedChange::Set(name, value, SetMode::Any);
         match self.change_extended(&caller, inode, &change).await {
             Ok(()) => made.attributes = self.attributes(inode).await?,
-            // Its owner made it so that the owner may not write it.
+            // Its mode does not let the owner write it.
             Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => {
-                tracing::warn!(%inode, %error, "the tier is kept while it is open");
+                tracing::warn!(%inode, %error, "the tier is not stored: it lasts while open");
             }
             Err(error) => return Err(error),
         }

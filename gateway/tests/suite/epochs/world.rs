@@ -1,4 +1,4 @@
-//! A service in this process, clouds in directories that can be told to lie, and a line to the
+//! A service in this process, clouds in directories that can be set to lie, and a line to the
 //! service that can lose and forge.
 
 #![allow(unreachable_pub)]
@@ -64,7 +64,7 @@ fn clouds<'a>(
     secrets.map(cloud).unzip()
 }
 
-/// A client with its own idea of how the clouds are.
+/// A client with its own faults of the clouds.
 pub struct Gateway {
     pub volume: Arc<Volume>,
     pub metadata: Arc<MetadataClient>,
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// Opened, and without the keys that it takes the servers or the clouds for.
+    /// Opened, and without the keys that need the servers or the clouds.
     fn gateway_over(&self, wrap: impl FnOnce(Box<dyn Transport>) -> Arc<dyn Transport>) -> Gateway {
         let volume = Volume::open(&self.created.genesis, &self.created.owner).unwrap();
         let secrets = volume.clouds().map(|(cloud, secret)| (cloud.index, secret));
@@ -163,7 +163,7 @@ impl Gateway {
     }
 }
 
-/// What becomes of the operation that begins an epoch.
+/// The fault of the operation that begins an epoch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     NotSent,
@@ -202,7 +202,7 @@ impl Transport for Line {
             false => None,
         };
         let lost = || MetadataError::OutcomeUnknown {
-            reason: "told to lose it".into(),
+            reason: "set to lose it".into(),
         };
         match fate {
             None => self.inner.execute(operation).await,

@@ -1,9 +1,9 @@
-//! Reading in order: what comes next is there before it is asked for, also where the servers tell
-//! of a file in several answers; and it was laid on the clouds in that order.
+//! Sequential reading: data is prefetched, also if the servers return a file's extents in several
+//! pages; and it was put on the clouds in that order.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
-use crate::common::{MemorySlices, World, new_file};
+use crate::common::{MemorySlices, TestVolume, new_file};
 use async_trait::async_trait;
 use bytes::Bytes;
 use quorumfs_gateway::metadata::{AllocatedId, MetadataClient, Takeover};
@@ -18,11 +18,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Slices on clouds that are far away, the turns in which they were written, and how many reads of
-/// them are under way.
+/// Slices on distant clouds, the turns in which they were written, and how many reads of them are
+/// in flight.
 struct FarSlices(Arc<MemorySlices>, Mutex<Vec<u32>>, AtomicUsize);
 
-/// One read, until it is answered or given up.
+/// One read, until it is answered or cancelled.
 struct UnderWay<'a>(&'a AtomicUsize);
 
 impl<'a> UnderWay<'a> {
@@ -62,7 +62,7 @@ impl SliceStore for FarSlices {
     }
 }
 
-async fn mount(world: &World) -> (FileSystem, Arc<FarSlices>) {
+async fn mount(world: &TestVolume) -> (FileSystem, Arc<FarSlices>) {
     let own = world.volume.own_credentials();
     let client = Arc::new(MetadataClient::new(Arc::new(world.session()), own));
     client.mount(Takeover::OfAny).await.unwrap();
@@ -71,7 +71,7 @@ async fn mount(world: &World) -> (FileSystem, Arc<FarSlices>) {
         Mutex::default(),
         AtomicUsize::new(0),
     ));
-    // Room for as many pieces as there are, which count as much as whole chunks.
+    // Capacity for all pieces, which count as much as whole chunks.
     let options = VfsOptions {
         cache_bytes: 1 << 30,
         readahead_bytes_max: 8 << 20,
@@ -82,10 +82,10 @@ async fn mount(world: &World) -> (FileSystem, Arc<FarSlices>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_left_out_where_the_next_page_of_a_file_has_to_be_asked_for() {
+async fn prefetch_has_no_gap_where_the_next_page_of_a_file_is_queried() {
     const PIECE: u64 = 64 << 10;
     let pieces = u64::from(EXTENT_PAGE_MAX) * 5 / 2;
-    let world = World::new();
+    let world = TestVolume::new();
     let (fs, _) = mount(&world).await;
     let (inode, handle) = new_file(&fs, b"in pieces").await;
     for number in 0..pieces {
@@ -109,7 +109,7 @@ async fn nothing_is_left_out_where_the_next_page_of_a_file_has_to_be_asked_for()
         waits += u64::from(begin.elapsed() >= FAR);
         begin = Instant::now();
     }
-    // Sixteen at a time are on their way; a window that was left out is waited for one by one.
+    // Sixteen at a time are in flight; a gap in the window is waited for piece by piece.
     assert!(
         waits <= pieces / 16 + 16,
         "waited {waits} times in {pieces}"
@@ -118,10 +118,10 @@ async fn nothing_is_left_out_where_the_next_page_of_a_file_has_to_be_asked_for()
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_on_its_way_is_stopped_when_its_reader_jumps_or_closes() {
+async fn prefetch_stops_when_its_reader_jumps_or_closes() {
     const BLOCK: u64 = 4 << 20;
     const PIECE: u64 = 128 << 10;
-    let world = World::new();
+    let world = TestVolume::new();
     let (fs, _) = mount(&world).await;
     let (inode, handle) = new_file(&fs, b"large").await;
     for number in 0..16 {
@@ -135,7 +135,7 @@ async fn what_is_on_its_way_is_stopped_when_its_reader_jumps_or_closes() {
     let root = crate::common::root();
     let open = || async { fs.open(&root, inode, OpenMode::READ).await.unwrap().handle };
     let under_way = || async {
-        // What was stopped is dropped when its task has its turn.
+        // A cancelled read is dropped when its task is polled.
         tokio::time::sleep(FAR / 50).await;
         slices.2.load(Ordering::Relaxed)
     };
@@ -144,7 +144,7 @@ async fn what_is_on_its_way_is_stopped_when_its_reader_jumps_or_closes() {
         assert!(read.iter().all(|byte| u64::from(*byte) == offset / BLOCK));
         assert_eq!(read.len() as u64, PIECE);
     };
-    // Reads in order until more is on its way than it has asked for, of two windows at most.
+    // Reads in order until more is in flight than was asked for, of two windows at most.
     let read_on = async |handle, from: u64| {
         let mut offset = from;
         while under_way().await < 2 {
@@ -160,14 +160,14 @@ async fn what_is_on_its_way_is_stopped_when_its_reader_jumps_or_closes() {
     tokio::pin!(jump);
     tokio::select! {
         () = &mut jump => panic!("the clouds are far away"),
-        count = under_way() => assert_eq!(count, 1, "more than what the jump itself asks for"),
+        count = under_way() => assert_eq!(count, 1, "more than the read of the jump itself"),
     }
     jump.await;
 
-    // What somebody else waits for comes all the same.
+    // A read that another reader waits for continues.
     let offset = read_on(first, 6 * BLOCK).await;
-    let (second, beside) = (open().await, offset / BLOCK * BLOCK + BLOCK);
-    let waiting = read(second, beside);
+    let (second, command) = (open().await, offset / BLOCK * BLOCK + BLOCK);
+    let waiting = read(second, command);
     tokio::pin!(waiting);
     tokio::select! {
         () = &mut waiting => panic!("it was there already"),
@@ -178,20 +178,16 @@ async fn what_is_on_its_way_is_stopped_when_its_reader_jumps_or_closes() {
         () = &mut waiting => None,
         count = under_way() => Some(count),
     };
-    assert_eq!(
-        fetched,
-        Some(1),
-        "more than what the second reader asks for"
-    );
+    assert_eq!(fetched, Some(1), "more than the second reader asked for");
     waiting.await;
     fs.release(second).await.unwrap();
     fs.shutdown().await.unwrap();
 }
 
 #[tokio::test]
-async fn blocks_follow_each_other_in_a_file_and_from_one_file_to_the_next() {
+async fn blocks_are_consecutive_in_a_file_and_from_one_file_to_the_next() {
     const BLOCK: usize = 4 << 20;
-    let world = World::new();
+    let world = TestVolume::new();
     let (fs, slices) = mount(&world).await;
     let turns = || -> Vec<u32> {
         let mut turns = std::mem::take(&mut *slices.1.lock().unwrap());
@@ -204,8 +200,7 @@ async fn blocks_follow_each_other_in_a_file_and_from_one_file_to_the_next() {
     let of_one = turns();
     let first = of_one[0];
     assert_eq!(of_one, (first..first + 4).collect::<Vec<_>>());
-    // Pictures, say: data shards of which all were on the same clouds would make two do all the
-    // work.
+    // For example, pictures: if all data shards were on the same clouds, two would do all the work.
     for number in 0..8 {
         let name = format!("picture {number}");
         let (_, handle) = new_file(&fs, name.as_bytes()).await;

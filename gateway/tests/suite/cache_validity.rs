@@ -1,9 +1,8 @@
-//! For how long a mount believes what it has learned: as long as nobody else changes anything, and
-//! no longer.
+//! How long a mount's cached metadata is valid: as long as no other session changes anything.
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-use crate::common::{World, content, new_file, root, set_size};
+use crate::common::{TestVolume, content, new_file, root, set_size};
 use quorumfs_gateway::vfs::{AttributeChange, FileSystem, InodeId, VfsOptions};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -14,8 +13,8 @@ fn name(number: u32) -> Vec<u8> {
     format!("f{number}").into_bytes()
 }
 
-/// A directory with some files, as a mount finds it that has not made it.
-async fn with_files(world: &World) -> (FileSystem, InodeId) {
+/// A directory with some files, as another mount finds it.
+async fn with_files(world: &TestVolume) -> (FileSystem, InodeId) {
     let maker = world.mount(VfsOptions::default()).await;
     let directory = maker
         .mkdir(&root(), maker.root(), b"d", 0o755)
@@ -61,8 +60,8 @@ async fn chmod(fs: &FileSystem, inode: InodeId, mode: u16) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_else_changes_is_asked_for_once() {
-    let world = World::new();
+async fn unchanged_metadata_is_queried_once() {
+    let world = TestVolume::new();
     let (fs, directory) = with_files(&world).await;
     look_at_all(&fs, directory).await;
     for _ in 0..2 {
@@ -75,8 +74,8 @@ async fn what_nobody_else_changes_is_asked_for_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn small_files_that_were_read_or_written_are_read_again_without_a_question() {
-    let world = World::new();
+async fn small_files_that_were_read_or_written_are_read_again_without_a_query() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
     fs.lookup(&root(), fs.root(), b"nothing").await.unwrap();
     let mut files = Vec::new();
@@ -97,95 +96,95 @@ async fn small_files_that_were_read_or_written_are_read_again_without_a_question
         assert!(asked <= 1, "{asked} questions");
     }
     let (inode, bytes) = &files[39];
-    let beside = world.beside(VfsOptions::default());
-    set_size(&beside, *inode, None, 5).await.unwrap();
+    let command = world.command(VfsOptions::default());
+    set_size(&command, *inode, None, 5).await.unwrap();
     tokio::time::sleep(Duration::from_millis(1100)).await;
     assert_eq!(content(&fs, *inode).await, bytes[..5]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_has_nothing_mounted_believes_for_a_second() {
-    let world = World::new();
+async fn without_a_mount_metadata_is_valid_for_a_second() {
+    let world = TestVolume::new();
     let (fs, directory) = with_files(&world).await;
-    let beside = world.beside(VfsOptions::default());
+    let command = world.command(VfsOptions::default());
     let file = || async {
-        let found = beside.lookup(&root(), directory, b"f1").await;
+        let found = command.lookup(&root(), directory, b"f1").await;
         found.unwrap().unwrap()
     };
     let shown = file().await;
-    assert!(!beside.keeps(&shown));
+    assert!(!command.may_cache(&shown));
     chmod(&fs, shown.inode, 0o600).await;
     tokio::time::sleep(Duration::from_millis(1100)).await;
     assert_eq!(file().await.mode.0, 0o600);
 }
 
 #[tokio::test]
-async fn what_others_change_is_seen_and_taken_back_within_about_a_second() {
-    let world = World::new();
+async fn changes_by_others_are_seen_and_invalidated_within_about_a_second() {
+    let world = TestVolume::new();
     let (fs, directory) = with_files(&world).await;
     look_at_all(&fs, directory).await;
-    let mut doubts = fs.doubts();
+    let mut invalidations = fs.invalidations();
     let shown = fs.lookup(&root(), directory, b"f1").await.unwrap().unwrap();
-    assert!(fs.keeps(&shown));
-    assert!(fs.keeps_name(directory, b"f1", Some(shown.inode)));
-    assert!(fs.keeps_name(directory, b"absent", None));
-    let beside = world.beside(VfsOptions::default());
-    chmod(&beside, shown.inode, 0o600).await;
-    beside
+    assert!(fs.may_cache(&shown));
+    assert!(fs.may_cache_name(directory, b"f1", Some(shown.inode)));
+    assert!(fs.may_cache_name(directory, b"absent", None));
+    let command = world.command(VfsOptions::default());
+    chmod(&command, shown.inode, 0o600).await;
+    command
         .mknod(&root(), directory, b"absent", 0o100_644, 0)
         .await
         .unwrap();
-    beside.unlink(&root(), directory, b"f2").await.unwrap();
-    let changed = tokio::time::timeout(Duration::from_secs(2), doubts.changed());
+    command.unlink(&root(), directory, b"f2").await.unwrap();
+    let changed = tokio::time::timeout(Duration::from_secs(2), invalidations.changed());
     changed.await.unwrap().unwrap();
-    assert!(!fs.keeps(&shown), "not before it was asked for again");
+    assert!(!fs.may_cache(&shown), "not before it was asked for again");
     let seen = fs.getattr(shown.inode).await.unwrap();
     assert_eq!(seen.mode.0, 0o600);
     for (name, there) in [(b"absent".as_slice(), true), (b"f2", false)] {
         let found = fs.lookup(&root(), directory, name).await.unwrap();
         assert_eq!(found.is_some(), there);
     }
-    // The last of the changes has been heard of as well.
+    // The count of the last change has arrived as well.
     tokio::time::sleep(Duration::from_millis(600)).await;
     let seen = fs.getattr(shown.inode).await.unwrap();
-    assert!(fs.keeps(&seen), "nothing has changed since");
+    assert!(fs.may_cache(&seen), "nothing has changed since");
 }
 
 #[tokio::test]
-async fn what_this_mount_changes_is_kept_and_what_waits_is_not() {
-    let world = World::new();
+async fn committed_changes_of_this_mount_are_cacheable_and_pending_ones_are_not() {
+    let world = TestVolume::new();
     let fs = world.mount(VfsOptions::default()).await;
-    // Anything: the count is asked for.
+    // Any call: it asks for the count.
     fs.lookup(&root(), fs.root(), b"nothing").await.unwrap();
     let (inode, handle) = new_file(&fs, b"file").await;
-    assert!(fs.keeps_name(fs.root(), b"file", Some(inode)));
+    assert!(fs.may_cache_name(fs.root(), b"file", Some(inode)));
     fs.write(handle, 0, b"content").await.unwrap();
     let waiting = fs.getattr(inode).await.unwrap();
-    assert!(!fs.keeps(&waiting), "its commit changes what is shown");
+    assert!(!fs.may_cache(&waiting), "its commit changes the attributes");
     fs.release(handle).await.unwrap();
     let committed = fs.getattr(inode).await.unwrap();
-    assert!(fs.keeps(&committed));
+    assert!(fs.may_cache(&committed));
     chmod(&fs, inode, 0o600).await;
-    assert!(!fs.keeps(&committed), "that was before");
-    assert!(fs.keeps(&fs.getattr(inode).await.unwrap()));
+    assert!(!fs.may_cache(&committed), "that was before");
+    assert!(fs.may_cache(&fs.getattr(inode).await.unwrap()));
     fs.unlink(&root(), fs.root(), b"file").await.unwrap();
-    assert!(fs.keeps_name(fs.root(), b"file", None));
+    assert!(fs.may_cache_name(fs.root(), b"file", None));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mount_that_hears_nothing_takes_back_what_it_gave_and_one_that_was_taken_over_too() {
-    let world = World::new();
+async fn a_mount_without_answers_or_taken_over_invalidates_the_kernels_entries() {
+    let world = TestVolume::new();
     let (fs, directory) = with_files(&world).await;
     look_at_all(&fs, directory).await;
     let shown = fs.lookup(&root(), directory, b"f1").await.unwrap().unwrap();
-    assert!(fs.keeps(&shown));
-    let mut doubts = fs.doubts();
+    assert!(fs.may_cache(&shown));
+    let mut invalidations = fs.invalidations();
     let taken_over = Instant::now();
     let other = world.mount(VfsOptions::default()).await;
-    let changed = tokio::time::timeout(Duration::from_secs(4), doubts.changed());
+    let changed = tokio::time::timeout(Duration::from_secs(4), invalidations.changed());
     changed.await.unwrap().unwrap();
     assert!(taken_over.elapsed() < Duration::from_secs(3));
-    assert!(!fs.keeps(&shown));
+    assert!(!fs.may_cache(&shown));
     chmod(&other, shown.inode, 0o600).await;
     tokio::time::sleep(Duration::from_millis(1100)).await;
     assert!(fs.getattr(shown.inode).await.is_err(), "it is fenced");

@@ -1,4 +1,4 @@
-//! How safe what was written is before it is committed: the tiers, and what the journal is told.
+//! How safe written data is before it is committed: the tiers, and the journal's records.
 //!
 //! ```text
 //! tier      close and fsync return when it is   lost with
@@ -10,42 +10,43 @@
 //! The tier is the mount's, unless the file has one of its own ([`tier`](super::extended::tier)).
 //!
 //! At every tier the content goes on to the clouds in the background, and names are ordered at
-//! once. At `local`, whatever waits in memory waits in the journal as well:
+//! once. At `local`, all pending data is in the journal as well:
 //!
-//! * A write is journalled with what it does to the file, under the file's lock, so that the
-//!   journal tells it in the order in which readers see it.
-//! * **Before a commit is ordered**, the journal says durably that it will be. After a crash nobody
-//!   need guess then whether a file that has changed was changed by us.
-//! * **After it**, the journal says that what went is void, and what the file is now. It may take
-//!   its time with that; but before anything else is ordered that changes the content of the file
-//!   or its times, that is durable too ([`Inner::flush_settled`]).
-//! * **rename, link and unlink of one of several names wait for the commit** of what the file
-//!   holds, at every tier. The journal could keep the content over a crash; but the new name is
-//!   seen by everybody at once, and the old content that it replaces is gone for good. If this
-//!   host never came back, or only before it does, a name would stand there without its bytes.
-//! * **A mount that was taken over keeps its journal**: what waits there is put in place by the
-//!   next mount from here, or rescued if somebody else has changed the file since ([`replay`]).
+//! * A write is journalled with its effect on the file, under the file's lock, so that the records
+//!   are in the order in which readers see the writes.
+//! * **Before a commit is ordered**, a record of it is made durable. So a replay after a crash
+//!   knows whether a file that has changed was changed by this mount.
+//! * **After it**, a record says that the committed data is void, and what the file is now. It need
+//!   not be durable at once; but before another operation is ordered that changes the content of
+//!   the file or its times, it is ([`FileSystemCore::flush_settled`]).
+//! * **rename, link and unlink of one of several names wait for the commit** of the file's data, at
+//!   every tier. The journal could keep the content over a crash; but all clients see the new name
+//!   at once, and the old content that it replaces is gone for good. If this host never came back,
+//!   or until it does, there would be a name without its bytes.
+//! * **A mount that was taken over keeps its journal**: the next mount on this host puts its
+//!   pending data in place, or rescues it if another client has changed the file since
+//!   ([`replay`]).
 //!
-//! * **What waits of a file is in the journal from its first record on**, until it is settled,
-//!   whatever the file's tier becomes meanwhile: a replay that knew only the older ones of two
-//!   writes would lay them over the newer.
-//! * **Or none of it is** (`unkept`): of a file that became `local` while something waited that the
-//!   journal has not, and of what is first written while the journal's disk is below its floor.
-//!   Close and fsync wait for the commit then, and so does the file's way back into the journal: a
-//!   replay that knew only the newer ones of two writes would show what never was.
+//! * **Pending data of a file is in the journal from its first record on**, until it is settled,
+//!   whatever the file's tier becomes meanwhile: a replay that had only the older of two writes
+//!   would lay it over the newer one.
+//! * **Or none of it is** (`unjournalled`): if a file became `local` while data was pending that is
+//!   not in the journal, or if it was first written while the journal's disk is below its floor.
+//!   Close and fsync wait for the commit then, and the file uses the journal again only after it: a
+//!   replay that had only the newer of two writes would show a state that never was.
 //!
-//! Below the floor commits make room in the journal, but perhaps not on the disk, which others have
-//! filled: writers wait for the commit of what the journal has of their file, and no longer.
+//! Below the floor commits free space in the journal, but perhaps not on the disk, which other data
+//! has filled: writers wait for the commit of their file's journalled data, and no longer.
 //!
-//! If the journal fails, `local` is `clouds`: what waits is in memory, and close and fsync wait for
-//! its commit.
+//! If the journal fails, `local` is `clouds`: pending data is in memory, and close and fsync wait
+//! for its commit.
 //!
 //! [`replay`]: super::replay
 
 use super::VfsError;
 use super::clock;
-use super::file_system::Inner;
-use super::node::{Departure, Node, State};
+use super::file_system::FileSystemCore;
+use super::node::{Departure, Node, NodeState};
 use crate::journal::{Entry, Ground, Journal, Record, Sequence, WRITE_BYTES_MAX};
 use bytes::Bytes;
 use quorumfs_metadata::attributes::Attributes;
@@ -55,7 +56,7 @@ use std::sync::atomic::Ordering;
 /// What close and fsync wait for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Tier {
-    /// Nothing: what was written may be lost with this process, until it was committed.
+    /// Nothing: written data may be lost with this process, until it is committed.
     Memory,
     /// The journal on this host. Without one, as [`Tier::Clouds`].
     Local,
@@ -65,7 +66,7 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// As it is written.
+    /// The name of the tier.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -75,7 +76,7 @@ impl Tier {
         }
     }
 
-    /// The one of that name.
+    /// The tier of this name.
     #[must_use]
     pub fn named(name: &[u8]) -> Option<Self> {
         [Self::Memory, Self::Local, Self::Clouds]
@@ -84,24 +85,24 @@ impl Tier {
     }
 }
 
-impl Inner {
+impl FileSystemCore {
     /// What close and fsync of the file wait for.
-    pub(crate) fn tier_of(&self, state: &State) -> Tier {
+    pub(crate) fn tier_of(&self, state: &NodeState) -> Tier {
         state.tier().unwrap_or(self.options.tier)
     }
 
-    /// The journal, if what is written goes there.
-    fn kept_in(&self, state: &State) -> Option<&Journal> {
-        // Nobody can see what is written to a deleted file after a crash.
+    /// The journal, if writes to the file go there.
+    fn journal_for(&self, state: &NodeState) -> Option<&Journal> {
+        // No process can see the data of a deleted file after a crash.
         let journal = self.journal.as_deref().filter(|_| !state.unlinked)?;
-        let begins = || !state.unkept && !journal.is_below_floor();
-        let wanted = state.kept.is_some() || (self.tier_of(state) == Tier::Local && begins());
+        let begins = || !state.unjournalled && !journal.is_below_floor();
+        let wanted = state.journalled.is_some() || (self.tier_of(state) == Tier::Local && begins());
         wanted.then_some(journal)
     }
 
-    /// The journal, if what is written to the file goes there and it has no room for more.
+    /// The journal, if writes to the file go there and it is full.
     pub(crate) fn full_journal(&self, node: &Node) -> Option<&Journal> {
-        let journal = self.kept_in(&node.state())?;
+        let journal = self.journal_for(&node.state())?;
         (!journal.has_room()).then_some(journal)
     }
 
@@ -109,12 +110,12 @@ impl Inner {
         self.journal.as_deref().is_some_and(Journal::is_pressed)
     }
 
-    fn keep(&self, node: &Node, state: &mut State, entry: Entry) {
-        let Some(journal) = self.kept_in(state) else {
-            state.unkept = true;
+    fn journal_entry(&self, node: &Node, state: &mut NodeState, entry: Entry) {
+        let Some(journal) = self.journal_for(state) else {
+            state.unjournalled = true;
             return;
         };
-        if state.kept.is_none() {
+        if state.journalled.is_none() {
             journal.push(Entry::from(Record::Stands {
                 inode: node.inode,
                 through: Sequence(0),
@@ -122,21 +123,21 @@ impl Inner {
             }));
         }
         let pushed = journal.push(entry);
-        state.unkept |= pushed.is_none();
-        state.kept = pushed.or(state.kept);
+        state.unjournalled |= pushed.is_none();
+        state.journalled = pushed.or(state.journalled);
     }
 
-    /// Takes written bytes in, here and in the journal.
-    pub(crate) fn take_in(&self, node: &Node, state: &mut State, offset: u64, data: &Bytes) {
+    /// Takes in written bytes, here and in the journal.
+    pub(crate) fn take_in(&self, node: &Node, state: &mut NodeState, offset: u64, data: &Bytes) {
         let mtime = clock::now();
         state.dirty.write(offset, data);
-        state.told = false;
-        self.room_known.wrote(data.len() as u64);
+        state.close_failed = false;
+        self.free_space.note_written(data.len() as u64);
         state.pending.mtime = Some(mtime);
         state.pending.changed = Some(self.metadata.agreed(mtime));
         state.wait_for_commit();
-        if self.kept_in(state).is_none() {
-            state.unkept = true;
+        if self.journal_for(state).is_none() {
+            state.unjournalled = true;
             return;
         }
         let (mut at, mut rest) = (offset, data.clone());
@@ -148,12 +149,12 @@ impl Inner {
             };
             let bytes = rest.split_to(rest.len().min(WRITE_BYTES_MAX));
             at = at.saturating_add(bytes.len() as u64);
-            self.keep(node, state, Entry { record, bytes });
+            self.journal_entry(node, state, Entry { record, bytes });
         }
     }
 
     /// Journals attributes that ride with the next commit.
-    pub(crate) fn keep_riding(&self, node: &Node, state: &mut State) {
+    pub(crate) fn journal_pending(&self, node: &Node, state: &mut NodeState) {
         if state.pending.is_empty() {
             return;
         }
@@ -163,12 +164,12 @@ impl Inner {
             atime: state.pending.atime,
             mtime: state.pending.mtime,
         };
-        self.keep(node, state, Entry::from(record));
+        self.journal_entry(node, state, Entry::from(record));
     }
 
-    /// An operation of ours changed the inode, and not its content.
-    pub(crate) fn keep_ground(&self, node: &Node, state: &State) {
-        if let (Some(journal), Some(_)) = (&self.journal, state.kept) {
+    /// Journals that an operation of ours changed the inode, and not its content.
+    pub(crate) fn journal_base(&self, node: &Node, state: &NodeState) {
+        if let (Some(journal), Some(_)) = (&self.journal, state.journalled) {
             journal.push(Entry::from(Record::Stands {
                 inode: node.inode,
                 through: Sequence(0),
@@ -177,10 +178,10 @@ impl Inner {
         }
     }
 
-    /// An operation of ours that changes the inode is about to go out.
-    pub(crate) fn tell_of_change(&self, node: &Node) {
+    /// Journals that an operation of ours that changes the inode is about to be sent.
+    pub(crate) fn journal_change(&self, node: &Node) {
         let state = node.state();
-        if let (Some(journal), Some(_)) = (&self.journal, state.kept) {
+        if let (Some(journal), Some(_)) = (&self.journal, state.journalled) {
             journal.push(Entry::from(Record::Ordering {
                 inode: node.inode,
                 version: state.base.version,
@@ -190,12 +191,12 @@ impl Inner {
     }
 
     /// Makes durable that a commit is about to be ordered.
-    pub(crate) async fn tell_of_commit(&self, node: &Node, departure: &Departure) {
+    pub(crate) async fn journal_commit(&self, node: &Node, departure: &Departure) {
         let Some(journal) = &self.journal else {
             return;
         };
         if departure.through.is_none() {
-            // What goes now is not in the journal; that what went before is void has to be.
+            // The departing data is not in the journal; that the data before it is void has to be.
             let settled = node.state().settled.take();
             if let Some(settled) = settled {
                 let _ = journal.synced(settled).await;
@@ -203,21 +204,21 @@ impl Inner {
             return;
         }
         let version = node.state().base.version;
-        let told = journal.push(Entry::from(Record::Ordering {
+        let record = journal.push(Entry::from(Record::Ordering {
             inode: node.inode,
             version,
             mtime: departure.pending.mtime,
         }));
-        if let Some(told) = told {
-            // If that fails the journal is broken, and nobody relies on it any more.
-            let _ = journal.synced(told).await;
+        if let Some(record) = record {
+            // If that fails the journal is broken, and is not relied on any more.
+            let _ = journal.synced(record).await;
         }
     }
 
-    /// What departed is in the clouds, and the file as `attributes` say.
+    /// Journals that the departed data is in the clouds, and the file as `attributes` say.
     pub(crate) fn settle(
         &self,
-        state: &mut State,
+        state: &mut NodeState,
         through: Option<Sequence>,
         attributes: &Attributes,
     ) {
@@ -229,13 +230,13 @@ impl Inner {
             through,
             ground: Ground::of(attributes),
         }));
-        if state.kept == Some(through) {
-            state.kept = None;
+        if state.journalled == Some(through) {
+            state.journalled = None;
         }
     }
 
-    /// Commits what the file has waiting, and has the journal say so durably; the caller holds
-    /// `content` and is about to change it.
+    /// Commits the file's pending data, and makes durable that it did; the caller holds `content`
+    /// and is about to change it.
     pub(crate) async fn flush_settled(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
         self.flush_locked(node).await?;
         let settled = node.state().settled.take();
@@ -245,85 +246,85 @@ impl Inner {
         Ok(())
     }
 
-    /// What waits will never be committed, and nobody minds.
-    pub(crate) fn give_up(&self, node: &Node, state: &mut State) {
-        self.forget_kept(node, state);
+    /// Drops pending data that will not be committed and that no process can see.
+    pub(crate) fn give_up(&self, node: &Node, state: &mut NodeState) {
+        self.drop_journalled(node, state);
         state.give_up(None);
         self.book(state);
     }
 
-    /// What the journal has of the file counts no more.
-    pub(crate) fn forget_kept(&self, node: &Node, state: &mut State) {
-        if let (Some(journal), Some(_)) = (&self.journal, state.kept.take()) {
+    /// Voids the journal's records of the file.
+    pub(crate) fn drop_journalled(&self, node: &Node, state: &mut NodeState) {
+        if let (Some(journal), Some(_)) = (&self.journal, state.journalled.take()) {
             journal.push(Entry::from(Record::GivenUp { inode: node.inode }));
         }
     }
 
-    /// What waits can never be committed through this mount; whoever asks is told.
+    /// Pending data can never be committed through this mount; later calls report it.
     pub(crate) fn lose(
         &self,
         node: &Node,
-        state: &mut State,
+        state: &mut NodeState,
         departure: &Departure,
         error: &VfsError,
     ) {
         let inode = node.inode;
         let journalled = self.journal.as_ref().filter(|it| it.usable().is_ok());
-        let kept = state.kept.is_some() && journalled.is_some();
-        // Only what the end of the session takes from us may be put in place by another one.
+        let journalled = state.journalled.is_some() && journalled.is_some();
+        // Another mount may put only data in place that this mount lost with its session.
         let (errno, reason) = (error.errno(), error.to_string());
-        let told = if kept && matches!(error, VfsError::Fenced) {
+        let lost = if journalled && matches!(error, VfsError::Fenced) {
             tracing::error!(%inode, %error, "written data stays in the journal");
-            state.kept = None;
+            state.journalled = None;
             VfsError::LeftInJournal { errno, reason }
         } else {
             if departure.end.is_some() {
                 tracing::error!(%inode, %error, "written data is lost");
                 self.files_lost.fetch_add(1, Ordering::Relaxed);
             }
-            self.forget_kept(node, state);
+            self.drop_journalled(node, state);
             VfsError::Lost { errno, reason }
         };
-        state.give_up(Some(told));
+        state.give_up(Some(lost));
     }
 
-    /// Makes what the file has waiting as safe as its tier says, and reports what was given up
+    /// Makes the file's pending data as safe as its tier says, and reports data that was given up
     /// earlier.
     pub(crate) async fn make_safe(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), VfsError> {
         let tier = self.tier_of(&node.state());
         self.make_safe_at(node, tier).await
     }
 
-    /// As [`Inner::make_safe`], at a tier of the caller's.
+    /// As [`FileSystemCore::make_safe`], at a tier of the caller's choice.
     pub(crate) async fn make_safe_at(
         self: &Arc<Self>,
         node: &Arc<Node>,
         tier: Tier,
     ) -> Result<(), VfsError> {
-        let (kept, nothing, unkept, full, written, owner) = {
+        let (journalled, nothing, unjournalled, full, written, owner) = {
             let state = node.state();
             let written = state.holds_written() && !state.unlinked;
             let nothing = state.unlinked || !state.is_waiting();
             (
-                state.kept,
+                state.journalled,
                 nothing,
-                state.unkept && !nothing,
+                state.unjournalled && !nothing,
                 state.full.is_some(),
                 written,
                 state.base.uid,
             )
         };
-        let safe = match (tier, &self.journal, kept) {
+        let safe = match (tier, &self.journal, journalled) {
             (Tier::Memory, ..) => true,
-            // What was written after it failed is not in it.
-            (Tier::Local, Some(journal), Some(kept)) if !unkept => {
-                journal.synced(kept).await.is_ok() && journal.usable().is_ok()
+            // Data that was written after the journal failed is not in it.
+            (Tier::Local, Some(journal), Some(journalled)) if !unjournalled => {
+                journal.synced(journalled).await.is_ok() && journal.usable().is_ok()
             }
             (Tier::Local, Some(journal), None) => nothing && journal.usable().is_ok(),
             _ => false,
         };
-        // What a quota may refuse later is not promised.
-        let safe = safe && !full && (!written || self.is_sure_of_room(owner, 0).await);
+        // Data that a quota may refuse later is not promised to be safe.
+        let safe = safe && !full && (!written || self.surely_fits(owner, 0).await);
         if !safe {
             return self.flush_file(node).await;
         }

@@ -1,9 +1,9 @@
-//! Callers that give up, answers that never come, removals beside the mount: nothing is held for
-//! ever because of them, and nobody waits for ever.
+//! Cancelled calls, lost answers, removals by commands: nothing is held for ever because of them,
+//! and no call waits for ever.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
-use crate::common::{Fault, TRUNCATE, World, content, is_allocation, new_file, root};
+use crate::common::{OperationFault, TRUNCATE, TestVolume, content, is_allocation, new_file, root};
 use quorumfs_gateway::vfs::{AttributeChange, Caller, FileSystem, VfsOptions};
 use quorumfs_metadata::attributes::Mode;
 use rustix::io::Errno;
@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::Instant;
 
-fn unhurried() -> VfsOptions {
+fn manual_commits() -> VfsOptions {
     VfsOptions {
         commit_after: Duration::from_secs(3600),
         ..VfsOptions::default()
@@ -36,9 +36,9 @@ async fn inodes(fs: &FileSystem) -> u64 {
 const SOON: Duration = Duration::from_millis(50);
 
 #[tokio::test(start_paused = true)]
-async fn a_close_that_was_given_up_closes_all_the_same() {
-    let world = World::new();
-    let fs = world.mount(unhurried()).await;
+async fn a_cancelled_close_still_closes() {
+    let world = TestVolume::new();
+    let fs = world.mount(manual_commits()).await;
     let (_, handle) = new_file(&fs, b"file").await;
     fs.write(handle, 0, &[1; 5000]).await.unwrap();
     world.slices.delay.store(300, Ordering::Relaxed);
@@ -48,13 +48,13 @@ async fn a_close_that_was_given_up_closes_all_the_same() {
     tokio::time::sleep(SOON).await;
     let before = inodes(&fs).await;
     fs.unlink(&root(), fs.root(), b"file").await.unwrap();
-    assert_eq!(inodes(&fs).await, before - 1, "nobody has it open");
+    assert_eq!(inodes(&fs).await, before - 1, "it is not open");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_open_that_was_given_up_leaves_nothing_open() {
-    let world = World::new();
-    let fs = world.mount(unhurried()).await;
+async fn a_cancelled_open_leaves_nothing_open() {
+    let world = TestVolume::new();
+    let fs = world.mount(manual_commits()).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     fs.write(handle, 0, &[1; 5000]).await.unwrap();
     world.slices.delay.store(300, Ordering::Relaxed);
@@ -71,12 +71,12 @@ async fn an_open_that_was_given_up_leaves_nothing_open() {
     fs.release(handle).await.unwrap();
     let before = inodes(&fs).await;
     fs.unlink(&root(), fs.root(), b"file").await.unwrap();
-    assert_eq!(inodes(&fs).await, before - 1, "nobody has it open");
+    assert_eq!(inodes(&fs).await, before - 1, "it is not open");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_removed_beside_the_mount_goes_unless_it_is_open() {
-    let world = World::new();
+async fn a_file_removed_by_a_command_goes_unless_it_is_open() {
+    let world = TestVolume::new();
     let options = VfsOptions {
         orphans_every: Duration::from_millis(100),
         ..VfsOptions::default()
@@ -87,41 +87,41 @@ async fn what_is_removed_beside_the_mount_goes_unless_it_is_open() {
     fs.release(handle).await.unwrap();
     let (_, handle) = new_file(&fs, b"open").await;
     fs.write(handle, 0, b"content").await.unwrap();
-    let beside = world.beside(VfsOptions::default());
-    let directory = beside.root();
-    beside.unlink(&root(), directory, b"closed").await.unwrap();
-    beside.unlink(&root(), directory, b"open").await.unwrap();
-    until(async || inodes(&beside).await == empty + 1).await;
+    let command = world.command(VfsOptions::default());
+    let directory = command.root();
+    command.unlink(&root(), directory, b"closed").await.unwrap();
+    command.unlink(&root(), directory, b"open").await.unwrap();
+    until(async || inodes(&command).await == empty + 1).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(
         fs.read(handle, 0, 100).await.unwrap(),
         b"content".as_slice()
     );
     fs.release(handle).await.unwrap();
-    assert_eq!(inodes(&beside).await, empty);
+    assert_eq!(inodes(&command).await, empty);
 }
 
 #[tokio::test]
-async fn grants_that_nobody_heard_of_are_given_back() {
-    let world = World::new();
-    let (fs, wire) = world.mount_over(unhurried()).await;
+async fn grants_with_lost_answers_are_given_back() {
+    let world = TestVolume::new();
+    let (fs, wire) = world.mount_over(manual_commits()).await;
     let (inode, handle) = new_file(&fs, b"file").await;
     fs.write(handle, 0, &[1; 5000]).await.unwrap();
     for _ in 0..16 {
-        wire.next(is_allocation, Fault::AnswerLost);
+        wire.next(is_allocation, OperationFault::AnswerLost);
         fs.fsync(handle).await.unwrap_err();
     }
-    assert!(wire.is_quiet());
+    assert!(wire.all_faults_occurred());
     fs.fsync(handle).await.unwrap();
     assert_eq!(content(&fs, inode).await, [1; 5000]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn everything_is_committed_side_by_side_and_within_a_bound() {
-    let world = World::new();
+async fn everything_is_committed_in_parallel_and_within_a_bound() {
+    let world = TestVolume::new();
     let options = VfsOptions {
         sync_wait: Duration::from_secs(3),
-        ..unhurried()
+        ..manual_commits()
     };
     let fs = world.mount(options).await;
     let write = async |round: u8| {
@@ -143,12 +143,12 @@ async fn everything_is_committed_side_by_side_and_within_a_bound() {
 }
 
 #[tokio::test]
-async fn set_id_bits_that_a_writer_may_not_keep_go_with_what_was_written() {
-    let world = World::new();
-    let fs = world.mount(unhurried()).await;
+async fn set_id_bits_that_a_writer_may_not_keep_go_with_the_write() {
+    let world = TestVolume::new();
+    let fs = world.mount(manual_commits()).await;
     let (inode, handle) = new_file(&fs, b"program").await;
     fs.release(handle).await.unwrap();
-    // The group is 0: only who is in it keeps its bit, where the group may not execute.
+    // The group is 0: only its members keep its bit, if the group may not execute.
     let (stranger, member) = (Caller::user(7, 7, Vec::new()), Caller::user(7, 7, vec![0]));
     let tries = [
         (&stranger, 0o6755, 0o755),
@@ -168,6 +168,6 @@ async fn set_id_bits_that_a_writer_may_not_keep_go_with_what_was_written() {
         assert_eq!(fs.getattr(inode).await.unwrap().mode, Mode(left));
         fs.release(handle).await.unwrap();
     }
-    let again = world.mount(unhurried()).await;
+    let again = world.mount(manual_commits()).await;
     assert_eq!(again.getattr(inode).await.unwrap().mode, Mode(0o2745));
 }

@@ -1,12 +1,12 @@
-//! Work that goes to its end even if whoever asked for it gives up.
+//! Work that runs to its end even if its caller gives up.
 //!
-//! A request has a deadline, and its future is dropped when that passes. What counts handles, or
-//! tells the caches what an operation did, must not be dropped between two of its steps.
+//! A request has a deadline, and its future is dropped when that passes. Work that counts handles,
+//! or enters an operation's outcome into the caches, must not be dropped between two of its steps.
 
 use super::VfsError;
 
 /// Runs `work` as a task of its own and waits for it.
-pub(crate) async fn uncut<T: Send + 'static>(
+pub(crate) async fn cancel_safe<T: Send + 'static>(
     work: impl Future<Output = Result<T, VfsError>> + Send + 'static,
 ) -> Result<T, VfsError> {
     tokio::spawn(work).await.unwrap_or_else(|error| {

@@ -1,11 +1,11 @@
-//! Extended attributes that were opened a moment ago, and access control lists.
+//! Extended attributes and access control lists that were decrypted recently.
 //!
-//! What an inode's attributes are as of the version that changed them last never changes, so what
-//! is kept under that version is right for as long as it is kept. Memory is bounded in bytes.
+//! An inode's attributes as of the version that changed them last never change, so an entry under
+//! that version stays valid. Memory is bounded in bytes.
 
 use super::name::Name;
 use crate::vfs::VfsError;
-use crate::vfs::generations::Generations;
+use crate::vfs::segmented_lru::SegmentedLru;
 use bytes::Bytes;
 use quorumfs_metadata::acl::{AccessAcl, Acl, Named};
 use quorumfs_metadata::identity::{InodeId, InodeVersion};
@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of names and values in all.
 const BYTES_MAX: usize = 8 << 20;
-/// What an attribute and an inode are counted as beyond the bytes of names and values.
+/// What an attribute and an inode count in addition to the bytes of names and values.
 const OVERHEAD_BYTES: usize = 128;
 
-/// What an entry of an access control list takes.
+/// Bytes of an entry of an access control list.
 const ENTRY_BYTES: usize = 8;
 
-/// An attribute, opened.
+/// A decrypted attribute.
 #[derive(Debug)]
 pub(super) struct Plain {
     pub(super) name: Name,
@@ -32,59 +32,68 @@ pub(super) enum Value {
     Known(Bytes),
     /// The servers do not show it to this principal.
     Hidden,
-    /// It does not open.
+    /// It does not decrypt.
     Damaged(VfsError),
 }
 
-/// All of an inode's.
+/// All attributes of an inode.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct DecryptedAttributes {
     pub(super) all: Vec<Plain>,
-    /// What its access list has beside the mode.
+    /// The access list without the mode.
     pub(super) acl: Option<AccessAcl>,
     pub(super) default_acl: Option<Acl>,
 }
 
-type Kept = Generations<InodeId, (InodeVersion, Arc<Opened>)>;
+type CacheMap = SegmentedLru<InodeId, (InodeVersion, Arc<DecryptedAttributes>)>;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct KeptAttributes(Mutex<Kept>);
+pub(crate) struct AttributeCache(Mutex<CacheMap>);
 
-impl Default for KeptAttributes {
+impl Default for AttributeCache {
     fn default() -> Self {
-        Self(Mutex::new(Generations::new(BYTES_MAX)))
+        Self(Mutex::new(SegmentedLru::new(BYTES_MAX)))
     }
 }
 
-impl KeptAttributes {
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+impl AttributeCache {
+    fn lock(&self) -> MutexGuard<'_, CacheMap> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What an inode's attributes were as of `changed`, if that is kept.
-    pub(super) fn get(&self, inode: InodeId, changed: InodeVersion) -> Option<Arc<Opened>> {
-        let kept = self.kept();
-        let (version, all) = kept.get(&inode)?;
+    /// An inode's attributes as of `changed`, if they are cached.
+    pub(super) fn get(
+        &self,
+        inode: InodeId,
+        changed: InodeVersion,
+    ) -> Option<Arc<DecryptedAttributes>> {
+        let cached = self.lock();
+        let (version, all) = cached.get(&inode)?;
         (*version == changed).then(|| all.clone())
     }
 
-    /// Keeps what an inode's attributes are as of `changed`.
-    pub(super) fn keep(&self, inode: InodeId, changed: InodeVersion, all: Opened) -> Arc<Opened> {
+    /// Caches an inode's attributes as of `changed`.
+    pub(super) fn insert(
+        &self,
+        inode: InodeId,
+        changed: InodeVersion,
+        all: DecryptedAttributes,
+    ) -> Arc<DecryptedAttributes> {
         let bytes = all.bytes().saturating_add(OVERHEAD_BYTES);
         let all = Arc::new(all);
-        self.kept()
-            .insert_weighing(bytes, inode, (changed, all.clone()));
+        self.lock()
+            .insert_weighted(bytes, inode, (changed, all.clone()));
         all
     }
 
-    /// Forgets everything.
+    /// Evicts everything.
     pub(crate) fn clear(&self) {
-        self.kept().clear();
+        self.lock().clear();
     }
 }
 
-impl Opened {
+impl DecryptedAttributes {
     fn bytes(&self) -> usize {
         let named = |named: &Named| named.users.len().saturating_add(named.groups.len());
         let access = self.acl.as_ref().map_or(0, |acl| named(&acl.named));
@@ -126,8 +135,8 @@ mod tests {
         }
     }
 
-    fn one(plain: Plain) -> Opened {
-        Opened {
+    fn one(plain: Plain) -> DecryptedAttributes {
+        DecryptedAttributes {
             all: vec![plain],
             acl: None,
             default_acl: None,
@@ -135,23 +144,23 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_since_is_not_believed() {
-        let kept = KeptAttributes::default();
-        kept.keep(InodeId(1), InodeVersion(3), one(plain(1)));
-        assert!(kept.get(InodeId(1), InodeVersion(3)).is_some());
-        assert!(kept.get(InodeId(1), InodeVersion(4)).is_none());
-        assert!(kept.get(InodeId(2), InodeVersion(3)).is_none());
+    fn an_entry_of_another_version_is_not_returned() {
+        let cached = AttributeCache::default();
+        cached.insert(InodeId(1), InodeVersion(3), one(plain(1)));
+        assert!(cached.get(InodeId(1), InodeVersion(3)).is_some());
+        assert!(cached.get(InodeId(1), InodeVersion(4)).is_none());
+        assert!(cached.get(InodeId(2), InodeVersion(3)).is_none());
     }
 
     #[test]
     fn memory_is_bounded_in_bytes() {
-        let kept = KeptAttributes::default();
+        let cached = AttributeCache::default();
         for number in 0..1000 {
-            kept.keep(InodeId(number), InodeVersion(1), one(plain(100_000)));
-            let inner = kept.kept();
+            cached.insert(InodeId(number), InodeVersion(1), one(plain(100_000)));
+            let inner = cached.lock();
             let bytes: usize = inner.values().map(|(_, opened)| opened.bytes()).sum();
             assert!(bytes <= BYTES_MAX, "{bytes}");
         }
-        assert!(kept.get(InodeId(999), InodeVersion(1)).is_some());
+        assert!(cached.get(InodeId(999), InodeVersion(1)).is_some());
     }
 }

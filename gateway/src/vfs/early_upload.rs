@@ -1,15 +1,14 @@
-//! Slices that are put to the clouds while their file is still written, before any commit wants
-//! them.
+//! Slices that are uploaded while their file is still being written, before a commit needs them.
 //!
 //! ```text
-//! dirty ──a run is full, and a commit is under way──► ahead ──the next commit──► frozen
+//! dirty ──a run is full, and a commit is under way──► early ──the next commit──► frozen
 //!   ▲                                                   │
 //!   └──── written over meanwhile, or to be put back ────┘
 //! ```
 //!
-//! A commit ends with a wait for its slowest slice and for the servers. Without this the clouds
-//! would have nothing to do meanwhile. Nothing is known of these slices outside until the next
-//! commit names them; a run that is written over before goes back, and its slice is abandoned.
+//! A commit ends with waiting for its slowest slice and for the servers. Without early uploads the
+//! clouds would be idle meanwhile. The servers do not have these slices until the next commit names
+//! them. A run that is overwritten before that goes back, and its slice is abandoned.
 
 use super::VfsError;
 use super::commit::Stored;
@@ -19,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::task::JoinHandle;
 
-/// A slice on its way; broken off when it is dropped.
+/// A slice being uploaded; aborted when this is dropped.
 #[derive(Debug)]
 pub(crate) struct EarlyUpload(JoinHandle<Result<Stored, VfsError>>);
 
@@ -28,7 +27,7 @@ impl EarlyUpload {
         Self(task)
     }
 
-    /// Waits for it; nothing if it failed, in whichever way.
+    /// Waits for it; `None` if it failed.
     pub(crate) async fn finished(mut self) -> Option<Stored> {
         (&mut self.0).await.ok()?.ok()
     }
@@ -40,27 +39,27 @@ impl Drop for EarlyUpload {
     }
 }
 
-/// Those of one file.
+/// The early uploads of one file.
 #[derive(Debug, Default)]
-pub(crate) struct Ahead {
+pub(crate) struct EarlyUploads {
     runs: FrozenRuns,
     uploads: BTreeMap<u64, EarlyUpload>,
-    /// Held once for each that is on its way.
-    places: Arc<()>,
+    /// One clone for each upload in flight.
+    positions: Arc<()>,
 }
 
-/// See [`Ahead::place`].
+/// See [`EarlyUploads::position`].
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct UploadPosition {
     _held: Arc<()>,
 }
 
-impl Ahead {
-    /// How many are on their way. One that has arrived leaves its place to the next: at the end of
-    /// a commit, which is when the clouds would have nothing to do, the first ones are long there.
+impl EarlyUploads {
+    /// How many are in flight. One that has arrived frees its position for the next: at the end of
+    /// a commit, when the clouds would be idle, the first ones have long arrived.
     pub(crate) fn under_way(&self) -> usize {
-        // One holder is here.
-        Arc::strong_count(&self.places).saturating_sub(1)
+        // One reference is ours.
+        Arc::strong_count(&self.positions).saturating_sub(1)
     }
 
     /// How many there are, arrived or not.
@@ -68,10 +67,10 @@ impl Ahead {
         self.uploads.len()
     }
 
-    /// A place among those on their way, until it is dropped.
-    pub(crate) fn place(&self) -> Place {
-        Place {
-            _held: self.places.clone(),
+    /// A position among those in flight, until it is dropped.
+    pub(crate) fn position(&self) -> UploadPosition {
+        UploadPosition {
+            _held: self.positions.clone(),
         }
     }
 
@@ -84,7 +83,7 @@ impl Ahead {
         self.uploads.insert(offset, upload);
     }
 
-    /// Takes everything back beneath what is dirty.
+    /// Moves everything back beneath the dirty runs.
     pub(crate) fn put_back(&mut self, dirty: &mut DirtyRuns) {
         let Self { runs, .. } = std::mem::take(self);
         if !runs.is_empty() {
@@ -92,7 +91,8 @@ impl Ahead {
         }
     }
 
-    /// Leaves with what is dirty: all runs, and the uploads of those that were not written over.
+    /// Departs with the dirty runs: returns all runs, and the uploads of those that were not
+    /// overwritten.
     pub(crate) fn depart(
         &mut self,
         dirty: &mut DirtyRuns,
@@ -100,20 +100,20 @@ impl Ahead {
         let Self {
             runs, mut uploads, ..
         } = std::mem::take(self);
-        let (mut kept, mut stale) = (FrozenRuns::default(), FrozenRuns::default());
+        let (mut current, mut stale) = (FrozenRuns::default(), FrozenRuns::default());
         for (start, run) in runs.iter() {
             if dirty.overlaps(start, run.len()) {
                 uploads.remove(&start);
                 stale.insert(start, run.clone());
             } else {
-                kept.insert(start, run.clone());
+                current.insert(start, run.clone());
             }
         }
         if !stale.is_empty() {
             dirty.put_beneath(stale);
         }
         let mut frozen = dirty.freeze();
-        for (start, run) in kept.iter() {
+        for (start, run) in current.iter() {
             frozen.insert(start, run.clone());
         }
         (frozen, uploads)

@@ -1,43 +1,43 @@
-//! A map of bounded size that forgets what was entered longest ago.
+//! A map of bounded size that evicts its oldest entries.
 //!
-//! Entries lie in generations. What is entered goes to the youngest one, out of whatever other one
-//! it was in; when that is full another one begins, and the oldest goes with all that is still in
-//! it. So forgetting is seldom and of many at a time, which somebody who has to take note of it is
-//! glad of. With two generations all that is sure to be there is a half of the bound, and whether
-//! a tree fits that is somewhat larger depends on where the border happens to lie; with eight it
-//! is seven eighths. A search goes through all of them, which is less than asking a server.
+//! Entries lie in segments. A new or replaced entry goes to the youngest segment; when that is full
+//! another one begins, and the oldest is evicted with all entries that are still in it. So eviction
+//! is rare and of many entries at a time, which is cheap for a caller that has to react to it. With
+//! two segments only half of the bound is sure to be there, and whether a slightly larger tree fits
+//! depends on the position of the border; with eight it is seven eighths. A search goes through all
+//! of them, which is cheaper than a query to a server.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// How many there are at most.
-const GENERATIONS: usize = 8;
+/// The number of segments, at most.
+const SEGMENTS: usize = 8;
 
 #[derive(Debug)]
-struct Entry<V> {
+struct LruEntry<V> {
     value: V,
     weight: usize,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Generations<K, V> {
-    /// The youngest one first.
-    maps: VecDeque<HashMap<K, Entry<V>>>,
-    /// What the youngest one weighs.
+pub(super) struct SegmentedLru<K, V> {
+    /// The youngest segment first.
+    maps: VecDeque<HashMap<K, LruEntry<V>>>,
+    /// The weight of the youngest segment.
     weight: usize,
-    /// What one may weigh.
-    most: usize,
+    /// The weight that a segment may have.
+    segment_max: usize,
 }
 
-impl<K: Eq + Hash, V> Generations<K, V> {
-    /// So much may all entries weigh together. One that weighs more than an eighth of that has a
-    /// generation of its own, whatever it weighs.
+impl<K: Eq + Hash, V> SegmentedLru<K, V> {
+    /// `most` is the weight of all entries together. An entry heavier than an eighth of that has a
+    /// segment of its own, whatever it weighs.
     pub(super) fn new(most: usize) -> Self {
         Self {
             maps: VecDeque::from([HashMap::new()]),
             weight: 0,
-            most: (most / GENERATIONS).max(1),
+            segment_max: (most / SEGMENTS).max(1),
         }
     }
 
@@ -51,30 +51,30 @@ impl<K: Eq + Hash, V> Generations<K, V> {
         found.map(|entry| &mut entry.value)
     }
 
-    /// Enters a value that weighs 1; answers the keys that had to go, if any had.
+    /// Inserts a value of weight 1; returns the evicted keys, if any.
     pub(super) fn insert(&mut self, key: K, value: V) -> Vec<K> {
-        self.insert_weighing(1, key, value)
+        self.insert_weighted(1, key, value)
     }
 
-    /// The same of another weight.
-    pub(super) fn insert_weighing(&mut self, weight: usize, key: K, value: V) -> Vec<K> {
+    /// The same with another weight.
+    pub(super) fn insert_weighted(&mut self, weight: usize, key: K, value: V) -> Vec<K> {
         self.remove(&key);
-        let full = self.weight.saturating_add(weight) > self.most;
-        let gone = if full && self.weight > 0 {
-            self.begin_another()
+        let full = self.weight.saturating_add(weight) > self.segment_max;
+        let evicted = if full && self.weight > 0 {
+            self.begin_segment()
         } else {
             Vec::new()
         };
         if let Some(youngest) = self.maps.front_mut() {
-            youngest.insert(key, Entry { value, weight });
+            youngest.insert(key, LruEntry { value, weight });
             self.weight = self.weight.saturating_add(weight);
         }
-        gone
+        evicted
     }
 
-    fn begin_another(&mut self) -> Vec<K> {
+    fn begin_segment(&mut self) -> Vec<K> {
         let oldest = match self.maps.len() {
-            GENERATIONS.. => self.maps.pop_back(),
+            SEGMENTS.. => self.maps.pop_back(),
             _ => None,
         };
         self.maps.push_front(HashMap::new());
@@ -92,13 +92,13 @@ impl<K: Eq + Hash, V> Generations<K, V> {
         }
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     pub(super) fn clear(&mut self) {
         self.maps = VecDeque::from([HashMap::new()]);
         self.weight = 0;
     }
 
-    /// All values that there are.
+    /// All values.
     #[cfg(test)]
     pub(super) fn values(&self) -> impl Iterator<Item = &V> {
         let entries = self.maps.iter().flat_map(HashMap::values);
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn seven_eighths_are_there_wherever_the_borders_lie_and_never_more_than_all() {
         for before in 0..200 {
-            let mut map = Generations::new(80);
+            let mut map = SegmentedLru::new(80);
             for number in 0..before {
                 map.insert((0, number), ());
             }
@@ -127,15 +127,15 @@ mod tests {
     }
 
     #[test]
-    fn what_had_to_go_is_told_and_nothing_else_goes() {
-        let mut map = Generations::new(80);
+    fn insert_returns_the_evicted_keys_and_nothing_else_goes() {
+        let mut map = SegmentedLru::new(80);
         let mut there = std::collections::HashSet::new();
         for number in 0..1000_u32 {
             // Some again, which makes them young.
             let key = if number % 3 == 0 { number / 2 } else { number };
             there.insert(key);
-            for gone in map.insert(key, number) {
-                assert!(there.remove(&gone), "{gone}");
+            for evicted in map.insert(key, number) {
+                assert!(there.remove(&evicted), "{evicted}");
             }
             assert_eq!(map.get(&key), Some(&number));
             assert_eq!(map.values().count(), there.len());
@@ -144,8 +144,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_entered_again_or_removed_weighs_nothing_any_more() {
-        let mut map = Generations::new(80);
+    fn replaced_and_removed_entries_weigh_nothing() {
+        let mut map = SegmentedLru::new(80);
         map.insert("first", 0);
         for number in 0..1000 {
             map.insert("again", number);
@@ -158,12 +158,12 @@ mod tests {
     }
 
     #[test]
-    fn what_weighs_more_than_a_generation_has_one_of_its_own() {
-        let mut map = Generations::new(80);
+    fn an_entry_heavier_than_a_segment_has_a_segment_of_its_own() {
+        let mut map = SegmentedLru::new(80);
         for number in 0..100 {
-            map.insert_weighing(1000, number, ());
+            map.insert_weighted(1000, number, ());
             assert!(map.get(&number).is_some());
-            assert!(map.values().count() <= GENERATIONS);
+            assert!(map.values().count() <= SEGMENTS);
         }
     }
 }

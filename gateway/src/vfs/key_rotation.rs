@@ -1,19 +1,18 @@
-//! How a file system that is in use comes by the keys of new epochs.
+//! How a running file system gets the keys of new epochs.
 //!
-//! Somebody begins an epoch while a mount is at work. It is noticed at the first directory that
-//! was made since, whose names are sealed under it; at the first slice or small value that somebody
-//! else has sealed under it; and every minute. Whoever meets what is sealed under an epoch that is
-//! not open yet opens it and goes on. What is written is sealed under the newest one
-//! that is open.
+//! A key epoch may begin during a mount. The mount notices it at the first directory that was made
+//! since, whose names are sealed under it; at the first slice or small value that another client
+//! has sealed under it; and every minute. A read of something sealed under an epoch that is not
+//! open yet opens it and continues. New data is sealed under the newest open epoch.
 //!
 //! With the second lock the shares of the newest epoch are completed here, too: a cloud that was
 //! out of reach when the epoch began gets its share once it is back.
 //!
-//! How much is still sealed under older epochs is counted as well, now and then, piece by piece:
-//! whoever had their keys can read that until it is overwritten.
+//! Data that is still sealed under older epochs is counted from time to time, piece by piece: a
+//! holder of their keys can read it until it is overwritten.
 
 use super::VfsError;
-use super::file_system::Inner;
+use super::file_system::FileSystemCore;
 use crate::blocks::ShareState;
 use crate::keys::{KeyError, RealmEpochKey};
 use quorumfs_metadata::attributes::{Attributes, Detail};
@@ -26,13 +25,13 @@ use tokio::time::Instant;
 /// How often to ask whether there is a new epoch.
 const EVERY: Duration = Duration::from_secs(60);
 
-/// How often to count what is under older epochs, if there are some. The servers go through all
-/// slices for it.
+/// How often to count data under older epochs, if there are any. The servers go through all slices
+/// for it.
 const COUNT_EVERY: Duration = Duration::from_secs(600);
-/// Between two pieces of that.
+/// Pause between two pieces of a count.
 const COUNT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What is sealed under keys that are not the newest any more.
+/// Data sealed under keys that are not the newest any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnderOldEpochs {
     /// Slices.
@@ -41,29 +40,29 @@ pub struct UnderOldEpochs {
     pub bytes: u64,
 }
 
-/// What was counted when.
+/// A count.
 #[derive(Clone, Copy, Debug)]
 struct Counted {
-    /// The newest epoch then.
+    /// The newest epoch at the time.
     epoch: RealmEpoch,
-    /// When it began to be counted.
+    /// When the count began.
     at: Instant,
-    /// Nothing until the end has come.
+    /// `None` until it is complete.
     found: Option<UnderOldEpochs>,
 }
 
-/// When to ask again.
+/// When to ask for a new epoch, to complete shares and to count.
 #[derive(Debug)]
-pub(crate) struct NewestKeys {
+pub(crate) struct KeyRotation {
     asked: Mutex<Instant>,
-    /// Something was seen that is sealed under a newer epoch than is open.
+    /// Something was seen that is sealed under a newer epoch than the open ones.
     wanted: AtomicBool,
-    /// The epoch of which every cloud was seen to hold its share.
+    /// The epoch of which every cloud holds its share.
     complete: Mutex<Option<RealmEpoch>>,
     counted: Mutex<Option<Counted>>,
 }
 
-impl Default for NewestKeys {
+impl Default for KeyRotation {
     fn default() -> Self {
         Self {
             asked: Mutex::new(Instant::now()),
@@ -74,8 +73,8 @@ impl Default for NewestKeys {
     }
 }
 
-impl NewestKeys {
-    /// Whether it is time, which it is once.
+impl KeyRotation {
+    /// Whether it is time; true once.
     fn is_due(&self) -> bool {
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         let due = self.wanted.swap(false, Ordering::AcqRel) || asked.elapsed() >= EVERY;
@@ -89,19 +88,19 @@ impl NewestKeys {
         self.counted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is sealed under older epochs, if it was counted to the end.
+    /// Data sealed under older epochs, if the count is complete.
     pub(crate) fn under_old_epochs(&self) -> Option<UnderOldEpochs> {
         self.counted().and_then(|counted| counted.found)
     }
 
-    /// Whether it is time to count, which it is once.
+    /// Whether it is time to count; true once.
     fn begins_to_count(&self, epoch: RealmEpoch) -> bool {
         let mut counted = self.counted();
         let is_fresh = |it: &Counted| it.epoch == epoch && it.at.elapsed() < COUNT_EVERY;
         if epoch == RealmEpoch(0) || counted.as_ref().is_some_and(is_fresh) {
             return false;
         }
-        // What was counted before stands until then, unless it was for another epoch.
+        // The previous count stands until then, unless it was for another epoch.
         let found = counted.filter(|it| it.epoch == epoch);
         *counted = Some(Counted {
             epoch,
@@ -112,8 +111,8 @@ impl NewestKeys {
     }
 }
 
-impl Inner {
-    /// The key of an epoch, asked for if it is not open yet.
+impl FileSystemCore {
+    /// The key of an epoch, opened if it is not open yet.
     pub(crate) async fn key_of(&self, epoch: RealmEpoch) -> Result<RealmEpochKey, VfsError> {
         match self.volume.epoch_key(epoch) {
             Err(KeyError::NoEpoch { .. }) if self.volume.current_epoch() < Some(epoch) => {
@@ -130,20 +129,20 @@ impl Inner {
         let before = self.volume.current_epoch();
         let now = self.volume.refresh(&self.metadata, clouds.as_ref()).await?;
         if before != Some(now) {
-            tracing::info!(epoch = %now, "what is written is sealed under a new key from now on");
+            tracing::info!(epoch = %now, "new data is sealed under a new key from now on");
         }
         if before.is_some_and(|before| before != now) {
             // There are shares to complete, and old slices to count.
-            self.newest_keys.wanted.store(true, Ordering::Release);
+            self.key_rotation.wanted.store(true, Ordering::Release);
             self.pressure.notify_one();
         }
         Ok(())
     }
 
-    /// Puts shares of the newest epoch where they are missing, until every cloud has its own.
+    /// Puts missing shares of the newest epoch, until every cloud has its own.
     async fn complete_shares(&self) {
         let epoch = self.volume.current_epoch();
-        let complete = &self.newest_keys.complete;
+        let complete = &self.key_rotation.complete;
         if *complete.lock().unwrap_or_else(PoisonError::into_inner) == epoch {
             return;
         }
@@ -165,12 +164,12 @@ impl Inner {
         }
     }
 
-    /// Counts what is sealed under older epochs than the newest, if it is time.
+    /// Counts data sealed under epochs older than the newest, if it is time.
     async fn count_old_epochs(&self) -> Result<(), VfsError> {
         let Some(newest) = self.volume.current_epoch() else {
             return Ok(());
         };
-        if !self.newest_keys.begins_to_count(newest) {
+        if !self.key_rotation.begins_to_count(newest) {
             return Ok(());
         }
         let (mut sum, mut after) = (UnderOldEpochs::default(), None);
@@ -186,7 +185,7 @@ impl Inner {
             }
             tokio::time::sleep(COUNT_PAUSE).await;
         }
-        if let Some(counted) = self.newest_keys.counted().as_mut()
+        if let Some(counted) = self.key_rotation.counted().as_mut()
             && counted.epoch == newest
         {
             counted.found = Some(sum);
@@ -194,19 +193,19 @@ impl Inner {
         Ok(())
     }
 
-    /// Attributes of a directory tell which epoch it was made in.
+    /// The attributes of a directory show in which epoch it was made.
     pub(crate) fn learn_epoch(&self, attributes: &Attributes) {
         if let Detail::Directory { generations, .. } = attributes.detail
             && Some(generations.current) > self.volume.current_epoch()
         {
-            self.newest_keys.wanted.store(true, Ordering::Release);
+            self.key_rotation.wanted.store(true, Ordering::Release);
             self.pressure.notify_one();
         }
     }
 
-    /// Asks for the newest epoch beside everything else, if it is time.
+    /// Asks for the newest epoch in a task of its own, if it is time.
     pub(crate) fn refresh_keys_if_due(self: &Arc<Self>) {
-        if !self.newest_keys.is_due() || self.metadata.is_fenced() {
+        if !self.key_rotation.is_due() || self.metadata.is_fenced() {
             return;
         }
         let inner = Arc::clone(self);
@@ -216,7 +215,7 @@ impl Inner {
             }
             inner.complete_shares().await;
             if let Err(error) = inner.count_old_epochs().await {
-                tracing::debug!(%error, "what is under older epochs could not be counted");
+                tracing::debug!(%error, "data under older epochs could not be counted");
             }
         });
     }

@@ -1,9 +1,9 @@
-//! A file that is written faster than it is committed: its slices leave early, and nothing of what
-//! is written, over what, and with which failures, is seen wrong before or after.
+//! A file that is written faster than it is committed: slices are uploaded early, and reads are
+//! right before and after, whatever is overwritten and whichever slices fail.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
-use crate::common::{MemorySlices, World, new_file};
+use crate::common::{MemorySlices, TestVolume, new_file};
 use async_trait::async_trait;
 use bytes::Bytes;
 use quorumfs_gateway::blocks::BlockErrorKind;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Slices that take their time, of which some fail.
+/// Slow slices, of which some fail.
 struct SlowSlices {
     inner: Arc<MemorySlices>,
     writes: AtomicU32,
@@ -39,7 +39,7 @@ impl SliceStore for SlowSlices {
             return Err(VfsError::Data {
                 kind: BlockErrorKind::Io,
                 doing: "a write",
-                reason: "told to fail".into(),
+                reason: "set to fail".into(),
             });
         }
         self.inner.write(id, plain).await
@@ -60,7 +60,7 @@ impl SliceStore for SlowSlices {
 
 const MIB: usize = 1 << 20;
 
-async fn mount(world: &World, failing: &'static [u32]) -> (FileSystem, Arc<SlowSlices>) {
+async fn mount(world: &TestVolume, failing: &'static [u32]) -> (FileSystem, Arc<SlowSlices>) {
     let slices = Arc::new(SlowSlices {
         inner: world.slices.clone(),
         writes: AtomicU32::new(0),
@@ -81,7 +81,7 @@ async fn mount(world: &World, failing: &'static [u32]) -> (FileSystem, Arc<SlowS
     (fs, slices)
 }
 
-/// Writes, again if a commit that had to make room failed.
+/// Writes, and retries if a commit that had to free memory failed.
 async fn write(fs: &FileSystem, handle: HandleId, at: usize, body: &[u8]) {
     for _ in 0..50 {
         if fs.write(handle, at as u64, body).await.is_ok() {
@@ -92,7 +92,7 @@ async fn write(fs: &FileSystem, handle: HandleId, at: usize, body: &[u8]) {
 }
 
 async fn writes_are_seen_as_they_were_written(failing: &'static [u32]) {
-    let world = World::new();
+    let world = TestVolume::new();
     let (fs, slices) = mount(&world, failing).await;
     let (inode, handle) = new_file(&fs, b"large").await;
     let mut expected = vec![0; 96 * MIB];
@@ -101,7 +101,7 @@ async fn writes_are_seen_as_they_were_written(failing: &'static [u32]) {
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
-        // Mostly on and on; now and then over what was written a while ago.
+        // Mostly sequential; now and then over bytes from a while ago.
         let back = (random >> 33) as usize % 12 * MIB;
         let again = (number * MIB).saturating_sub(back + 12_345);
         let fill = |seed: usize| (0..MIB).map(move |i| (i / 997 + seed) as u8);
@@ -137,13 +137,13 @@ async fn writes_are_seen_as_they_were_written(failing: &'static [u32]) {
     fs.shutdown().await.unwrap();
 }
 
-/// In virtual time no writer is held up by a busy machine.
+/// In virtual time a busy machine delays no writer.
 #[tokio::test(start_paused = true)]
-async fn what_is_written_faster_than_committed_is_right() {
+async fn a_file_written_faster_than_committed_is_right() {
     writes_are_seen_as_they_were_written(&[]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn and_so_it_is_when_some_slices_fail() {
+async fn a_file_written_faster_than_committed_is_right_when_some_slices_fail() {
     writes_are_seen_as_they_were_written(&[1, 6, 13, 14, 30]).await;
 }
