@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_names_an_account_is_hidden_and_the_rest_is_shown() {
+    fn account_names_are_hidden_and_the_rest_is_shown() {
         for (text, wanted) in [
             (
                 "User: arn:aws:iam::123456789012:user/me is not authorized to: s3:PutObject",

@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_what_was_typed() {
+    fn a_prefix_is_taken_literally() {
         for prefix in [
             "my vol",
             "my%20vol",
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_read_back() {
+    fn a_shown_location_parses_back() {
         for text in [
             "s3://bucket?endpoint=http%3A%2F%2F127.0.0.1%3A9000&preset=minio",
             "azure://account/container/below/it",
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_what_does() {
+    fn invalid_locations_are_refused_with_the_valid_forms() {
         for (text, says) in [
             ("", "empty"),
             ("ftp://host/x", "s3://, azure:// or gs://"),

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_is_not_taken_for_something_else() {
+    fn a_truncated_text_is_not_taken_for_another() {
         let good = MARKER.encode();
         assert_eq!(Marker::decode(b""), Err(MarkerError::Empty));
         for length in [1, 7, 8, 9, MARKER_BYTES - 1] {

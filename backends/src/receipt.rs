@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checksums_are_those_that_everybody_computes() {
+    fn the_checksums_match_published_check_values() {
         let body = b"123456789";
         for (receipt, text) in [
             (Receipt::crc32(body), "crc32 cbf43926"),

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_hangs_is_given_up_at_the_deadline() {
+    async fn a_hanging_call_ends_at_the_deadline() {
         let directory = tempfile::tempdir().unwrap();
         let cloud = shaped(directory.path(), true);
         let soon = Deadline::after(Duration::from_millis(50));

@@ -45,7 +45,7 @@ impl fmt::Debug for Proof {
 
 /// A proof and where it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct AzureCredentials {
     pub(super) proof: Proof,
     /// For messages.
     pub(super) origin: String,
@@ -65,7 +65,7 @@ pub(super) fn find(
     account: &str,
     file: Option<&Path>,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<Found, Refusal> {
+) -> Result<AzureCredentials, Refusal> {
     if let Some(path) = file {
         let text = read(path)?;
         return told_apart(account, &text, &path.display().to_string());
@@ -80,7 +80,7 @@ pub(super) fn find(
         }
         return told_apart(account, value.trim(), name);
     }
-    Ok(Found {
+    Ok(AzureCredentials {
         proof: Proof::Identity,
         origin: "Microsoft Entra".to_owned(),
         endpoint: None,
@@ -108,7 +108,7 @@ fn agree(account: &str, named: &str, origin: &str) -> Result<(), Refusal> {
 }
 
 /// Which of the three forms a text has.
-fn told_apart(account: &str, text: &str, origin: &str) -> Result<Found, Refusal> {
+fn told_apart(account: &str, text: &str, origin: &str) -> Result<AzureCredentials, Refusal> {
     let has = |name: &str| {
         let mut parts = text.split(';');
         parts.any(|part| part.trim_start().starts_with(name))
@@ -128,14 +128,14 @@ fn told_apart(account: &str, text: &str, origin: &str) -> Result<Found, Refusal>
         );
         return Err(denied(detail));
     };
-    Ok(Found {
+    Ok(AzureCredentials {
         proof,
         origin: origin.to_owned(),
         endpoint: None,
     })
 }
 
-fn connection_string(account: &str, text: &str, origin: &str) -> Result<Found, Refusal> {
+fn connection_string(account: &str, text: &str, origin: &str) -> Result<AzureCredentials, Refusal> {
     let value = |wanted: &str| {
         let parts = text
             .split(';')
@@ -168,7 +168,7 @@ fn connection_string(account: &str, text: &str, origin: &str) -> Result<Found, R
         let scheme = value("DefaultEndpointsProtocol").unwrap_or("https".to_owned());
         Some(format!("{scheme}://{account}.blob.{suffix}"))
     };
-    Ok(Found {
+    Ok(AzureCredentials {
         proof,
         origin: format!("the connection string of {origin}"),
         endpoint: endpoint.clone().or_else(derived),
@@ -185,7 +185,7 @@ mod tests {
         None
     }
 
-    fn from_file(text: &str) -> Result<Found, Refusal> {
+    fn from_file(text: &str) -> Result<AzureCredentials, Refusal> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("credentials");
         std::fs::write(&path, text).unwrap();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_refused_by_name_and_not_shown() {
+    fn unusable_credentials_are_named_and_not_shown() {
         for (text, says) in [
             ("AccountName=you;AccountKey=c2VjcmV0;", "another one"),
             ("AccountName=me;", "neither AccountKey"),

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_gave_a_token_is_asked_first_from_then_on() {
+    async fn the_source_that_gave_a_token_is_asked_first_afterwards() {
         let somebody = Arc::new(Somebody(AtomicUsize::new(0)));
         let identity = identity(vec![Arc::new(Nobody), somebody.clone()]);
         let begin = tokio::time::Instant::now();

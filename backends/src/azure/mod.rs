@@ -6,11 +6,11 @@
 //!     ▼
 //!  Blobs: Driver ── the SDK's clients ──► pipeline ──► transport: HTTP with bounds
 //!     │                                                    │
-//!     └── places: where listings go on                     └──► errors: what refusals mean
+//!     └── page_markers: where listings go on                     └──► errors: what refusals mean
 //! ```
 //!
 //! What always holds: one call of the driver is one request, except for a listing that has to skip
-//! names (see `places`) and the SDK's own requests for tokens. An object is created by one Put
+//! names (see `page_markers`) and the SDK's own requests for tokens. An object is created by one Put
 //! Blob with `If-None-Match: *`, never from blocks, so that it is there whole or not at all, and
 //! read by one Get Blob; the SDK's own `download` would ask for pieces in parallel, for an empty
 //! object twice, and would hide whether the service kept to the range. No secret is in a URL, an
@@ -22,7 +22,7 @@
 mod credentials;
 mod entra;
 mod errors;
-mod places;
+mod page_markers;
 mod proving;
 mod signing;
 #[cfg(test)]
@@ -50,9 +50,9 @@ use azure_storage_blob::{
     BlobContainerClient, BlobContainerClientOptions, BlobServiceClient, BlobServiceClientOptions,
 };
 use bytes::Bytes;
-use credentials::Found;
+use credentials::AzureCredentials;
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use places::Places;
+use page_markers::PageMarkers;
 use proving::{Prover, Proving};
 use std::fmt;
 use std::num::NonZero;
@@ -79,7 +79,7 @@ struct Blobs {
     /// Where the right to use it came from, for messages.
     origin: String,
     place: String,
-    places: Places,
+    page_markers: PageMarkers,
     lent: Arc<Lent<Proving>>,
     prover: Prover,
     /// Where the right to use it is found again.
@@ -104,7 +104,7 @@ pub(crate) async fn connect(
 }
 
 /// Where the service is, and whether that is the provider's own place for it.
-fn endpoint(remote: &Remote, found: &Found) -> Result<(Url, bool), Refusal> {
+fn endpoint(remote: &Remote, found: &AzureCredentials) -> Result<(Url, bool), Refusal> {
     let account = &remote.account;
     let given = remote.option("endpoint").or(found.endpoint.as_deref());
     let text = match given {
@@ -147,7 +147,7 @@ fn is_loopback(endpoint: &Url) -> bool {
 /// The driver with what was found.
 fn attach(
     remote: &Remote,
-    found: Found,
+    found: AzureCredentials,
     file: Option<&Path>,
     variable: fn(&str) -> Option<String>,
 ) -> Result<Blobs, Refusal> {
@@ -197,7 +197,7 @@ fn attach(
         pipeline: Pipeline::new(name, release, options, Vec::new(), Vec::new(), None),
         version,
         origin: found.origin,
-        places: Places::default(),
+        page_markers: PageMarkers::default(),
         lent,
         prover,
         file: file.map(Path::to_owned),
@@ -396,7 +396,7 @@ impl Driver for Blobs {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Listing, Refusal> {
-        let remembered = after.and_then(|after| self.places.before(prefix, after));
+        let remembered = after.and_then(|after| self.page_markers.before(prefix, after));
         let exact = match &remembered {
             Some(place) => Some(place.last.as_str()) == after,
             None => after.is_none(),
@@ -416,13 +416,13 @@ impl Driver for Blobs {
                 .await;
             let page = page.map_err(|refusal| match &remembered {
                 Some(place) if refusal.kind == StoreErrorKind::Other => {
-                    self.places.forget(place);
+                    self.page_markers.forget(place);
                     Refusal::new(StoreErrorKind::Unavailable, refusal.detail)
                 }
                 _ => refusal,
             })?;
             if let (Some(last), Some(next)) = (page.names.last(), &page.next) {
-                self.places.remember(prefix, last, next);
+                self.page_markers.remember(prefix, last, next);
             }
             let mut keys = page.names;
             keys.retain(|key| after < Some(key.as_str()));

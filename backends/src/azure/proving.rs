@@ -4,7 +4,7 @@
 //! request what is lent to it now. An identity of Entra keeps its token until that ends by its own
 //! words; if the service refuses it before, it is asked for another one.
 
-use super::credentials::{Found, Proof};
+use super::credentials::{AzureCredentials, Proof};
 use super::{entra, signing};
 use crate::StoreErrorKind;
 use crate::remote::{Lent, Refusal};
@@ -40,7 +40,7 @@ impl Prover {
     /// `Denied` if it cannot be used.
     pub(super) fn prove(
         &self,
-        found: &Found,
+        found: &AzureCredentials,
         variable: fn(&str) -> Option<String>,
     ) -> Result<Proving, Refusal> {
         let denied = |detail: String| Refusal::new(StoreErrorKind::Denied, detail);
@@ -83,7 +83,7 @@ impl Proving {
     pub(super) fn renewed(
         &self,
         prover: &Prover,
-        found: &Found,
+        found: &AzureCredentials,
         variable: fn(&str) -> Option<String>,
     ) -> Option<Self> {
         match found.proof == self.proof && found.proof != Proof::Identity {

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_signed_has_the_form_that_the_service_computes() {
+    fn the_signed_text_has_the_form_that_the_service_computes() {
         let url =
             "http://127.0.0.1:1/me/box/a%2Fb?restype=container&Comp=list&prefix=a%2Fb&x=2&x=1";
         assert_eq!(

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_is_told_apart_by_its_type() {
+    async fn credential_files_are_distinguished_by_their_type() {
         let user = r#"{"type": "authorized_user", "client_id": "c", "client_secret": "secret",
                        "refresh_token": "secret", "token_uri": "http://127.0.0.1:1/"}"#;
         let identity = from_text(user).unwrap();
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_refused_is_found_again_where_the_file_says_something_else() {
+    async fn refused_credentials_are_read_again_from_a_changed_file() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("credentials.json");
         let write = |token: &str| {

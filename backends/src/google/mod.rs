@@ -124,7 +124,7 @@ struct Name {
 
 /// What is asked of an object that was created, or is there.
 #[derive(Deserialize)]
-struct Object {
+struct ObjectResource {
     /// A number, as text.
     size: String,
     /// The checksum that the service computed, big-endian, in base64.
@@ -194,7 +194,7 @@ impl Bucket {
             .header(CONTENT_TYPE, form)
             .header(CONTENT_LENGTH, length)
             .body(reqwest::Body::wrap_stream(stream::iter(pieces)));
-        let put = self.api.ask::<Object>(request).await;
+        let put = self.api.ask::<ObjectResource>(request).await;
         let put = put.map_err(no_container)?;
         Ok(put.crc32c.and_then(|text| receipt(&text)))
     }
@@ -313,7 +313,7 @@ impl Driver for Bucket {
         let request = self
             .request(Method::GET, &["o", key])
             .query(&[("fields", "size")]);
-        let object = match self.api.ask::<Object>(request).await {
+        let object = match self.api.ask::<ObjectResource>(request).await {
             Ok(object) => object,
             Err(refusal) => return Err(self.missing(refusal).await),
         };

@@ -80,13 +80,13 @@ impl From<MarkerError> for Fault {
 }
 
 /// A file's device and inode: changes when another is put in its place.
-type Identity = (u64, u64);
+type FileIdentity = (u64, u64);
 
 #[derive(Debug)]
-pub(super) struct Directory {
+pub(super) struct CloudDirectory {
     path: PathBuf,
     marker: Marker,
-    checked: Mutex<Option<Identity>>,
+    checked: Mutex<Option<FileIdentity>>,
 }
 
 fn random_name() -> Result<String, Fault> {
@@ -106,7 +106,7 @@ fn places() -> impl Iterator<Item = String> {
     (0..=255_u8).map(|number| format!("{number:02x}"))
 }
 
-impl Directory {
+impl CloudDirectory {
     pub(super) fn new(path: PathBuf, marker: Marker) -> Self {
         Self {
             path,
@@ -293,7 +293,7 @@ impl Root {
         }
     }
 
-    /// Undoes [`Directory::create`] where no object came in between; the marker goes last.
+    /// Undoes [`CloudDirectory::create`] where no object came in between; the marker goes last.
     pub(super) fn give_back(&self) -> Result<(), Fault> {
         for name in places() {
             self.remove_directory(&name, "it is in use: it holds objects")?;

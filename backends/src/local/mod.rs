@@ -29,7 +29,7 @@ use crate::name::ObjectName;
 use crate::receipt::Receipt;
 use crate::store::{Deadline, ObjectInfo, ObjectStore, Page, Room};
 use bytes::Bytes;
-use files::{Directory, Fault, Root};
+use files::{CloudDirectory, Fault, Root};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,12 +41,12 @@ pub const JOBS_MAX: usize = 16;
 /// A cloud in a directory.
 #[derive(Clone, Debug)]
 pub struct LocalStore {
-    directory: Arc<Directory>,
+    directory: Arc<CloudDirectory>,
     jobs: Arc<Semaphore>,
 }
 
 fn error(
-    directory: &Directory,
+    directory: &CloudDirectory,
     operation: Operation,
     object: Option<&ObjectName>,
     fault: Fault,
@@ -68,7 +68,7 @@ impl LocalStore {
     /// # Errors
     /// `Foreign` if the directory holds anything else; what the operating system refuses.
     pub fn create(path: &Path, marker: Marker) -> Result<(), StoreError> {
-        let directory = Directory::new(path.to_path_buf(), marker);
+        let directory = CloudDirectory::new(path.to_path_buf(), marker);
         directory
             .create()
             .map_err(|fault| error(&directory, Operation::Create, None, fault))
@@ -93,7 +93,7 @@ impl LocalStore {
     #[must_use]
     pub fn attach(path: &Path, marker: Marker) -> Self {
         Self {
-            directory: Arc::new(Directory::new(path.to_path_buf(), marker)),
+            directory: Arc::new(CloudDirectory::new(path.to_path_buf(), marker)),
             jobs: Arc::new(Semaphore::new(JOBS_MAX)),
         }
     }
@@ -123,7 +123,7 @@ impl LocalStore {
         operation: Operation,
         object: Option<&ObjectName>,
         deadline: Deadline,
-        job: impl FnOnce(&Directory) -> Result<T, Fault> + Send + 'static,
+        job: impl FnOnce(&CloudDirectory) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
         let directory = Arc::clone(&self.directory);
         let jobs = Arc::clone(&self.jobs);
@@ -157,7 +157,7 @@ impl ObjectStore for LocalStore {
     }
 
     async fn found(&self, deadline: Deadline) -> Result<(), StoreError> {
-        self.run_unmarked(Operation::Create, None, deadline, Directory::create)
+        self.run_unmarked(Operation::Create, None, deadline, CloudDirectory::create)
             .await
     }
 

@@ -279,7 +279,7 @@ fn a_damaged_marker_is_refused() {
 }
 
 #[test]
-fn creating_a_cloud_again_completes_what_a_crash_left() {
+fn creating_a_cloud_again_completes_an_interrupted_creation() {
     let (_place, path, _) = cloud();
     LocalStore::create(&path, MARKER).unwrap();
     fs::remove_file(path.join(MARKER_FILE)).unwrap();
@@ -301,7 +301,7 @@ async fn a_directory_that_was_swept_away_is_restored_by_the_next_put() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_regular_file_is_never_waited_for() {
+async fn reading_never_waits_for_a_special_file() {
     let (_place, path, store) = cloud();
     let status = std::process::Command::new("mkfifo")
         .arg(path.join("01/00000001"))
@@ -387,7 +387,7 @@ async fn a_place_without_a_marker_is_founded_again_only_if_it_holds_no_object() 
 }
 
 #[tokio::test]
-async fn its_room_is_that_of_its_file_system() {
+async fn free_space_is_that_of_the_file_system() {
     let (place, path, store) = cloud();
     let room = store.room(soon()).await.unwrap().unwrap();
     let free = rustix::fs::statvfs(&path).unwrap();
@@ -413,7 +413,7 @@ fn old_file(path: &Path) {
 const RANDOM: &str = "0123456789abcdef0123456789abcdef";
 
 #[test]
-fn only_what_crashes_left_is_swept() {
+fn only_files_left_by_crashes_are_swept() {
     let (place, path, _) = cloud();
     let other = place.path().join("other");
     old_file(&other);

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_many_wait_for_is_looked_for_once() {
+    async fn concurrent_requests_fetch_keys_once() {
         let lent = Lent::new("old");
         let mut looks = 0;
         for _ in 0..44 {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_the_same_is_found_no_request_looks_for_a_while() {
+    async fn a_fetch_without_new_keys_is_not_repeated_for_a_while() {
         let lent = Lent::new("old");
         let mut looks = 0;
         for _ in 0..10 {

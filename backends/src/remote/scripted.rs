@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 
 /// What a connection gets for its request.
 #[derive(Clone, Debug)]
-pub(crate) enum Answer {
+pub(crate) enum ScriptedAnswer {
     /// These bytes, and the end of the connection.
     Bytes(Vec<u8>),
     /// These bytes over and over, as long as somebody reads.
@@ -17,7 +17,7 @@ pub(crate) enum Answer {
     Silence,
 }
 
-impl Answer {
+impl ScriptedAnswer {
     /// A whole answer; its length is added, unless `headers` have one.
     pub(crate) fn whole(status: &str, headers: &str, body: &str) -> Self {
         let length = match headers.to_lowercase().contains("content-length") {
@@ -40,7 +40,7 @@ pub(crate) struct Scripted {
 
 impl Scripted {
     /// Gives one answer after the other; the last one for ever.
-    pub(crate) async fn start(answers: Vec<Answer>) -> Self {
+    pub(crate) async fn start(answers: Vec<ScriptedAnswer>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let requests = Arc::new(Mutex::new(Vec::new()));
@@ -72,7 +72,7 @@ impl Drop for Scripted {
     }
 }
 
-async fn serve(mut stream: TcpStream, answers: Vec<Answer>, seen: Arc<Mutex<Vec<String>>>) {
+async fn serve(mut stream: TcpStream, answers: Vec<ScriptedAnswer>, seen: Arc<Mutex<Vec<String>>>) {
     let Some(head) = request(&mut stream).await else {
         return;
     };
@@ -82,17 +82,17 @@ async fn serve(mut stream: TcpStream, answers: Vec<Answer>, seen: Arc<Mutex<Vec<
         seen.len()
     };
     match &answers[number.min(answers.len()) - 1] {
-        Answer::Bytes(bytes) => {
+        ScriptedAnswer::Bytes(bytes) => {
             let _ = stream.write_all(bytes).await;
             let _ = stream.shutdown().await;
         }
-        Answer::Endless(head, piece) => {
+        ScriptedAnswer::Endless(head, piece) => {
             let mut written = stream.write_all(head).await;
             while written.is_ok() {
                 written = stream.write_all(piece).await;
             }
         }
-        Answer::Silence => std::future::pending().await,
+        ScriptedAnswer::Silence => std::future::pending().await,
     }
 }
 

@@ -11,7 +11,7 @@ const MARKER: Marker = Marker {
 
 /// What a driver is told to do with a call that is not about the marker.
 #[derive(Clone, Debug)]
-enum Told {
+enum ScriptedOutcome {
     Refuse(StoreErrorKind),
     RefuseFor(StoreErrorKind, Duration),
     RefuseSaying(&'static str),
@@ -23,7 +23,7 @@ enum Told {
 #[derive(Debug, Default)]
 struct Mind {
     objects: BTreeMap<String, Bytes>,
-    told: VecDeque<Told>,
+    told: VecDeque<ScriptedOutcome>,
     /// When each call came, the marker's left out.
     calls: Vec<Instant>,
     /// Listings come in pages of so many; zero for one that repeats its first page for ever.
@@ -39,7 +39,7 @@ impl Scripted {
         self.0.lock().unwrap()
     }
 
-    fn tell(&self, told: &[Told]) {
+    fn tell(&self, told: &[ScriptedOutcome]) {
         self.mind().told.extend(told.iter().cloned());
     }
 
@@ -51,14 +51,16 @@ impl Scripted {
         };
         match told {
             None => Ok(false),
-            Some(Told::Refuse(kind)) => Err(Refusal::new(kind, "told to")),
-            Some(Told::RefuseFor(kind, length)) => Err(Refusal {
+            Some(ScriptedOutcome::Refuse(kind)) => Err(Refusal::new(kind, "told to")),
+            Some(ScriptedOutcome::RefuseFor(kind, length)) => Err(Refusal {
                 retry_after: Some(length),
                 ..Refusal::new(kind, "told to")
             }),
-            Some(Told::RefuseSaying(text)) => Err(Refusal::new(StoreErrorKind::Denied, text)),
-            Some(Told::Hang) => std::future::pending().await,
-            Some(Told::LoseTheAnswer) => Ok(true),
+            Some(ScriptedOutcome::RefuseSaying(text)) => {
+                Err(Refusal::new(StoreErrorKind::Denied, text))
+            }
+            Some(ScriptedOutcome::Hang) => std::future::pending().await,
+            Some(ScriptedOutcome::LoseTheAnswer) => Ok(true),
         }
     }
 }
@@ -192,12 +194,12 @@ async fn founded() -> (Arc<Scripted>, RemoteStore) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_transient_is_tried_again_after_growing_pauses_and_all_tries_are_counted() {
+async fn transient_errors_are_retried_with_backoff_and_all_tries_are_counted() {
     let (driver, store) = founded().await;
     let before = store.traffic();
     driver.tell(&[
-        Told::Refuse(StoreErrorKind::Unavailable),
-        Told::Refuse(StoreErrorKind::Throttled),
+        ScriptedOutcome::Refuse(StoreErrorKind::Unavailable),
+        ScriptedOutcome::Refuse(StoreErrorKind::Throttled),
     ]);
     store
         .put_if_absent(&name(1), Bytes::from_static(b"abc"), soon())
@@ -221,19 +223,19 @@ async fn what_is_transient_is_tried_again_after_growing_pauses_and_all_tries_are
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_for_good_is_not_tried_again_and_what_stays_is_given_up() {
+async fn permanent_errors_are_not_retried_and_lasting_ones_end_the_retries() {
     let (driver, store) = founded().await;
     for kind in [
         StoreErrorKind::Denied,
         StoreErrorKind::Full,
         StoreErrorKind::Clock,
     ] {
-        driver.tell(&[Told::Refuse(kind)]);
+        driver.tell(&[ScriptedOutcome::Refuse(kind)]);
         let error = store.head(&name(1), soon()).await.unwrap_err();
         assert_eq!(error.kind, kind, "{error}");
     }
     assert_eq!(driver.mind().calls.len(), 3);
-    driver.tell(&vec![Told::Refuse(StoreErrorKind::Throttled); 3]);
+    driver.tell(&vec![ScriptedOutcome::Refuse(StoreErrorKind::Throttled); 3]);
     let error = store.head(&name(1), soon()).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Throttled);
     assert_eq!(driver.mind().calls.len(), 6);
@@ -245,8 +247,8 @@ async fn a_cloud_that_asks_to_be_left_alone_is_left_alone_within_reason() {
     let asked = Duration::from_millis(1700);
     let far = Duration::from_secs(3600);
     driver.tell(&[
-        Told::RefuseFor(StoreErrorKind::Throttled, asked),
-        Told::RefuseFor(StoreErrorKind::Throttled, far),
+        ScriptedOutcome::RefuseFor(StoreErrorKind::Throttled, asked),
+        ScriptedOutcome::RefuseFor(StoreErrorKind::Throttled, far),
     ]);
     let error = store.get(&name(1), 10, soon()).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::NotFound);
@@ -258,7 +260,11 @@ async fn a_cloud_that_asks_to_be_left_alone_is_left_alone_within_reason() {
 #[tokio::test(start_paused = true)]
 async fn an_endpoint_that_never_answers_ends_at_the_deadline() {
     let (driver, store) = founded().await;
-    driver.tell(&[Told::Hang, Told::Hang, Told::Hang]);
+    driver.tell(&[
+        ScriptedOutcome::Hang,
+        ScriptedOutcome::Hang,
+        ScriptedOutcome::Hang,
+    ]);
     let begin = Instant::now();
     let deadline = Deadline::after(Duration::from_secs(10));
     let error = store.head(&name(1), deadline).await.unwrap_err();
@@ -271,7 +277,7 @@ async fn an_endpoint_that_never_answers_ends_at_the_deadline() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_a_cloud_that_hangs_holds_no_turn_of_the_others() {
+async fn requests_waiting_for_a_hanging_cloud_hold_no_permit_of_the_others() {
     let shared = Arc::new(Pace::new(Limits {
         connections: 4,
         ..Limits::default()
@@ -296,7 +302,7 @@ async fn what_waits_for_a_cloud_that_hangs_holds_no_turn_of_the_others() {
     let (hanging, working) = (Arc::new(attach(&hung)), attach(&well));
     hanging.found(soon()).await.unwrap();
     working.found(soon()).await.unwrap();
-    hung.tell(&vec![Told::Hang; 100]);
+    hung.tell(&vec![ScriptedOutcome::Hang; 100]);
     for number in 0..20 {
         let hanging = Arc::clone(&hanging);
         tokio::spawn(async move { hanging.head(&name(number), soon()).await.is_ok() });
@@ -313,7 +319,7 @@ async fn what_waits_for_a_cloud_that_hangs_holds_no_turn_of_the_others() {
 #[tokio::test(start_paused = true)]
 async fn a_put_whose_answer_was_lost_finds_its_own_object() {
     let (driver, store) = founded().await;
-    driver.tell(&[Told::LoseTheAnswer]);
+    driver.tell(&[ScriptedOutcome::LoseTheAnswer]);
     let body = Bytes::from_static(b"mine");
     let error = store
         .put_if_absent(&name(1), body.clone(), soon())
@@ -324,7 +330,7 @@ async fn a_put_whose_answer_was_lost_finds_its_own_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_done_where_another_volumes_marker_lies() {
+async fn a_cloud_with_another_volumes_marker_is_left_alone() {
     let driver = Arc::new(Scripted::default());
     let other = Marker {
         volume: [4; 16],
@@ -468,7 +474,7 @@ async fn an_attempt_is_made_without_a_look_at_the_marker() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_credentials_found_what_neither_may_alone() {
+async fn two_credentials_need_each_other_to_found_a_cloud() {
     let (writer, collector) = (Arc::new(Scripted::default()), Arc::new(Scripted::default()));
     let both = Both {
         writer: Arc::clone(&writer) as Arc<dyn Driver>,
@@ -500,9 +506,9 @@ async fn two_credentials_found_what_neither_may_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_refused_is_in_no_error() {
+async fn no_error_names_the_refused_account() {
     let (driver, store) = founded().await;
-    driver.tell(&[Told::RefuseSaying(
+    driver.tell(&[ScriptedOutcome::RefuseSaying(
         "arn:aws:iam::123456789012:user/me with AKIAIOSFODNN7EXAMPLE may not",
     )]);
     let error = store.head(&name(1), soon()).await.unwrap_err();

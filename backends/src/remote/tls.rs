@@ -42,7 +42,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     #[test]
-    fn who_has_an_authority_of_their_own_is_told_where_to_put_it() {
+    fn an_error_of_a_private_authority_names_the_certificate_variable() {
         let before = "error sending request: client error (Connect): ";
         for (reason, says) in [
             ("UnknownIssuer", "SSL_CERT_FILE"),

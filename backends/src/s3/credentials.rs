@@ -2,7 +2,7 @@
 //!
 //! A file that is named beside the location is an AWS credentials file: its `[default]` section, or
 //! that of `profile=`. It is read again every quarter of an hour, before the keys' end, and when
-//! the service refuses them ([`super::held`]), so that keys that are rotated or sessions that are
+//! the service refuses them ([`super::cached_keys`]), so that keys that are rotated or sessions that are
 //! renewed in it need no restart. Nothing else is looked at then.
 //!
 //! Without a file it is the order that AWS's own tools have: the profile in the shared files if the
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_is_where_it_is_looked() {
+    fn the_description_names_the_sources_that_are_searched() {
         let keys = |profile: Option<&str>, amazon| Keys {
             file: None,
             profile: profile.map(str::to_owned),

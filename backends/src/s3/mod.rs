@@ -2,7 +2,7 @@
 //!
 //! - `service`: what a location's options and preset say of the service: a pure function.
 //! - `credentials`: where the keys come from, and what to say if there are none.
-//! - `held`: the keys that are used, until they are old, expire or are refused.
+//! - `cached_keys`: the keys that are used, until they are old, expire or are refused.
 //! - `refusal`: what an answer of the service means: a pure function of status, code and message.
 //! - `http`: the connections that all S3 clouds of a process share, and the bound of an answer.
 //!
@@ -47,8 +47,8 @@
 //! a web page, a put that is answered without an entity tag. That is a portal or a proxy, which is
 //! away tomorrow: the cloud is unavailable.
 
+mod cached_keys;
 mod credentials;
-mod held;
 mod http;
 mod refusal;
 #[cfg(test)]
@@ -109,7 +109,7 @@ pub(crate) async fn connect(
         None => keys.region(&http, service.endpoint.is_some()).await?,
     };
     let provider = keys.provider(&http, &region).await;
-    let held = Arc::new(held::Held::new(provider));
+    let cached_keys = Arc::new(cached_keys::CachedKeys::new(provider));
     let (asked, checked) = if service.checksums {
         (
             RequestChecksumCalculation::WhenSupported,
@@ -126,7 +126,7 @@ pub(crate) async fn connect(
         .http_client(http)
         .region(Region::new(region.clone()))
         .credentials_provider(SharedCredentialsProvider::from(
-            Arc::clone(&held) as Arc<dyn ProvideCredentials>
+            Arc::clone(&cached_keys) as Arc<dyn ProvideCredentials>
         ))
         .identity_cache(IdentityCache::no_cache())
         .retry_config(RetryConfig::disabled())
@@ -151,7 +151,7 @@ pub(crate) async fn connect(
         },
         bucket,
         keys: keys.place(),
-        held,
+        cached_keys,
         constraint: (service.amazon && region != "us-east-1").then(|| region.as_str().into()),
         encrypted: service.encrypted(),
         create_only: AtomicBool::new(service.create_only),
@@ -165,7 +165,7 @@ struct S3 {
     place: String,
     /// Where the keys were looked for.
     keys: String,
-    held: Arc<held::Held>,
+    cached_keys: Arc<cached_keys::CachedKeys>,
     /// What Amazon wants said of the region of a new bucket, unless it is the first one.
     constraint: Option<BucketLocationConstraint>,
     /// Whether what is sent cannot be altered on its way, so that no hash of it is signed.
@@ -186,7 +186,7 @@ impl S3 {
         E: ProvideErrorMetadata + Error + 'static,
     {
         let refusal = refusal::of(error, subject, &self.keys);
-        let detail = hidden_with(&refusal.detail, &[&self.held.id()]);
+        let detail = hidden_with(&refusal.detail, &[&self.cached_keys.id()]);
         Refusal { detail, ..refusal }
     }
 
@@ -280,11 +280,11 @@ impl Driver for S3 {
     }
 
     fn credentials(&self) -> u64 {
-        self.held.number()
+        self.cached_keys.number()
     }
 
     async fn look_again(&self, refused: u64) -> bool {
-        self.held.look_again(refused).await
+        self.cached_keys.look_again(refused).await
     }
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal> {

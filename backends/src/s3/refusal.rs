@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_keys_may_be_answered_otherwise_is_told_from_what_they_are_not() {
+    fn refusals_of_keys_differ_from_refusals_that_other_keys_would_get_too() {
         for (status, code, wanted) in [
             (400, "ExpiredToken", true),
             (403, "InvalidAccessKeyId", true),

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn each_preset_is_what_its_provider_documents() {
+    fn each_preset_follows_its_providers_documentation() {
         let own = "http://127.0.0.1:9000";
         for (options, endpoint, region, checksums, create_only) in [
             (
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_said() {
+    fn missing_and_wrong_fields_are_reported() {
         for (options, says) in [
             ("?preset=s4", "r2, b2, wasabi, minio, garage, ceph"),
             ("?preset=r2", "account=NAME"),

@@ -127,7 +127,7 @@ async fn a_service_that_asks_for_a_pause_gets_it_and_then_the_object() {
 }
 
 #[tokio::test]
-async fn what_the_service_asks_for_is_passed_on() {
+async fn a_requested_pause_is_passed_on() {
     let reply = || error("503 Slow Down", "SlowDown", &[("retry-after", "3")]);
     let server = Scripted::serve(move |_| reply()).await;
     let refusal = get(&server).await.unwrap_err();
@@ -264,7 +264,7 @@ async fn a_service_that_never_answers_is_left_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn nobody_at_the_port_is_said_so() {
+async fn a_port_without_a_listener_is_reported() {
     let server = Scripted::serve(|_| Reply::Silence).await;
     let (endpoint, (_kept, path)) = (server.endpoint.clone(), keys());
     drop(server);
@@ -278,7 +278,7 @@ async fn nobody_at_the_port_is_said_so() {
 }
 
 #[tokio::test]
-async fn a_clock_that_is_off_is_said_and_not_made_up_for() {
+async fn a_clock_skew_is_reported_and_not_corrected() {
     let headers = [("date", "Mon, 05 Jan 2015 00:00:00 GMT")];
     let reply = error("403 Forbidden", "RequestTimeTooSkewed", &headers);
     let server = Scripted::serve(move |_| reply.clone()).await;
@@ -330,7 +330,7 @@ async fn a_service_without_create_only_is_learned_once_and_then_asked_before() {
 }
 
 #[tokio::test]
-async fn a_preset_without_create_only_finds_what_is_there() {
+async fn a_preset_without_create_only_finds_existing_objects() {
     let server = Scripted::serve(|_| Reply::new("200 OK", &[], "")).await;
     let driver = driver(&server, "&preset=garage").await;
     let refusal = driver.put(NAME, Bytes::new()).await.unwrap_err();
@@ -395,7 +395,7 @@ async fn a_bucket_that_is_ours_already_needs_not_be_created() {
 }
 
 #[tokio::test]
-async fn what_a_bucket_is_like_is_told_or_not() {
+async fn an_unreadable_bucket_description_is_tolerated() {
     let lock = "<ObjectLockConfiguration><ObjectLockEnabled>Enabled</ObjectLockEnabled><Rule>\
                 <DefaultRetention><Mode>COMPLIANCE</Mode><Days>9</Days></DefaultRetention></Rule>\
                 </ObjectLockConfiguration>";
@@ -492,7 +492,7 @@ async fn the_token_of_a_session_goes_with_each_request() {
 }
 
 #[tokio::test]
-async fn what_time_it_is_there_is_told_by_answers_and_by_refusals() {
+async fn the_services_clock_is_read_from_answers_and_refusals() {
     for status in ["200 OK", "403 Forbidden"] {
         let headers = [("date", "Mon, 05 Jan 2015 00:00:00 GMT")];
         let reply = Reply::new(status, &headers, Vec::new());
@@ -555,7 +555,7 @@ async fn keys_that_were_renewed_in_their_file_are_used_as_soon_as_the_old_ones_e
 }
 
 #[tokio::test]
-async fn a_key_is_what_was_typed_and_is_encoded_once_on_its_way() {
+async fn a_key_is_sent_unchanged_and_encoded_once() {
     let server = Scripted::serve(|_| Reply::new("200 OK", &[("etag", "\"e\"")], "")).await;
     let driver = driver(&server, "").await;
     driver.head("my vol/a%20b/ab/object").await.unwrap();

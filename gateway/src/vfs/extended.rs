@@ -45,7 +45,7 @@ use quorumfs_metadata::identity::{InodeId, InodeVersion, Uid};
 use quorumfs_metadata::limits::EXTENDED_VALUE_BYTES_MAX;
 use quorumfs_metadata::operation::{AttributePlace, SetAcl, SetExtended, Step};
 use quorumfs_metadata::query::Question;
-use quorumfs_metadata::reply::{Found, ListedExtended, StepDone};
+use quorumfs_metadata::reply::{ListedExtended, QueryResult, StepDone};
 use quorumfs_metadata::row::Sealed;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -348,7 +348,7 @@ impl Inner {
         let (own, asked) = (self.metadata.own(), self.cache.ask());
         let (attributes, listed, acl, default_acl) =
             match self.metadata.ask("listxattr", own, question).await? {
-                Found::Extended {
+                QueryResult::Extended {
                     attributes,
                     listed,
                     acl,

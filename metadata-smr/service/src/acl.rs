@@ -363,7 +363,7 @@ mod tests {
 
         /// What is made in a directory grants no more than the default list, nor than asked for.
         #[test]
-        fn what_is_inherited_is_within_the_default_list_and_the_mode(
+        fn inherited_rights_are_within_the_default_list_and_the_mode(
             default in an_acl(), mode in 0_u16..0o10000,
         ) {
             let (own, given) = default.inherited(Mode(mode));
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_refused() {
+    fn malformed_lists_are_refused() {
         let good = Acl {
             owner: 7,
             group: 5,

@@ -127,7 +127,7 @@ impl Mode {
 
     /// Whether any of the three execute bits is set.
     #[must_use]
-    pub const fn executable_by_anybody(self) -> bool {
+    pub const fn has_execute_bit(self) -> bool {
         self.0 & 0o111 != 0
     }
 }

@@ -8,14 +8,14 @@ use quorumfs_bft::identity::{SessionId, Time};
 /// An operation that changed nothing, and what it failed on.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize, thiserror::Error)]
 #[error("{error} ({at})")]
-pub struct Refusal {
+pub struct OperationError {
     /// What failed.
     pub at: FailedAt,
     /// Why.
     pub error: Error,
 }
 
-impl Refusal {
+impl OperationError {
     /// The errno for it.
     #[must_use]
     pub const fn errno(&self) -> Errno {

@@ -13,7 +13,7 @@
 
 use crate::attributes::{Access, Credentials, Mode, Namespace};
 use crate::change::Change;
-use crate::content::Kept;
+use crate::content::Remainder;
 use crate::error::Error;
 use crate::identity::{AttributeHash, InodeId, InodeVersion, Uid};
 use crate::limits::{
@@ -23,7 +23,7 @@ use crate::limits::{
 use crate::operation::{AttributePlace, SetExtended, SetMode};
 use crate::permission::{check, check_handle, owns};
 use crate::reply::{ListedExtended, StepDone};
-use crate::row::{ExtendedAttribute, Inode, Node, Rights, key};
+use crate::row::{ExtendedAttribute, Inode, InodeBody, Rights, key};
 use crate::rows::{Outcome, Rows, decode, require};
 
 /// Sets an attribute.
@@ -140,7 +140,7 @@ pub(crate) fn drop_capability(
 fn check_change(row: &Inode, who: &Credentials, namespace: Namespace) -> Outcome<()> {
     match namespace {
         Namespace::User => {
-            let has_content = row.is_directory() || matches!(row.node, Node::File(_));
+            let has_content = row.is_directory() || matches!(row.node, InodeBody::File(_));
             require(has_content, Error::NotPermitted)?;
             let sticky = row.is_directory() && row.mode.has(Mode::STICKY);
             require(!sticky || owns(row, who), Error::NotPermitted)?;
@@ -205,24 +205,28 @@ pub(crate) fn remove_all(
     change: &mut Change<'_, '_>,
     inode: InodeId,
     row: &Inode,
-) -> Outcome<Kept> {
+) -> Outcome<Remainder> {
     match row.extended.map_or(0, |extended| extended.count) {
-        0 => Ok(Kept::Nothing),
-        count if usize::from(count) > EXTENDED_DROPPED_MAX => Ok(Kept::Some),
+        0 => Ok(Remainder::Nothing),
+        count if usize::from(count) > EXTENDED_DROPPED_MAX => Ok(Remainder::Some),
         _ => reap(change, inode, EXTENDED_DROPPED_MAX),
     }
 }
 
 /// Deletes at most `limit` attributes of an inode that is gone.
-pub(crate) fn reap(change: &mut Change<'_, '_>, inode: InodeId, limit: usize) -> Outcome<Kept> {
+pub(crate) fn reap(
+    change: &mut Change<'_, '_>,
+    inode: InodeId,
+    limit: usize,
+) -> Outcome<Remainder> {
     let prefix = key::all_extended(inode);
     let found = change.scan(&prefix, &prefix, limit.saturating_add(1))?;
     for (row_key, _) in found.iter().take(limit) {
         change.delete(row_key.to_vec())?;
     }
     Ok(if found.len() > limit {
-        Kept::Some
+        Remainder::Some
     } else {
-        Kept::Nothing
+        Remainder::Nothing
     })
 }

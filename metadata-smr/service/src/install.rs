@@ -8,7 +8,7 @@ use crate::identity::{
 };
 use crate::quota;
 use crate::row::{
-    Counters, Format, HomeCounters, Inode, Node, Numbered, Principal, Realm, RealmQuota, key,
+    Counters, Format, HomeCounters, Inode, InodeBody, Numbered, Principal, Realm, RealmQuota, key,
 };
 use crate::rows::Outcome;
 
@@ -92,7 +92,7 @@ fn root(genesis: &Genesis) -> Inode {
         acl: None,
         default_acl: None,
         extended: None,
-        node: Node::Directory {
+        node: InodeBody::Directory {
             parent: InodeId::ROOT,
             generations: NameGenerations {
                 current: RealmEpoch(0),

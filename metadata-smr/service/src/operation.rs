@@ -222,7 +222,7 @@ impl From<SealedName> for EntryName {
 
 /// A place in a directory.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct Place {
+pub struct EntryPlace {
     /// The directory.
     pub parent: InodeId,
     /// The name in it.
@@ -236,11 +236,11 @@ pub struct Place {
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum Precondition {
     /// There is no such entry.
-    Absent(Place),
+    Absent(EntryPlace),
     /// The entry leads to this inode.
     Entry {
         /// The entry.
-        place: Place,
+        place: EntryPlace,
         /// Where it leads.
         inode: InodeId,
     },
@@ -265,7 +265,7 @@ pub enum Step {
         /// The inode.
         inode: InodeId,
         /// The new entry.
-        place: Place,
+        place: EntryPlace,
     },
     /// Removes the entry of anything but a directory.
     Unlink(Remove),
@@ -296,7 +296,7 @@ pub enum Step {
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Create {
     /// Where.
-    pub place: Place,
+    pub place: EntryPlace,
     /// What.
     pub kind: NewInode,
     /// Its mode.
@@ -336,7 +336,7 @@ pub enum NewInode {
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Remove {
     /// The entry.
-    pub place: Place,
+    pub place: EntryPlace,
     /// Where it must lead, if the caller cares.
     pub expected: Option<InodeId>,
     /// The session has the inode open: if this was its last entry it becomes the session's orphan,
@@ -359,10 +359,10 @@ pub enum RenameMode {
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Rename {
     /// From where.
-    pub from: Place,
+    pub from: EntryPlace,
     /// To where. With [`RenameMode::Exchange`] each entry keeps its sealed name and its place and
     /// takes the other's inode.
-    pub to: Place,
+    pub to: EntryPlace,
     /// What happens to what lies there.
     pub mode: RenameMode,
     /// The inode that must be moved, if the caller cares.

@@ -32,7 +32,7 @@ pub(crate) fn assert_credentials(rights: &Rights, who: &Credentials) -> Result<(
 pub(crate) fn check(inode: &Inode, who: &Credentials, access: Access) -> Result<(), Error> {
     if who.uid == Uid::ROOT {
         let executes = access.has(Access::EXECUTE);
-        if executes && !inode.is_directory() && !inode.mode.executable_by_anybody() {
+        if executes && !inode.is_directory() && !inode.mode.has_execute_bit() {
             return Err(Error::Denied);
         }
         return Ok(());
@@ -108,7 +108,7 @@ mod tests {
     use crate::acl::{AccessAcl, Named};
     use crate::attributes::Timestamp;
     use crate::identity::{Gid, InodeVersion, RealmId};
-    use crate::row::{FileBody, Node};
+    use crate::row::{FileBody, InodeBody};
     use proptest::prelude::*;
 
     fn file(uid: u32, gid: u32, mode: u16) -> Inode {
@@ -127,7 +127,7 @@ mod tests {
             acl: None,
             default_acl: None,
             extended: None,
-            node: Node::File(FileBody::empty()),
+            node: InodeBody::File(FileBody::empty()),
         }
     }
 
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_superuser_executes_only_what_somebody_may_execute() {
+    fn the_superuser_executes_only_files_with_an_execute_bit() {
         let root = Credentials::root();
         assert!(check(&file(7, 8, 0o000), &root, Access(6)).is_ok());
         assert!(check(&file(7, 8, 0o666), &root, Access::EXECUTE).is_err());
@@ -152,7 +152,7 @@ mod tests {
         /// A handle gives no principal more than its identities could reach, and never less than
         /// what any one of them has now.
         #[test]
-        fn a_handle_reaches_what_some_identity_of_the_principal_could(
+        fn a_handle_has_the_access_of_any_identity_of_its_principal(
             uid in 1_u32..4, gid in 1_u32..4, mode in 0_u16..0o1000, bits in 1_u8..8,
             uids in proptest::collection::vec(1_u32..4, 0..3),
             gids in proptest::collection::vec(1_u32..4, 1..3),

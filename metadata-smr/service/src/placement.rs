@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_is_a_few_bytes_and_says_what_it_is() {
+    fn a_receipt_is_a_few_bytes_with_a_type() {
         for (receipt, bytes, text) in [
             (Receipt::Crc32([1, 2, 3, 4]), 5, "crc32 01020304"),
             (Receipt::Crc32c([0xff; 4]), 5, "crc32c ffffffff"),

@@ -8,7 +8,7 @@ use crate::identity::{
     CloudIndex, Cookie, Home, InodeId, ObjectId, PrincipalNumber, RealmEpoch, RealmId, SliceId, Uid,
 };
 use crate::limits::QUERY_BYTES_MAX;
-use crate::operation::Place;
+use crate::operation::EntryPlace;
 use borsh::{BorshDeserialize, BorshSerialize};
 
 /// A question on behalf of somebody. Answered by an [`Answer`](crate::reply::Answer).
@@ -24,7 +24,7 @@ pub struct Query {
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum Question {
     /// Where an entry leads; takes search permission on the directory.
-    Lookup(Place),
+    Lookup(EntryPlace),
     /// What `stat` shows of an inode.
     Attributes(InodeId),
     /// Whether the caller may do all of this to an inode.

@@ -35,7 +35,7 @@ use crate::error::Error;
 use crate::identity::{RealmId, Uid};
 use crate::limits::QUOTA_PAGE_MAX;
 use crate::operation::{QuotaOf, SetQuota};
-use crate::reply::{Done, Found};
+use crate::reply::{Done, QueryResult};
 use crate::row::{Amount, Inode, Limit, RealmQuota, Resource, Rights, Row, UserQuota, key};
 use crate::rows::{Halt, Outcome, Rows, damaged, decode, require};
 use std::collections::BTreeMap;
@@ -203,11 +203,11 @@ pub(crate) fn of_user(
     rights: &Rights,
     realm: RealmId,
     uid: Uid,
-) -> Outcome<Found> {
+) -> Outcome<QueryResult> {
     let may = rights.administer || rights.uids.contains(&uid);
     require(may, Error::NoRight)?;
     rows.realm(realm)?;
-    Ok(Found::Quota {
+    Ok(QueryResult::Quota {
         realm: rows.expect_row(&key::quota(realm))?,
         user: rows.find(&key::user_quota(realm, uid))?.unwrap_or_default(),
     })
@@ -220,7 +220,7 @@ pub(crate) fn of_users(
     realm: RealmId,
     after: Option<Uid>,
     limit: u32,
-) -> Outcome<Found> {
+) -> Outcome<QueryResult> {
     require(rights.administer, Error::NoRight)?;
     rows.view().depend_on_everything();
     rows.realm(realm)?;
@@ -242,7 +242,7 @@ pub(crate) fn of_users(
             users.push((uid, decode(row_key, bytes)?));
         }
     }
-    Ok(Found::Quotas {
+    Ok(QueryResult::Quotas {
         realm: rows.expect_row(&key::quota(realm))?,
         users,
         more,

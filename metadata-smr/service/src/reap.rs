@@ -6,7 +6,7 @@
 //! is out of sight already; only space and counts lag behind.
 
 use crate::change::Change;
-use crate::content::{Kept, reap_extents, release_slice, settle_dropped};
+use crate::content::{Remainder, reap_extents, release_slice, settle_dropped};
 use crate::extended;
 use crate::identity::{Home, InodeId, SliceId};
 use crate::limits::{
@@ -15,7 +15,7 @@ use crate::limits::{
 };
 use crate::namespace::drop_holder;
 use crate::quota;
-use crate::row::{Inode, Node, Reap, key};
+use crate::row::{Inode, InodeBody, Reap, key};
 use crate::rows::{Halt, Outcome, Rows, decode};
 use crate::session::orphans;
 use quorumfs_bft::identity::{SessionId, Time};
@@ -78,7 +78,7 @@ pub(crate) fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
         };
         settle_dropped(change)?;
         quota::settle(change)?;
-        if kept == Kept::Nothing {
+        if kept == Remainder::Nothing {
             change.delete(row_key)?;
         } else if others {
             // As the piece has left it.
@@ -91,21 +91,21 @@ pub(crate) fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
 }
 
 /// The dead tail of an inode that lives, unless it went meanwhile.
-fn tail(change: &mut Change<'_, '_>, inode: InodeId) -> Outcome<Kept> {
+fn tail(change: &mut Change<'_, '_>, inode: InodeId) -> Outcome<Remainder> {
     let mut row = match change.inode(inode) {
         Ok(row) => row,
-        Err(Halt::Refused(_)) => return Ok(Kept::Nothing),
+        Err(Halt::Refused(_)) => return Ok(Remainder::Nothing),
         Err(error) => return Err(error),
     };
-    let Node::File(file) = &mut row.node else {
-        return Ok(Kept::Nothing);
+    let InodeBody::File(file) = &mut row.node else {
+        return Ok(Remainder::Nothing);
     };
     let Some(from) = file.dead_from else {
-        return Ok(Kept::Nothing);
+        return Ok(Remainder::Nothing);
     };
     let (bytes, kept) = reap_extents(change, inode, from, REAPED_PER_PIECE)?;
     file.allocated = file.allocated.saturating_sub(bytes);
-    if kept == Kept::Nothing {
+    if kept == Remainder::Nothing {
         file.dead_from = None;
     }
     put_unchanged(change, inode, &row)?;
@@ -123,13 +123,13 @@ fn slices(
     home: Home,
     mut dropped: Vec<(SliceId, u32)>,
     since: Time,
-) -> Outcome<Kept> {
+) -> Outcome<Remainder> {
     let rest = dropped.split_off(dropped.len().min(REAPED_PER_PIECE));
     for (slice, references) in dropped {
         release_slice(change, home, slice, references)?;
     }
     if rest.is_empty() {
-        return Ok(Kept::Nothing);
+        return Ok(Remainder::Nothing);
     }
     let dropped = rest;
     let rest = Reap::Slices {
@@ -138,17 +138,17 @@ fn slices(
         since,
     };
     change.put(row_key.to_vec(), &rest)?;
-    Ok(Kept::Some)
+    Ok(Remainder::Some)
 }
 
-fn one_orphan(change: &mut Change<'_, '_>, session: SessionId) -> Outcome<Kept> {
+fn one_orphan(change: &mut Change<'_, '_>, session: SessionId) -> Outcome<Remainder> {
     let found = orphans(change, session, None, 2)?;
     if let Some(inode) = found.first() {
         drop_holder(change, session, *inode)?;
     }
     Ok(if found.len() > 1 {
-        Kept::Some
+        Remainder::Some
     } else {
-        Kept::Nothing
+        Remainder::Nothing
     })
 }

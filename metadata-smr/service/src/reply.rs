@@ -6,7 +6,7 @@
 use crate::acl::{AccessAcl, Acl};
 use crate::attributes::{Attributes, Namespace};
 use crate::codec::{self, DecodeError};
-use crate::error::{Error, Refusal};
+use crate::error::{Error, OperationError};
 use crate::identity::{
     AllocationId, AttributeHash, Cookie, Home, InodeId, MountEpoch, ObjectId, PrincipalId,
     RealmEpoch, SliceId, Uid,
@@ -22,7 +22,7 @@ use quorumfs_bft::state::VALUE_BYTES_MAX;
 
 /// The answer to an [`Operation`](crate::operation::Operation).
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct Response(pub Result<Done, Refusal>);
+pub struct Response(pub Result<Done, OperationError>);
 
 /// What an operation did.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
@@ -153,11 +153,11 @@ pub struct Removed {
 
 /// The answer to a [`Query`](crate::query::Query).
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct Answer(pub Result<Found, Error>);
+pub struct Answer(pub Result<QueryResult, Error>);
 
 /// What a query found.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub enum Found {
+pub enum QueryResult {
     /// Where an entry leads.
     Entry {
         /// The entry's place.

@@ -31,7 +31,9 @@ pub use content::{
 };
 pub use evidence::{Evidence, EvidenceCount, FaultKind, Verdict};
 pub use extended::ExtendedAttribute;
-pub use inode::{Content, Entry, FileBody, Inline, Inode, Node, Orphan, Sealed, SealedName};
+pub use inode::{
+    Content, EntryRow, FileBody, Inline, Inode, InodeBody, Orphan, Sealed, SealedName,
+};
 pub use principal::{Allocation, Assertable, Numbered, Principal, Rights, Session};
 pub use quota::{Amount, Limit, RealmQuota, Resource, UserQuota};
 pub use realm::{Epoch, Lock, Member, Mount, Realm, Shares};
@@ -82,7 +84,7 @@ rows! {
     Session => "session",
     Allocation => "allocation",
     Inode => "inode",
-    Entry => "directory entry",
+    EntryRow => "directory entry",
     Orphan => "orphan",
     ExtendedAttribute => "extended attribute",
     Extent => "extent",

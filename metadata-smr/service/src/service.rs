@@ -11,13 +11,13 @@ use crate::change::{Asker, Change};
 use crate::codec::DecodeError;
 use crate::content;
 use crate::epoch;
-use crate::error::{Error, FailedAt, Refusal};
+use crate::error::{Error, FailedAt, OperationError};
 use crate::extended;
 use crate::genesis::SignedGenesis;
 use crate::install::install;
 use crate::limits::{PRECONDITIONS_MAX, STEPS_MAX};
 use crate::namespace;
-use crate::operation::{Compound, Operation, Place, Precondition, Step};
+use crate::operation::{Compound, EntryPlace, Operation, Precondition, Step};
 use crate::permission::assert_credentials;
 use crate::query::{Query, Question};
 use crate::quota;
@@ -103,7 +103,7 @@ impl Service for Metadata {
             Ok(done) => Response(Ok(done)),
             Err((at, Halt::Refused(error))) => {
                 txn.rollback(savepoint);
-                Response(Err(Refusal { at, error }))
+                Response(Err(OperationError { at, error }))
             }
             Err((_, Halt::State(error))) => return Err(error),
         };
@@ -278,7 +278,7 @@ fn admit_compound(asker: &Asker, compound: &Compound) -> Outcome<()> {
 }
 
 fn check_precondition(change: &Change<'_, '_>, precondition: &Precondition) -> Outcome<()> {
-    let entry = |place: &Place| {
+    let entry = |place: &EntryPlace| {
         let parent = change.directory(place.parent)?;
         let found = namespace::lookup(change, &parent, place)?;
         Ok::<_, Halt>(found.map(|found| found.entry.inode))

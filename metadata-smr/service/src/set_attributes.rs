@@ -11,7 +11,7 @@ use crate::identity::Uid;
 use crate::operation::{SetAttributes, SetTime};
 use crate::permission::{check, check_handle, new_mode, owns};
 use crate::reply::StepDone;
-use crate::row::{Inode, Node};
+use crate::row::{Inode, InodeBody};
 use crate::rows::{Outcome, Rows, require};
 
 /// Changes attributes of an inode.
@@ -106,7 +106,7 @@ fn set_size(
     }
     drop_capability(change, step.inode, row)?;
     match &mut row.node {
-        Node::File(file) => truncate(change, step.inode, file, size),
+        InodeBody::File(file) => truncate(change, step.inode, file, size),
         _ => Err(Error::WrongKind.into()),
     }
 }

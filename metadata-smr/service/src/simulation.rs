@@ -10,7 +10,7 @@ pub mod workload;
 use crate::attributes::{Credentials, Timestamp};
 use crate::genesis::{Genesis, GenesisPrincipal, SignedGenesis};
 use crate::identity::{CloudIndex, Cookie, Gid, InodeId, PrincipalId, RealmEpoch, Uid};
-use crate::operation::{Compound, Operation, Place, Step};
+use crate::operation::{Compound, EntryPlace, Operation, Step};
 use crate::placement::{Policy, PolicyError};
 use crate::row::{Assertable, Cloud, Epoch, Lock, Member, ReplicaInfo, Rights, SealedName};
 use quorumfs_bft::identity::{ClusterId, PublicKey, ReplicaId, Signature, Time};
@@ -143,8 +143,8 @@ pub fn seal_name(directory: InodeId, name: &str) -> SealedName {
 
 /// A name in a directory.
 #[must_use]
-pub fn place(parent: InodeId, name: &str) -> Place {
-    Place {
+pub fn place(parent: InodeId, name: &str) -> EntryPlace {
+    EntryPlace {
         parent,
         name: seal_name(parent, name).into(),
     }

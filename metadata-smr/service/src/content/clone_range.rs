@@ -20,7 +20,7 @@ use crate::identity::{InodeId, RealmId, SliceId};
 use crate::limits::{CLONE_EXTENTS_MAX, FILE_SIZE_MAX};
 use crate::operation::CloneRange;
 use crate::permission::check_handle;
-use crate::row::{Content, FileBody, Node};
+use crate::row::{Content, FileBody, InodeBody};
 use crate::rows::{Halt, Outcome, Rows, require};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -91,7 +91,7 @@ fn source(
     // Slices are kept by home, and their keys are the realm's.
     let together = row.realm == realm && wanted.source.home() == inode.home();
     require(together, Error::CrossRealm)?;
-    let Node::File(file) = &row.node else {
+    let InodeBody::File(file) = &row.node else {
         return Err(Error::WrongKind.into());
     };
     require(range.end <= file.size, Error::BadContent)?;

@@ -13,7 +13,7 @@ use crate::limits::{COMMIT_EXTENTS_MAX, FILE_SIZE_MAX, INLINE_BYTES_MAX, SEAL_OV
 use crate::operation::{Commit, NewContent, NewExtent};
 use crate::permission::check_handle;
 use crate::reply::StepDone;
-use crate::row::{Content, Extent, FileBody, Inline, Node, Slice, key};
+use crate::row::{Content, Extent, FileBody, Inline, InodeBody, Slice, key};
 use crate::rows::{Halt, Outcome, Rows, require};
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(crate) fn commit(
     let sensible = step.mtime.is_none_or(|mtime| mtime.is_valid());
     require(sensible, Error::Invalid)?;
     let (realm, is_directory) = (row.realm, row.is_directory());
-    let Node::File(file) = &mut row.node else {
+    let InodeBody::File(file) = &mut row.node else {
         let error = if is_directory {
             Error::IsDirectory
         } else {

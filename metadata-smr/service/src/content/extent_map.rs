@@ -17,7 +17,7 @@ use crate::rows::{Outcome, Rows, damaged, decode, require};
 
 /// Whether something was left for later.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kept {
+pub(crate) enum Remainder {
     /// Everything is gone.
     Nothing,
     /// Something is left.
@@ -338,23 +338,23 @@ pub(crate) fn remove_all(
     change: &mut Change<'_, '_>,
     inode: InodeId,
     file: &FileBody,
-) -> Outcome<Kept> {
+) -> Outcome<Remainder> {
     if let Content::One { extent, .. } = &file.content {
         let extent = *extent;
         drop_reference(change, inode, &extent);
         change.allocate(inode.home(), 0, u64::from(extent.length))?;
     }
     if !matches!(file.content, Content::Extents) && file.dead_from.is_none() {
-        return Ok(Kept::Nothing);
+        return Ok(Remainder::Nothing);
     }
     let found = behind(change, inode, 0, EXTENTS_DROPPED_MAX.saturating_add(1))?;
     if found.len() > EXTENTS_DROPPED_MAX {
-        return Ok(Kept::Some);
+        return Ok(Remainder::Some);
     }
     for placed in &found {
         reap_one(change, inode, placed)?;
     }
-    Ok(Kept::Nothing)
+    Ok(Remainder::Nothing)
 }
 
 /// Drops at most `limit` extents from `from` on, for the reap queue; says how many bytes they
@@ -364,7 +364,7 @@ pub(crate) fn reap_extents(
     inode: InodeId,
     from: u64,
     limit: usize,
-) -> Outcome<(u64, Kept)> {
+) -> Outcome<(u64, Remainder)> {
     let found = behind(change, inode, from, limit.saturating_add(1))?;
     let mut bytes = 0_u64;
     for placed in found.iter().take(limit) {
@@ -372,9 +372,9 @@ pub(crate) fn reap_extents(
         bytes = bytes.saturating_add(u64::from(placed.extent.length));
     }
     let kept = if found.len() > limit {
-        Kept::Some
+        Remainder::Some
     } else {
-        Kept::Nothing
+        Remainder::Nothing
     };
     Ok((bytes, kept))
 }

@@ -6,10 +6,10 @@ use crate::change::Change;
 use crate::error::Error;
 use crate::identity::{Gid, InodeId, InodeVersion, RealmEpoch, Uid};
 use crate::limits::{LINKS_MAX, SEAL_OVERHEAD_MAX, SYMLINK_BYTES_MAX};
-use crate::operation::{Create, NewInode, Place};
+use crate::operation::{Create, EntryPlace, NewInode};
 use crate::permission::check;
 use crate::reply::StepDone;
-use crate::row::{FileBody, Inode, Node, Realm, key};
+use crate::row::{FileBody, Inode, InodeBody, Realm, key};
 use crate::rows::{Halt, Outcome, Rows, require};
 
 /// Makes an inode and its entry.
@@ -109,10 +109,15 @@ fn inherit(who: &Credentials, parent: &Inode, mode: Mode, is_directory: bool) ->
     (parent.gid, mode)
 }
 
-fn node(who: &Credentials, kind: &NewInode, parent: InodeId, epoch: RealmEpoch) -> Outcome<Node> {
+fn node(
+    who: &Credentials,
+    kind: &NewInode,
+    parent: InodeId,
+    epoch: RealmEpoch,
+) -> Outcome<InodeBody> {
     Ok(match kind {
-        NewInode::File => Node::File(FileBody::empty()),
-        NewInode::Directory => Node::Directory {
+        NewInode::File => InodeBody::File(FileBody::empty()),
+        NewInode::Directory => InodeBody::Directory {
             parent,
             generations: NameGenerations {
                 current: epoch,
@@ -126,20 +131,20 @@ fn node(who: &Credentials, kind: &NewInode, parent: InodeId, epoch: RealmEpoch) 
             require(fits, Error::NameTooLong)?;
             let sensible = *length > 0 && !target.bytes.is_empty() && target.epoch <= epoch;
             require(sensible, Error::Invalid)?;
-            Node::Symlink {
+            InodeBody::Symlink {
                 length: *length,
                 target: target.clone(),
             }
         }
-        NewInode::Fifo => Node::Fifo,
-        NewInode::Socket => Node::Socket,
+        NewInode::Fifo => InodeBody::Fifo,
+        NewInode::Socket => InodeBody::Socket,
         NewInode::CharacterDevice(number) => {
             require(who.uid == Uid::ROOT, Error::NotPermitted)?;
-            Node::CharacterDevice(*number)
+            InodeBody::CharacterDevice(*number)
         }
         NewInode::BlockDevice(number) => {
             require(who.uid == Uid::ROOT, Error::NotPermitted)?;
-            Node::BlockDevice(*number)
+            InodeBody::BlockDevice(*number)
         }
     })
 }
@@ -162,7 +167,7 @@ fn number(change: &mut Change<'_, '_>, realm: &Realm) -> Outcome<InodeId> {
 /// Source: Linux, `fs/namei.c` (`may_linkat`, `safe_hardlink_source`).
 fn may_link(row: &Inode, who: &Credentials) -> bool {
     let gives_rights = row.mode.has(Mode::SET_UID) || row.mode.has(Mode::SET_GID | 0o010);
-    let harmless = matches!(row.node, Node::File(_)) && !gives_rights;
+    let harmless = matches!(row.node, InodeBody::File(_)) && !gives_rights;
     let read_and_write = Access(Access::READ.0 | Access::WRITE.0);
     who.uid == Uid::ROOT
         || who.uid == row.uid
@@ -175,7 +180,7 @@ pub(crate) fn link(
     who: &Credentials,
     time: Timestamp,
     inode: InodeId,
-    place: &Place,
+    place: &EntryPlace,
 ) -> Outcome<StepDone> {
     let mut row = change.inode(inode)?;
     let parent = change.directory(place.parent)?;

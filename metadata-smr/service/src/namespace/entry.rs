@@ -8,22 +8,22 @@ use crate::change::Change;
 use crate::error::Error;
 use crate::identity::{Cookie, InodeId};
 use crate::limits::{COOKIE_COLLISIONS_MAX, LINKS_MAX, SEALED_NAME_BYTES_MAX};
-use crate::operation::{EntryName, Place};
-use crate::row::{Entry, Inode, Node, SealedName, key};
+use crate::operation::{EntryName, EntryPlace};
+use crate::row::{EntryRow, Inode, InodeBody, SealedName, key};
 use crate::rows::{Halt, Outcome, Rows, damaged, decode, require};
 
 /// An entry and its place.
 #[derive(Debug)]
 pub(crate) struct FoundEntry {
     pub(crate) cookie: Cookie,
-    pub(crate) entry: Entry,
+    pub(crate) entry: EntryRow,
 }
 
 /// The entry under a name, in either generation.
 pub(crate) fn lookup(
     rows: &impl Rows,
     directory: &Inode,
-    place: &Place,
+    place: &EntryPlace,
 ) -> Outcome<Option<FoundEntry>> {
     check_name(directory, &place.name)?;
     if let Some(found) = among_neighbours(rows, place.parent, &place.name.current)?.0 {
@@ -51,7 +51,7 @@ fn among_neighbours(
         let Some(cookie) = key::trailing_number(&row_key).filter(|cookie| *cookie < end) else {
             break;
         };
-        let entry: Entry = decode(&row_key, &bytes)?;
+        let entry: EntryRow = decode(&row_key, &bytes)?;
         if entry.generation == name.generation && entry.name == name.bytes {
             let cookie = Cookie(cookie);
             return Ok((Some(FoundEntry { cookie, entry }), None));
@@ -65,7 +65,7 @@ fn among_neighbours(
 
 /// Whether the name can belong to the directory.
 fn check_name(directory: &Inode, name: &EntryName) -> Outcome<()> {
-    let Node::Directory { generations, .. } = &directory.node else {
+    let InodeBody::Directory { generations, .. } = &directory.node else {
         return Err(Error::NotDirectory.into());
     };
     let NameGenerations { current, previous } = *generations;
@@ -94,14 +94,14 @@ fn check_name(directory: &Inode, name: &EntryName) -> Outcome<()> {
 /// Adds an entry under a name that is known to be absent.
 pub(super) fn add(
     change: &mut Change<'_, '_>,
-    place: &Place,
+    place: &EntryPlace,
     inode: InodeId,
     row: &Inode,
 ) -> Outcome<Cookie> {
     let name = &place.name.current;
     let (_, free) = among_neighbours(change, place.parent, name)?;
     let cookie = free.ok_or(Halt::Refused(Error::NoRoom))?;
-    let entry = Entry {
+    let entry = EntryRow {
         inode,
         file_type: row.file_type(),
         generation: name.generation,
@@ -133,7 +133,7 @@ pub(super) fn adjust(
         .checked_add_signed(by.links)
         .ok_or_else(|| damaged::<Inode>(&row_key, "it would have fewer links than none"))?;
     require(row.links <= LINKS_MAX, Error::TooManyLinks)?;
-    if let Node::Directory { entries, .. } = &mut row.node {
+    if let InodeBody::Directory { entries, .. } = &mut row.node {
         *entries = entries
             .checked_add_signed(by.entries)
             .ok_or_else(|| damaged::<Inode>(&row_key, "it would have fewer entries than none"))?;

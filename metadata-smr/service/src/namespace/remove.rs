@@ -8,14 +8,14 @@
 use super::entry::{Adjustment, FoundEntry, adjust, lookup};
 use crate::attributes::{Access, Credentials, Timestamp};
 use crate::change::{Asker, Change};
-use crate::content::{Kept, remove_all};
+use crate::content::{Remainder, remove_all};
 use crate::error::Error;
 use crate::extended;
 use crate::identity::InodeId;
-use crate::operation::{Place, Remove};
+use crate::operation::{EntryPlace, Remove};
 use crate::permission::{check, check_removal};
 use crate::reply::{Removed, StepDone};
-use crate::row::{Inode, Mount, Node, Orphan, Reap, key};
+use crate::row::{Inode, InodeBody, Mount, Orphan, Reap, key};
 use crate::rows::{Halt, Outcome, Rows, damaged, require};
 use quorumfs_bft::identity::SessionId;
 
@@ -62,8 +62,8 @@ pub(crate) fn remove_directory(
 /// Refuses unless the inode is a directory without entries.
 pub(super) fn check_empty(inode: &Inode) -> Outcome<()> {
     match inode.node {
-        Node::Directory { entries: 0, .. } => Ok(()),
-        Node::Directory { .. } => Err(Error::NotEmpty.into()),
+        InodeBody::Directory { entries: 0, .. } => Ok(()),
+        InodeBody::Directory { .. } => Err(Error::NotEmpty.into()),
         _ => Err(Error::NotDirectory.into()),
     }
 }
@@ -72,7 +72,7 @@ pub(super) fn check_empty(inode: &Inode) -> Outcome<()> {
 fn removable(
     change: &Change<'_, '_>,
     who: &Credentials,
-    place: &Place,
+    place: &EntryPlace,
     expected: Option<InodeId>,
 ) -> Outcome<(FoundEntry, Inode)> {
     let parent = change.directory(place.parent)?;
@@ -172,13 +172,13 @@ pub(crate) fn drop_holder(
 
 /// Deletes an inode that nothing leads to, and its content now or by and by.
 fn destroy(change: &mut Change<'_, '_>, inode: InodeId, row: &Inode) -> Outcome<()> {
-    if let Node::File(file) = &row.node
-        && remove_all(change, inode, file)? == Kept::Some
+    if let InodeBody::File(file) = &row.node
+        && remove_all(change, inode, file)? == Remainder::Some
     {
         let since = change.time();
         change.queue(&Reap::Content { inode, since })?;
     }
-    if extended::remove_all(change, inode, row)? == Kept::Some {
+    if extended::remove_all(change, inode, row)? == Remainder::Some {
         let since = change.time();
         change.queue(&Reap::Extended { inode, since })?;
     }

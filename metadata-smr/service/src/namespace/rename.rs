@@ -16,7 +16,7 @@ use crate::limits::DEPTH_MAX;
 use crate::operation::{Rename, RenameMode};
 use crate::permission::{check, check_removal};
 use crate::reply::{Removed, StepDone};
-use crate::row::{Inode, Node, key};
+use crate::row::{Inode, InodeBody, key};
 use crate::rows::{Halt, Outcome, Rows, require};
 
 /// Both ends of a rename, looked up.
@@ -114,7 +114,7 @@ fn refuse_descendant(change: &Change<'_, '_>, inode: InodeId, ancestor: InodeId)
     let mut at = inode;
     for _ in 0..DEPTH_MAX {
         require(at != ancestor, Error::IntoItself)?;
-        let Node::Directory { parent, .. } = change.directory(at)?.node else {
+        let InodeBody::Directory { parent, .. } = change.directory(at)?.node else {
             break;
         };
         if parent == at {
@@ -222,7 +222,7 @@ fn exchange(
 /// Tells a moved inode where it lies now.
 fn settle(change: &mut Change<'_, '_>, inode: InodeId, directory: InodeId) -> Outcome<()> {
     let mut row = change.inode(inode)?;
-    if let Node::Directory { parent, .. } = &mut row.node {
+    if let InodeBody::Directory { parent, .. } = &mut row.node {
         *parent = directory;
     }
     change.save(inode, &mut row)

@@ -51,12 +51,12 @@ pub struct Inode {
     /// How many extended attributes it has; `None`: it never had any, nor a list that was set.
     pub extended: Option<Extended>,
     /// What depends on the kind.
-    pub node: Node,
+    pub node: InodeBody,
 }
 
 /// What depends on the kind of inode.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub enum Node {
+pub enum InodeBody {
     /// A regular file.
     File(FileBody),
     /// A directory.
@@ -155,20 +155,20 @@ impl Inode {
     #[must_use]
     pub const fn file_type(&self) -> FileType {
         match self.node {
-            Node::File(_) => FileType::File,
-            Node::Directory { .. } => FileType::Directory,
-            Node::Symlink { .. } => FileType::Symlink,
-            Node::Fifo => FileType::Fifo,
-            Node::Socket => FileType::Socket,
-            Node::CharacterDevice(_) => FileType::CharacterDevice,
-            Node::BlockDevice(_) => FileType::BlockDevice,
+            InodeBody::File(_) => FileType::File,
+            InodeBody::Directory { .. } => FileType::Directory,
+            InodeBody::Symlink { .. } => FileType::Symlink,
+            InodeBody::Fifo => FileType::Fifo,
+            InodeBody::Socket => FileType::Socket,
+            InodeBody::CharacterDevice(_) => FileType::CharacterDevice,
+            InodeBody::BlockDevice(_) => FileType::BlockDevice,
         }
     }
 
     /// Whether it is a directory.
     #[must_use]
     pub const fn is_directory(&self) -> bool {
-        matches!(self.node, Node::Directory { .. })
+        matches!(self.node, InodeBody::Directory { .. })
     }
 
     /// What it counts for its owner and its realm: all that makes the servers' state grow with it,
@@ -176,8 +176,8 @@ impl Inode {
     #[must_use]
     pub fn charge(&self) -> Amount {
         let own = match &self.node {
-            Node::File(file) => file.kept(),
-            Node::Symlink { target, .. } => target.bytes.len() as u64,
+            InodeBody::File(file) => file.kept(),
+            InodeBody::Symlink { target, .. } => target.bytes.len() as u64,
             _ => 0,
         };
         // A directory has one name; its links count those of its subdirectories.
@@ -202,8 +202,8 @@ impl Inode {
     #[must_use]
     pub fn attributes(&self, inode: InodeId) -> Attributes {
         let (size, allocated, detail) = match &self.node {
-            Node::File(file) => (file.size, file.kept(), Detail::File),
-            Node::Directory {
+            InodeBody::File(file) => (file.size, file.kept(), Detail::File),
+            InodeBody::Directory {
                 parent,
                 generations,
                 ..
@@ -215,11 +215,11 @@ impl Inode {
                     generations: *generations,
                 },
             ),
-            Node::Symlink { length, .. } => (u64::from(*length), 0, Detail::Symlink),
-            Node::Fifo => (0, 0, Detail::Fifo),
-            Node::Socket => (0, 0, Detail::Socket),
-            Node::CharacterDevice(number) => (0, 0, Detail::CharacterDevice(*number)),
-            Node::BlockDevice(number) => (0, 0, Detail::BlockDevice(*number)),
+            InodeBody::Symlink { length, .. } => (u64::from(*length), 0, Detail::Symlink),
+            InodeBody::Fifo => (0, 0, Detail::Fifo),
+            InodeBody::Socket => (0, 0, Detail::Socket),
+            InodeBody::CharacterDevice(number) => (0, 0, Detail::CharacterDevice(*number)),
+            InodeBody::BlockDevice(number) => (0, 0, Detail::BlockDevice(*number)),
         };
         Attributes {
             inode,
@@ -247,7 +247,7 @@ impl Inode {
 
 /// A directory entry. Its cookie is in the key.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
-pub struct Entry {
+pub struct EntryRow {
     /// Where it leads.
     pub inode: InodeId,
     /// The kind of inode there, for listings.

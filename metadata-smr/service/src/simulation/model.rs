@@ -21,7 +21,7 @@ use crate::operation::{
     CloneRange, Commit, Compound, NewContent, Operation, Precondition, SetAttributes, SetTime, Step,
 };
 use crate::query::{Query, Question};
-use crate::reply::{Answer, Done, Found, Response, StepDone};
+use crate::reply::{Answer, Done, QueryResult, Response, StepDone};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A file system in memory.
@@ -41,14 +41,14 @@ struct Inode {
     links: u32,
     lists: acl::Lists,
     extended: extended::Extended,
-    kind: Kind,
+    kind: ModelKind,
 }
 
 /// Where a byte comes from: a slice and a place in it.
-type Source = (SliceId, u32);
+type ByteSource = (SliceId, u32);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum ModelKind {
     Directory {
         parent: InodeId,
         entries: BTreeMap<Vec<u8>, InodeId>,
@@ -56,7 +56,7 @@ enum Kind {
     File {
         size: u64,
         inline: u64,
-        bytes: BTreeMap<u64, Source>,
+        bytes: BTreeMap<u64, ByteSource>,
     },
     Symlink {
         length: u64,
@@ -66,7 +66,7 @@ enum Kind {
 }
 
 /// A step that a model understands comes to the inodes that its reply tells about, in order.
-type Told = Result<Vec<InodeId>, Error>;
+type StepResult = Result<Vec<InodeId>, Error>;
 
 impl Default for Model {
     fn default() -> Self {
@@ -77,7 +77,7 @@ impl Default for Model {
             links: 2,
             lists: acl::Lists::default(),
             extended: extended::Extended::default(),
-            kind: Kind::Directory {
+            kind: ModelKind::Directory {
                 parent: InodeId::ROOT,
                 entries: BTreeMap::new(),
             },
@@ -132,7 +132,7 @@ impl Model {
             (Question::Lookup(place), answer) => {
                 let expected = self.find(who, place);
                 match (expected, answer) {
-                    (Ok(Some(id)), Ok(Found::Entry { inode, parent, .. })) => {
+                    (Ok(Some(id)), Ok(QueryResult::Entry { inode, parent, .. })) => {
                         id == inode.inode && self.shows(inode) && self.shows(parent)
                     }
                     (Ok(None), Err(Error::NotFound)) => true,
@@ -140,17 +140,20 @@ impl Model {
                     _ => false,
                 }
             }
-            (Question::Attributes(id), Ok(Found::Attributes(attributes))) => {
+            (Question::Attributes(id), Ok(QueryResult::Attributes(attributes))) => {
                 attributes.inode == *id && self.shows(attributes)
             }
             (Question::Attributes(id), Err(error)) => {
                 !self.inodes.contains_key(id) && *error == Error::Stale(*id)
             }
-            (Question::Objects { after, limit }, Ok(Found::Objects { objects, more })) => {
+            (Question::Objects { after, limit }, Ok(QueryResult::Objects { objects, more })) => {
                 let living = self.living();
                 self.shards.shows(*after, *limit, &living, (objects, *more))
             }
-            (Question::SparsePacks { after, limit }, Ok(Found::SparsePacks { packs, more })) => {
+            (
+                Question::SparsePacks { after, limit },
+                Ok(QueryResult::SparsePacks { packs, more }),
+            ) => {
                 let living = self.living();
                 let ids: Vec<_> = packs.iter().map(|(id, _, _)| *id).collect();
                 self.shards
@@ -158,7 +161,7 @@ impl Model {
             }
             (
                 Question::PackedSlices { pack, after, limit },
-                Ok(Found::PackedSlices { slices, more }),
+                Ok(QueryResult::PackedSlices { slices, more }),
             ) => {
                 let after = after.map(|(_, slice)| slice);
                 let living = self.living();
@@ -166,8 +169,8 @@ impl Model {
                 self.shards
                     .shows_packed((*pack, after), *limit, &living, shown)
             }
-            (Question::Directory { inode, .. }, Ok(Found::Directory(page))) => {
-                let Some(Kind::Directory { entries, .. }) = self.kind(*inode) else {
+            (Question::Directory { inode, .. }, Ok(QueryResult::Directory(page))) => {
+                let Some(ModelKind::Directory { entries, .. }) = self.kind(*inode) else {
                     return false;
                 };
                 let listed: BTreeMap<_, _> = page
@@ -179,7 +182,7 @@ impl Model {
             }
             (Question::Directory { inode, .. }, Err(error)) => match self.inodes.get(inode) {
                 None => *error == Error::Stale(*inode),
-                Some(row) if !matches!(row.kind, Kind::Directory { .. }) => {
+                Some(row) if !matches!(row.kind, ModelKind::Directory { .. }) => {
                     *error == Error::NotDirectory
                 }
                 Some(row) => *error == Error::Denied && !row.allows(who, 4),
@@ -222,9 +225,9 @@ impl Model {
 
     /// Where each byte of a file below `limit` comes from, zeros left out; and its size.
     #[must_use]
-    pub fn bytes(&self, inode: InodeId) -> Option<(u64, BTreeMap<u64, Source>)> {
+    pub fn bytes(&self, inode: InodeId) -> Option<(u64, BTreeMap<u64, ByteSource>)> {
         match self.kind(inode)? {
-            Kind::File { size, bytes, .. } => Some((*size, bytes.clone())),
+            ModelKind::File { size, bytes, .. } => Some((*size, bytes.clone())),
             _ => None,
         }
     }
@@ -233,7 +236,7 @@ impl Model {
     fn living(&self) -> BTreeSet<SliceId> {
         let mut living = BTreeSet::new();
         for inode in self.inodes.values() {
-            if let Kind::File { bytes, .. } = &inode.kind {
+            if let ModelKind::File { bytes, .. } = &inode.kind {
                 living.extend(bytes.values().map(|(slice, _)| *slice));
             }
         }
@@ -252,10 +255,10 @@ impl Model {
             return attributes.links == 0;
         };
         let (size, parent) = match &inode.kind {
-            Kind::File { size, .. } => (*size, None),
-            Kind::Symlink { length, .. } => (*length, None),
-            Kind::Special => (0, None),
-            Kind::Directory { parent, .. } => (0, Some(*parent)),
+            ModelKind::File { size, .. } => (*size, None),
+            ModelKind::Symlink { length, .. } => (*length, None),
+            ModelKind::Special => (0, None),
+            ModelKind::Directory { parent, .. } => (0, Some(*parent)),
         };
         let shown_parent = match attributes.detail {
             Detail::Directory { parent, .. } => Some(parent),
@@ -274,7 +277,7 @@ impl Model {
             && inode.extended.len() == usize::from(attributes.extended.count)
     }
 
-    fn kind(&self, inode: InodeId) -> Option<&Kind> {
+    fn kind(&self, inode: InodeId) -> Option<&ModelKind> {
         self.inodes.get(&inode).map(|inode| &inode.kind)
     }
 
@@ -302,7 +305,7 @@ impl Model {
         }
     }
 
-    fn step_within_limits(&mut self, who: &Credentials, step: &Step) -> Told {
+    fn step_within_limits(&mut self, who: &Credentials, step: &Step) -> StepResult {
         if !self.limits.are_any() {
             return self.step(who, step);
         }
@@ -312,7 +315,7 @@ impl Model {
         Ok(told)
     }
 
-    fn step(&mut self, who: &Credentials, step: &Step) -> Told {
+    fn step(&mut self, who: &Credentials, step: &Step) -> StepResult {
         match step {
             Step::Create(create) => self.create(who, create),
             Step::Link { inode, place } => self.link(who, *inode, place),
@@ -337,7 +340,7 @@ impl Model {
         }
     }
 
-    fn set_attributes(&mut self, who: &Credentials, set: &SetAttributes) -> Told {
+    fn set_attributes(&mut self, who: &Credentials, set: &SetAttributes) -> StepResult {
         let inode = self.get_mut(set.inode)?;
         let root = who.uid.0 == 0;
         let owner = root || who.uid.0 == inode.uid;
@@ -360,7 +363,7 @@ impl Model {
                 _ => {}
             }
         }
-        let directory = matches!(inode.kind, Kind::Directory { .. });
+        let directory = matches!(inode.kind, ModelKind::Directory { .. });
         let stranger = !root && !in_group(who, inode.gid);
         inode.uid = set.uid.map_or(inode.uid, |uid| uid.0);
         inode.gid = set.gid.map_or(inode.gid, |gid| gid.0);
@@ -382,7 +385,7 @@ impl Model {
             if !root && set.mode.is_none() {
                 inode.lose_set_id(!in_group(who, inode.gid));
             }
-            let Kind::File {
+            let ModelKind::File {
                 size,
                 inline,
                 bytes,
@@ -399,21 +402,21 @@ impl Model {
     }
 
     /// Commits of a session with every right, under ids that are its own.
-    fn commit(&mut self, commit: &Commit) -> Told {
+    fn commit(&mut self, commit: &Commit) -> StepResult {
         let burned = self.shards.burned(&commit.objects);
         let cloned = match &commit.content {
             NewContent::Clone(range) => Some(self.bytes_to_clone(commit.inode, range)),
             _ => None,
         };
         let inode = self.get_mut(commit.inode)?;
-        let Kind::File {
+        let ModelKind::File {
             size,
             inline,
             bytes,
         } = &mut inode.kind
         else {
             return Err(match inode.kind {
-                Kind::Directory { .. } => Error::IsDirectory,
+                ModelKind::Directory { .. } => Error::IsDirectory,
                 _ => Error::WrongKind,
             });
         };
@@ -476,8 +479,8 @@ impl Model {
         &self,
         into: InodeId,
         range: &CloneRange,
-    ) -> Result<BTreeMap<u64, Source>, Error> {
-        let Kind::File {
+    ) -> Result<BTreeMap<u64, ByteSource>, Error> {
+        let ModelKind::File {
             size,
             inline,
             bytes,
@@ -502,7 +505,7 @@ impl Model {
 /// Takes a run out of a file; inline bytes go all together or not at all.
 fn punch(
     inline: &mut u64,
-    bytes: &mut BTreeMap<u64, Source>,
+    bytes: &mut BTreeMap<u64, ByteSource>,
     run: std::ops::Range<u64>,
 ) -> Result<(), Error> {
     if run.start < *inline && !run.is_empty() {
@@ -518,7 +521,7 @@ fn punch(
 impl Inode {
     fn allows(&self, who: &Credentials, wanted: u16) -> bool {
         if who.uid.0 == 0 {
-            let runs = self.mode & 0o111 != 0 || matches!(self.kind, Kind::Directory { .. });
+            let runs = self.mode & 0o111 != 0 || matches!(self.kind, ModelKind::Directory { .. });
             return wanted & 1 == 0 || runs;
         }
         let of = (Uid(self.uid), Gid(self.gid), Mode(self.mode));

@@ -10,7 +10,7 @@ use super::{compound, place};
 use crate::attributes::{Credentials, FileType, Mode, Timestamp};
 use crate::identity::{Cookie, DeviceNumber, Gid, InodeId, RealmEpoch, Uid};
 use crate::operation::{
-    Accessed, Commit, Compound, Create, NewContent, NewInode, Operation, Place, Precondition,
+    Accessed, Commit, Compound, Create, EntryPlace, NewContent, NewInode, Operation, Precondition,
     Remove, Rename, RenameMode, SetAttributes, SetTime, Step,
 };
 use crate::query::{Query, Question};
@@ -150,7 +150,7 @@ impl Workload {
         }
     }
 
-    fn place(&self, chance: Chance<'_>) -> Place {
+    fn place(&self, chance: Chance<'_>) -> EntryPlace {
         let parent = self.directory(chance);
         place(parent, pick(&NAMES, chance).unwrap_or("a"))
     }

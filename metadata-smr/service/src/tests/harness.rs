@@ -1,12 +1,12 @@
 //! A world of one replica: sessions, operations, queries, ticks.
 
 use crate::attributes::{Attributes, Credentials, Mode, Timestamp};
-use crate::error::{Error, Refusal};
+use crate::error::{Error, OperationError};
 use crate::identity::*;
 use crate::operation::*;
 use crate::placement::{Policy, Shard};
 use crate::query::{Query, Question};
-use crate::reply::{Answer, Done, Found, Response, StepDone};
+use crate::reply::{Answer, Done, QueryResult, Response, StepDone};
 use crate::row::*;
 use crate::simulation::{ordinary, place, principal, sign, unsigned_genesis};
 use crate::{Metadata, limits};
@@ -22,7 +22,7 @@ pub(super) fn alice() -> Credentials {
     Credentials::user(Uid(1000), Gid(100))
 }
 
-pub(super) struct World {
+pub(super) struct TestService {
     pub(super) space: KeySpace<MemoryStore>,
     pub(super) sequence: u64,
     sessions: u64,
@@ -30,7 +30,7 @@ pub(super) struct World {
     pub(super) short_of_space: bool,
 }
 
-impl World {
+impl TestService {
     pub(super) fn new() -> Self {
         let principals = vec![
             principal(OWNER, Rights::all()),
@@ -99,7 +99,11 @@ impl World {
         answer.to_vec()
     }
 
-    pub(super) fn run(&mut self, caller: &Caller, operation: &Operation) -> Result<Done, Refusal> {
+    pub(super) fn run(
+        &mut self,
+        caller: &Caller,
+        operation: &Operation,
+    ) -> Result<Done, OperationError> {
         let bytes = self.run_bytes(caller, &operation.to_bytes());
         Response::from_bytes(&bytes).unwrap().0
     }
@@ -143,7 +147,7 @@ impl World {
         caller: &Caller,
         credentials: Credentials,
         question: Question,
-    ) -> Result<Found, Error> {
+    ) -> Result<QueryResult, Error> {
         let query = Query {
             credentials,
             question,
@@ -152,13 +156,17 @@ impl World {
         Answer::from_bytes(&bytes).unwrap().0
     }
 
-    pub(super) fn ask(&mut self, caller: &Caller, question: Question) -> Result<Found, Error> {
+    pub(super) fn ask(
+        &mut self,
+        caller: &Caller,
+        question: Question,
+    ) -> Result<QueryResult, Error> {
         self.ask_as(caller, Credentials::root(), question)
     }
 
     pub(super) fn attributes(&mut self, caller: &Caller, inode: InodeId) -> Option<Attributes> {
         match self.ask(caller, Question::Attributes(inode)) {
-            Ok(Found::Attributes(attributes)) => Some(attributes),
+            Ok(QueryResult::Attributes(attributes)) => Some(attributes),
             Err(Error::Stale(_)) => None,
             other => panic!("{other:?}"),
         }

@@ -8,7 +8,7 @@ use crate::identity::*;
 use crate::limits::{MOVE_OBJECTS_MAX, MOVE_SLICES_MAX, PACK_SLICES_MAX, ROWS_WRITTEN_MAX};
 use crate::operation::*;
 use crate::query::Question;
-use crate::reply::{Done, Found, Response};
+use crate::reply::{Done, QueryResult, Response};
 use crate::row::{Object, ObjectState, PackedSlice, Row, key};
 use crate::simulation::workload::{Call, Workload};
 use quorumfs_bft::identity::Digest;
@@ -60,7 +60,7 @@ fn moved(slice: SliceId, from: (&NewObject, u32), to: (&NewObject, u32)) -> Slic
 }
 
 struct Packs {
-    world: World,
+    world: TestService,
     caller: Caller,
     allocation: AllocationId,
     files: Vec<InodeId>,
@@ -68,7 +68,7 @@ struct Packs {
 
 impl Packs {
     fn new() -> Self {
-        let mut world = World::new();
+        let mut world = TestService::new();
         let caller = world.open(OWNER);
         let files = ["a", "b", "c", "d"].map(|name| world.create(&caller, InodeId::ROOT, name));
         Self {
@@ -146,7 +146,7 @@ impl Packs {
             limit: 100,
         };
         match self.world.ask(&self.caller, question) {
-            Ok(Found::SparsePacks { packs, more: false }) => {
+            Ok(QueryResult::SparsePacks { packs, more: false }) => {
                 packs.iter().map(|(id, _, _)| *id).collect()
             }
             other => panic!("{other:?}"),
@@ -159,7 +159,8 @@ impl Packs {
             let pack = pack.id;
             let limit = 2;
             let question = Question::PackedSlices { pack, after, limit };
-            let Ok(Found::PackedSlices { slices, more }) = self.world.ask(&self.caller, question)
+            let Ok(QueryResult::PackedSlices { slices, more }) =
+                self.world.ask(&self.caller, question)
             else {
                 panic!("no page")
             };
@@ -176,7 +177,7 @@ impl Packs {
 
     fn row(&mut self, pack: &NewObject) -> Option<Object> {
         match self.world.ask(&self.caller, Question::Object(pack.id)) {
-            Ok(Found::Object(row)) => Some(row),
+            Ok(QueryResult::Object(row)) => Some(row),
             _ => None,
         }
     }
@@ -187,7 +188,7 @@ impl Packs {
 }
 
 #[test]
-fn commits_that_race_share_a_pack_whoever_comes_first() {
+fn racing_commits_share_a_pack_in_either_order() {
     let mut packs = Packs::new();
     let pack = packs.pack(0, 4);
     let inode = |packs: &Packs, index: usize| packs.files[index];
@@ -243,7 +244,7 @@ fn commits_that_race_share_a_pack_whoever_comes_first() {
 }
 
 #[test]
-fn a_pack_that_is_not_what_it_was_is_not_taken_for_it() {
+fn a_pack_that_changed_in_between_is_refused() {
     let mut packs = Packs::new();
     let pack = packs.pack(0, 4);
     let inode = packs.files[0];
@@ -337,7 +338,7 @@ fn a_pack_is_sparse_while_less_than_half_of_it_is_needed() {
 }
 
 #[test]
-fn slices_that_live_are_moved_and_what_went_meanwhile_is_passed_over() {
+fn live_slices_are_moved_and_released_ones_are_skipped() {
     let mut packs = Packs::new();
     let (first, second) = (packs.pack(0, 4), packs.pack(1, 4));
     let one = packs.fill(&first, 0, 4);
@@ -368,7 +369,7 @@ fn slices_that_live_are_moved_and_what_went_meanwhile_is_passed_over() {
         to: 100,
         limit: 10,
     };
-    let Ok(Found::Content(page)) = packs.world.ask(&packs.caller, question) else {
+    let Ok(QueryResult::Content(page)) = packs.world.ask(&packs.caller, question) else {
         panic!()
     };
     let (id, slice) = &page.slices[0];
@@ -459,7 +460,7 @@ fn moves_that_do_not_fit_are_refused_whole() {
 }
 
 #[test]
-fn who_may_not_reconcile_moves_nothing_and_nobody_into_anothers_pack() {
+fn moves_need_the_right_to_reconcile_and_a_pack_of_the_caller() {
     let mut packs = Packs::new();
     let first = packs.pack(0, 4);
     let slices = packs.fill(&first, 0, 1);
@@ -553,7 +554,7 @@ fn the_workload_moves_slices_and_is_refused_and_passed_over() {
     let (mut counted, mut missed, mut refused, mut shared) = (0, 0, 0, 0);
     for seed in 0..40 {
         let mut chance = chance(seed);
-        let mut world = World::new();
+        let mut world = TestService::new();
         let caller = world.open(OWNER);
         let mut workload = Workload::of_one_session();
         for _ in 0..200 {

@@ -8,7 +8,7 @@ use crate::genesis::{Genesis, SignedGenesis};
 use crate::identity::*;
 use crate::operation::{Operation, Takeover};
 use crate::query::Question;
-use crate::reply::{Done, Found};
+use crate::reply::{Done, QueryResult};
 use crate::row::*;
 use crate::simulation::{ordinary, principal, unsigned_genesis};
 use crate::succession::{SignedSuccession, Succeed, Succession};
@@ -35,7 +35,7 @@ fn genesis() -> Genesis {
     unsigned_genesis(principals, (1, 1, 4)).unwrap()
 }
 
-fn world() -> World {
+fn world() -> TestService {
     let genesis = genesis().to_bytes();
     let signature = root().sign(&Genesis::signed_bytes(&genesis));
     let signed = SignedGenesis {
@@ -43,7 +43,7 @@ fn world() -> World {
         root_key: PublicKey(VerificationKey::from(&root()).into()),
         signature: Signature(signature.into()),
     };
-    World::of(&signed.to_bytes())
+    TestService::of(&signed.to_bytes())
 }
 
 fn succession(number: u32, predecessor: PublicKey, successor: PublicKey) -> Succession {
@@ -78,7 +78,7 @@ fn signed_by(key: &SigningKey, succession: &Succession) -> Succeed {
     }
 }
 
-fn run(world: &mut World, caller: &Caller, succeed: &Succeed) -> Result<u32, Error> {
+fn run(world: &mut TestService, caller: &Caller, succeed: &Succeed) -> Result<u32, Error> {
     match world.run(caller, &Operation::Succeed(succeed.clone())) {
         Ok(Done::Succeeded { number }) => Ok(number),
         Ok(other) => panic!("{other:?}"),
@@ -86,7 +86,7 @@ fn run(world: &mut World, caller: &Caller, succeed: &Succeed) -> Result<u32, Err
     }
 }
 
-fn administers(world: &World, key: PublicKey) -> Option<bool> {
+fn administers(world: &TestService, key: PublicKey) -> Option<bool> {
     let view = world.space.view(Area::Service);
     Metadata.administers(&view, &key).unwrap()
 }
@@ -128,8 +128,12 @@ fn the_old_key_is_refused_everything_and_the_new_one_has_its_place() {
     ));
     assert_eq!(administers(&world, SUCCESSOR), Some(true));
     let known = world.ask(&kit, Question::Successions);
-    assert_eq!(known, Ok(Found::Successions(vec![first.signed.clone()])));
-    let Ok(Found::Members(members)) = world.ask(&kit, Question::Members(RealmId::ROOT)) else {
+    assert_eq!(
+        known,
+        Ok(QueryResult::Successions(vec![first.signed.clone()]))
+    );
+    let Ok(QueryResult::Members(members)) = world.ask(&kit, Question::Members(RealmId::ROOT))
+    else {
         panic!("no members");
     };
     let keys: Vec<_> = members.iter().map(|(key, _)| *key).collect();

@@ -1,6 +1,6 @@
 //! Versions of answers: an answer has been the same at every state since its version.
 
-use super::harness::{OWNER, World};
+use super::harness::{OWNER, TestService};
 use super::model::chance;
 use crate::Metadata;
 use crate::attributes::Credentials;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 /// One state after the other: what was answered, with which version.
 type Answers = Vec<(u64, Vec<u8>)>;
 
-fn ask(world: &World, caller: &Caller, query: &[u8]) -> (u64, Vec<u8>) {
+fn ask(world: &TestService, caller: &Caller, query: &[u8]) -> (u64, Vec<u8>) {
     let last = LastChange::of_state_after(Sequence(world.sequence));
     let view = world.space.view(Area::Service);
     let answer = Metadata.read(&view.noting(&last), caller, query).unwrap();
@@ -88,7 +88,7 @@ proptest! {
     #[test]
     fn an_answer_has_not_changed_since_its_version(seed in any::<u64>()) {
         let mut chance = chance(seed);
-        let mut world = World::new();
+        let mut world = TestService::new();
         let caller = world.open(OWNER);
         let mut workload = Workload::of_one_session();
         let mut asked: BTreeMap<Vec<u8>, Answers> = standing_questions()

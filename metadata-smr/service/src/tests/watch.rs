@@ -11,7 +11,7 @@ use quorumfs_bft::service::{Caller, Service};
 use quorumfs_bft::state::Area;
 
 fn watched(
-    world: &World,
+    world: &TestService,
     caller: &Caller,
     who: &Credentials,
     question: Question,
@@ -34,7 +34,7 @@ fn listing(inode: InodeId) -> Question {
 }
 
 /// Whether what has been written since the last time is covered.
-fn told(world: &mut World, prefixes: &[Bytes]) -> bool {
+fn told(world: &mut TestService, prefixes: &[Bytes]) -> bool {
     let changed = world.space.take_changes();
     world.space.note_changes();
     let covers = |key: &Bytes| prefixes.iter().any(|prefix| key.starts_with(prefix));
@@ -43,7 +43,7 @@ fn told(world: &mut World, prefixes: &[Bytes]) -> bool {
 
 #[test]
 fn a_watched_directory_tells_of_its_entries_and_of_nothing_else() {
-    let mut world = World::new();
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let root = Credentials::root();
     let directory = world.mkdir(&caller, InodeId::ROOT, "a");
@@ -68,8 +68,8 @@ fn a_watched_directory_tells_of_its_entries_and_of_nothing_else() {
 }
 
 #[test]
-fn who_may_not_ask_may_not_watch() {
-    let mut world = World::new();
+fn a_forbidden_query_cannot_be_watched() {
+    let mut world = TestService::new();
     let (owner, caller) = (world.open(OWNER), world.open(ALICE));
     let private = world.mkdir(&owner, InodeId::ROOT, "private");
     let step = Step::SetAttributes(SetAttributes {
@@ -86,8 +86,8 @@ fn who_may_not_ask_may_not_watch() {
 }
 
 #[test]
-fn what_no_row_covers_is_not_watched() {
-    let mut world = World::new();
+fn queries_without_a_covering_row_are_not_watched() {
+    let mut world = TestService::new();
     let caller = world.open(OWNER);
     let root = Credentials::root();
     let usage = Question::Usage(RealmId::ROOT);

@@ -1,6 +1,6 @@
 //! Access control lists of the model.
 
-use super::{Inode, Kind, Model, Told};
+use super::{Inode, Model, ModelKind, StepResult};
 use crate::acl::{AccessAcl, Acl, AclKind};
 use crate::attributes::{Credentials, Mode};
 use crate::error::Error;
@@ -36,9 +36,9 @@ impl Lists {
 }
 
 impl Model {
-    pub(super) fn set_acl(&mut self, who: &Credentials, set: &SetAcl) -> Told {
+    pub(super) fn set_acl(&mut self, who: &Credentials, set: &SetAcl) -> StepResult {
         let inode = self.get_mut(set.inode)?;
-        if matches!(inode.kind, Kind::Symlink { .. }) {
+        if matches!(inode.kind, ModelKind::Symlink { .. }) {
             return Err(Error::NotSupported);
         }
         if who.uid.0 != 0 && who.uid.0 != inode.uid {
@@ -50,7 +50,7 @@ impl Model {
         match set.kind {
             AclKind::Access => inode.set_access(who, set.acl.clone()),
             AclKind::Default => {
-                let directory = matches!(inode.kind, Kind::Directory { .. });
+                let directory = matches!(inode.kind, ModelKind::Directory { .. });
                 if set.acl.is_some() && !directory {
                     return Err(Error::Denied);
                 }

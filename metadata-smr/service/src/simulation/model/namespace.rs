@@ -1,35 +1,39 @@
 //! The model's names: create, link, unlink, rmdir, rename, by the manual pages.
 
-use super::{Inode, Kind, Model, Told, in_group};
+use super::{Inode, Model, ModelKind, StepResult, in_group};
 use crate::attributes::Credentials;
 use crate::error::Error;
 use crate::identity::InodeId;
-use crate::operation::{Create, NewInode, Place, Remove, Rename, RenameMode};
+use crate::operation::{Create, EntryPlace, NewInode, Remove, Rename, RenameMode};
 use std::collections::BTreeMap;
 
 impl Model {
     fn entries(&self, directory: InodeId) -> Result<&BTreeMap<Vec<u8>, InodeId>, Error> {
         match &self.get(directory)?.kind {
-            Kind::Directory { entries, .. } => Ok(entries),
+            ModelKind::Directory { entries, .. } => Ok(entries),
             _ => Err(Error::NotDirectory),
         }
     }
 
     fn entries_mut(&mut self, at: InodeId) -> Result<&mut BTreeMap<Vec<u8>, InodeId>, Error> {
         match &mut self.get_mut(at)?.kind {
-            Kind::Directory { entries, .. } => Ok(entries),
+            ModelKind::Directory { entries, .. } => Ok(entries),
             _ => Err(Error::NotDirectory),
         }
     }
 
     /// Where an entry leads.
-    pub(super) fn entry(&self, place: &Place) -> Result<Option<InodeId>, Error> {
+    pub(super) fn entry(&self, place: &EntryPlace) -> Result<Option<InodeId>, Error> {
         let entries = self.entries(place.parent)?;
         Ok(entries.get(&place.name.current.bytes).copied())
     }
 
     /// Where an entry leads, as seen by `who`.
-    pub(super) fn find(&self, who: &Credentials, place: &Place) -> Result<Option<InodeId>, Error> {
+    pub(super) fn find(
+        &self,
+        who: &Credentials,
+        place: &EntryPlace,
+    ) -> Result<Option<InodeId>, Error> {
         self.entries(place.parent)?;
         if !self.get(place.parent)?.allows(who, 1) {
             return Err(Error::Denied);
@@ -38,7 +42,7 @@ impl Model {
     }
 
     fn is_directory(&self, inode: InodeId) -> Result<bool, Error> {
-        Ok(matches!(self.get(inode)?.kind, Kind::Directory { .. }))
+        Ok(matches!(self.get(inode)?.kind, ModelKind::Directory { .. }))
     }
 
     fn may_add(&self, who: &Credentials, directory: InodeId) -> Result<(), Error> {
@@ -71,7 +75,7 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn create(&mut self, who: &Credentials, create: &Create) -> Told {
+    pub(super) fn create(&mut self, who: &Credentials, create: &Create) -> StepResult {
         let at = create.place.parent;
         if let Some(found) = self.find(who, &create.place)? {
             if create.exclusive || create.kind != NewInode::File {
@@ -97,27 +101,27 @@ impl Model {
             }
         }
         let kind = match &create.kind {
-            NewInode::Directory => Kind::Directory {
+            NewInode::Directory => ModelKind::Directory {
                 parent: at,
                 entries: BTreeMap::new(),
             },
-            NewInode::File => Kind::File {
+            NewInode::File => ModelKind::File {
                 size: 0,
                 inline: 0,
                 bytes: BTreeMap::new(),
             },
             NewInode::Symlink { length, target } => {
                 mode = 0o777;
-                Kind::Symlink {
+                ModelKind::Symlink {
                     length: u64::from(*length),
                     sealed: target.bytes.len() as u64,
                 }
             }
-            NewInode::Fifo | NewInode::Socket => Kind::Special,
+            NewInode::Fifo | NewInode::Socket => ModelKind::Special,
             NewInode::CharacterDevice(_) | NewInode::BlockDevice(_) if who.uid.0 != 0 => {
                 return Err(Error::NotPermitted);
             }
-            NewInode::CharacterDevice(_) | NewInode::BlockDevice(_) => Kind::Special,
+            NewInode::CharacterDevice(_) | NewInode::BlockDevice(_) => ModelKind::Special,
         };
         let lists = if matches!(create.kind, NewInode::Symlink { .. }) {
             super::acl::Lists::default()
@@ -145,7 +149,12 @@ impl Model {
         Ok(vec![id, at])
     }
 
-    pub(super) fn link(&mut self, who: &Credentials, inode: InodeId, place: &Place) -> Told {
+    pub(super) fn link(
+        &mut self,
+        who: &Credentials,
+        inode: InodeId,
+        place: &EntryPlace,
+    ) -> StepResult {
         let links = self.get(inode)?.links;
         if self.find(who, place)?.is_some() {
             return Err(Error::Exists);
@@ -161,7 +170,7 @@ impl Model {
         let row = self.get(inode)?;
         let own = [0, row.uid].contains(&who.uid.0);
         let gives_rights = row.mode & 0o4000 != 0 || row.mode & 0o2010 == 0o2010;
-        let plain = matches!(row.kind, Kind::File { .. }) && !gives_rights;
+        let plain = matches!(row.kind, ModelKind::File { .. }) && !gives_rights;
         if !(own || plain && row.allows(who, 6)) {
             return Err(Error::NotPermitted);
         }
@@ -190,7 +199,7 @@ impl Model {
         Ok(())
     }
 
-    pub(super) fn unlink(&mut self, who: &Credentials, remove: &Remove) -> Told {
+    pub(super) fn unlink(&mut self, who: &Credentials, remove: &Remove) -> StepResult {
         let found = self.removable(who, remove)?;
         if self.is_directory(found)? {
             return Err(Error::IsDirectory);
@@ -202,7 +211,7 @@ impl Model {
         Ok(vec![found, at])
     }
 
-    pub(super) fn remove_directory(&mut self, who: &Credentials, remove: &Remove) -> Told {
+    pub(super) fn remove_directory(&mut self, who: &Credentials, remove: &Remove) -> StepResult {
         let found = self.removable(who, remove)?;
         if !self.entries(found)?.is_empty() {
             return Err(Error::NotEmpty);
@@ -223,13 +232,13 @@ impl Model {
                 return true;
             }
             match self.kind(at) {
-                Some(Kind::Directory { parent, .. }) if *parent != at => at = *parent,
+                Some(ModelKind::Directory { parent, .. }) if *parent != at => at = *parent,
                 _ => return false,
             }
         }
     }
 
-    pub(super) fn rename(&mut self, who: &Credentials, rename: &Rename) -> Told {
+    pub(super) fn rename(&mut self, who: &Credentials, rename: &Rename) -> StepResult {
         let (from, to) = (rename.from.parent, rename.to.parent);
         self.entries(from)?;
         self.entries(to)?;
@@ -316,7 +325,7 @@ impl Model {
         // To change a directory's `..` one must be able to write it.
         let may_move = |inode: InodeId| -> Result<(), Error> {
             let row = self.get(inode)?;
-            let rewrites = from != to && matches!(row.kind, Kind::Directory { .. });
+            let rewrites = from != to && matches!(row.kind, ModelKind::Directory { .. });
             if rewrites && !row.allows(who, 2) {
                 return Err(Error::Denied);
             }
@@ -342,7 +351,7 @@ impl Model {
     }
 
     fn set_parent(&mut self, inode: InodeId, to: InodeId) -> Result<(), Error> {
-        if let Kind::Directory { parent, .. } = &mut self.get_mut(inode)?.kind {
+        if let ModelKind::Directory { parent, .. } = &mut self.get_mut(inode)?.kind {
             *parent = to;
         }
         Ok(())

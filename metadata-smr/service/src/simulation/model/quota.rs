@@ -1,6 +1,6 @@
 //! The model's quotas: counted anew from all inodes whenever somebody asks.
 
-use super::{Kind, Model};
+use super::{Model, ModelKind};
 use crate::error::Error;
 use crate::identity::Uid;
 use crate::operation::{QuotaOf, SetQuota};
@@ -85,10 +85,10 @@ impl Model {
             let sum = usage.entry(Uid(inode.uid)).or_default();
             sum.inodes = sum.inodes.saturating_add(1);
             let (own, names) = match &inode.kind {
-                Kind::File { inline, bytes, .. } => (inline + bytes.len() as u64, inode.links),
-                Kind::Symlink { sealed, .. } => (*sealed, inode.links),
-                Kind::Special => (0, inode.links),
-                Kind::Directory { .. } => (0, inode.links.min(1)),
+                ModelKind::File { inline, bytes, .. } => (inline + bytes.len() as u64, inode.links),
+                ModelKind::Symlink { sealed, .. } => (*sealed, inode.links),
+                ModelKind::Special => (0, inode.links),
+                ModelKind::Directory { .. } => (0, inode.links.min(1)),
             };
             let other = u64::from(names) * 512 + inode.lists.lines() * 8 + inode.extended.bytes();
             sum.bytes = sum.bytes.saturating_add(own).saturating_add(other);

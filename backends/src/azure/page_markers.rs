@@ -14,7 +14,7 @@ const PLACES_MAX: usize = 64;
 
 /// A page that ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct PageMarker {
     prefix: String,
     /// The last name of that page.
     pub(super) last: String,
@@ -24,10 +24,10 @@ pub(super) struct Place {
 
 /// The pages that ended lately.
 #[derive(Debug, Default)]
-pub(super) struct Places(Mutex<VecDeque<Place>>);
+pub(super) struct PageMarkers(Mutex<VecDeque<PageMarker>>);
 
-impl Places {
-    fn places(&self) -> MutexGuard<'_, VecDeque<Place>> {
+impl PageMarkers {
+    fn places(&self) -> MutexGuard<'_, VecDeque<PageMarker>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -38,7 +38,7 @@ impl Places {
         if places.len() >= PLACES_MAX {
             places.pop_front();
         }
-        places.push_back(Place {
+        places.push_back(PageMarker {
             prefix: prefix.to_owned(),
             last: last.to_owned(),
             marker: marker.to_owned(),
@@ -46,7 +46,7 @@ impl Places {
     }
 
     /// The last place from which all names behind `after` are still to come.
-    pub(super) fn before(&self, prefix: &str, after: &str) -> Option<Place> {
+    pub(super) fn before(&self, prefix: &str, after: &str) -> Option<PageMarker> {
         let places = self.places();
         let usable = places
             .iter()
@@ -55,7 +55,7 @@ impl Places {
     }
 
     /// Forgets a place that the service does not take any more.
-    pub(super) fn forget(&self, place: &Place) {
+    pub(super) fn forget(&self, place: &PageMarker) {
         self.places().retain(|other| other != place);
     }
 }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_listing_goes_on_from_the_last_place_that_skips_nothing() {
-        let places = Places::default();
+        let places = PageMarkers::default();
         places.remember("a/", "a/3", "three");
         places.remember("a/", "a/5", "five");
         places.remember("b/", "b/1", "one");
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn no_more_places_are_kept_than_the_bound() {
-        let places = Places::default();
+        let places = PageMarkers::default();
         for number in 0..PLACES_MAX + 7 {
             places.remember("", &format!("{number:04}"), "");
         }

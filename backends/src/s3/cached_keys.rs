@@ -3,7 +3,7 @@
 //! The SDK would keep what it found for a quarter of an hour, whatever the service says of it. So
 //! its cache is off and this is asked for each request: it answers from memory, and looks where the
 //! keys come from if they were found [`OLD_AFTER`] ago, are about to expire, or if
-//! [`Held::look_again`] is told that the service refused them.
+//! [`CachedKeys::look_again`] is told that the service refused them.
 
 use crate::remote::PAUSE;
 use aws_credential_types::provider::error::CredentialsError;
@@ -24,10 +24,10 @@ const BEFORE_THE_END: Duration = Duration::from_secs(10);
 const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Keys, and where they come from.
-pub(super) struct Held {
+pub(super) struct CachedKeys {
     source: SharedCredentialsProvider,
     /// Held by who looks.
-    kept: Mutex<Option<Kept>>,
+    kept: Mutex<Option<FetchedKeys>>,
     number: AtomicU64,
     /// When it was looked for others in vain.
     in_vain: Cell<Option<Instant>>,
@@ -36,12 +36,12 @@ pub(super) struct Held {
 }
 
 #[derive(Clone)]
-struct Kept {
+struct FetchedKeys {
     keys: Credentials,
     looked: Instant,
 }
 
-impl Kept {
+impl FetchedKeys {
     fn is_old(&self) -> bool {
         let age = self.looked.elapsed();
         let soon = SystemTime::now() + BEFORE_THE_END;
@@ -55,9 +55,9 @@ impl Kept {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for CachedKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").finish_non_exhaustive()
+        f.debug_struct("CachedKeys").finish_non_exhaustive()
     }
 }
 
@@ -70,7 +70,7 @@ fn are_the_same(left: &Credentials, right: &Credentials) -> bool {
     parts(left) == parts(right)
 }
 
-impl Held {
+impl CachedKeys {
     /// Keys that are looked for when they are wanted.
     pub(super) fn new(source: SharedCredentialsProvider) -> Self {
         Self {
@@ -93,7 +93,7 @@ impl Held {
         id.clone()
     }
 
-    async fn look(&self, kept: &mut Option<Kept>) -> Result<Credentials, CredentialsError> {
+    async fn look(&self, kept: &mut Option<FetchedKeys>) -> Result<Credentials, CredentialsError> {
         let looked = tokio::time::timeout(LOOK_TIMEOUT, self.source.provide_credentials());
         let late = |_| CredentialsError::provider_timed_out(LOOK_TIMEOUT);
         let keys = looked.await.map_err(late)??;
@@ -103,7 +103,7 @@ impl Held {
         }
         let mut id = self.id.lock().unwrap_or_else(PoisonError::into_inner);
         keys.access_key_id().clone_into(&mut id);
-        *kept = Some(Kept {
+        *kept = Some(FetchedKeys {
             keys: keys.clone(),
             looked: Instant::now(),
         });
@@ -143,7 +143,7 @@ impl Held {
     }
 }
 
-impl ProvideCredentials for Held {
+impl ProvideCredentials for CachedKeys {
     fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
     where
         Self: 'a,
