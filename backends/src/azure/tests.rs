@@ -6,7 +6,7 @@ use crate::Deadline;
 use crate::location::Location;
 use crate::marker::Marker;
 use crate::remote::scripted::{Scripted, ScriptedAnswer};
-use crate::remote::{Limits, Pace, Patience, RemoteStore};
+use crate::remote::{Limits, Pace, RemoteStore, RetryPolicy};
 use crate::store::ObjectStore as _;
 use std::time::Duration;
 
@@ -39,10 +39,10 @@ fn key() -> Proof {
 }
 
 fn store(driver: Blobs) -> RemoteStore {
-    let patience = Patience {
+    let retry_policy = RetryPolicy {
         pause_min: Duration::from_millis(1),
         pause_max: Duration::from_millis(2),
-        ..Patience::default()
+        ..RetryPolicy::default()
     };
     let shared = Arc::new(Pace::new(Limits::default()));
     let limits = Limits::default();
@@ -50,7 +50,7 @@ fn store(driver: Blobs) -> RemoteStore {
         Arc::new(driver),
         "volume/",
         MARKER,
-        patience,
+        retry_policy,
         limits,
         shared,
     )
@@ -423,7 +423,7 @@ fn a_token_is_not_sent_where_others_can_read_it() {
         let refusal = prove(endpoint, token()).unwrap_err();
         assert!(refusal.detail.contains("https only"), "{refusal}");
         assert!(!refusal.detail.contains("secret"), "{refusal}");
-        // Only what was signed with a key is sent, and not the key.
+        // Only a signature by a key is sent, and never the key.
         prove(endpoint, key()).unwrap();
     }
 }

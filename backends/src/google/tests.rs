@@ -5,7 +5,7 @@ use crate::Deadline;
 use crate::location::Location;
 use crate::marker::Marker;
 use crate::remote::scripted::{Scripted, ScriptedAnswer};
-use crate::remote::{Limits, Pace, Patience, RemoteStore};
+use crate::remote::{Limits, Pace, RemoteStore, RetryPolicy};
 use crate::store::ObjectStore as _;
 use std::time::Duration;
 
@@ -31,10 +31,10 @@ async fn served(answers: Vec<ScriptedAnswer>) -> (Scripted, Bucket) {
 }
 
 fn store(driver: Bucket) -> RemoteStore {
-    let patience = Patience {
+    let retry_policy = RetryPolicy {
         pause_min: Duration::from_millis(1),
         pause_max: Duration::from_millis(2),
-        ..Patience::default()
+        ..RetryPolicy::default()
     };
     let shared = Arc::new(Pace::new(Limits::default()));
     let limits = Limits::default();
@@ -42,7 +42,7 @@ fn store(driver: Bucket) -> RemoteStore {
         Arc::new(driver),
         "volume/",
         MARKER,
-        patience,
+        retry_policy,
         limits,
         shared,
     )

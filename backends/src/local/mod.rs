@@ -1,25 +1,26 @@
 //! A directory that acts as a cloud.
 //!
 //! ```text
-//! quorumfs.cloud     the marker: whose cloud this is
-//! incoming/          objects that are still being written; rubbish after a crash, swept at opening
-//! 00/ … ff/          the objects, each a file named by the part of its name behind the slash
+//! quorumfs.cloud     the marker: the cloud's identity
+//! incoming/          objects that are being written; leftovers of crashes, swept at opening
+//! 00/ … ff/          the objects, each a file named by the part of its name after the slash
 //! ```
 //!
-//! **An object is there whole or not at all, and once acknowledged it stays.** It is written into
-//! `incoming`, its data synced, *then* linked under its name, which fails if the name is taken, and
-//! the directory synced before the put returns. A name that is taken is synced too before the
-//! caller is told: a put that crashed between link and sync may have left it.
+//! **An object exists whole or not at all, and once acknowledged it is durable.** It is written
+//! into `incoming`, its data synced, *then* linked under its name, which fails if the name is
+//! taken, and the directory synced before the put returns. If the name is taken, the directory is
+//! synced too before the caller gets the answer: a put that crashed between link and sync may have
+//! left the object.
 //!
-//! **Nothing is written where it does not belong.** Every operation compares the identity of the
-//! marker file with the one it last checked, and reads the marker again if it changed: a directory
-//! that was moved away is `Unavailable`, one that came back is used again, another volume's is
-//! `Foreign`. Links in the place of its directories and files are not followed, and only what has a
-//! name of the cloud's own form is ever deleted: others may be able to write there.
+//! **Nothing is written to a wrong place.** Every operation compares the identity of the marker
+//! file with the one it last checked, and reads the marker again if it changed. A directory that
+//! was moved away is `Unavailable`, one that came back is used again, another volume's is
+//! `Foreign`. Links that replace its directories and files are not followed, and only files with a
+//! name of the cloud's own form are ever deleted: other users may have write access.
 //!
-//! Calls that block run on threads of the runtime's blocking pool, at most [`JOBS_MAX`] at a time
-//! for one store, so a disk that hangs occupies that many threads and no more; callers leave at
-//! their deadline.
+//! Blocking calls run on threads of the runtime's blocking pool, at most [`JOBS_MAX`] at a time for
+//! one store. A disk that hangs occupies at most that many threads; callers leave at their
+//! deadline.
 
 mod files;
 
@@ -27,7 +28,7 @@ use crate::error::{Operation, StoreError, StoreErrorKind};
 use crate::marker::Marker;
 use crate::name::ObjectName;
 use crate::receipt::Receipt;
-use crate::store::{Deadline, ObjectInfo, ObjectStore, Page, Room};
+use crate::store::{Deadline, FreeSpace, ObjectInfo, ObjectStore, Page};
 use bytes::Bytes;
 use files::{CloudDirectory, Fault, Root};
 use std::ops::Range;
@@ -63,10 +64,10 @@ fn error(
 impl LocalStore {
     /// Makes `path` a cloud: creates it if necessary, with its marker and directories, all synced.
     ///
-    /// Done again after a crash, it completes what was begun; a marker that is there must agree.
+    /// Repeated after a crash, it completes the creation; an existing marker must match.
     ///
     /// # Errors
-    /// `Foreign` if the directory holds anything else; what the operating system refuses.
+    /// `Foreign` if the directory holds anything else; the operating system's errors.
     pub fn create(path: &Path, marker: Marker) -> Result<(), StoreError> {
         let directory = CloudDirectory::new(path.to_path_buf(), marker);
         directory
@@ -74,7 +75,7 @@ impl LocalStore {
             .map_err(|fault| error(&directory, Operation::Create, None, fault))
     }
 
-    /// Opens a cloud that has to be there, whole and writable.
+    /// Opens a cloud, which must exist, complete and writable.
     ///
     /// # Errors
     /// `Unavailable` if the directory is missing, `Foreign` if it is no cloud or another one,
@@ -89,7 +90,7 @@ impl LocalStore {
         Ok(store)
     }
 
-    /// A cloud that may be missing now and come back later: each operation looks.
+    /// A cloud that may be missing now and return later: each operation checks.
     #[must_use]
     pub fn attach(path: &Path, marker: Marker) -> Self {
         Self {
@@ -98,7 +99,7 @@ impl LocalStore {
         }
     }
 
-    /// Where it is.
+    /// The directory's path.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.directory.path().to_path_buf()
@@ -139,7 +140,7 @@ impl LocalStore {
             done.await.unwrap_or_else(|failure| {
                 Err(Fault::new(
                     StoreErrorKind::Other,
-                    format!("the operation broke off: {failure}"),
+                    format!("the operation was interrupted: {failure}"),
                 ))
             })
         };
@@ -241,7 +242,7 @@ impl ObjectStore for LocalStore {
         .await
     }
 
-    async fn room(&self, deadline: Deadline) -> Result<Option<Room>, StoreError> {
+    async fn free_space(&self, deadline: Deadline) -> Result<Option<FreeSpace>, StoreError> {
         let room = self.run(Operation::Head, None, deadline, Root::room);
         room.await.map(Some)
     }

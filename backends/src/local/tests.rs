@@ -1,4 +1,4 @@
-//! A local cloud: what it keeps, refuses, and leaves behind when it is cut short.
+//! A local cloud: what it stores, what it refuses, and what a crash leaves.
 
 use super::*;
 use crate::marker::MARKER_FILE;
@@ -188,7 +188,7 @@ async fn a_read_only_cloud_directory_is_refused_for_writing_and_still_read() {
         &path,
         MARKER,
         StoreErrorKind::ReadOnly,
-        "nobody may write the directory",
+        "lets no user write",
     );
     let error = store
         .put_if_absent(&name(2), Bytes::new(), soon())
@@ -389,16 +389,16 @@ async fn a_place_without_a_marker_is_founded_again_only_if_it_holds_no_object() 
 #[tokio::test]
 async fn free_space_is_that_of_the_file_system() {
     let (place, path, store) = cloud();
-    let room = store.room(soon()).await.unwrap().unwrap();
+    let room = store.free_space(soon()).await.unwrap().unwrap();
     let free = rustix::fs::statvfs(&path).unwrap();
-    // Others write there too.
+    // Other processes write there too.
     let free = free.f_bavail * free.f_frsize;
     assert!(room.bytes.abs_diff(free) < 1 << 30, "{room:?} {free}");
-    let beside = place.path().join("cloud-3");
+    let neighbour = place.path().join("cloud-3");
     let marker = Marker { cloud: 3, ..MARKER };
-    LocalStore::create(&beside, marker).unwrap();
-    let beside = LocalStore::open(&beside, marker).unwrap();
-    let other = beside.room(soon()).await.unwrap().unwrap();
+    LocalStore::create(&neighbour, marker).unwrap();
+    let neighbour = LocalStore::open(&neighbour, marker).unwrap();
+    let other = neighbour.free_space(soon()).await.unwrap().unwrap();
     assert_eq!(other.pool, room.pool, "they share it");
 }
 

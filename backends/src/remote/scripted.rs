@@ -1,4 +1,4 @@
-//! A server on loopback that gives prepared answers, for what real ones cannot be made to do.
+//! A server on loopback that gives prepared answers, for cases that real servers cannot produce.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -6,19 +6,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// What a connection gets for its request.
+/// The answer to a connection's request.
 #[derive(Clone, Debug)]
 pub(crate) enum ScriptedAnswer {
-    /// These bytes, and the end of the connection.
+    /// These bytes, then the end of the connection.
     Bytes(Vec<u8>),
-    /// These bytes over and over, as long as somebody reads.
+    /// The first bytes once, the second over and over until the reader stops.
     Endless(Vec<u8>, Vec<u8>),
-    /// Nothing, for ever.
+    /// No answer, for ever.
     Silence,
 }
 
 impl ScriptedAnswer {
-    /// A whole answer; its length is added, unless `headers` have one.
+    /// A complete answer; its length is added, unless `headers` have one.
     pub(crate) fn whole(status: &str, headers: &str, body: &str) -> Self {
         let length = match headers.to_lowercase().contains("content-length") {
             true => String::new(),
@@ -39,7 +39,7 @@ pub(crate) struct Scripted {
 }
 
 impl Scripted {
-    /// Gives one answer after the other; the last one for ever.
+    /// Gives one answer after the other and repeats the last one.
     pub(crate) async fn start(answers: Vec<ScriptedAnswer>) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -96,7 +96,7 @@ async fn serve(mut stream: TcpStream, answers: Vec<ScriptedAnswer>, seen: Arc<Mu
     }
 }
 
-/// Reads a request to its end; its head.
+/// Reads a request to its end; returns its head.
 async fn request(stream: &mut TcpStream) -> Option<String> {
     let mut bytes = Vec::new();
     loop {

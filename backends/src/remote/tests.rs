@@ -1,4 +1,4 @@
-//! The common part over a driver that answers as it is told, in virtual time.
+//! The common part over a scripted driver, in virtual time.
 
 use super::*;
 use std::collections::{BTreeMap, VecDeque};
@@ -9,45 +9,45 @@ const MARKER: Marker = Marker {
     cloud: 1,
 };
 
-/// What a driver is told to do with a call that is not about the marker.
+/// The scripted outcome of a call that does not concern the marker.
 #[derive(Clone, Debug)]
 enum ScriptedOutcome {
     Refuse(StoreErrorKind),
     RefuseFor(StoreErrorKind, Duration),
     RefuseSaying(&'static str),
     Hang,
-    /// Does it, and says that it could not.
+    /// Executes the call and reports a failure.
     LoseTheAnswer,
 }
 
 #[derive(Debug, Default)]
-struct Mind {
+struct ScriptState {
     objects: BTreeMap<String, Bytes>,
     told: VecDeque<ScriptedOutcome>,
-    /// When each call came, the marker's left out.
+    /// When each call arrived, except those for the marker.
     calls: Vec<Instant>,
-    /// Listings come in pages of so many; zero for one that repeats its first page for ever.
+    /// The page size of listings; zero repeats the first page for ever.
     page: Option<usize>,
 }
 
 /// A driver over a map.
 #[derive(Debug, Default)]
-struct Scripted(Mutex<Mind>);
+struct Scripted(Mutex<ScriptState>);
 
 impl Scripted {
-    fn mind(&self) -> std::sync::MutexGuard<'_, Mind> {
+    fn state(&self) -> std::sync::MutexGuard<'_, ScriptState> {
         self.0.lock().unwrap()
     }
 
     fn tell(&self, told: &[ScriptedOutcome]) {
-        self.mind().told.extend(told.iter().cloned());
+        self.state().told.extend(told.iter().cloned());
     }
 
     async fn answer(&self) -> Result<bool, Refusal> {
         let told = {
-            let mut mind = self.mind();
-            mind.calls.push(Instant::now());
-            mind.told.pop_front()
+            let mut state = self.state();
+            state.calls.push(Instant::now());
+            state.told.pop_front()
         };
         match told {
             None => Ok(false),
@@ -73,12 +73,12 @@ impl Driver for Scripted {
 
     async fn put(&self, key: &str, body: Bytes) -> Result<Option<Receipt>, Refusal> {
         let lost = self.answer().await?;
-        let mut mind = self.mind();
-        if mind.objects.contains_key(key) {
+        let mut state = self.state();
+        if state.objects.contains_key(key) {
             return Err(Refusal::new(StoreErrorKind::AlreadyExists, "taken"));
         }
         let receipt = Receipt::crc32c(&body);
-        mind.objects.insert(key.to_owned(), body);
+        state.objects.insert(key.to_owned(), body);
         match lost {
             true => Err(Refusal::new(
                 StoreErrorKind::Unavailable,
@@ -90,7 +90,7 @@ impl Driver for Scripted {
 
     async fn overwrite(&self, key: &str, body: Bytes) -> Result<(), Refusal> {
         self.answer().await?;
-        self.mind().objects.insert(key.to_owned(), body);
+        self.state().objects.insert(key.to_owned(), body);
         Ok(())
     }
 
@@ -103,9 +103,9 @@ impl Driver for Scripted {
         if !key.ends_with(MARKER_FILE) {
             self.answer().await?;
         }
-        let mind = self.mind();
+        let state = self.state();
         let none = || Refusal::new(StoreErrorKind::NotFound, "none");
-        let body = mind.objects.get(key).ok_or_else(none)?.clone();
+        let body = state.objects.get(key).ok_or_else(none)?.clone();
         let range = range.unwrap_or(0..body.len() as u64);
         assert!(range.end - range.start <= length_max);
         Ok(body.slice(range.start as usize..range.end as usize))
@@ -114,7 +114,7 @@ impl Driver for Scripted {
     async fn head(&self, key: &str) -> Result<u64, Refusal> {
         self.answer().await?;
         let none = || Refusal::new(StoreErrorKind::NotFound, "none");
-        self.mind()
+        self.state()
             .objects
             .get(key)
             .map(|it| it.len() as u64)
@@ -128,17 +128,17 @@ impl Driver for Scripted {
         limit: usize,
     ) -> Result<Listing, Refusal> {
         self.answer().await?;
-        let mind = self.mind();
-        let stuck = mind.page == Some(0);
+        let state = self.state();
+        let stuck = state.page == Some(0);
         let behind = |key: &&String| stuck || after.is_none_or(|after| key.as_str() > after);
-        let all: Vec<String> = mind
+        let all: Vec<String> = state
             .objects
             .keys()
             .filter(|key| key.starts_with(prefix))
             .filter(behind)
             .cloned()
             .collect();
-        let page = mind.page.unwrap_or(limit).max(1).min(limit);
+        let page = state.page.unwrap_or(limit).max(1).min(limit);
         let more = stuck || all.len() > page;
         Ok(Listing {
             keys: all.into_iter().take(page).collect(),
@@ -148,7 +148,7 @@ impl Driver for Scripted {
 
     async fn delete(&self, key: &str) -> Result<(), Refusal> {
         self.answer().await?;
-        self.mind().objects.remove(key);
+        self.state().objects.remove(key);
         Ok(())
     }
 
@@ -178,18 +178,18 @@ fn over(driver: &Arc<Scripted>) -> RemoteStore {
         Arc::clone(driver) as Arc<dyn Driver>,
         "below/",
         MARKER,
-        Patience::default(),
+        RetryPolicy::default(),
         Limits::default(),
         Arc::new(Pace::new(Limits::default())),
     )
 }
 
-/// A cloud that was founded; what it was asked so far is forgotten.
+/// A new cloud, with the log of its calls cleared.
 async fn founded() -> (Arc<Scripted>, RemoteStore) {
     let driver = Arc::new(Scripted::default());
     let store = over(&driver);
     store.found(soon()).await.unwrap();
-    driver.mind().calls.clear();
+    driver.state().calls.clear();
     (driver, store)
 }
 
@@ -205,7 +205,7 @@ async fn transient_errors_are_retried_with_backoff_and_all_tries_are_counted() {
         .put_if_absent(&name(1), Bytes::from_static(b"abc"), soon())
         .await
         .unwrap();
-    let calls = driver.mind().calls.clone();
+    let calls = driver.state().calls.clone();
     assert_eq!(calls.len(), 3);
     assert!(calls[1] - calls[0] <= Duration::from_millis(101));
     assert!(calls[2] - calls[1] <= Duration::from_millis(201));
@@ -234,11 +234,11 @@ async fn permanent_errors_are_not_retried_and_lasting_ones_end_the_retries() {
         let error = store.head(&name(1), soon()).await.unwrap_err();
         assert_eq!(error.kind, kind, "{error}");
     }
-    assert_eq!(driver.mind().calls.len(), 3);
+    assert_eq!(driver.state().calls.len(), 3);
     driver.tell(&vec![ScriptedOutcome::Refuse(StoreErrorKind::Throttled); 3]);
     let error = store.head(&name(1), soon()).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Throttled);
-    assert_eq!(driver.mind().calls.len(), 6);
+    assert_eq!(driver.state().calls.len(), 6);
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,7 +252,7 @@ async fn a_cloud_that_asks_to_be_left_alone_is_left_alone_within_reason() {
     ]);
     let error = store.get(&name(1), 10, soon()).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::NotFound);
-    let calls = driver.mind().calls.clone();
+    let calls = driver.state().calls.clone();
     assert_eq!((calls[1] - calls[0]).as_millis().div_ceil(10), 170);
     assert_eq!((calls[2] - calls[1]).as_secs(), 5, "the longest pause");
 }
@@ -271,7 +271,7 @@ async fn an_endpoint_that_never_answers_ends_at_the_deadline() {
     assert_eq!(error.kind, StoreErrorKind::Timeout, "{error}");
     assert!(begin.elapsed() <= Duration::from_millis(10_010));
     assert!(
-        driver.mind().calls.len() >= 2,
+        driver.state().calls.len() >= 2,
         "a try has a bound of its own"
     );
 }
@@ -288,12 +288,12 @@ async fn requests_waiting_for_a_hanging_cloud_hold_no_permit_of_the_others() {
     };
     let attach = |driver: &Arc<Scripted>| {
         let driver = Arc::clone(driver) as Arc<dyn Driver>;
-        let (marker, patience) = (MARKER, Patience::default());
+        let (marker, retry_policy) = (MARKER, RetryPolicy::default());
         RemoteStore::attach(
             driver,
             "below/",
             marker,
-            patience,
+            retry_policy,
             limits,
             Arc::clone(&shared),
         )
@@ -338,7 +338,7 @@ async fn a_cloud_with_another_volumes_marker_is_left_alone() {
     };
     let key = format!("below/{MARKER_FILE}");
     driver
-        .mind()
+        .state()
         .objects
         .insert(key.clone(), other.encode().into());
     let store = over(&driver);
@@ -356,19 +356,19 @@ async fn a_cloud_with_another_volumes_marker_is_left_alone() {
         store.delete(&name(1), soon()).await.unwrap_err().kind,
         StoreErrorKind::Foreign
     );
-    assert_eq!(driver.mind().objects.len(), 1);
+    assert_eq!(driver.state().objects.len(), 1);
 
-    // One that is exchanged while the store is open is noticed when the marker's time is up.
+    // A marker that is replaced while the store is open is noticed when its validity ends.
     driver
-        .mind()
+        .state()
         .objects
         .insert(key.clone(), MARKER.encode().into());
     store
         .put_if_absent(&name(1), body.clone(), soon())
         .await
         .unwrap();
-    driver.mind().objects.insert(key, other.encode().into());
-    tokio::time::sleep(Patience::default().marker_age_max).await;
+    driver.state().objects.insert(key, other.encode().into());
+    tokio::time::sleep(RetryPolicy::default().marker_age_max).await;
     let error = store
         .put_if_absent(&name(2), body, soon())
         .await
@@ -380,22 +380,22 @@ async fn a_cloud_with_another_volumes_marker_is_left_alone() {
 async fn a_place_that_holds_something_else_is_not_founded_and_one_in_use_not_given_back() {
     let driver = Arc::new(Scripted::default());
     driver
-        .mind()
+        .state()
         .objects
         .insert("below/photograph".into(), Bytes::new());
     driver
-        .mind()
+        .state()
         .objects
         .insert("elsewhere".into(), Bytes::new());
     let store = over(&driver);
     let error = store.found(soon()).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Foreign);
     assert!(error.to_string().contains("photograph"), "{error}");
-    driver.mind().objects.remove("below/photograph");
+    driver.state().objects.remove("below/photograph");
     store.found(soon()).await.unwrap();
     store.found(soon()).await.unwrap();
     store.give_back(soon()).await.unwrap();
-    assert_eq!(driver.mind().objects.len(), 1);
+    assert_eq!(driver.state().objects.len(), 1);
     store.found(soon()).await.unwrap();
     store
         .put_if_absent(&name(1), Bytes::new(), soon())
@@ -417,10 +417,10 @@ async fn a_listing_in_small_pages_is_whole_and_one_that_goes_round_in_circles_en
             .unwrap();
     }
     driver
-        .mind()
+        .state()
         .objects
         .insert("below/not a name".into(), Bytes::new());
-    driver.mind().page = Some(4);
+    driver.state().page = Some(4);
     let page = store.list("", None, 10, soon()).await.unwrap();
     assert!(page.names.len() == 10 && page.more);
     let rest = store
@@ -429,7 +429,7 @@ async fn a_listing_in_small_pages_is_whole_and_one_that_goes_round_in_circles_en
         .unwrap();
     assert!(rest.names.len() == 15 && !rest.more);
     assert_eq!(rest.names[14], name(24));
-    driver.mind().page = Some(0);
+    driver.state().page = Some(0);
     let page = store.list("", None, 10, soon()).await.unwrap();
     assert!(page.names.len() <= 10, "{page:?}");
 }
@@ -441,7 +441,7 @@ async fn a_range_of_nothing_costs_nothing_and_a_short_answer_is_corrupt() {
         .put_if_absent(&name(1), Bytes::from_static(b"abcdef"), soon())
         .await
         .unwrap();
-    let asked = driver.mind().calls.len();
+    let asked = driver.state().calls.len();
     assert!(
         store
             .get_range(&name(1), 3..3, soon())
@@ -449,7 +449,7 @@ async fn a_range_of_nothing_costs_nothing_and_a_short_answer_is_corrupt() {
             .unwrap()
             .is_empty()
     );
-    assert_eq!(driver.mind().calls.len(), asked);
+    assert_eq!(driver.state().calls.len(), asked);
     assert_eq!(store.get_range(&name(1), 2..4, soon()).await.unwrap(), "cd");
 }
 
@@ -484,25 +484,25 @@ async fn two_credentials_need_each_other_to_found_a_cloud() {
         Arc::new(both),
         "below/",
         MARKER,
-        Patience::default(),
+        RetryPolicy::default(),
         Limits::default(),
         Arc::new(Pace::new(Limits::default())),
     );
-    // What the collector lists is in the way, whatever the writer could see.
+    // The objects that the collector lists prevent founding, even if the writer cannot see them.
     let stranger = "below/photograph".to_owned();
     collector
-        .mind()
+        .state()
         .objects
         .insert(stranger.clone(), Bytes::new());
     let error = store.found(soon()).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Foreign, "{error}");
-    collector.mind().objects.clear();
+    collector.state().objects.clear();
     store.found(soon()).await.unwrap();
-    assert_eq!(writer.mind().objects.len(), 1, "the writer put the marker");
-    assert_eq!(collector.mind().objects.len(), 0);
-    // Only the collector deletes, which here is another place: the marker stays.
+    assert_eq!(writer.state().objects.len(), 1, "the writer put the marker");
+    assert_eq!(collector.state().objects.len(), 0);
+    // Only the collector deletes, here at another place: the marker stays.
     store.give_back(soon()).await.unwrap();
-    assert_eq!(writer.mind().objects.len(), 1);
+    assert_eq!(writer.state().objects.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
