@@ -243,7 +243,7 @@ impl ObjectStore for LocalStore {
     }
 
     async fn free_space(&self, deadline: Deadline) -> Result<Option<FreeSpace>, StoreError> {
-        let room = self.run(Operation::Head, None, deadline, Root::room);
+        let room = self.run(Operation::Head, None, deadline, Root::free_space);
         room.await.map(Some)
     }
 }

@@ -1,9 +1,9 @@
 //! Queries, answered from one state.
 //!
-//! An answer's version is when the rows that were read last changed. What says that something is
-//! absent or complete therefore reads a row that covers it: a directory's inode for its names, a
-//! file's for its extents, a home's counters for its inodes. Questions that are seldom asked and
-//! have no such row depend on everything.
+//! An answer's version is that of the last change of the rows that were read. An answer that
+//! something is absent or complete therefore reads a row that covers it: a directory's inode for
+//! its names, a file's for its extents, a home's counters for its inodes. Rare questions without
+//! such a row depend on everything.
 
 use crate::attributes::Access;
 use crate::content::{behind, evidence};
@@ -42,8 +42,8 @@ pub(crate) fn answer(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcom
     found
 }
 
-/// Reads a row that is written whenever the refusal would change: what is absent has no version.
-/// Names in a directory are covered by its inode, which is always read.
+/// Reads a row that changes whenever the refusal would: an absent row has no version. A directory's
+/// inode, which is always read, covers the names in it.
 fn cover(rows: &impl Rows, refusal: &Error) -> Outcome<()> {
     match refusal {
         Error::Stale(inode) => {
@@ -126,7 +126,7 @@ fn find(rows: &impl Rows, caller: &Caller, query: &Query) -> Outcome<QueryResult
     }
 }
 
-/// A session that was fenced is told so, and nothing else but who it is and what volume this is.
+/// A fenced session may ask only for its identity and the volume; other questions get the fencing.
 fn refuse_fenced(rows: &impl Rows, caller: &Caller, question: &Question) -> Outcome<()> {
     if matches!(
         question,
@@ -190,7 +190,7 @@ fn answer_about_volume(
             limit,
         } => {
             let current = rows.realm(*realm)?.epoch;
-            // What was begun once never changes; only an epoch that is yet to come would appear.
+            // A begun epoch never changes; only a future epoch could appear.
             let end = before.0.min(current.0.saturating_add(1));
             let first = end.saturating_sub((*limit).clamp(1, EPOCHS_PAGE_MAX));
             let epochs = epochs(rows, *realm, first..end)?;
@@ -232,7 +232,7 @@ fn answer_about_volume(
     }
 }
 
-/// How many rows a page has: at least one, so that who asks for none gets on.
+/// The number of rows of a page: at least one, so that a client that asks for none makes progress.
 fn page(asked: u32, bound: u32) -> usize {
     usize::try_from(asked.clamp(1, bound)).unwrap_or(1)
 }
@@ -278,7 +278,7 @@ fn list(rows: &impl Rows, directory: InodeId, after: Cookie, limit: u32) -> Outc
     }))
 }
 
-/// Fills a page with the extents that lie, in part at least, within `range`.
+/// Fills a page with the extents that overlap `range`.
 fn map(
     rows: &impl Rows,
     inode: InodeId,
@@ -442,7 +442,7 @@ fn packed_slices(
     Ok(QueryResult::PackedSlices { slices, more })
 }
 
-/// The first key behind `row_key`.
+/// The first key after `row_key`.
 fn behind_key(mut row_key: Vec<u8>) -> Vec<u8> {
     row_key.push(0);
     row_key
@@ -461,7 +461,7 @@ fn volume(rows: &impl Rows) -> Outcome<QueryResult> {
 }
 
 fn find_realm(rows: &impl Rows, caller: &Caller, id: RealmId) -> Outcome<QueryResult> {
-    // Who is a member and who has it mounted changes without the realm's own row.
+    // Members and the mount change without the realm's own row.
     rows.view().depend_on_everything();
     let realm = rows.realm(id)?;
     let end = realm.epoch.0.saturating_add(1);
@@ -486,7 +486,7 @@ fn epochs(
         .collect()
 }
 
-/// Counts the slices behind `after`, up to `limit` of them.
+/// Counts at most `limit` slices after `after`.
 fn slices_by_epoch(
     rows: &impl Rows,
     after: Option<(Home, SliceId)>,

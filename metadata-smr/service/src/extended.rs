@@ -1,13 +1,13 @@
-//! Extended attributes: who may change them, how much room they have, how they go.
+//! Extended attributes: permissions, space, removal.
 //!
-//! What always holds: an inode's row says how many attributes it has, how many bytes they are, and
-//! which of its versions changed them last. So who has seen an inode knows whether it has any, and
-//! whether those that he knows are still right, and asks nobody about the others.
+//! Invariant: an inode's row has the number of its attributes, their bytes, and its version at
+//! their last change. So a client that has seen an inode knows whether it has attributes and
+//! whether cached ones are still valid, without another request.
 //!
-//! A file's capabilities (`security.capability`) are a permission, as the set-id bits are, and lie
-//! in a namespace of their own, so that servers that are blind to names can take them off when
-//! content or owner change. They are taken off whoever writes: even the superuser's write is not
-//! what was given the capabilities.
+//! A file's capabilities (`security.capability`) are a permission like the set-id bits and have a
+//! namespace of their own, so that servers that cannot read names can clear them when content or
+//! owner change. Every write clears them: even the superuser's write makes another program of the
+//! file.
 //!
 //! Source: Linux, `fs/xattr.c` (`xattr_permission`), `security/commoncap.c`.
 
@@ -75,7 +75,7 @@ pub(crate) fn set(
     save(change, place.inode, &mut row)
 }
 
-/// Takes an attribute away.
+/// Removes an attribute.
 pub(crate) fn remove(
     change: &mut Change<'_, '_>,
     who: &Credentials,
@@ -89,7 +89,7 @@ pub(crate) fn remove(
     save(change, place.inode, &mut row)
 }
 
-/// Deletes an attribute's row, if there is one; the inode's is the caller's to save.
+/// Deletes an attribute's row, if there is one; the caller saves the inode's.
 fn take(
     change: &mut Change<'_, '_>,
     inode: InodeId,
@@ -122,8 +122,8 @@ pub(crate) fn save(
     Ok(StepDone::Set(row.attributes(inode)))
 }
 
-/// Takes a file's capabilities off, because its content or owner changes; the inode's row is the
-/// caller's to save.
+/// Clears a file's capabilities, because its content or owner changes; the caller saves the inode's
+/// row.
 pub(crate) fn drop_capability(
     change: &mut Change<'_, '_>,
     inode: InodeId,
@@ -166,8 +166,8 @@ fn check_place(change: &Change<'_, '_>, row: &Inode, place: &AttributePlace) -> 
     }
 }
 
-/// All attributes of an inode that a principal may know of, each with its value if it may know
-/// that. Which caller may see what of it is the gateway's to say, as with content.
+/// All attributes of an inode that a principal may know of, each with its value if it may know it.
+/// The gateway restricts what each caller sees, as with content.
 pub(crate) fn list(
     rows: &impl Rows,
     inode: InodeId,
@@ -200,7 +200,7 @@ pub(crate) fn list(
     Ok(listed)
 }
 
-/// Deletes all attributes of an inode that goes, or leaves them all for later if they are many.
+/// Deletes all attributes of an inode that is being deleted, or leaves many of them for later.
 pub(crate) fn remove_all(
     change: &mut Change<'_, '_>,
     inode: InodeId,
@@ -213,7 +213,7 @@ pub(crate) fn remove_all(
     }
 }
 
-/// Deletes at most `limit` attributes of an inode that is gone.
+/// Deletes at most `limit` attributes of a deleted inode.
 pub(crate) fn reap(
     change: &mut Change<'_, '_>,
     inode: InodeId,

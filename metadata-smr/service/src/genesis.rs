@@ -1,4 +1,4 @@
-//! What a volume begins with: the bytes that every replica is initialised from.
+//! The genesis: the bytes that every replica is initialised from.
 //!
 //! The volume root key, which lies offline in the recovery kit, signs the genesis. Clients verify
 //! that signature and pin the root key; to the servers it is opaque. Every secret in it is wrapped
@@ -24,20 +24,20 @@ pub const FEATURES: u64 = 0;
 /// The context that the volume root key signs under, before the genesis' bytes.
 pub const SIGNING_CONTEXT: &[u8] = b"quorumfs 2026 volume genesis v1\0";
 
-/// What a volume begins with.
+/// The initial state of a volume.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Genesis {
     /// The volume, which is the cluster.
     pub volume: VolumeId,
     /// The format of everything in it.
     pub format: u32,
-    /// Bits for what a reader must understand beyond the format.
+    /// Bits of features that a reader must understand beyond the format.
     pub features: u64,
-    /// When it was made, by the clock of who made it.
+    /// The time of its creation, by the creator's clock.
     pub created: Time,
-    /// u: failures of any kind that the metadata stays live with.
+    /// u: failures of any kind that the metadata service tolerates and stays live.
     pub up: u16,
-    /// r: commission failures that it stays right with.
+    /// r: commission failures that it tolerates and stays right.
     pub right: u16,
     /// The metadata servers.
     pub replicas: Vec<ReplicaInfo>,
@@ -45,33 +45,33 @@ pub struct Genesis {
     pub clouds: Vec<Cloud>,
     /// How the root realm spreads its objects.
     pub policy: Policy,
-    /// Who may open sessions. The first is the volume's owner.
+    /// The principals that may open sessions. The first is the volume's owner.
     pub principals: Vec<GenesisPrincipal>,
     /// The root realm's epoch 0.
     pub epoch: Epoch,
-    /// Who can read the root realm.
+    /// The members of the root realm.
     pub members: Vec<(PrincipalId, Member)>,
-    /// Whom the root directory belongs to.
+    /// The owner of the root directory.
     pub root_owner: (Uid, Gid),
 }
 
-/// A principal that a volume begins with.
+/// A principal of a new volume.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct GenesisPrincipal {
     /// Its Ed25519 key.
     pub key: PrincipalId,
     /// Its X25519 key.
     pub wrapping_key: [u8; 32],
-    /// What it may do.
+    /// Its rights.
     pub rights: Rights,
-    /// What people call it.
+    /// Its name for people.
     pub label: String,
 }
 
 /// A genesis with the signature of the volume root key over it.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct SignedGenesis {
-    /// [`Genesis::to_bytes`], as they were signed.
+    /// [`Genesis::to_bytes`], as signed.
     pub genesis: Vec<u8>,
     /// The volume root key.
     pub root_key: PublicKey,
@@ -79,10 +79,10 @@ pub struct SignedGenesis {
     pub signature: Signature,
 }
 
-/// A genesis that makes no sense.
+/// An invalid genesis.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum GenesisError {
-    /// The bytes are none.
+    /// The bytes do not decode.
     #[error("the genesis does not decode: {0}")]
     Decode(#[from] DecodeError),
     /// Written by a newer program.
@@ -96,7 +96,7 @@ pub enum GenesisError {
         /// The volume's features.
         features: u64,
     },
-    /// Written by a release whose volumes this one does not read.
+    /// Written by a release whose volumes this one cannot read.
     #[error(
         "the volume has format {format}; this program knows format {FORMAT} alone: copy its \
          content out with the release that made it, and into a new volume"
@@ -105,11 +105,11 @@ pub enum GenesisError {
         /// The volume's format.
         format: u32,
     },
-    /// The servers cannot work together.
+    /// The fault model is impossible.
     #[error("the metadata servers cannot work together: {0}")]
     FaultModel(#[from] FaultModelError),
     /// Something in it contradicts something else or a bound.
-    #[error("the genesis makes no sense: {0}")]
+    #[error("the genesis is invalid: {0}")]
     Nonsense(&'static str),
 }
 
@@ -120,7 +120,7 @@ impl Genesis {
         codec::encode(self)
     }
 
-    /// What the volume root key signs: [`SIGNING_CONTEXT`], then the genesis' bytes.
+    /// The bytes that the volume root key signs: [`SIGNING_CONTEXT`], then the genesis' bytes.
     #[must_use]
     pub fn signed_bytes(genesis: &[u8]) -> Vec<u8> {
         let mut bytes = SIGNING_CONTEXT.to_vec();
@@ -131,7 +131,7 @@ impl Genesis {
     /// The fault model of the metadata servers.
     ///
     /// # Errors
-    /// If the numbers cannot hold together.
+    /// If the numbers are impossible.
     pub fn fault_model(&self) -> Result<FaultModel, FaultModelError> {
         let replicas = u16::try_from(self.replicas.len()).unwrap_or(u16::MAX);
         FaultModel::new(self.up, self.right, replicas)
@@ -140,7 +140,7 @@ impl Genesis {
     /// Checks everything that can be checked without the root key.
     ///
     /// # Errors
-    /// Says what makes no sense.
+    /// The first contradiction.
     pub fn validate(&self) -> Result<(), GenesisError> {
         if self.format != FORMAT || self.features & !FEATURES != 0 {
             return Err(GenesisError::Newer {
@@ -257,7 +257,7 @@ impl Genesis {
     }
 }
 
-/// The format that a genesis says it has, whatever else it has: behind the version byte and the
+/// The format of a genesis, even if the rest does not decode: it follows the version byte and the
 /// volume.
 fn format_of(genesis: &[u8]) -> Option<u32> {
     let format = genesis.get(17..21)?;
@@ -271,11 +271,11 @@ impl SignedGenesis {
         codec::encode(self)
     }
 
-    /// Reads [`Self::to_bytes`] and checks what can be checked without the root key. Verifying the
-    /// signature is the caller's.
+    /// Reads [`Self::to_bytes`] and checks what can be checked without the root key. The caller
+    /// verifies the signature.
     ///
     /// # Errors
-    /// If the bytes do not decode or the genesis makes no sense.
+    /// If the bytes do not decode or the genesis is invalid.
     pub fn from_bytes(bytes: &[u8]) -> Result<(Self, Genesis), GenesisError> {
         let signed: Self = codec::decode(bytes, GENESIS_BYTES_MAX)?;
         if let Some(format) = format_of(&signed.genesis).filter(|format| *format < FORMAT) {

@@ -1,4 +1,4 @@
-//! The first rows, from the genesis.
+//! Installs the first rows from the genesis.
 
 use crate::attributes::{Mode, NameGenerations, Timestamp};
 use crate::change::Change;
@@ -12,7 +12,7 @@ use crate::row::{
 };
 use crate::rows::Outcome;
 
-/// Writes the first rows. The root directory belongs to the superuser; its owner gives it away.
+/// Writes the first rows. The root directory belongs to the owner that the genesis names.
 pub(crate) fn install(
     change: &mut Change<'_, '_>,
     signed: &SignedGenesis,

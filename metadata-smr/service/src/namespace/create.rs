@@ -12,7 +12,7 @@ use crate::reply::StepDone;
 use crate::row::{FileBody, Inode, InodeBody, Realm, key};
 use crate::rows::{Halt, Outcome, Rows, require};
 
-/// Makes an inode and its entry.
+/// Creates an inode and its entry.
 pub(crate) fn create(
     change: &mut Change<'_, '_>,
     who: &Credentials,
@@ -35,7 +35,7 @@ pub(crate) fn create(
             existed: true,
         });
     }
-    // A directory that was removed while it is open takes no new entries.
+    // A directory that was removed while it was open accepts no new entries.
     require(parent.links > 0, Error::NotFound)?;
     check(&parent, who, Access::CHANGE_ENTRIES)?;
     let realm = change.realm(parent.realm)?;
@@ -93,8 +93,8 @@ fn new_inode(
     })
 }
 
-/// The group and mode of a new inode: a set-gid directory hands its group down, and a caller that
-/// is not in that group makes no set-gid program for it.
+/// The group and mode of a new inode: a set-gid directory passes its group on, and a caller that is
+/// not in that group creates no set-gid program for it.
 fn inherit(who: &Credentials, parent: &Inode, mode: Mode, is_directory: bool) -> (Gid, Mode) {
     if !parent.mode.has(Mode::SET_GID) {
         return (who.gid, mode);
@@ -160,9 +160,9 @@ fn number(change: &mut Change<'_, '_>, realm: &Realm) -> Outcome<InodeId> {
     Ok(inode)
 }
 
-/// Whether `who` may make another name for an inode: its owner, and those who can read and write
-/// it, where it gives them no rights that they lack. Its owner pays for each name, and a name keeps
-/// a program that the owner removed.
+/// Whether `who` may create another name for an inode: its owner, and callers that may read and
+/// write it, provided that it gives them no rights that they lack. The owner pays for each name,
+/// and a name preserves a program that the owner removed.
 ///
 /// Source: Linux, `fs/namei.c` (`may_linkat`, `safe_hardlink_source`).
 fn may_link(row: &Inode, who: &Credentials) -> bool {
@@ -174,7 +174,7 @@ fn may_link(row: &Inode, who: &Credentials) -> bool {
         || (harmless && check(row, who, read_and_write).is_ok())
 }
 
-/// A further entry for an inode that is no directory.
+/// Creates a further entry for an inode that is not a directory.
 pub(crate) fn link(
     change: &mut Change<'_, '_>,
     who: &Credentials,

@@ -1,7 +1,7 @@
 //! Finding a sealed name in its directory.
 //!
-//! A name's hash gives the first of eight neighbouring places. A name lies at any of them, for
-//! entries never move when a neighbour goes: their cookies are what `readdir` continues from.
+//! A name's hash gives the first of eight adjacent places. A name may be at any of them, because
+//! entries never move when another is removed: `readdir` continues from their cookies.
 
 use crate::attributes::{Attributes, NameGenerations, Timestamp};
 use crate::change::Change;
@@ -19,7 +19,7 @@ pub(crate) struct FoundEntry {
     pub(crate) entry: EntryRow,
 }
 
-/// The entry under a name, in either generation.
+/// The entry of a name, in either generation.
 pub(crate) fn lookup(
     rows: &impl Rows,
     directory: &Inode,
@@ -35,7 +35,7 @@ pub(crate) fn lookup(
     }
 }
 
-/// The entry under a sealed name, and the first free place for it.
+/// The entry of a sealed name, and the first free place for it.
 fn among_neighbours(
     rows: &impl Rows,
     directory: InodeId,
@@ -91,7 +91,7 @@ fn check_name(directory: &Inode, name: &EntryName) -> Outcome<()> {
     }
 }
 
-/// Adds an entry under a name that is known to be absent.
+/// Adds an entry for a name that is known to be absent.
 pub(super) fn add(
     change: &mut Change<'_, '_>,
     place: &EntryPlace,
