@@ -18,8 +18,8 @@ pub type QuotaPage = (RealmQuota, Vec<(Uid, UserQuota)>, bool);
 /// The refusal for lack of room, if it is one.
 pub(super) fn full(what: &'static str, errno: Errno, error: &Error) -> Option<VfsError> {
     let (uid, of, room) = match *error {
-        Error::UserQuota { uid, of, room } => (Some(uid), of, room),
-        Error::RealmQuota { of, room } => (None, of, room),
+        Error::UserQuota { uid, of, remaining } => (Some(uid), of, remaining),
+        Error::RealmQuota { of, remaining } => (None, of, remaining),
         _ => return None,
     };
     let reason = error.to_string();

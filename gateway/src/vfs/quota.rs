@@ -138,8 +138,8 @@ fn room_of(uid: Uid, realm: &RealmQuota, user: &UserQuota, of: Resource) -> (u64
         _ => user.limit.unwrap_or(realm.default),
     };
     (
-        limit.room(of, &user.used),
-        realm.limit.room(of, &realm.used),
+        limit.remaining(of, &user.used),
+        realm.limit.remaining(of, &realm.used),
     )
 }
 

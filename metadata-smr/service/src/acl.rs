@@ -131,7 +131,7 @@ impl Acl {
 
     /// The part that a mode cannot express, if there is one.
     #[must_use]
-    pub fn beside_mode(self) -> Option<AccessAcl> {
+    pub fn beyond_mode(self) -> Option<AccessAcl> {
         self.mask.map(|_| AccessAcl {
             group: self.group,
             named: self.named,
@@ -143,7 +143,7 @@ impl Acl {
     #[must_use]
     pub fn inherited(&self, mode: Mode) -> (Option<AccessAcl>, Mode) {
         let bits = self.mode() & mode.0;
-        (self.clone().beside_mode(), Mode(mode.0 & !0o777 | bits))
+        (self.clone().beyond_mode(), Mode(mode.0 & !0o777 | bits))
     }
 }
 
@@ -354,7 +354,7 @@ mod tests {
             };
             let expected = model(&entries(&acl), (owner, owning), &who, wanted);
             let mode = Mode(acl.mode());
-            let kept = acl.clone().beside_mode();
+            let kept = acl.clone().beyond_mode();
             let inode = (Uid(owner), Gid(owning), mode);
             prop_assert_eq!(permits(inode, kept.as_ref(), &who, Access(wanted)), expected);
             if let Some(kept) = kept {

@@ -6,7 +6,7 @@
 //! such a row depend on everything.
 
 use crate::attributes::Access;
-use crate::content::{behind, evidence};
+use crate::content::{evidence, extents_after};
 use crate::epoch;
 use crate::error::Error;
 use crate::extended;
@@ -303,7 +303,7 @@ fn map(
         Content::Extents => {
             let alive_to = file.dead_from.unwrap_or(u64::MAX);
             let to = range.end.min(alive_to);
-            let found = behind(rows, inode, range.start, limit.saturating_add(1))?;
+            let found = extents_after(rows, inode, range.start, limit.saturating_add(1))?;
             for placed in found.iter().take_while(|placed| placed.start < to) {
                 if page_of.extents.len() == limit {
                     page_of.more = true;
@@ -344,7 +344,7 @@ fn under_replicated(
     let prefix = key::all_under_replicated();
     let from = match after {
         None => prefix.clone(),
-        Some((priority, id)) => behind_key(key::under_replicated(priority, id)),
+        Some((priority, id)) => key_after(key::under_replicated(priority, id)),
     };
     let mut objects = Vec::new();
     let mut more = false;
@@ -367,7 +367,7 @@ fn unreferenced(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcom
     let prefix = key::all_unreferenced();
     let from = match after {
         None => prefix.clone(),
-        Some(id) => behind_key(key::unreferenced(id)),
+        Some(id) => key_after(key::unreferenced(id)),
     };
     let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
     let more = found.len() > limit;
@@ -385,7 +385,7 @@ fn all_objects(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcome
     let prefix = key::all_objects();
     let from = match after {
         None => prefix.clone(),
-        Some(id) => behind_key(key::object(id)),
+        Some(id) => key_after(key::object(id)),
     };
     let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
     let more = found.len() > limit;
@@ -404,7 +404,7 @@ fn sparse_packs(rows: &impl Rows, after: Option<ObjectId>, limit: u32) -> Outcom
     let prefix = key::all_sparse();
     let from = match after {
         None => prefix.clone(),
-        Some(id) => behind_key(key::sparse(id)),
+        Some(id) => key_after(key::sparse(id)),
     };
     let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
     let more = found.len() > limit;
@@ -429,7 +429,7 @@ fn packed_slices(
     let prefix = key::all_packed(pack);
     let from = match after {
         None => prefix.clone(),
-        Some((home, slice)) => behind_key(key::packed(pack, home, slice)),
+        Some((home, slice)) => key_after(key::packed(pack, home, slice)),
     };
     let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
     let more = found.len() > limit;
@@ -443,7 +443,7 @@ fn packed_slices(
 }
 
 /// The first key after `row_key`.
-fn behind_key(mut row_key: Vec<u8>) -> Vec<u8> {
+fn key_after(mut row_key: Vec<u8>) -> Vec<u8> {
     row_key.push(0);
     row_key
 }
@@ -497,7 +497,7 @@ fn slices_by_epoch(
     let prefix = key::all_slices();
     let from = match after {
         None => prefix.clone(),
-        Some((home, slice)) => behind_key(key::slice(home, slice)),
+        Some((home, slice)) => key_after(key::slice(home, slice)),
     };
     let found = rows.scan(&prefix, &from, limit.saturating_add(1))?;
     let more = found.len() > limit;

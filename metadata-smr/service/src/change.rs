@@ -29,7 +29,7 @@ pub(crate) struct Change<'a, 't> {
     read_max: usize,
     clouds: Option<BTreeMap<CloudIndex, String>>,
     /// The sender's time of the change; `None`: now.
-    told: Option<Timestamp>,
+    sender_time: Option<Timestamp>,
     session: Option<SessionId>,
     /// Realms in which a change by the session is counted already.
     pub(crate) noted: BTreeSet<RealmId>,
@@ -76,7 +76,7 @@ impl<'a, 't> Change<'a, 't> {
             read: Cell::new(0),
             read_max,
             clouds: None,
-            told: None,
+            sender_time: None,
             session: None,
             noted: BTreeSet::new(),
             dropped: BTreeMap::new(),
@@ -128,11 +128,11 @@ impl<'a, 't> Change<'a, 't> {
 
     /// From now on changed inodes get the sender's time, within the limits of
     /// [`CTIME_BEHIND_MAX_SECONDS`].
-    pub(crate) fn done_at(&mut self, told: Timestamp) {
+    pub(crate) fn done_at(&mut self, sent: Timestamp) {
         let now = Timestamp::from(self.context.time);
-        let ahead = told.seconds.saturating_sub(now.seconds);
-        let believed = -CTIME_BEHIND_MAX_SECONDS..=CTIME_AHEAD_MAX_SECONDS;
-        self.told = believed.contains(&ahead).then_some(told);
+        let ahead = sent.seconds.saturating_sub(now.seconds);
+        let accepted = -CTIME_BEHIND_MAX_SECONDS..=CTIME_AHEAD_MAX_SECONDS;
+        self.sender_time = accepted.contains(&ahead).then_some(sent);
     }
 
     /// Writes an inode after a change: its version increases, and its ctime never decreases.
@@ -143,7 +143,7 @@ impl<'a, 't> Change<'a, 't> {
     pub(crate) fn save(&mut self, inode: InodeId, row: &mut Inode) -> Outcome<()> {
         session::note_change(self, row.realm)?;
         let now = Timestamp::from(self.context.time);
-        row.ctime = row.ctime.max(self.told.unwrap_or(now));
+        row.ctime = row.ctime.max(self.sender_time.unwrap_or(now));
         row.version = InodeVersion(row.version.0.saturating_add(1));
         self.put_inode(inode, row)
     }

@@ -88,7 +88,7 @@ pub enum Error {
     NameTooLong,
     /// Eight names of the directory have the same hash already, or a counter has reached its
     /// maximum.
-    #[error("no room")]
+    #[error("a limit of the metadata is reached")]
     NoRoom,
     /// Larger than the largest file.
     #[error("the file would be too large")]
@@ -204,22 +204,22 @@ pub enum Error {
     #[error("not supported by this kind of inode")]
     NotSupported,
     /// The user would exceed the quota.
-    #[error("the quota of user {uid} leaves {room} more {of}, which is not enough")]
+    #[error("the quota of user {uid} leaves {remaining} more {of}, which is not enough")]
     UserQuota {
         /// The user.
         uid: Uid,
         /// The resource.
         of: Resource,
         /// The amount that is left.
-        room: u64,
+        remaining: u64,
     },
     /// The realm would exceed its quota.
-    #[error("the realm's quota leaves {room} more {of}, which is not enough")]
+    #[error("the realm's quota leaves {remaining} more {of}, which is not enough")]
     RealmQuota {
         /// The resource.
         of: Resource,
         /// The amount that is left.
-        room: u64,
+        remaining: u64,
     },
     /// The servers' own disks are nearly full.
     #[error("the disks of the metadata replicas are nearly full: only removals are accepted")]

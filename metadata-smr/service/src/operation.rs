@@ -433,119 +433,118 @@ pub struct Accessed {
 
 /// New content of a file.
 ///
-/// Permission was checked when the file was opened, and may have been taken away since without
+/// Permission was checked when the file was opened, and may have been revoked since, which has no
 /// effect on open descriptors. So a commit is allowed if *some* identity that the principal may
 /// assert could write the file or owns it (an owner could always give itself the right): never more
 /// than the principal's rights, never less than POSIX.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Commit {
-    /// Of which file.
+    /// The file.
     pub inode: InodeId,
-    /// The version of the inode that this rests on; `None`: whatever it is.
+    /// The version of the inode that this relies on; `None`: any.
     pub expected: Option<InodeVersion>,
-    /// Objects that it brings in, under unused ids of the session's live allocations. Several
-    /// commits may name the same pack, in whatever order they come: it is brought in by the first,
-    /// and the others must say the same of it in everything but where its shards are by now.
+    /// Objects that it creates, under unused ids of the session's live allocations. Several commits
+    /// may name the same pack, in any order: the first one creates it, and the others must describe
+    /// it identically, except for the current places of its shards.
     pub objects: Vec<NewObject>,
-    /// Slices that it brings in, likewise, each in one of its `objects` or in an object that the
-    /// same session brought in under a live allocation.
+    /// Slices that it creates, likewise, each in one of its `objects` or in an object that the same
+    /// session created in a live allocation.
     pub slices: Vec<NewSlice>,
     /// The bytes.
     pub content: NewContent,
-    /// The length of the file afterwards; `None`: what it was, or the end of the last extent if
-    /// that is larger. The last commit of several carries it.
+    /// The length of the file afterwards; `None`: unchanged, or the end of the last extent if that
+    /// is larger. The last commit of several carries it.
     pub size: Option<u64>,
-    /// When the bytes were written, by the gateway's clock; `None`: mtime stays.
+    /// The time of the writing, by the gateway's clock; `None`: mtime stays.
     pub mtime: Option<Timestamp>,
 }
 
-/// What a commit does to the bytes.
+/// The effect of a commit on the bytes.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub enum NewContent {
-    /// Nothing.
+    /// None.
     Same,
-    /// All of them, tiny, kept in the inode. Whatever the file had is dropped.
+    /// All bytes of a tiny file, stored in the inode. The old content is dropped.
     Inline(Inline),
-    /// Some runs. Whatever lay there is replaced; a file that had its bytes inline must have all
-    /// of them covered.
+    /// Replaces some runs; the extents must cover all bytes of a file that was stored inline.
     Extents(Vec<NewExtent>),
-    /// A run of them reads as zeros and takes no space; what lies beyond the file's end is passed
-    /// over. A file that had its bytes inline must have all of them covered, or none.
+    /// Makes a run read as zeros and frees its space; the part beyond the file's end is ignored. It
+    /// must cover all bytes of a file that is stored inline, or none.
     Hole {
-        /// Where it begins.
+        /// The beginning.
         offset: u64,
-        /// How many bytes.
+        /// The number of bytes.
         length: u64,
     },
-    /// Some of them become what another run, of this file or of another in the same realm, is:
-    /// both refer to the same slices from then on. This is the only way for a slice to get into
-    /// another inode, and the servers look up themselves which slices those are.
+    /// Replaces a run by a clone of another run, of this file or of another in the same realm: both
+    /// refer to the same slices from then on. This is the only way for a slice to get into another
+    /// inode, and the servers look up themselves which slices those are.
     Clone(CloneRange),
 }
 
-/// A run of a file that takes its bytes from another run.
+/// A run of a file that becomes a clone of another run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct CloneRange {
-    /// Where in the file it begins.
+    /// Its offset in the file.
     pub offset: u64,
-    /// How many bytes; at least one.
+    /// The number of bytes; at least one.
     pub length: u64,
-    /// The file that has the bytes, not inline. Whoever commits could read it.
+    /// The source file, not stored inline, which the principal must be allowed to read.
     pub source: InodeId,
-    /// Where in that file they begin; all of them lie before its end, and none in the run that is
-    /// to become them.
+    /// Its offset in the source; the run lies before the source's end and does not overlap the
+    /// destination.
     pub source_offset: u64,
-    /// The version of the source that this rests on; `None`: whatever it is.
+    /// The version of the source that this relies on; `None`: any.
     pub expected: Option<InodeVersion>,
 }
 
-/// An object that a commit brings in.
+/// An object that a commit creates.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct NewObject {
     /// Its id.
     pub id: ObjectId,
-    /// What it is for.
+    /// Its purpose.
     pub class: ObjectClass,
-    /// How it is spread.
+    /// Its spreading over clouds.
     pub policy: Policy,
     /// Bytes of sealed stream.
     pub length: u32,
-    /// Bytes of one shard as it is stored.
+    /// Bytes of one stored shard.
     pub shard_length: u32,
-    /// Its n shards, data first, each on a cloud of its own and in a failure domain of its own; at
-    /// least w = k + f of them acknowledged.
+    /// Its n shards, data first, each on a different cloud in a different failure domain; at least
+    /// w = k + f of them acknowledged.
     pub shards: Vec<Shard>,
 }
 
-/// A slice that a commit brings in.
+/// A slice that a commit creates.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct NewSlice {
     /// Its id.
     pub id: SliceId,
-    /// The object that it lies in.
+    /// Its object.
     pub object: ObjectId,
-    /// Where in the object's sealed stream it begins.
+    /// Its offset in the object's sealed stream.
     pub offset: u32,
     /// Bytes of plaintext.
     pub length: u32,
     /// Bytes of sealed stream.
     pub sealed_length: u32,
-    /// How it was made smaller.
+    /// Its compression.
     pub codec: Codec,
-    /// How its key is found.
+    /// The source of its key.
     pub key: SliceKey,
 }
 
 /// A run of a file that a commit sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct NewExtent {
-    /// Where in the file it begins.
+    /// Its offset in the file.
     pub offset: u64,
-    /// Which slice.
+    /// The slice.
     pub slice: SliceId,
-    /// Where in the slice's plaintext it begins.
+    /// Its offset in the slice's plaintext.
     pub slice_offset: u32,
-    /// How many bytes.
+    /// The number of bytes.
     pub length: u32,
 }
 

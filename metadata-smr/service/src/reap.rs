@@ -1,9 +1,9 @@
-//! The reap queue: work that was too large for the operation that caused it.
+//! The reap queue: work that is too large for the operation that caused it.
 //!
-//! Ticks take the oldest row first, do a bounded piece of it, and delete the row when nothing is
-//! left. If something is left and other rows wait, it goes to the end of the queue: a short tail,
-//! which its owner wants to write over, does not wait for a file of a terabyte. Whatever is queued
-//! is out of sight already; only space and counts lag behind.
+//! Ticks take the oldest row first, do a bounded piece of its work, and delete the row when nothing
+//! is left. If work is left and other rows wait, the row goes to the end of the queue: a short
+//! tail, which its owner wants to overwrite, does not wait for a file of a terabyte. Queued content
+//! is invisible already; only space and counters lag behind.
 
 use crate::change::Change;
 use crate::content::{Remainder, reap_extents, release_slice, settle_dropped};
@@ -20,13 +20,13 @@ use crate::rows::{Halt, Outcome, Rows, decode};
 use crate::session::orphans;
 use quorumfs_bft::identity::{SessionId, Time};
 
-// Pieces are begun in the first half of the bound, so one piece must fit the other half.
+// Pieces begin in the first half of the bound, so one piece must fit the other half.
 const _: () =
     assert!(TICK_ROWS_MAX >= 2 * (ROWS_PER_EXTENT * REAPED_PER_PIECE + EXTENDED_DROPPED_MAX + 13));
 const _: () = assert!(REAPED_PER_PIECE <= SLICES_DROPPED_MAX);
 const _: () = assert!(EXTENTS_DROPPED_MAX <= REAPED_PER_PIECE);
 
-/// When the queue wants to be worked on: when its oldest row was queued.
+/// When the queue needs a tick: the time when its oldest row was queued.
 pub(crate) fn next_deadline(rows: &impl Rows) -> Outcome<Option<Time>> {
     Ok(oldest(rows)?.map(|oldest| oldest.reap.since()))
 }
@@ -81,7 +81,7 @@ pub(crate) fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
         if kept == Remainder::Nothing {
             change.delete(row_key)?;
         } else if others {
-            // As the piece has left it.
+            // The row after this piece of work.
             let rest: Reap = change.expect_row(&row_key)?;
             change.delete(row_key)?;
             change.queue(&rest)?;
@@ -90,7 +90,7 @@ pub(crate) fn tick(change: &mut Change<'_, '_>) -> Outcome<()> {
     Ok(())
 }
 
-/// The dead tail of an inode that lives, unless it went meanwhile.
+/// Deletes the dead tail of a live inode, unless the inode was deleted in the meantime.
 fn tail(change: &mut Change<'_, '_>, inode: InodeId) -> Outcome<Remainder> {
     let mut row = match change.inode(inode) {
         Ok(row) => row,
@@ -112,7 +112,7 @@ fn tail(change: &mut Change<'_, '_>, inode: InodeId) -> Outcome<Remainder> {
     Ok(kept)
 }
 
-/// Writes an inode whose change nobody is to see: its version and ctime stay.
+/// Writes an inode after an invisible change: its version and ctime stay.
 fn put_unchanged(change: &mut Change<'_, '_>, inode: InodeId, row: &Inode) -> Outcome<()> {
     change.put_inode(inode, row)
 }

@@ -1,8 +1,7 @@
 //! The metadata as a [`Service`]: decodes, admits, executes, answers.
 //!
-//! Nothing that a client can send makes it panic or stop: bytes that do not decode, sessions that
-//! are fenced, rights that are lacking and steps that fail are answers. Only this replica's own
-//! store can stop it.
+//! Nothing that a client can send makes it panic or stop: undecodable bytes, fenced sessions,
+//! missing rights and failing steps lead to answers. Only this replica's own store can stop it.
 
 use crate::accessed::accessed;
 use crate::answer;
@@ -38,7 +37,7 @@ use quorumfs_bft::state::{StateError, Txn, View};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Metadata;
 
-/// Why an operation failed, and at which part of it.
+/// Why an operation failed, and in which part of it.
 type Failed = (FailedAt, Halt);
 
 impl Service for Metadata {
@@ -124,8 +123,8 @@ impl Service for Metadata {
     }
 
     /// A query about an inode's attributes, extended ones too, a directory's entries or a file's
-    /// content can be watched by whoever would be answered: all of these are covered by the
-    /// inode's row. The attributes of the entries are not; those are other inodes.
+    /// content can be watched by any session that would get an answer: the inode's row covers all
+    /// of these. It does not cover the attributes of the entries, which are other inodes.
     fn watch(
         &self,
         view: &View<'_>,
@@ -158,8 +157,7 @@ impl Service for Metadata {
     }
 }
 
-/// What the service does of its own accord has nobody to refuse it to: a refusal there means that
-/// rows contradict each other.
+/// Work of the service itself is never refused: a refusal means that rows contradict each other.
 fn never_refused<T>(outcome: Outcome<T>) -> Result<T, StateError> {
     outcome.map_err(|halt| match halt {
         Halt::State(error) => error,
@@ -253,7 +251,7 @@ fn execute_compound(
         check_precondition(change, precondition)
             .map_err(|halt| (FailedAt::Precondition(index), halt))?;
     }
-    // What waits in a gateway is shown as changed when it was, and has to stay so.
+    // Content waiting in a gateway is shown with its time of change, which must stay the same.
     let may_wait = |step: &Step| matches!(step, Step::Commit(_) | Step::SetAttributes(_));
     if compound.steps.iter().all(may_wait) {
         change.done_at(compound.time);

@@ -64,7 +64,7 @@ pub(super) fn bring_in(
     for new in objects {
         let once = !pending.contains_key(&new.id);
         require(once, Error::ObjectUsed(new.id))?;
-        pending.insert(new.id, new_or_found(change, asker, &realm, new)?);
+        pending.insert(new.id, new_or_existing(change, asker, &realm, new)?);
     }
     for new in slices {
         claim(change, asker, Claimed::Slice(new.id))?;
@@ -84,7 +84,7 @@ pub(super) fn bring_in(
             require(fits, Error::BadContent)?;
             after.gain(new.sealed_length);
             if after.class == ObjectClass::PACK {
-                require_room(after)?;
+                require_free_slot(after)?;
                 let place = PackedSlice {
                     offset: new.offset,
                     sealed_length: new.sealed_length,
@@ -110,13 +110,13 @@ pub(super) fn require_at_most(count: usize, most: usize) -> Outcome<()> {
 
 /// An object that an operation describes as new: it is new, or a pack that the session created
 /// before and that matches the description.
-pub(super) fn new_or_found(
+pub(super) fn new_or_existing(
     change: &mut Change<'_, '_>,
     asker: &Asker,
     realm: &Realm,
     new: &NewObject,
 ) -> Outcome<Pending> {
-    if let Some(row) = found_pack(change, asker, new)? {
+    if let Some(row) = existing_pack(change, asker, new)? {
         return Ok(Pending::found(row));
     }
     claim(change, asker, Claimed::Object(new.id))?;
@@ -127,7 +127,11 @@ pub(super) fn new_or_found(
 }
 
 /// The row of a pack that the session created before; refused if it does not match `new`.
-fn found_pack(change: &Change<'_, '_>, asker: &Asker, new: &NewObject) -> Outcome<Option<Object>> {
+fn existing_pack(
+    change: &Change<'_, '_>,
+    asker: &Asker,
+    new: &NewObject,
+) -> Outcome<Option<Object>> {
     if new.class != ObjectClass::PACK || !owns(asker, new.id.allocation) {
         return Ok(None);
     }
@@ -146,7 +150,7 @@ fn found_pack(change: &Change<'_, '_>, asker: &Asker, new: &NewObject) -> Outcom
 }
 
 /// Refuses a pack that exceeds its bound of slices.
-pub(super) fn require_room(pack: &Object) -> Outcome<()> {
+pub(super) fn require_free_slot(pack: &Object) -> Outcome<()> {
     let limit = PACK_SLICES_MAX;
     require(pack.slices <= limit, Error::TooMany { limit })
 }

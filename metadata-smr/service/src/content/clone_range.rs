@@ -11,7 +11,7 @@
 //! files that it may not read. The old content of the destination is removed first; holes stay
 //! holes.
 
-use super::extent_map::{Placed, behind, clear, set};
+use super::extent_map::{Placed, clear, extents_after, set};
 use super::references;
 use crate::attributes::Access;
 use crate::change::{Asker, Change};
@@ -114,7 +114,7 @@ fn extents(
         }],
         Content::Extents => {
             let limit = CLONE_EXTENTS_MAX.saturating_add(1);
-            let found = behind(change, inode, range.start, limit)?;
+            let found = extents_after(change, inode, range.start, limit)?;
             let more = found.get(CLONE_EXTENTS_MAX);
             let fits = more.is_none_or(|more| more.start >= range.end);
             require(fits, Error::TooManyRows)?;

@@ -52,7 +52,7 @@ impl Placed {
 }
 
 /// The first `limit` extents that end after `from`.
-pub(crate) fn behind(
+pub(crate) fn extents_after(
     rows: &impl Rows,
     inode: InodeId,
     from: u64,
@@ -200,7 +200,7 @@ fn punch(
 ) -> Outcome<()> {
     let (mut at, mut limit) = (from, PUNCH_PAGE);
     loop {
-        let found = behind(change, inode, at, limit)?;
+        let found = extents_after(change, inode, at, limit)?;
         punch_some(change, inode, file, (from, to), &found)?;
         // The bound of written rows ends the loop: each page but the last is deleted completely.
         match found.last() {
@@ -305,7 +305,7 @@ fn cut_tail(
     file: &mut FileBody,
     size: u64,
 ) -> Outcome<()> {
-    let mut found = behind(change, inode, size, EXTENTS_DROPPED_MAX.saturating_add(2))?;
+    let mut found = extents_after(change, inode, size, EXTENTS_DROPPED_MAX.saturating_add(2))?;
     let straddling = found.first().copied().filter(|first| first.start < size);
     if let Some(first) = straddling {
         found.remove(0);
@@ -347,7 +347,7 @@ pub(crate) fn remove_all(
     if !matches!(file.content, Content::Extents) && file.dead_from.is_none() {
         return Ok(Remainder::Nothing);
     }
-    let found = behind(change, inode, 0, EXTENTS_DROPPED_MAX.saturating_add(1))?;
+    let found = extents_after(change, inode, 0, EXTENTS_DROPPED_MAX.saturating_add(1))?;
     if found.len() > EXTENTS_DROPPED_MAX {
         return Ok(Remainder::Some);
     }
@@ -365,7 +365,7 @@ pub(crate) fn reap_extents(
     from: u64,
     limit: usize,
 ) -> Outcome<(u64, Remainder)> {
-    let found = behind(change, inode, from, limit.saturating_add(1))?;
+    let found = extents_after(change, inode, from, limit.saturating_add(1))?;
     let mut bytes = 0_u64;
     for placed in found.iter().take(limit) {
         reap_one(change, inode, placed)?;

@@ -16,7 +16,7 @@
 //! repeated. A pack that loses its last slice is unreferenced from then on. It is not deleted here,
 //! because clients that looked up its slices before may still be reading them.
 
-use super::bring_in::{Pending, new_or_found, require_at_most, require_room};
+use super::bring_in::{Pending, new_or_existing, require_at_most, require_free_slot};
 use super::references::put_object;
 use crate::change::{Asker, Change};
 use crate::error::Error;
@@ -60,7 +60,7 @@ pub(crate) fn move_slices(
         require(new.class == ObjectClass::PACK, Error::BadPlacement(new.id))?;
         let once = !packs.contains_key(&new.id);
         require(once, Error::ObjectUsed(new.id))?;
-        let pack = new_or_found(change, asker, &realm, new)?;
+        let pack = new_or_existing(change, asker, &realm, new)?;
         taken.insert(new.id, runs(change, new.id, &pack)?);
         packs.insert(new.id, pack);
     }
@@ -129,7 +129,7 @@ fn move_one(
     require(end <= to.length && is_free, Error::BadContent)?;
     runs.insert(step.to_offset, end);
     to.gain(step.sealed_length);
-    require_room(to)?;
+    require_free_slot(to)?;
     if let Some(from) = packs.get_mut(&step.from).map(|pack| &mut pack.after) {
         require(from.class == ObjectClass::PACK, Error::BadContent)?;
         from.lose(step.sealed_length);

@@ -26,17 +26,17 @@ pub(crate) fn lookup(
     place: &EntryPlace,
 ) -> Outcome<Option<FoundEntry>> {
     check_name(directory, &place.name)?;
-    if let Some(found) = among_neighbours(rows, place.parent, &place.name.current)?.0 {
+    if let Some(found) = find_sealed(rows, place.parent, &place.name.current)?.0 {
         return Ok(Some(found));
     }
     match &place.name.previous {
-        Some(name) => Ok(among_neighbours(rows, place.parent, name)?.0),
+        Some(name) => Ok(find_sealed(rows, place.parent, name)?.0),
         None => Ok(None),
     }
 }
 
 /// The entry of a sealed name, and the first free place for it.
-fn among_neighbours(
+fn find_sealed(
     rows: &impl Rows,
     directory: InodeId,
     name: &SealedName,
@@ -99,7 +99,7 @@ pub(super) fn add(
     row: &Inode,
 ) -> Outcome<Cookie> {
     let name = &place.name.current;
-    let (_, free) = among_neighbours(change, place.parent, name)?;
+    let (_, free) = find_sealed(change, place.parent, name)?;
     let cookie = free.ok_or(Halt::Refused(Error::NoRoom))?;
     let entry = EntryRow {
         inode,

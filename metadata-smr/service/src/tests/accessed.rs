@@ -1,4 +1,4 @@
-//! Times of access: what moves with them, which is nothing, and who may move them.
+//! Times of access: nothing else changes with them, and the rights to change them.
 
 use super::harness::*;
 use crate::attributes::{Attributes, Credentials, Mode, Timestamp};
@@ -14,7 +14,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp { seconds, nanos: 5 }
 }
 
-/// Bytes of a step, which its fixture holds.
+/// The bytes of a step, for its fixture.
 pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     let step = Step::Accessed(vec![Accessed {
         inode: InodeId(2),
@@ -31,7 +31,7 @@ impl TestService {
             time: *time,
         };
         let step = Step::Accessed(read.iter().map(of).collect());
-        // On nobody's behalf: who the caller speaks for decides.
+        // The principal's rights decide, not the credentials.
         let done = self.step(caller, &Credentials::root(), step)?;
         assert_eq!(done, StepDone::Accessed);
         Ok(())

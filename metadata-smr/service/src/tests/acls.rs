@@ -1,4 +1,4 @@
-//! Access control lists: who sets them, what they decide, what is made under them.
+//! Access control lists: the right to set them, their decisions, and inheritance.
 
 use super::harness::*;
 use crate::acl::{AccessAcl, Acl, AclKind, Named};
@@ -105,7 +105,7 @@ fn a_list_lets_in_whom_it_names_and_chmod_moves_its_mask() {
     let set = world.set_acl(&caller, &root, (file, AclKind::Access), Some(acl.clone()));
     let set = set.unwrap();
     assert_eq!((set.mode, set.acl.access), (Mode(0o660), true));
-    assert_eq!(world.lists(&caller, file).0, acl.beside_mode());
+    assert_eq!(world.lists(&caller, file).0, acl.beyond_mode());
     assert!(world.may(&caller, user(7), file, 6));
     assert!(world.may(&caller, user(9), file, 4) && !world.may(&caller, user(9), file, 2));
     assert!(!world.may(&caller, user(8), file, 4));
@@ -238,7 +238,7 @@ fn new_inodes_begin_with_the_default_list_of_their_directory() {
     assert!(world.may(&caller, user(7), below.inode, 7));
     let (access, inherited) = world.lists(&caller, deep.inode);
     assert_eq!(inherited, Some(default.clone()));
-    assert_eq!(access, default.beside_mode());
+    assert_eq!(access, default.beyond_mode());
     let target = Sealed {
         epoch: crate::identity::RealmEpoch(0),
         bytes: b"target".to_vec(),
@@ -249,7 +249,7 @@ fn new_inodes_begin_with_the_default_list_of_their_directory() {
     assert_eq!((link.mode, link.acl.access), (Mode(0o777), false));
 }
 
-/// What is kept and said of access control lists, for the fixtures.
+/// Rows and messages of access control lists, for the fixtures.
 pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     let step = |kind, acl| {
         let inode = InodeId(258);

@@ -1,4 +1,4 @@
-//! Whose an object is, who may vouch for it, and what is kept of what clouds did wrong.
+//! Owners of objects, the right to vouch for them, and the recorded faults of clouds.
 
 use super::harness::*;
 use crate::attributes::{Credentials, Mode};
@@ -15,7 +15,7 @@ use quorumfs_bft::service::Caller;
 
 const CLOUD: CloudIndex = CloudIndex(2);
 
-/// A file of the owner's that everybody may write.
+/// A file of the owner that every user may write.
 fn shared_file(world: &mut TestService, owner: &Caller) -> InodeId {
     let create = Step::Create(Create {
         place: place(InodeId::ROOT, "f"),
@@ -32,7 +32,7 @@ fn shared_file(world: &mut TestService, owner: &Caller) -> InodeId {
     }
 }
 
-/// An object that `caller` brings in.
+/// An object that `caller` creates.
 fn written(world: &mut TestService, caller: &Caller, who: &Credentials, file: InodeId) -> ObjectId {
     let allocation = world.allocate(caller, 4);
     let write = commit(file, allocation, 0, &[(0, 100)]);
@@ -103,8 +103,8 @@ fn an_object_says_whose_it_is_after_its_session_has_ended() {
     };
     assert_eq!(found.principal, ALICE);
     assert!(!found.label.is_empty());
-    let nobody = world.ask(&owner, Question::Principal(PrincipalNumber(99)));
-    assert_eq!(nobody, Err(Error::NotFound));
+    let unknown = world.ask(&owner, Question::Principal(PrincipalNumber(99)));
+    assert_eq!(unknown, Err(Error::NotFound));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn findings_are_checked_against_the_row_and_recorded_once() {
     let found = finding(object, 2);
     let refused = testify(&mut world, &user, vec![found]);
     assert_eq!(refused, Err(Error::NoRight));
-    // It names a receipt that the row does not have, and that is all that is known.
+    // It has a receipt that the row does not have, and nothing else is known.
     let claimed = Finding {
         receipt: Some(Receipt::Crc32c([8; 4])),
         ..found

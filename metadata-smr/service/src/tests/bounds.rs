@@ -1,4 +1,4 @@
-//! What is large: refused whole, or left to the ticks.
+//! Large operations: refused completely, or left to the ticks.
 
 use super::harness::*;
 use crate::attributes::Credentials;
@@ -199,7 +199,7 @@ fn orphans_go_with_their_session_by_ticks() {
     let caller = world.open(OWNER);
     for index in 0..120 {
         let name = format!("file {index}");
-        // Eight names share a hash at most: one directory each keeps them apart.
+        // At most eight names share a hash: a directory for each separates them.
         let directory = world.mkdir(&caller, InodeId::ROOT, "d");
         world.create(&caller, directory, &name);
         for step in [

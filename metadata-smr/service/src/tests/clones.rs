@@ -1,4 +1,4 @@
-//! Bytes of one file in another, and holes: who may, and how much at once.
+//! Clones and holes: permissions and bounds.
 
 use super::harness::*;
 use crate::attributes::{Credentials, Mode};
@@ -21,7 +21,7 @@ fn of(inode: InodeId, content: NewContent) -> Step {
     })
 }
 
-/// What the format's fixture is made of.
+/// The steps of the format's fixture.
 pub(super) fn hole_and_clone() -> Vec<Step> {
     let hole = NewContent::Hole {
         offset: 4096,

@@ -1,4 +1,4 @@
-//! Objects and slices: what a commit must show, what completion and repair change.
+//! Objects and slices: the proof that a commit needs; changes by completion and repair.
 
 use super::harness::*;
 use crate::attributes::{Credentials, Mode, Timestamp};
@@ -56,7 +56,7 @@ fn an_object_is_queued_until_all_its_shards_are_acknowledged() {
     assert_eq!(done, Ok(Done::Confirmed { completed: 1 }));
     assert!(under_replicated(&mut world, &caller).is_empty());
 
-    // A shard was found to be bad: it is put again under its next name.
+    // A shard was found to be damaged: it is put again under its next name.
     let replace = |attempt, cloud| Operation::ReplacePlacement {
         shard: PlacedShard {
             attempt,
@@ -192,7 +192,7 @@ fn a_file_without_write_permission_accepts_writes_of_an_open_handle() {
     assert_eq!(
         refused,
         Err(Error::Denied),
-        "nobody that it may speak for could"
+        "no identity that it may act for could"
     );
 }
 
@@ -249,7 +249,7 @@ fn withdrawn_shards_raise_the_urgency_of_repair() {
         [(0, second), (1, first)],
         "the fewer shards may still be lost, the earlier"
     );
-    // The shard keeps its place: whoever restores it looks there first.
+    // The shard keeps its place: a repair checks there first.
     let row = |world: &mut TestService, id| match world.ask(&caller, Question::Object(id)) {
         Ok(QueryResult::Object(row)) => row,
         other => panic!("{other:?}"),
@@ -272,7 +272,7 @@ fn withdrawn_shards_raise_the_urgency_of_repair() {
     let shard = row(&mut world, first).shards[3];
     assert_eq!((shard.acknowledged, shard.withdrawn), (true, false));
 
-    // What is really gone takes the next name.
+    // Shards that are really gone take the next name.
     for shard in [0, 2] {
         let replace = Operation::ReplacePlacement {
             shard: placed(second, shard, 1),
@@ -305,7 +305,7 @@ fn a_withdrawal_of_a_shard_that_moved_has_no_effect() {
         ..placed(object, 1, 1)
     };
     let nowhere = placed(object, 9, 0);
-    let nobodys = ObjectId {
+    let absent = ObjectId {
         counter: 77,
         ..object
     };
@@ -313,7 +313,7 @@ fn a_withdrawal_of_a_shard_that_moved_has_no_effect() {
         placed(object, 1, 0),
         elsewhere,
         nowhere,
-        placed(nobodys, 0, 0),
+        placed(absent, 0, 0),
     ];
     assert_eq!(withdraw(&mut world, &caller, passed_over), Ok(0));
     assert_eq!(root, world.root());
@@ -377,7 +377,7 @@ fn all_objects_are_listed_page_by_page_whatever_happens_meanwhile() {
         seen.extend(page.iter().map(|(id, _)| *id));
         after = seen.last().copied();
         if seen.len() == 3 {
-            // What is written meanwhile lies behind: ids rise.
+            // Objects written in the meantime come later, because ids ascend.
             objects.push(whole_object(&mut world, &caller, "late"));
         }
         if !more {
@@ -401,10 +401,10 @@ fn content_counts_as_changed_when_it_was_written_if_that_was_about_now_and_never
     let allocation = world.allocate(&caller, 10);
     let made = world.attributes(&caller, inode).unwrap().ctime;
     let mut counter = 0;
-    let mut changed = |told: Timestamp| {
+    let mut changed = |sent: Timestamp| {
         let step = Step::Commit(commit(inode, allocation, counter, &[(0, 100)]));
         counter += 1;
-        let operation = compound(Credentials::root(), told, vec![step]);
+        let operation = compound(Credentials::root(), sent, vec![step]);
         world.run(&caller, &operation).unwrap();
         world.attributes(&caller, inode).unwrap().ctime
     };
@@ -425,5 +425,5 @@ fn content_counts_as_changed_when_it_was_written_if_that_was_about_now_and_never
         "{by_the_order:?}"
     );
     assert_eq!(changed(at(5)), at(5));
-    assert_eq!(changed(at(7)), at(5), "not believed, and not back");
+    assert_eq!(changed(at(7)), at(5), "not accepted, and never decreased");
 }

@@ -1,4 +1,4 @@
-//! New epochs: who may begin one, which one is next, and what it has to show.
+//! New key epochs: the right to begin one, their order, and the proof that one needs.
 
 use super::harness::*;
 use crate::error::Error;
@@ -126,7 +126,7 @@ fn a_repeated_request_succeeds_and_any_other_learns_the_epoch() {
     let wrong = Err(Error::WrongEpoch {
         current: RealmEpoch(1),
     });
-    // Another session's race, other members, another number, one that was skipped.
+    // Another session's race, other members, another number, a skipped number.
     let racing = world.allocate(&other, 8);
     let begin_too = with_clouds(1, racing, &[0, 1, 2]);
     assert_eq!(run(&mut world, &other, &begin_too), wrong);

@@ -1,4 +1,4 @@
-//! Extended attributes: who may, how much room there is, what takes them away.
+//! Extended attributes: permissions, bounds, removal.
 
 use super::harness::*;
 use crate::attributes::{Attributes, Credentials, Mode, Namespace};
@@ -177,16 +177,20 @@ fn a_principal_sees_only_permitted_information() {
             .unwrap();
         world.extended(&other, alice(), file)
     };
-    let told = |listed: Vec<ListedExtended>| -> Vec<_> {
+    let shown = |listed: Vec<ListedExtended>| -> Vec<_> {
         let listed = listed.into_iter();
         listed
             .map(|it| (it.namespace, it.value.is_some()))
             .collect()
     };
     let readable = vec![(Namespace::User, true), (Namespace::Security, true)];
-    assert_eq!(told(seen(0o604)), readable);
+    assert_eq!(shown(seen(0o604)), readable);
     let secret = vec![(Namespace::User, false), (Namespace::Security, true)];
-    assert_eq!(told(seen(0o660)), secret, "names are no secret, values are");
+    assert_eq!(
+        shown(seen(0o660)),
+        secret,
+        "names are no secret, values are"
+    );
 }
 
 #[test]
@@ -399,7 +403,7 @@ fn a_watcher_of_an_inode_is_notified_of_its_attributes() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is done, an inode's row says how many attributes there are and how many bytes.
+    /// After any operation an inode's row has the number and bytes of its attributes.
     #[test]
     fn counts_are_those_of_the_rows(
         calls in proptest::collection::vec((0_u8..4, 0_u8..6, 0_usize..40, 0_u8..4), 1..60),
@@ -442,7 +446,7 @@ proptest! {
     }
 }
 
-/// What is kept and said of extended attributes, for the fixtures.
+/// Rows and messages of extended attributes, for the fixtures.
 pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     let step = set(InodeId(258), Namespace::Security, 3, b"sealed value");
     let row = ExtendedAttribute {

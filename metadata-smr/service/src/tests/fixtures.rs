@@ -1,4 +1,4 @@
-//! Bytes that were written once must be read for ever: golden fixtures of rows, keys, operations,
+//! Bytes once written must be readable for ever: golden fixtures of rows, keys, operations,
 //! queries, replies and the genesis. A difference is a change of the format.
 
 use super::clones::hole_and_clone;
@@ -253,7 +253,7 @@ fn messages(object: NewObject, slice: NewSlice) -> Vec<(&'static str, Vec<u8>)> 
     messages
 }
 
-/// What a scrub asks and orders.
+/// The questions and operations of a scrub.
 fn scrubbing(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
     let mut row = object_row(new);
     row.shards[1].withdraw();
@@ -289,7 +289,7 @@ fn scrubbing(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// Rows and messages about whose fault something is.
+/// Rows and messages about faults.
 fn blaming(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
     let receipt = Some(Receipt::Crc32c([1, 2, 3, 4]));
     let mut row = object_row(new);
@@ -375,7 +375,7 @@ fn blaming(new: &NewObject) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// What compaction asks and orders.
+/// The questions and operations of compaction.
 fn compacting(object: &NewObject, slice: &NewSlice) -> Vec<(&'static str, Vec<u8>)> {
     let pack = NewObject {
         class: ObjectClass::PACK,
@@ -444,7 +444,7 @@ fn compacting(object: &NewObject, slice: &NewSlice) -> Vec<(&'static str, Vec<u8
     ]
 }
 
-/// A new epoch with both locks.
+/// A new key epoch with both locks.
 fn beginning_an_epoch(object: ObjectId) -> Vec<(&'static str, Vec<u8>)> {
     let epoch = Epoch {
         begun: Time(7),

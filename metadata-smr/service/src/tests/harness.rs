@@ -1,4 +1,4 @@
-//! A world of one replica: sessions, operations, queries, ticks.
+//! A service on one replica: sessions, operations, queries, ticks.
 
 use crate::attributes::{Attributes, Credentials, Mode, Timestamp};
 use crate::error::{Error, OperationError};
@@ -26,7 +26,7 @@ pub(super) struct TestService {
     pub(super) space: KeySpace<MemoryStore>,
     pub(super) sequence: u64,
     sessions: u64,
-    /// What the batches say of the servers' disks.
+    /// Whether the batches report the servers' disks as nearly full.
     pub(super) short_of_space: bool,
 }
 
@@ -39,7 +39,7 @@ impl TestService {
         Self::of(&sign(&unsigned_genesis(principals, (1, 1, 4)).unwrap()))
     }
 
-    /// Begun with this genesis.
+    /// Starts with this genesis.
     pub(super) fn of(genesis: &[u8]) -> Self {
         let mut space = KeySpace::open(MemoryStore::new()).unwrap();
         let mut txn = space.begin(Area::Service, Sequence(0));
@@ -75,7 +75,7 @@ impl TestService {
         let mut txn = self.space.begin(Area::Service, context.sequence);
         let expected = Metadata.may_open(&txn.view(), &principal).unwrap();
         let credit = Metadata.open_session(&mut txn, &context, &caller).unwrap();
-        assert_eq!(expected, credit.is_some(), "told beforehand");
+        assert_eq!(expected, credit.is_some(), "predicted");
         txn.commit();
         credit.map(|_| caller)
     }
@@ -172,7 +172,7 @@ impl TestService {
         }
     }
 
-    /// Ticks until nothing is due; returns how many ticks it took and checks their bound.
+    /// Ticks until nothing is due; checks their bound and returns their number.
     pub(super) fn drain(&mut self) -> usize {
         let mut ticks = 0;
         loop {

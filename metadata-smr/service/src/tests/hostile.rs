@@ -1,4 +1,4 @@
-//! Bytes from somebody who wants to hurt.
+//! Hostile bytes.
 
 use super::harness::*;
 use crate::attributes::{Credentials, Mode, Timestamp};
@@ -39,7 +39,7 @@ proptest! {
         }
     }
 
-    /// Good operations with some bytes changed get past the decoder.
+    /// Valid operations with some bytes changed pass the decoder.
     #[test]
     fn no_changed_operation_makes_it_panic(
         draws in proptest::collection::vec(any::<u64>(), 400),

@@ -17,7 +17,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng};
 use quorumfs_bft::service::Caller;
 use std::collections::BTreeMap;
 
-/// A stream of chance from a seed.
+/// A stream of random numbers from a seed.
 pub(super) fn chance(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -87,8 +87,8 @@ proptest! {
     }
 }
 
-/// Commits and truncates a few files at random, compares each byte's source with the model, and in
-/// the end counts every reference anew.
+/// Commits and truncates a few files at random, compares each byte's source with the model, and
+/// finally counts every reference anew.
 fn contents(seed: u64, rounds: usize) -> Result<(), TestCaseError> {
     let mut chance = chance(seed);
     let mut world = TestService::new();
@@ -145,7 +145,7 @@ fn contents(seed: u64, rounds: usize) -> Result<(), TestCaseError> {
                 let mut at = chance(20);
                 for _ in 0..=chance(3) {
                     let length = 1 + chance(20) as u32;
-                    // Sometimes a run of a slice that an earlier commit brought in.
+                    // Sometimes a run of a slice that an earlier commit created.
                     let again = old
                         .iter()
                         .copied()
@@ -238,7 +238,7 @@ fn apply(model: &mut Model, step: Step) -> Result<(), crate::error::Error> {
     model.compound(&compound).map(|_| ())
 }
 
-/// Each byte of a file comes from where the model says.
+/// Checks that each byte of a file comes from the model's source.
 fn compare(
     world: &mut TestService,
     caller: &Caller,

@@ -1,5 +1,5 @@
-//! What a mount is told of changes by others: as long as the count stands still, what it has
-//! learned is still so.
+//! A mount's count of changes by others: while it is unchanged, the mount's cached metadata is
+//! valid.
 
 use super::harness::*;
 use super::model::chance;
@@ -29,7 +29,7 @@ pub(super) fn found() -> QueryResult {
     }))
 }
 
-/// A world in which the first session has the realm mounted.
+/// A service in which the first session has the realm mounted.
 fn mounted() -> (TestService, Caller, Caller) {
     let mut world = TestService::new();
     let (holder, other) = (world.open(OWNER), world.open(OWNER));
@@ -106,8 +106,8 @@ fn a_mount_learns_of_its_takeover_and_the_next_begins_anew() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever another session sends: if it changes a row that a mount's answers come from, it is
-    /// counted. What the mount sends never is.
+    /// Every operation of another session is counted if it changes a row that the mount's answers
+    /// come from. The mount's own operations never are.
     #[test]
     fn every_change_of_another_session_is_counted(seed in any::<u64>()) {
         let mut chance = chance(seed);
@@ -136,8 +136,8 @@ proptest! {
     }
 }
 
-/// Rows of inodes but for their times of access, entries, extents and extended attributes. What has
-/// no name is nobody's but its holder's.
+/// Rows of inodes without their times of access, entries, extents and extended attributes. An inode
+/// without a name is visible to its holder alone.
 fn known(world: &TestService) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut known = Vec::new();
     let inodes = world.rows(b"I/").into_iter();

@@ -1,4 +1,4 @@
-//! Names: what a compound keeps together, who holds what was unlinked, what a rename refuses.
+//! Names: atomic compounds, holders of unlinked files, refusals of renames.
 
 use super::harness::*;
 use crate::attributes::Credentials;

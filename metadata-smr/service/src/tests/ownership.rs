@@ -1,4 +1,4 @@
-//! Who may do what: principals, sessions, mounts, allocations.
+//! Permissions: principals, sessions, mounts, allocations.
 
 use super::harness::*;
 use crate::attributes::{Access, Credentials, Mode};
@@ -117,7 +117,7 @@ fn a_fenced_session_writes_nothing_more() {
         assert_eq!(refused.errno(), crate::error::Errno::ESTALE);
         assert_eq!(root, world.root());
     }
-    // Its end takes nothing from the session that took over.
+    // Its end removes nothing of the session that took over.
     world.close(&first);
     let third = world.open(OWNER);
     assert!(world.run(&third, &mount(Takeover::Refused)).is_err());
@@ -134,21 +134,21 @@ fn a_fenced_session_writes_nothing_more() {
 #[test]
 fn a_takeover_from_a_dead_mount_fences_that_mount_alone() {
     let mut world = TestService::new();
-    let (dead, beside, next) = (world.open(OWNER), world.open(OWNER), world.open(OWNER));
+    let (dead, other, next) = (world.open(OWNER), world.open(OWNER), world.open(OWNER));
     world.run(&dead, &mount(Takeover::Refused)).unwrap();
     let from_dead = mount(Takeover::Of(dead.session));
-    let from_beside = mount(Takeover::Of(beside.session));
-    let refused = world.run(&next, &from_beside).unwrap_err().error;
+    let from_other = mount(Takeover::Of(other.session));
+    let refused = world.run(&next, &from_other).unwrap_err().error;
     assert!(matches!(refused, Error::Mounted { session, .. } if session == dead.session));
-    // Somebody else takes it over meanwhile, and is not dead.
-    world.run(&beside, &mount(Takeover::OfAny)).unwrap();
+    // Another session takes it over in the meantime, and is alive.
+    world.run(&other, &mount(Takeover::OfAny)).unwrap();
     let refused = world.run(&next, &from_dead).unwrap_err().error;
-    assert!(matches!(refused, Error::Mounted { session, .. } if session == beside.session));
-    let done = world.run(&next, &from_beside).unwrap();
+    assert!(matches!(refused, Error::Mounted { session, .. } if session == other.session));
+    let done = world.run(&next, &from_other).unwrap();
     assert!(
-        matches!(done, Done::Mounted { fenced: Some(session), .. } if session == beside.session)
+        matches!(done, Done::Mounted { fenced: Some(session), .. } if session == other.session)
     );
-    // Where nobody has it, there is nobody to fence.
+    // Without a holder no session is fenced.
     world
         .run(&next, &Operation::UnmountRealm { realm: REALM })
         .unwrap();
@@ -176,7 +176,8 @@ fn ids_are_used_once_and_only_by_their_session() {
     let again = world.step(&first, &root, write(allocation, 0));
     assert_eq!(again, Err(Error::ObjectUsed(object)));
 
-    // The slice alone, in an object of the same session: burned as well, even once it is gone.
+    // The slice alone, in an object of the same session: its id is burned as well, even after its
+    // end.
     let mut alone = commit(file, allocation, 0, &[(0, 10)]);
     alone.objects.clear();
     let slice = alone.slices[0].id;
@@ -187,7 +188,7 @@ fn ids_are_used_once_and_only_by_their_session() {
     let again = world.step(&first, &root, Step::Commit(alone));
     assert_eq!(again, Err(Error::SliceUsed(slice)));
 
-    // Somebody else's slice cannot be named.
+    // Another session's slice cannot be named.
     let own = world.allocate(&second, 4);
     let mut stolen = commit(file, own, 0, &[(0, 10)]);
     stolen.objects.clear();

@@ -1,4 +1,4 @@
-//! Packs: brought in by whoever comes first, listed, found when little of them is needed, emptied.
+//! Packs: created by the first commit, listed, found when they are sparse, emptied.
 
 use super::harness::*;
 use super::model::{chance, consistent};
@@ -15,7 +15,7 @@ use quorumfs_bft::identity::Digest;
 use quorumfs_bft::service::Caller;
 use quorumfs_bft::state::Area;
 
-/// Sealed bytes of each slice here.
+/// Sealed bytes of each slice in these tests.
 const SEALED: u32 = 100;
 
 fn pack(allocation: AllocationId, counter: u32, slots: u32) -> NewObject {
@@ -195,7 +195,7 @@ fn racing_commits_share_a_pack_in_either_order() {
     packs
         .commit(packed(inode(&packs, 2), 0, &pack, 2, 2))
         .unwrap();
-    // A shard was acknowledged meanwhile, and another had to be put again.
+    // In the meantime a shard was acknowledged, and another had to be put again.
     let at = |shard, attempt| PlacedShard {
         object: pack.id,
         shard: ShardIndex(shard),
@@ -265,19 +265,19 @@ fn a_pack_that_changed_in_between_is_refused() {
     ] {
         assert_eq!(packs.commit(commit), used);
     }
-    // Nothing comes to it: it was named for nothing.
+    // It gets no slice, so it must not be named.
     let mut nothing = packed(inode, 20, &pack, 1, 1);
     nothing.slices.clear();
     nothing.content = NewContent::Same;
     assert_eq!(packs.commit(nothing), Err(Error::BadContent));
-    // A block is brought in once.
+    // A block is created once.
     let block = commit(inode, packs.allocation, 7, &[(40, 10)]);
     packs.commit(block.clone()).unwrap();
     let mut again = packed(inode, 60, &block.objects[0], 8, 0);
     again.slices[0].object = block.objects[0].id;
     let refused = packs.commit(again);
     assert_eq!(refused, Err(Error::ObjectUsed(block.objects[0].id)));
-    // Nor is it another session's to add to, nor anybody's whose allocation is closed.
+    // Neither another session nor a session with a closed allocation may add to it.
     let other = packs.world.open(OWNER);
     let step = Step::Commit(packed(inode, 20, &pack, 1, 1));
     let refused = packs.world.step(&other, &Credentials::root(), step);
@@ -375,16 +375,16 @@ fn live_slices_are_moved_and_released_ones_are_skipped() {
     let (id, slice) = &page.slices[0];
     assert_eq!((*id, slice.object, slice.offset), (one[3], target.id, 0));
     assert_eq!(page.objects[0].0, target.id);
-    // The answer was lost, and the order is given again.
+    // The answer was lost, and the order is repeated.
     assert_eq!(packs.moves(&[&target], &steps), Ok(0));
-    // Nothing is left to move: the pack does not come into being, and its id is burned.
+    // Nothing is left to move: the pack is not created, and its id is burned.
     let late = packs.pack(3, 2);
     let step = moved(one[3], (&first, 3), (&late, 0));
     assert_eq!(packs.moves(&[&late], &[step]), Ok(0));
     assert_eq!(packs.row(&late), None);
     let commit = packed(packs.files[0], 0, &late, 40, 0);
     assert_eq!(packs.commit(commit), Err(Error::ObjectUsed(late.id)));
-    // What was moved is dropped like anything else.
+    // A moved slice is dropped like any other.
     packs.remove("a");
     packs.remove("d");
     assert_eq!(packs.unreferenced(), 3);
@@ -474,7 +474,7 @@ fn moves_need_the_right_to_reconcile_and_a_pack_of_the_caller() {
     );
     let refused = packs.moves(&[&target], &[step]);
     assert_eq!(refused, Err(Error::ObjectNotOwned(target.id)));
-    // Whoever may reconcile moves what others wrote.
+    // A principal with the right to reconcile moves others' slices.
     let other = packs.world.open(OWNER);
     let allocation = packs.world.allocate(&other, 4);
     let target = pack(allocation, 0, 2);
@@ -523,7 +523,7 @@ fn the_largest_move_and_the_fullest_pack_stay_within_their_bounds() {
             };
             all.extend(more);
         }
-        // What lay there is dropped by the reap queue.
+        // The reap queue drops the old content.
         let step = Step::Commit(commit);
         let root = Credentials::root();
         packs.world.step(&packs.caller, &root, step).unwrap();

@@ -1,4 +1,4 @@
-//! Quotas: counted exactly, and enforced where something grows.
+//! Quotas: counted exactly, and enforced on growth.
 
 mod growth;
 
@@ -20,7 +20,7 @@ use quorumfs_bft::service::Caller;
 use std::collections::BTreeMap;
 
 const REALM: RealmId = RealmId::ROOT;
-/// What a name counts.
+/// The bytes that a name counts.
 const NAME: u64 = 512;
 
 fn bytes(limit: u64) -> Option<Limit> {
@@ -63,7 +63,7 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         used,
         limit: bytes(7),
     };
-    let (uid, room) = (Uid(1000), 5);
+    let (uid, remaining) = (Uid(1000), 5);
     let error = |error| Answer(Err(error)).to_bytes();
     vec![
         ("row-realm-quota", realm.to_bytes()),
@@ -106,20 +106,20 @@ pub(super) fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
             error(Error::UserQuota {
                 uid,
                 of: Resource::Bytes,
-                room,
+                remaining,
             }),
         ),
         (
             "answer-realm-quota",
             error(Error::RealmQuota {
                 of: Resource::Inodes,
-                room,
+                remaining,
             }),
         ),
     ]
 }
 
-/// What each user has, counted from the inodes' rows.
+/// The usage of each user, counted from the inodes' rows.
 fn counted(world: &TestService) -> BTreeMap<Uid, Amount> {
     let mut all: BTreeMap<Uid, Amount> = BTreeMap::new();
     for (_, value) in world.rows(b"I/") {
@@ -149,7 +149,7 @@ fn counted(world: &TestService) -> BTreeMap<Uid, Amount> {
     all
 }
 
-/// What the rows say that each user has, and the realm.
+/// The usage of each user and of the realm, according to the quota rows.
 fn kept(world: &TestService) -> (BTreeMap<Uid, Amount>, Amount) {
     let users = world.rows(b"QU/").into_iter().map(|(key, value)| {
         let row = UserQuota::from_bytes(&value).unwrap();
@@ -170,7 +170,7 @@ fn sum(all: &BTreeMap<Uid, Amount>) -> Amount {
     })
 }
 
-/// What is counted is what is there.
+/// Checks that the counters equal the rows.
 pub(super) fn counts(world: &TestService) -> Result<(), TestCaseError> {
     let expected = counted(world);
     let (users, realm) = kept(world);
@@ -218,7 +218,7 @@ fn user(uid: u32) -> Credentials {
     Credentials::user(Uid(uid), Gid(uid))
 }
 
-/// A world in whose root directory everybody can create.
+/// A service in whose root directory every user can create.
 fn shared() -> (TestService, Caller) {
     let mut world = TestService::new();
     let caller = world.open(OWNER);
@@ -242,8 +242,8 @@ const ALL_KINDS: [NewInode; 4] = [
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// The same histories as those of the model, with limits that come and go: what is counted is
-    /// what is there after each operation, and what is refused is what the model refuses.
+    /// The histories of the model, with limits that come and go: after each operation the counters
+    /// equal the rows, and the refusals are those of the model.
     #[test]
     fn the_counters_equal_the_rows_after_each_operation(seed in any::<u64>()) {
         let mut chance = chance(seed);
@@ -302,7 +302,7 @@ fn a_user_at_his_limit_makes_no_inode_of_any_kind_and_others_do() {
     let full = Error::UserQuota {
         uid: Uid(7),
         of: Resource::Inodes,
-        room: 0,
+        remaining: 0,
     };
     assert_eq!(full.errno(), Errno::EDQUOT);
     let root = world.root();
@@ -337,11 +337,11 @@ fn a_user_over_the_quota_can_do_anything_but_grow() {
     write(&mut world, 0, &[(0, 1000)]).unwrap();
     world.quota(&caller, QuotaOf::User(Uid(7)), bytes(NAME + 600));
     write(&mut world, 1, &[(0, 1000)]).unwrap();
-    let full = |room| {
+    let full = |remaining| {
         Err(Error::UserQuota {
             uid: Uid(7),
             of: Resource::Bytes,
-            room,
+            remaining,
         })
     };
     assert_eq!(write(&mut world, 2, &[(1000, 1)]), full(0));
@@ -370,10 +370,10 @@ fn a_file_is_given_only_to_a_user_whose_quota_allows_it() {
     let full = Error::UserQuota {
         uid: Uid(7),
         of: Resource::Bytes,
-        room: NAME + 999,
+        remaining: NAME + 999,
     };
     assert_eq!(world.chown(&caller, file, Uid(7)), Err(full));
-    // A limit of his own takes the place of the default, also if it is none.
+    // A user's own limit overrides the default, even if it is unlimited.
     world.quota(&caller, QuotaOf::User(Uid(7)), Some(Limit::default()));
     world.chown(&caller, file, Uid(7)).unwrap();
     assert_eq!(kept(&world).0[&Uid(7)].bytes, NAME + 1000);
@@ -400,7 +400,7 @@ fn the_realms_limit_binds_every_user_and_a_users_limit_not_the_superuser() {
     let made = world.make_as(&caller, &root, "two", NewInode::File);
     let full = Error::RealmQuota {
         of: Resource::Inodes,
-        room: 0,
+        remaining: 0,
     };
     assert_eq!(full.errno(), Errno::ENOSPC);
     assert_eq!(made, Err(full));
@@ -575,7 +575,7 @@ fn extreme_limits_and_steps_that_take_turns_are_counted_right() {
         })
     };
     let gone = |name| Step::Unlink(removal(InodeId::ROOT, name, false));
-    // Each step finds what the earlier ones left.
+    // Each step sees the results of the earlier ones.
     let steps = vec![create("a"), gone("a"), create("b")];
     world.steps(&caller, &user(7), steps).unwrap();
     let root = world.root();

@@ -1,4 +1,4 @@
-//! The judge must find a wrong answer, or it judges nothing.
+//! The judge must find a wrong answer; otherwise it proves nothing.
 
 use super::harness::{OWNER, TestService};
 use crate::error::Error;

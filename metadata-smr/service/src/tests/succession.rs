@@ -1,5 +1,5 @@
-//! A principal's key is replaced: under the root's signature alone, one after the other, and the
-//! old key is refused everything from then on.
+//! A principal's key is replaced: under the root's signature alone, one after the other, and
+//! everything of the old key is refused from then on.
 
 use super::harness::*;
 use crate::Metadata;
@@ -138,7 +138,7 @@ fn the_old_key_is_refused_everything_and_the_new_one_has_its_place() {
     };
     let keys: Vec<_> = members.iter().map(|(key, _)| *key).collect();
     assert_eq!(keys, [ALICE, RECOVERY, SUCCESSOR]);
-    // What the old key has open ends like any other session.
+    // An open session of the old key ends like any other.
     world.close(&owner);
 }
 
@@ -193,7 +193,7 @@ fn successions_follow_each_other_and_the_same_again_is_the_same_success() {
     assert_eq!(changed_rows(&before, &world.rows(b"")), 0);
     let other = signed_by(&root(), &succession(1, RECOVERY, LATER));
     assert_eq!(run(&mut world, &kit, &other), Err(Error::Changed));
-    // The key that was replaced does not come back in its own place, nor in another's.
+    // The replaced key returns neither in its own place nor in another's.
     let back = signed_by(&root(), &succession(2, OWNER, LATER));
     assert_eq!(run(&mut world, &kit, &back), Err(Error::NotFound));
     let next = signed_by(&root(), &succession(2, SUCCESSOR, LATER));

@@ -14,7 +14,7 @@ use quorumfs_bft::service::{Caller, Service};
 use quorumfs_bft::state::{Area, LastChange};
 use std::collections::BTreeMap;
 
-/// One state after the other: what was answered, with which version.
+/// The answer and its version in each state.
 type Answers = Vec<(u64, Vec<u8>)>;
 
 fn ask(world: &TestService, caller: &Caller, query: &[u8]) -> (u64, Vec<u8>) {
@@ -24,7 +24,7 @@ fn ask(world: &TestService, caller: &Caller, query: &[u8]) -> (u64, Vec<u8>) {
     (last.sequence().0, answer.to_vec())
 }
 
-/// Questions about what will come to be and go again, and about all that is listed.
+/// Questions about rows that appear and disappear, and about all lists.
 fn standing_questions() -> Vec<Vec<u8>> {
     let inodes = (1..12).map(|number| InodeId::new(crate::identity::Home(0), number).unwrap());
     let mut questions: Vec<Question> = inodes

@@ -1,4 +1,4 @@
-//! What may be watched, and that it covers what was asked about.
+//! Watches: which queries have one, and that it covers the answer.
 
 use super::harness::*;
 use crate::Metadata;
@@ -33,8 +33,8 @@ fn listing(inode: InodeId) -> Question {
     }
 }
 
-/// Whether what has been written since the last time is covered.
-fn told(world: &mut TestService, prefixes: &[Bytes]) -> bool {
+/// Whether the writes since the last call are covered.
+fn is_covered(world: &mut TestService, prefixes: &[Bytes]) -> bool {
     let changed = world.space.take_changes();
     world.space.note_changes();
     let covers = |key: &Bytes| prefixes.iter().any(|prefix| key.starts_with(prefix));
@@ -49,14 +49,14 @@ fn a_watched_directory_tells_of_its_entries_and_of_nothing_else() {
     let directory = world.mkdir(&caller, InodeId::ROOT, "a");
     let other = world.mkdir(&caller, InodeId::ROOT, "b");
     let prefixes = watched(&world, &caller, &root, listing(directory)).expect("allowed");
-    told(&mut world, &prefixes);
+    is_covered(&mut world, &prefixes);
     let file = world.create(&caller, directory, "file");
-    assert!(told(&mut world, &prefixes), "a name appears");
+    assert!(is_covered(&mut world, &prefixes), "a name appears");
     let step = Step::Unlink(removal(directory, "file", false));
     let attributes = watched(&world, &caller, &root, Question::Attributes(file));
     let attributes = attributes.expect("allowed");
     world.create(&caller, other, "file");
-    assert!(!told(&mut world, &prefixes), "elsewhere");
+    assert!(!is_covered(&mut world, &prefixes), "elsewhere");
     world.step(&caller, &root, step).expect("removed");
     let changed = world.space.take_changes();
     let covered = |prefixes: &[Bytes]| {

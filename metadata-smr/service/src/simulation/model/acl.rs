@@ -14,7 +14,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    /// Users and groups that are named.
+    /// The number of named users and groups.
     pub(super) fn lines(&self) -> u64 {
         let access = self.access.iter().map(|acl| &acl.named);
         let default = self.default.iter().map(|acl| &acl.named);
@@ -24,7 +24,7 @@ impl Lists {
             .sum()
     }
 
-    /// What an inode that is made under these begins with, and its mode.
+    /// The lists and mode of a new inode below these.
     pub(super) fn inherited(&self, mode: u16, umask: u16, directory: bool) -> (Self, u16) {
         let Some(default) = &self.default else {
             return (Self::default(), mode & !(umask & 0o777));
@@ -69,6 +69,6 @@ impl Inode {
                 self.mode &= !0o2000;
             }
         }
-        self.lists.access = acl.and_then(Acl::beside_mode);
+        self.lists.access = acl.and_then(Acl::beyond_mode);
     }
 }

@@ -1,4 +1,4 @@
-//! Extended attributes of the model: their names and how long they are, and who may change them.
+//! Extended attributes of the model: their names, lengths and permissions.
 
 use super::{Inode, Model, ModelKind, StepResult};
 use crate::attributes::{Credentials, Namespace};
@@ -16,12 +16,12 @@ impl Extended {
         self.0.len()
     }
 
-    /// What names and values have, as they are sealed.
+    /// The sealed bytes of names and values.
     pub(super) fn bytes(&self) -> u64 {
         self.0.values().sum()
     }
 
-    /// Content or owner changes.
+    /// Clears capabilities after a change of content or owner.
     pub(super) fn lose_capability(&mut self) {
         self.0.remove(&(Namespace::Capability, AttributeHash::ONLY));
     }

@@ -22,13 +22,13 @@ impl Model {
         }
     }
 
-    /// Where an entry leads.
+    /// The inode of an entry.
     pub(super) fn entry(&self, place: &EntryPlace) -> Result<Option<InodeId>, Error> {
         let entries = self.entries(place.parent)?;
         Ok(entries.get(&place.name.current.bytes).copied())
     }
 
-    /// Where an entry leads, as seen by `who`.
+    /// The inode of an entry, as seen by `who`.
     pub(super) fn find(
         &self,
         who: &Credentials,
@@ -166,7 +166,7 @@ impl Model {
         if self.is_directory(inode)? {
             return Err(Error::NotPermitted);
         }
-        // As Linux protects them: who could not write a file does not make names for it.
+        // As Linux protects files: a hard link needs write permission on the file.
         let row = self.get(inode)?;
         let own = [0, row.uid].contains(&who.uid.0);
         let gives_rights = row.mode & 0o4000 != 0 || row.mode & 0o2010 == 0o2010;
@@ -189,7 +189,7 @@ impl Model {
         Ok(found)
     }
 
-    /// Takes a link; an inode without any goes unless it is held.
+    /// Removes a link; an inode without any is deleted unless it is held.
     fn drop_link(&mut self, inode: InodeId, held: bool) -> Result<(), Error> {
         let all = if self.is_directory(inode)? { -2 } else { -1 };
         self.add_links(inode, all)?;
@@ -245,7 +245,7 @@ impl Model {
         let exchange = rename.mode == RenameMode::Exchange;
         let source = self.find(who, &rename.from);
         let target = self.find(who, &rename.to);
-        // Both directories must be searchable before either entry is looked at.
+        // Both directories must be searchable before either entry is examined.
         let (source, target) = (source?, target?);
         let source = source.ok_or(Error::NotFound)?;
         let unexpected = rename
@@ -273,7 +273,7 @@ impl Model {
             rename.from.name.current.bytes.clone(),
             rename.to.name.current.bytes.clone(),
         );
-        let mut told = vec![source];
+        let mut shown = vec![source];
         match target {
             Some(other) if exchange => {
                 let back = directory(self, other)?;
@@ -281,14 +281,14 @@ impl Model {
                 self.add_links(from, back - moved)?;
                 self.add_links(to, moved - back)?;
                 self.set_parent(other, from)?;
-                told.push(other);
+                shown.push(other);
             }
             _ => {
                 if let Some(other) = target {
                     let replaced = directory(self, other)?;
                     self.drop_link(other, rename.held)?;
                     self.add_links(to, -replaced)?;
-                    told.push(other);
+                    shown.push(other);
                 }
                 self.entries_mut(from)?.remove(&from_name);
                 self.add_links(from, -moved)?;
@@ -297,8 +297,8 @@ impl Model {
         }
         self.entries_mut(to)?.insert(to_name, source);
         self.set_parent(source, to)?;
-        told.extend([from, to]);
-        Ok(told)
+        shown.extend([from, to]);
+        Ok(shown)
     }
 
     fn may_rename(
@@ -322,7 +322,7 @@ impl Model {
             return Err(Error::IntoItself);
         }
         self.may_remove(who, from, source)?;
-        // To change a directory's `..` one must be able to write it.
+        // Changing a directory's `..` needs write permission on it.
         let may_move = |inode: InodeId| -> Result<(), Error> {
             let row = self.get(inode)?;
             let rewrites = from != to && matches!(row.kind, ModelKind::Directory { .. });

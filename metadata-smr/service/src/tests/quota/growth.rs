@@ -1,11 +1,11 @@
-//! What makes the servers' state grow without being content, and what bounds it.
+//! Growth of the servers' state by other things than content, and its bounds.
 
 use super::*;
 use crate::acl::{Acl, AclKind, Named};
 use crate::attributes::Namespace;
 use crate::identity::{AttributeHash, RealmEpoch};
 
-/// What a user has the servers keep besides content: names, targets, attributes, lists.
+/// State that a user can create apart from content: names, targets, attributes, lists.
 #[test]
 fn symlinks_attributes_and_directories_count_too() {
     let (mut world, caller) = shared();
@@ -75,7 +75,7 @@ fn symlinks_attributes_and_directories_count_too() {
     counts(&world).unwrap();
 }
 
-/// The owner pays for each name, so a user who could not write the file makes none.
+/// The owner pays for each name, so a user without write permission creates none.
 #[test]
 fn a_hard_link_needs_write_permission_on_the_file() {
     let (mut world, caller) = shared();
