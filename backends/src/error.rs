@@ -79,14 +79,14 @@ impl StoreErrorKind {
     pub fn advice(self) -> &'static str {
         match self {
             Self::NotFound => {
-                "if the object should be there, let repair restore it from the others"
+                "if the object should exist, repair restores it from the other clouds"
             }
             Self::AlreadyExists => "names are used once; take another",
             Self::Unavailable => {
-                "check that the cloud is reachable and, if it is a directory, there"
+                "check that the cloud is reachable or, if it is a directory, that it exists"
             }
             Self::Throttled => {
-                "it recovers by itself; if it persists, lower this cloud's limits or raise its quota"
+                "it recovers by itself; if not, lower this cloud's limits or raise its quota"
             }
             Self::Timeout => "check the cloud's health and the network to it",
             Self::Full => "free space or raise the quota on this cloud",
@@ -103,7 +103,7 @@ impl StoreErrorKind {
             }
             Self::NewerFormat => "use a newer quorumfs",
             Self::Corrupt => {
-                "objects are repaired from the other clouds; a marker has to be restored from a \
+                "objects are repaired from the other clouds; restore a marker from a \
                  backup, or empty the place and adopt it again with `quorumfs cloud adopt`"
             }
             Self::Other => "see the message of the operating system or of the cloud",

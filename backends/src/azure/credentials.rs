@@ -92,7 +92,12 @@ fn read(path: &Path) -> Result<String, Refusal> {
     let mut text = String::new();
     let file = std::fs::File::open(path);
     let read = file.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
-    read.map_err(|error| denied(format!("its credentials, {}: {error}", path.display())))?;
+    read.map_err(|error| {
+        denied(format!(
+            "cannot read the credentials {}: {error}",
+            path.display()
+        ))
+    })?;
     Ok(without_mark(&text).trim().to_owned())
 }
 

@@ -71,8 +71,8 @@ fn is_of_the_credentials(status: u16, code: &str) -> bool {
 fn remedy(code: &str, text: &str) -> &'static str {
     match code {
         "AuthorizationPermissionMismatch" => {
-            "; give this identity or SAS token what it is for: reading and creating (rc), and who \
-             collects, listing and deleting (ld); docs/CLOUDS.md, \"Roles\", has the roles for it"
+            "; grant this identity or SAS token its rights: reading and creating (rc) or, for the \
+             collector, listing and deleting (ld); docs/CLOUDS.md, \"Roles\", lists the roles"
         }
         "AuthenticationFailed" if text.contains("specified time frame") => {
             "; the SAS token expired or is not valid yet: make a new one"
@@ -131,7 +131,7 @@ fn answered(status: u16, response: Option<&RawResponse>) -> Refusal {
     let code = code.unwrap_or_default();
     let text = message_text(&body);
     let mut detail = match code {
-        "" => format!("it answered {status}, as the service itself does not"),
+        "" => format!("it answered {status}, which the service itself never does"),
         code if text.is_empty() => format!("{status} {code}{}", remedy(code, &text)),
         code => format!("{status} {code}: {text}{}", remedy(code, &text)),
     };

@@ -289,11 +289,11 @@ fn receipt(done: BlobClientUploadResult, body: &[u8]) -> Option<Receipt> {
     let Some(mut sum): Option<[u8; 8]> = sum else {
         return md5.map(Receipt::Md5);
     };
-    let told = Receipt::Crc64(sum);
+    let reported = Receipt::Crc64(sum);
     sum.reverse();
     let turned = Receipt::Crc64(sum);
-    if told.is_for(body) {
-        return Some(told);
+    if reported.is_for(body) {
+        return Some(reported);
     }
     match md5 {
         Some(md5) if !turned.is_for(body) => Some(Receipt::Md5(md5)),

@@ -161,7 +161,7 @@ async fn pass_on(
     // A pipeline ends with the policy that sends.
     let (first, rest) = next.split_first().ok_or_else(|| {
         let kind = azure_core::error::ErrorKind::Other;
-        azure_core::Error::with_message(kind, "nothing sends the request")
+        azure_core::Error::with_message(kind, "the pipeline has no policy that sends the request")
     })?;
     first.send(ctx, request, rest).await
 }

@@ -159,7 +159,7 @@ impl Emulator {
         let mut line = String::new();
         said.read_line(&mut line).await.map_err(shell_failed())?;
         let server = line.trim().parse().ok().and_then(Pid::from_raw);
-        let server = server.ok_or_else(|| io::Error::other(format!("it said {line:?}")));
+        let server = server.ok_or_else(|| io::Error::other(format!("it printed {line:?}")));
         let server = server.map_err(shell_failed())?;
         // The server's further output goes to its log; the pipe must not fill.
         tokio::spawn(async move {

@@ -78,10 +78,10 @@ fn from_file(path: &Path) -> Result<Identity, Refusal> {
     let mut text = String::new();
     let file = std::fs::File::open(path);
     let read = file.and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
-    read.map_err(|error| denied(format!("its credentials, {origin}: {error}")))?;
+    read.map_err(|error| denied(format!("cannot read the credentials {origin}: {error}")))?;
     // The position of a JSON error reveals nothing of the content; the content may be secret.
     let json: Value = serde_json::from_str(without_mark(&text))
-        .map_err(|_| denied(format!("{origin} is no JSON, as Google's credentials are")))?;
+        .map_err(|_| denied(format!("{origin} is no JSON file of Google credentials")))?;
     let kind = json.get("type").and_then(Value::as_str).unwrap_or_default();
     let made = match kind {
         "service_account" => service_account::Builder::new(json).build(),
@@ -117,7 +117,7 @@ fn default() -> Result<Identity, Refusal> {
         (Ok(path), _) => format!("{VARIABLE}, {path}"),
         (_, Some(path)) => format!("{}, which gcloud left", path.display()),
         _ => format!(
-            "this machine's metadata server, as there is neither a file named with the location, nor \
+            "this machine's metadata server; there is neither a file named with the location, nor \
              {VARIABLE}, nor a sign-in of `gcloud auth application-default login`"
         ),
     };
@@ -238,7 +238,7 @@ mod tests {
         write("old");
         let identity = find(Some(&path), false).unwrap();
         let again = || identity.renewed(Some(&path), false);
-        assert!(again().is_none(), "the file says the same");
+        assert!(again().is_none(), "the file is unchanged");
         write("new");
         assert!(again().is_some());
         std::fs::write(&path, "half of a fi").unwrap();

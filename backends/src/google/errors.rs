@@ -61,7 +61,7 @@ pub(super) fn refusal(status: u16, body: &[u8], retry_after: Option<&str>) -> Re
     let plain = String::from_utf8_lossy(body);
     let text = at("/error/message").or(at("/error_description"));
     let text = text.unwrap_or(if plain.trim_start().starts_with(['<', '{']) {
-        "it says nothing that is known"
+        "it gives no known reason"
     } else {
         &plain
     });
@@ -136,6 +136,6 @@ mod tests {
         let refused = refusal(404, b"No such object: b/o", None);
         assert_eq!(refused.detail, "404: No such object: b/o");
         let refused = refusal(502, b"<html>Bad</html>", None);
-        assert_eq!(refused.detail, "502: it says nothing that is known");
+        assert_eq!(refused.detail, "502: it gives no known reason");
     }
 }

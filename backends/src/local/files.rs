@@ -277,7 +277,7 @@ impl Root {
         open_directory(&self.fd, name).map_err(|error| match error {
             Errno::NOTDIR | Errno::LOOP => {
                 let detail = format!(
-                    "{name} in it is a link or a file, which is not followed; it must be a directory"
+                    "{name} in it is a link or a file and is not followed; it must be a directory"
                 );
                 Fault::new(StoreErrorKind::Other, detail)
             }

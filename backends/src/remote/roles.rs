@@ -81,14 +81,14 @@ impl Driver for Both {
     }
 
     async fn container(&self) -> Result<Container, Refusal> {
-        let (told, more) = (self.writer.container().await?, self.collector.container());
-        if told.versioned.is_some() && told.locked.is_some() {
-            return Ok(told);
+        let (reported, more) = (self.writer.container().await?, self.collector.container());
+        if reported.versioned.is_some() && reported.locked.is_some() {
+            return Ok(reported);
         }
         let more = more.await?;
         Ok(Container {
-            versioned: told.versioned.or(more.versioned),
-            locked: told.locked.or(more.locked),
+            versioned: reported.versioned.or(more.versioned),
+            locked: reported.locked.or(more.locked),
         })
     }
 

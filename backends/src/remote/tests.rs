@@ -23,7 +23,7 @@ enum ScriptedOutcome {
 #[derive(Debug, Default)]
 struct ScriptState {
     objects: BTreeMap<String, Bytes>,
-    told: VecDeque<ScriptedOutcome>,
+    scripted: VecDeque<ScriptedOutcome>,
     /// When each call arrived, except those for the marker.
     calls: Vec<Instant>,
     /// The page size of listings; zero repeats the first page for ever.
@@ -39,22 +39,22 @@ impl Scripted {
         self.0.lock().unwrap()
     }
 
-    fn tell(&self, told: &[ScriptedOutcome]) {
-        self.state().told.extend(told.iter().cloned());
+    fn tell(&self, scripted: &[ScriptedOutcome]) {
+        self.state().scripted.extend(scripted.iter().cloned());
     }
 
     async fn answer(&self) -> Result<bool, Refusal> {
-        let told = {
+        let scripted = {
             let mut state = self.state();
             state.calls.push(Instant::now());
-            state.told.pop_front()
+            state.scripted.pop_front()
         };
-        match told {
+        match scripted {
             None => Ok(false),
-            Some(ScriptedOutcome::Refuse(kind)) => Err(Refusal::new(kind, "told to")),
+            Some(ScriptedOutcome::Refuse(kind)) => Err(Refusal::new(kind, "scripted")),
             Some(ScriptedOutcome::RefuseFor(kind, length)) => Err(Refusal {
                 retry_after: Some(length),
-                ..Refusal::new(kind, "told to")
+                ..Refusal::new(kind, "scripted")
             }),
             Some(ScriptedOutcome::RefuseSaying(text)) => {
                 Err(Refusal::new(StoreErrorKind::Denied, text))

@@ -16,9 +16,9 @@ pub(crate) fn refusal(words: &str) -> Option<Refusal> {
     let (_, reason) = words.split_once(INVALID)?;
     let does = |what: &str| reason.contains(what);
     let remedy = if does("UnknownIssuer") || does("CaUsedAsEndEntity") {
-        "no authority that this machine trusts has signed it; if the service has a private one, add \
-         it to the system's (`update-ca-certificates`, `update-ca-trust`), or name a PEM file with \
-         it and all others that are needed in SSL_CERT_FILE"
+        "no authority that this machine trusts has signed it; if the service has a private one, \
+         add it to the system's (`update-ca-certificates`, `update-ca-trust`), or name a PEM \
+         file with it and all others that are needed in SSL_CERT_FILE"
     } else if does("not valid for name") || does("NotValidForName") {
         "it is for another name: correct the endpoint, or the service's certificate"
     } else if does("expired") || does("not valid yet") || does("Expired") || does("NotValidYet") {

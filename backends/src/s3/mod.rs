@@ -234,9 +234,9 @@ fn receipt(done: &PutObjectOutput, body: &[u8]) -> Option<Receipt> {
     let crc32 = decode(done.checksum_crc32()).and_then(|sum| sum.try_into().ok());
     let crc32c = decode(done.checksum_crc32_c()).and_then(|sum| sum.try_into().ok());
     let crc64 = decode(done.checksum_crc64_nvme()).and_then(|sum| sum.try_into().ok());
-    let told = crc32.map(Receipt::Crc32);
-    let told = told.or(crc32c.map(Receipt::Crc32c));
-    told.or(crc64.map(Receipt::Crc64)).or_else(|| {
+    let reported = crc32.map(Receipt::Crc32);
+    let reported = reported.or(crc32c.map(Receipt::Crc32c));
+    reported.or(crc64.map(Receipt::Crc64)).or_else(|| {
         let tag = done.e_tag()?.trim_matches('"');
         if tag.len() != 32 {
             return None;

@@ -67,7 +67,7 @@ impl Named {
     fn check(&self) -> Result<(), Error> {
         let count = self.users.len().saturating_add(self.groups.len());
         if count > ACL_ENTRIES_MAX {
-            return Err(Error::NoRoom);
+            return Err(Error::LimitReached);
         }
         let users = self.users.iter().map(|(uid, rights)| (uid.0, *rights));
         let groups = self.groups.iter().map(|(gid, rights)| (gid.0, *rights));
@@ -109,8 +109,8 @@ impl Acl {
     /// Whether it is a valid list.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if it has more than [`ACL_ENTRIES_MAX`] named entries, [`Error::Invalid`]
-    /// if it is not a valid list.
+    /// [`Error::LimitReached`] if it has more than [`ACL_ENTRIES_MAX`] named entries,
+    /// [`Error::Invalid`] if it is not a valid list.
     pub fn check(&self) -> Result<(), Error> {
         self.named.check()?;
         let rights = [self.owner, self.group, self.other, self.mask.unwrap_or(0)];
@@ -411,6 +411,6 @@ mod tests {
                 .map(|uid| (Uid(uid), 0))
                 .collect();
         };
-        assert_eq!(refused(many), Error::NoRoom);
+        assert_eq!(refused(many), Error::LimitReached);
     }
 }

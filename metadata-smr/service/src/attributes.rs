@@ -257,7 +257,7 @@ pub struct Extended {
     pub count: u16,
     /// Bytes of their sealed names and values.
     pub bytes: u32,
-    /// The realm epoch under whose key their names are sealed; if there are none, the next one
+    /// The key epoch under whose key their names are sealed; if there are none, the next one
     /// chooses it.
     pub generation: RealmEpoch,
     /// The version of the inode at the last change of its attributes or access control lists: while

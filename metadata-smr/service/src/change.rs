@@ -191,7 +191,9 @@ impl<'a, 't> Change<'a, 't> {
         let mut counters: Counters = self.find(&key::counters())?.unwrap_or_default();
         let place = counter(&mut counters);
         let number = *place;
-        *place = number.checked_add(1).ok_or(Halt::Refused(Error::NoRoom))?;
+        *place = number
+            .checked_add(1)
+            .ok_or(Halt::Refused(Error::LimitReached))?;
         self.put(key::counters(), &counters)?;
         Ok(number)
     }

@@ -89,7 +89,7 @@ pub enum Error {
     /// Eight names of the directory have the same hash already, or a counter has reached its
     /// maximum.
     #[error("a limit of the metadata is reached")]
-    NoRoom,
+    LimitReached,
     /// Larger than the largest file.
     #[error("the file would be too large")]
     FileTooLarge,
@@ -278,7 +278,7 @@ impl Error {
             Self::IntoItself | Self::WrongKind | Self::Invalid => Errno::EINVAL,
             Self::TooDeep => Errno::ELOOP,
             Self::NameTooLong => Errno::ENAMETOOLONG,
-            Self::NoRoom | Self::RealmQuota { .. } | Self::ServersFull => Errno::ENOSPC,
+            Self::LimitReached | Self::RealmQuota { .. } | Self::ServersFull => Errno::ENOSPC,
             Self::UserQuota { .. } => Errno::EDQUOT,
             Self::FileTooLarge => Errno::EFBIG,
             Self::Changed | Self::Reaping | Self::WrongEpoch { .. } => Errno::EAGAIN,

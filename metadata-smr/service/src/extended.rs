@@ -69,7 +69,7 @@ pub(crate) fn set(
         extended.count = extended.count.saturating_add(1);
     }
     let fits = extended.bytes <= EXTENDED_BYTES_MAX && extended.count <= EXTENDED_MAX;
-    require(fits, Error::NoRoom)?;
+    require(fits, Error::LimitReached)?;
     change.put(row_key, &new)?;
     row.extended = Some(extended);
     save(change, place.inode, &mut row)

@@ -149,7 +149,7 @@ impl Genesis {
             });
         }
         self.fault_model()?;
-        let nonsense = |holds: bool, what| {
+        let invalid = |holds: bool, what| {
             if holds {
                 Ok(())
             } else {
@@ -159,37 +159,37 @@ impl Genesis {
         let label_fits = |label: &str| !label.is_empty() && label.len() <= LABEL_BYTES_MAX;
 
         let keys: BTreeSet<_> = self.replicas.iter().map(|replica| replica.key).collect();
-        nonsense(
+        invalid(
             keys.len() == self.replicas.len(),
             "two metadata servers share a key",
         )?;
-        nonsense(
+        invalid(
             self.replicas
                 .iter()
                 .enumerate()
                 .all(|(index, replica)| usize::from(replica.id.0) == index),
             "metadata servers must be numbered from 0",
         )?;
-        nonsense(
+        invalid(
             self.replicas
                 .iter()
                 .all(|replica| label_fits(&replica.address)),
             "a metadata server has no address or one that is too long",
         )?;
 
-        nonsense(
+        invalid(
             self.clouds.len() <= CLOUDS_MAX
                 && self.clouds.len() >= usize::from(self.policy.clouds()),
             "there are fewer clouds than the policy spreads over, or too many",
         )?;
-        nonsense(
+        invalid(
             self.clouds
                 .iter()
                 .enumerate()
                 .all(|(index, cloud)| usize::from(cloud.index.0) == index),
             "clouds must be numbered from 0",
         )?;
-        nonsense(
+        invalid(
             self.clouds.iter().all(|cloud| {
                 label_fits(&cloud.kind)
                     && label_fits(&cloud.failure_domain)
@@ -207,7 +207,7 @@ impl Genesis {
             .iter()
             .map(|cloud| &cloud.failure_domain)
             .collect();
-        nonsense(
+        invalid(
             domains.len() >= usize::from(self.policy.clouds()),
             "there are fewer failure domains than the policy spreads over",
         )?;
@@ -215,13 +215,13 @@ impl Genesis {
     }
 
     fn validate_principals(&self) -> Result<(), GenesisError> {
-        let nonsense = |what| Err(GenesisError::Nonsense(what));
+        let invalid = |what| Err(GenesisError::Nonsense(what));
         if self.principals.is_empty() || self.principals.len() > GENESIS_PRINCIPALS_MAX {
-            return nonsense("there must be at least one principal, and not too many");
+            return invalid("there must be at least one principal, and not too many");
         }
         let keys: BTreeSet<_> = self.principals.iter().map(|row| row.key).collect();
         if keys.len() != self.principals.len() {
-            return nonsense("two principals share a key");
+            return invalid("two principals share a key");
         }
         let fits = |length: Option<usize>| length.is_none_or(|length| length <= RIGHTS_LIST_MAX);
         for principal in &self.principals {
@@ -234,24 +234,24 @@ impl Genesis {
                 Assertable::Only(ids) => Some(ids.len()),
             };
             if !fits(uids) || !fits(gids) || principal.label.len() > LABEL_BYTES_MAX {
-                return nonsense("a principal's label or list of ids is too long");
+                return invalid("a principal's label or list of ids is too long");
             }
         }
         let members: BTreeSet<_> = self.members.iter().map(|(key, _)| *key).collect();
         if members.len() != self.members.len() || !members.is_subset(&keys) {
-            return nonsense("a member is named twice or is no principal");
+            return invalid("a member is named twice or is no principal");
         }
         let epoch_zero = |member: &Member| {
             member.epoch == RealmEpoch(0) && member.wrapped.len() <= WRAPPED_KEY_BYTES_MAX
         };
         if !self.members.iter().all(|(_, member)| epoch_zero(member)) {
-            return nonsense("a member's wrapped key is too long or not of epoch 0");
+            return invalid("a member's wrapped key is too long or not of epoch 0");
         }
         let confirmed = |shares: &Shares| shares.is_confirmed(&self.policy);
         if !self.epoch.is_sound(RealmEpoch(0), &self.policy)
             || !self.epoch.shares.as_ref().is_none_or(confirmed)
         {
-            return nonsense("epoch 0 does not fit its lock, or too few clouds confirmed it");
+            return invalid("epoch 0 does not fit its lock, or too few clouds confirmed it");
         }
         Ok(())
     }

@@ -314,7 +314,7 @@ pub struct Create {
 pub enum NewInode {
     /// An empty regular file.
     File,
-    /// An empty directory, whose names will be sealed under the realm's current epoch.
+    /// An empty directory, whose names will be sealed under the realm's current key epoch.
     Directory,
     /// A symbolic link.
     Symlink {
@@ -573,7 +573,7 @@ impl NewInode {
 }
 
 impl SliceKey {
-    /// The realm epoch that the slice's key depends on.
+    /// The key epoch that the slice's key depends on.
     #[must_use]
     pub const fn epoch(&self) -> RealmEpoch {
         match self {

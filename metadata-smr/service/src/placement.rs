@@ -214,7 +214,7 @@ impl BorshDeserialize for Shard {
         let (digest, cloud, attempt, state) =
             <(Digest, CloudIndex, u8, u8)>::deserialize_reader(reader)?;
         if state > 2 {
-            let reason = format!("{state} is no state of a shard");
+            let reason = format!("{state} is not a state of a shard");
             return Err(io::Error::new(io::ErrorKind::InvalidData, reason));
         }
         Ok(Self {

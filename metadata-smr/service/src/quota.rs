@@ -161,7 +161,7 @@ fn changed<R: Row>(row_key: &[u8], used: Amount, by: Delta) -> Outcome<Amount> {
         if sum < 0 {
             return Err(Halt::State(damaged::<R>(row_key, "it would be negative")));
         }
-        u64::try_from(sum).map_err(|_| Halt::Refused(Error::NoRoom))
+        u64::try_from(sum).map_err(|_| Halt::Refused(Error::LimitReached))
     };
     Ok(Amount {
         bytes: sum(used.bytes, by.bytes)?,

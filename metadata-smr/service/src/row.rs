@@ -76,7 +76,7 @@ rows! {
     HomeCounters => "home counters",
     Cloud => "cloud",
     Realm => "realm",
-    Epoch => "realm epoch",
+    Epoch => "key epoch",
     Member => "realm member",
     Mount => "mount",
     Principal => "principal",

@@ -168,7 +168,7 @@ fn exchange(
     let taken = change.find::<Principal>(&key::principal(&successor.key))?;
     require(taken.is_none(), Error::Exists)?;
     let number = change.next(|counters| &mut counters.next_principal)?;
-    let number = u32::try_from(number).map_err(|_| Halt::Refused(Error::NoRoom))?;
+    let number = u32::try_from(number).map_err(|_| Halt::Refused(Error::LimitReached))?;
     let number = PrincipalNumber(number);
     change.delete(key::principal(&predecessor))?;
     change.delete(key::member(RealmId::ROOT, &predecessor))?;

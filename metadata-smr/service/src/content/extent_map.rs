@@ -67,7 +67,7 @@ pub(crate) fn extents_after(
             let extent: Extent = decode(row_key, bytes)?;
             let start = key::trailing_number(row_key)
                 .and_then(|end| end.checked_sub(u64::from(extent.length)))
-                .ok_or_else(|| damaged::<Extent>(row_key, "it is longer than it can be"))?;
+                .ok_or_else(|| damaged::<Extent>(row_key, "it is too long"))?;
             Ok(Placed { start, extent })
         })
         .collect()

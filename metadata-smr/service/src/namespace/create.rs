@@ -152,8 +152,8 @@ fn node(
 /// The next inode number of the realm's home.
 fn number(change: &mut Change<'_, '_>, realm: &Realm) -> Outcome<InodeId> {
     let mut counters = change.home(realm.home)?;
-    let no_room = Halt::Refused(Error::NoRoom);
-    let inode = InodeId::new(realm.home, counters.next_inode).ok_or(no_room)?;
+    let limit_reached = Halt::Refused(Error::LimitReached);
+    let inode = InodeId::new(realm.home, counters.next_inode).ok_or(limit_reached)?;
     counters.next_inode = counters.next_inode.saturating_add(1);
     counters.inodes = counters.inodes.saturating_add(1);
     change.put(key::home(realm.home), &counters)?;

@@ -100,7 +100,7 @@ pub(super) fn add(
 ) -> Outcome<Cookie> {
     let name = &place.name.current;
     let (_, free) = find_sealed(change, place.parent, name)?;
-    let cookie = free.ok_or(Halt::Refused(Error::NoRoom))?;
+    let cookie = free.ok_or(Halt::Refused(Error::LimitReached))?;
     let entry = EntryRow {
         inode,
         file_type: row.file_type(),
@@ -131,12 +131,12 @@ pub(super) fn adjust(
     row.links = row
         .links
         .checked_add_signed(by.links)
-        .ok_or_else(|| damaged::<Inode>(&row_key, "it would have fewer links than none"))?;
+        .ok_or_else(|| damaged::<Inode>(&row_key, "it would have a negative number of links"))?;
     require(row.links <= LINKS_MAX, Error::TooManyLinks)?;
     if let InodeBody::Directory { entries, .. } = &mut row.node {
-        *entries = entries
-            .checked_add_signed(by.entries)
-            .ok_or_else(|| damaged::<Inode>(&row_key, "it would have fewer entries than none"))?;
+        *entries = entries.checked_add_signed(by.entries).ok_or_else(|| {
+            damaged::<Inode>(&row_key, "it would have a negative number of entries")
+        })?;
     }
     row.mtime = time;
     change.save(directory, &mut row)?;

@@ -13,7 +13,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 /// Ciphertext and the key epoch that opens it.
 #[derive(Clone, PartialEq, Eq, Debug, BorshSerialize, BorshDeserialize)]
 pub struct Sealed {
-    /// The realm epoch whose key it is sealed under.
+    /// The key epoch whose key it is sealed under.
     pub epoch: RealmEpoch,
     /// Nonce, ciphertext and tag: opaque to the servers.
     pub bytes: Vec<u8>,

@@ -187,7 +187,7 @@ fn only_owners_set_lists_and_only_where_there_can_be_some() {
         .map(|uid| (Uid(uid), 1))
         .collect();
     let refused = world.set_acl(&caller, &root, access, Some(unsorted));
-    assert_eq!(refused, Err(Error::NoRoom));
+    assert_eq!(refused, Err(Error::LimitReached));
 }
 
 #[test]

@@ -236,9 +236,12 @@ fn an_inode_bounds_the_number_and_size_of_its_attributes() {
     world.set_extended(&caller, at(1, long)).unwrap();
     let rest = EXTENDED_BYTES_MAX as usize - long - 40;
     let refused = world.set_extended(&caller, at(2, rest + 1));
-    assert_eq!(refused, Err(Error::NoRoom));
+    assert_eq!(refused, Err(Error::LimitReached));
     world.set_extended(&caller, at(2, rest)).unwrap();
-    assert_eq!(world.set_extended(&caller, at(3, 1)), Err(Error::NoRoom));
+    assert_eq!(
+        world.set_extended(&caller, at(3, 1)),
+        Err(Error::LimitReached)
+    );
     world.set_extended(&caller, at(1, 10)).unwrap();
     world.set_extended(&caller, at(3, 1)).unwrap();
 
@@ -251,7 +254,7 @@ fn an_inode_bounds_the_number_and_size_of_its_attributes() {
         world.set_extended(&caller, short(number)).unwrap();
     }
     let refused = world.set_extended(&caller, short(EXTENDED_MAX));
-    assert_eq!(refused, Err(Error::NoRoom));
+    assert_eq!(refused, Err(Error::LimitReached));
     let listed = world.extended(&caller, Credentials::root(), full);
     assert_eq!(listed.len(), usize::from(EXTENDED_MAX));
 }

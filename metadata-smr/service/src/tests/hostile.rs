@@ -222,7 +222,10 @@ fn a_ninth_name_with_the_same_hash_is_refused_and_the_others_keep_their_cookies(
     for index in 0..8 {
         world.step(&caller, &root, create(index)).unwrap();
     }
-    assert_eq!(world.step(&caller, &root, create(8)), Err(Error::NoRoom));
+    assert_eq!(
+        world.step(&caller, &root, create(8)),
+        Err(Error::LimitReached)
+    );
     let remove = Remove {
         place: at(0),
         expected: None,

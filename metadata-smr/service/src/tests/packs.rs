@@ -234,7 +234,7 @@ fn racing_commits_share_a_pack_in_either_order() {
     let row = packs.row(&pack).unwrap();
     assert_eq!((row.slices, row.live_bytes), (4, 400));
     assert!(row.shards.iter().all(|shard| shard.acknowledged));
-    assert_eq!(row.shards[1].attempt, 1, "what is known of it stays");
+    assert_eq!(row.shards[1].attempt, 1, "its known place stays");
     let listed = packs.listed(&pack);
     let slots: Vec<_> = listed
         .iter()

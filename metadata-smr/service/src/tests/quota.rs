@@ -383,7 +383,7 @@ fn a_file_is_given_only_to_a_user_whose_quota_allows_it() {
     world.quota(&caller, QuotaOf::User(Uid(7)), None);
     assert!(
         world.rows(&key::user_quota(REALM, Uid(7))).is_empty(),
-        "who has nothing has no row"
+        "a user without usage has no row"
     );
 }
 

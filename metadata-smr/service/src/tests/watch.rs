@@ -64,7 +64,7 @@ fn a_watched_directory_tells_of_its_entries_and_of_nothing_else() {
         keys.any(|key| prefixes.iter().any(|prefix| key.starts_with(prefix)))
     };
     assert!(covered(&prefixes), "a name goes");
-    assert!(covered(&attributes), "and so does what it named");
+    assert!(covered(&attributes), "and its inode");
 }
 
 #[test]
